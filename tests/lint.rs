@@ -209,7 +209,8 @@ fn statistics_count_the_findings_of_all_files() {
     let ran = place.check(&["a.sh", "b.sh", "--statistics"], 1, &["found 2 errors, 2 warnings"]);
     assert_eq!(
         ran.stdout,
-        "2  SD023  warning  topk1-drafts-adjusted  2 fixable\n2  SD070  error    dtype-mismatch         2 fixable with --unsafe-fixes\n"
+        "2  SD023  warning  topk1-drafts-adjusted  2 fixable\n2  SD070  error    dtype-mismatch         2 fixable \
+         with --unsafe-fixes\n"
     );
     let ran = place.check(&["a.sh", "b.sh", "--statistics", "--format", "json"], 1, &[]);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&ran.stdout).expect("JSON")[0]["count"], 2);

@@ -84,7 +84,10 @@ impl Error for WrongFile {}
 pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
     let source = read_source(path)?;
     if FileKind::of(source.text()) == Some(FileKind::Sweep) {
-        bail!("{0} is a sweep file, not a tuned one: `spectune sweep {0}` produces a tuned file from it", path.display());
+        bail!(
+            "{0} is a sweep file, not a tuned one: `spectune sweep {0}` produces a tuned file from it",
+            path.display()
+        );
     }
     let tuned = TunedFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
     for caveat in tuned.caveats() {
@@ -137,7 +140,8 @@ pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
     let engine = waiting("loading models", load)?;
     if let Some(quantised) = &engine.identity().quantised {
         terminal::note(&format!(
-            "note: the target has {quantised}; activations are not quantised. Speculation is lossless against the quantised target"
+            "note: the target has {quantised}; activations are not quantised. Speculation is lossless against the \
+             quantised target"
         ));
     }
     Ok(engine)

@@ -107,7 +107,8 @@ fn with_token_map(spec: DraftSpec, target: DraftTarget<'_>, options: &EngineOpti
 pub fn restricted(spec: DraftSpec, tokens: Vec<u32>) -> Result<DraftSpec, EngineError> {
     if spec.algorithm() == "EAGLE3" || spec.head != VocabularySource::Target {
         return Err(EngineError::Configuration(
-            "--speculative-token-map is for EAGLE-1/2 heads and MTP layers: an EAGLE-3 head has its own map (d2t), and SGLang ignores this one; remove the flag"
+            "--speculative-token-map is for EAGLE-1/2 heads and MTP layers: an EAGLE-3 head has its own map (d2t), \
+             and SGLang ignores this one; remove the flag"
                 .into(),
         ));
     }

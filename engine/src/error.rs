@@ -70,7 +70,8 @@ pub enum EngineError {
     },
     /// The target computes no numbers.
     #[error(
-        "the target's logits for position {position} are not finite (NaN or infinite): its weights are damaged or overflow their dtype; download the checkpoint again, or try --dtype bfloat16 or float32"
+        "the target's logits for position {position} are not finite (NaN or infinite): its weights are damaged or \
+         overflow their dtype; download the checkpoint again, or try --dtype bfloat16 or float32"
     )]
     NotFinite {
         /// Of the token that they are for.

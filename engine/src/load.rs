@@ -136,9 +136,7 @@ fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
 /// zeros take less power, and at its limit 5% less time.)
 fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
     let Some(name) = options.model_shape.as_deref() else {
-        return Err(EngineError::Configuration(
-            "--load-format dummy needs a model shape: give --model-shape".into(),
-        ));
+        return Err(EngineError::Configuration("--load-format dummy needs a model shape: give --model-shape".into()));
     };
     let shape = published(name)?;
     if devices.is_empty() {

@@ -36,7 +36,8 @@ impl Quantization {
             "fp8" => Ok(Some(Self::Fp8)),
             "unquant" | "none" => Ok(None),
             other => Err(EngineError::Configuration(format!(
-                "{flag} {other} is not supported; this engine quantises to fp8 (e4m3, one scale per row), and reads FP8 checkpoints without the flag"
+                "{flag} {other} is not supported; this engine quantises to fp8 (e4m3, one scale per row), and reads \
+                 FP8 checkpoints without the flag"
             ))),
         }
     }

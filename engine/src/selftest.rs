@@ -185,7 +185,9 @@ fn check_engines(
             let mut default = load(&models, Setting { batch_invariant: false, ..setting }, plan, false)?;
             let mut invariant = load(&models, setting, plan, false)?;
             report(Check {
-                name: format!("{pair}, {dtype}: the default mode agrees with batch-invariant mode on tokens and log-probabilities"),
+                name: format!(
+                    "{pair}, {dtype}: the default mode agrees with batch-invariant mode on tokens and log-probabilities"
+                ),
                 failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
             });
         }
@@ -220,7 +222,8 @@ fn check_fp8(
             let mut default = load(models, Setting { batch_invariant: false, ..setting }, plan, false)?;
             report(Check {
                 name: format!(
-                    "{pair}, {dtype} and fp8 weights: the default mode agrees with batch-invariant mode on tokens and log-probabilities"
+                    "{pair}, {dtype} and fp8 weights: the default mode agrees with batch-invariant mode on tokens \
+                     and log-probabilities"
                 ),
                 failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
             });

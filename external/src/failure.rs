@@ -282,7 +282,8 @@ mod tests {
             ),
             ("ValueError: No available memory for the cache blocks.", FailureClass::OutOfMemoryForCache),
             (
-                "ValueError: To serve at least one request, 4.0 GiB KV cache is needed, which is larger than the available KV cache memory (1.0 GiB)",
+                "ValueError: To serve at least one request, 4.0 GiB KV cache is needed, which is larger than the \
+                 available KV cache memory (1.0 GiB)",
                 FailureClass::OutOfMemoryForCache,
             ),
             (

@@ -11,7 +11,8 @@ use crate::{error::ReportError, race, section::Section};
 const VERSION: u32 = 1;
 
 const DEFINITION: &str = "A round accepts a path of drafted tokens and adds one token of the target. accepted_per_round is the mean length of \
-     that path, without the target's token; accepted_by_position[k] is the share of rounds in which at least k + 1 drafted tokens were \
+     that path, without the target's token; accepted_by_position[k] is the share of rounds in which at least k + 1 \
+     drafted tokens were \
      accepted, so that they add up to it; conditional_by_position[k] is the share among those that accepted k.";
 
 #[derive(Serialize)]

@@ -12,20 +12,19 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
     ("accept length", ACCEPT_LENGTH),
     (
         "configuration",
-        "a tree shape num_steps,topk,num_draft_tokens; num_draft_tokens counts the root, so a chain (topk 1) has num_steps + 1",
+        "a tree shape num_steps,topk,num_draft_tokens; num_draft_tokens counts the root, so a chain (topk 1) has \
+         num_steps + 1",
     ),
     ("no speculation", "the same engine on the same workload with speculation off; always measured"),
-    (
-        "engine's default",
-        "the tree shape that SGLang chooses for this model when none is given; always measured",
-    ),
+    ("engine's default", "the tree shape that SGLang chooses for this model when none is given; always measured"),
     (
         "range, interval",
         "the bounds next to a figure: a confidence interval of at least 95% where there are enough repeats, with its actual level; otherwise the range from minimum to maximum, with its level (75% for three repeats); with one repeat there is neither",
     ),
     (
         "tie (≈)",
-        "not significantly different from the best in a direct comparison, or slower by less than 1%; the chosen configuration is the simplest of the ones that beat no speculation and tie with the best",
+        "not significantly different from the best in a direct comparison, or slower by less than 1%; the chosen \
+         configuration is the simplest of the ones that beat no speculation and tie with the best",
     ),
     (
         "round",

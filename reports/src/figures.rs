@@ -109,7 +109,8 @@ pub fn ends_words(intervals: impl Iterator<Item = Interval>) -> String {
         (false, true) => format!("Below each median is {}.", ranges()),
         (true, false) => format!("Below each median is its confidence interval, of at least {}.", level(lowest)),
         (true, true) => format!(
-            "Below each median is its confidence interval, of at least {}, or, where there are too few repeats for one, {}.",
+            "Below each median is its confidence interval, of at least {}, or, where there are too few repeats for \
+             one, {}.",
             level(lowest),
             ranges()
         ),

@@ -166,13 +166,16 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
     }
     if sections.len() > 1 {
         warnings.push(format!(
-            "These trials have {} different fingerprints (device, engine, models or workload). Each has its own section; they are not ranked against each other.",
+            "These trials have {} different fingerprints (device, engine, models or workload). Each has its own \
+             section; they are not ranked against each other.",
             sections.len()
         ));
     }
     if sections.iter().any(Section::simulated) {
         warnings.push(
-            "Acceptance was simulated in the trials marked as such: their times are real, but their texts are not, and their accept lengths were given, not measured.".to_owned(),
+            "Acceptance was simulated in the trials marked as such: their times are real, but their texts are not, \
+             and their accept lengths were given, not measured."
+                .to_owned(),
         );
     }
     for section in sections {
@@ -186,7 +189,8 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
     for Plan { names, finished, planned } in sections.iter().flat_map(|section| &section.plans) {
         if finished < planned {
             warnings.push(format!(
-                "{}: {finished} of {planned} planned trials have finished; the ranking may change when the remaining trials finish.",
+                "{}: {finished} of {planned} planned trials have finished; the ranking may change when the remaining \
+                 trials finish.",
                 names.join(", ")
             ));
         }

@@ -113,13 +113,16 @@ fn warnings(record: &TrainingRecord) -> Vec<String> {
     let mut warnings = Vec::new();
     if record.from_scratch {
         warnings.push(
-            "This head was trained from random values. Published heads are trained on hundreds of thousands of conversations; a head trained on a few thousand texts has a low accept length. Adapting a published head takes far less text."
+            "This head was trained from random values. Published heads are trained on hundreds of thousands of \
+             conversations; a head trained on a few thousand texts has a low accept length. Adapting a published \
+             head takes far less text."
                 .into(),
         );
     }
     if let Some(general) = record.general.as_ref().filter(|general| general.ratio.high < 1.0) {
         warnings.push(format!(
-            "On the general prompts the accept length changes by {}: the trained head is worse on other kinds of prompts.",
+            "On the general prompts the accept length changes by {}: the trained head is worse on other kinds of \
+             prompts.",
             parts::change(&general.ratio)
         ));
     }

@@ -92,7 +92,8 @@ pub enum ExportError {
     NoDraft(String),
     /// The engine verifies chains only.
     #[error(
-        "vLLM and TensorRT-LLM's policies draft chains, not trees: {0} has topk {topk}; sweep with topk 1 or export for SGLang",
+        "vLLM and TensorRT-LLM's policies draft chains, not trees: {0} has topk {topk}; sweep with topk 1 or export \
+         for SGLang",
         topk = .0.topk
     )]
     Tree(TreeShape),
@@ -104,7 +105,8 @@ pub enum ExportError {
     TensorRtAlgorithm(String),
     /// SGLang adapts chains only.
     #[error(
-        "SGLang's adaptive speculation needs topk 1 throughout: {0} is a tree; sweep with topk 1, or export one row with --to sglang"
+        "SGLang's adaptive speculation needs topk 1 throughout: {0} is a tree; sweep with topk 1, or export one row \
+         with --to sglang"
     )]
     AdaptiveTree(TreeShape),
     /// SGLang adapts two algorithms only.
@@ -203,7 +205,8 @@ impl Row {
         let finite = tuning.table.iter().map(|(largest, _)| *largest).filter(|largest| *largest != usize::MAX).max();
         if let Some((asked, largest)) = batch_size.zip(finite).filter(|(asked, largest)| asked > largest) {
             notes.push(format!(
-                "batch {asked} is outside the measured range (up to {largest}): the shape of the largest measured batch is used, which may not be the fastest there"
+                "batch {asked} is outside the measured range (up to {largest}): the shape of the largest measured \
+                 batch is used, which may not be the fastest there"
             ));
         }
         Ok(Self { shape, asked: batch_size, largest: finite, notes })

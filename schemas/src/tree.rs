@@ -28,7 +28,8 @@ pub enum ShapeError {
     Zero,
     /// More nodes than expansion can produce.
     #[error(
-        "num_draft_tokens {found} is larger than the {bound} nodes that this tree can have (1 + topk + (num_steps − 1)·topk²)"
+        "num_draft_tokens {found} is larger than the {bound} nodes that this tree can have (1 + topk + (num_steps − \
+         1)·topk²)"
     )]
     TooLarge {
         /// The requested number.
@@ -52,7 +53,8 @@ pub enum ShapeError {
     },
     /// More candidates than memory is kept for.
     #[error(
-        "{found} candidates (topk + (num_steps − 1)·topk²) are too many for a round, at most {most} are taken; take a smaller topk"
+        "{found} candidates (topk + (num_steps − 1)·topk²) are too many for a round, at most {most} are taken; take \
+         a smaller topk"
     )]
     TooManyCandidates {
         /// Of this shape.

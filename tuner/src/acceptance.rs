@@ -158,7 +158,8 @@ pub fn length_of(table: &AcceptanceTable, configuration: &Configuration) -> Resu
     for other in lengths {
         if other? != first {
             return Err(EngineError::Configuration(
-                "a table of several shapes cannot run with imported acceptance: one accept length is simulated for all rounds"
+                "a table of several shapes cannot run with imported acceptance: one accept length is simulated for \
+                 all rounds"
                     .into(),
             ));
         }

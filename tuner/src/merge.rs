@@ -108,7 +108,8 @@ fn read(folder: &Path) -> Result<Source, TunerError> {
     let source = Source { folder: folder.to_owned(), contents: journal::read(folder)? };
     let header = &source.contents.header;
     if let Some(record) = source.contents.records.iter().find(|record| record.fingerprint != header.fingerprint) {
-        let reason = format!("trial {} has another fingerprint than its journal, so it does not belong to the sweep", record.id);
+        let reason =
+            format!("trial {} has another fingerprint than its journal, so it does not belong to the sweep", record.id);
         return Err(TunerError::Journal { path: folder.join(journal::FILE_NAME), reason });
     }
     Ok(source)
@@ -120,7 +121,9 @@ fn target(out: &Path) -> Result<Source, TunerError> {
         None => Ok(target),
         Some(shard) => Err(TunerError::Journal {
             path: out.join(journal::FILE_NAME),
-            reason: format!("it holds shard {shard} of the sweep, which could not be resumed afterwards; choose another --out"),
+            reason: format!(
+                "it holds shard {shard} of the sweep, which could not be resumed afterwards; choose another --out"
+            ),
         }),
     }
 }
@@ -133,7 +136,8 @@ fn agree(sources: &[Source]) -> Result<(), TunerError> {
         let (here, there) = (first.folder.display(), source.folder.display());
         let reason = if this.format != that.format {
             format!(
-                "it has format {}, and {here} format {}: trials of an earlier version of spectune are not ranked with those of this one; `spectune report` with both folders shows them side by side",
+                "it has format {}, and {here} format {}: trials of an earlier version of spectune are not ranked \
+                 with those of this one; `spectune report` with both folders shows them side by side",
                 that.format, this.format
             )
         } else if this.sweep != that.sweep {

@@ -201,7 +201,8 @@ impl StopReason {
             Self::Cooled => "the annealing schedule is at its end",
             Self::Settled => "nothing unmeasured is predicted within reach of the best",
             Self::StillTied => {
-                "nothing unmeasured is predicted within reach of the best, and more repeats did not tell the leaders apart"
+                "nothing unmeasured is predicted within reach of the best, and more repeats did not tell the leaders \
+                 apart"
             }
         }
     }

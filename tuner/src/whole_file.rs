@@ -35,7 +35,9 @@ impl Version {
             return Ok(());
         }
         let read = if oldest == newest { newest.to_string() } else { format!("{oldest} to {newest}") };
-        Err(format!("it has format {found}, but this program reads {read}: it was written by another version of spectune"))
+        Err(format!(
+            "it has format {found}, but this program reads {read}: it was written by another version of spectune"
+        ))
     }
 }
 

@@ -178,7 +178,8 @@ fn notes(engine: &Engine, startup: f64, bandwidth: f64) -> String {
     format!(
         "{} ({}); loaded in {startup:.1} s{capture}; memory {:.0} GB/s\n\
          accept: output tokens / rounds, the first token and bonus tokens included (SGLang's definition); * simulated\n\
-         floor: time to read a round's bytes (weights once per pass, KV cache) at that bandwidth; omitted where rounds are faster, because the processor's caches hold the data",
+         floor: time to read a round's bytes (weights once per pass, KV cache) at that bandwidth; omitted where \
+         rounds are faster, because the processor's caches hold the data",
         device.device,
         device.name,
         bandwidth / 1e9

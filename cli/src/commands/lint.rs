@@ -247,6 +247,7 @@ fn resolved(all: &[Done], format: Format, rendered: &str) -> anyhow::Result<Stri
     };
     let mut tables: Vec<String> = each.map(table).collect();
     let of_vllm = all.iter().filter(|done| done.looked.has_vllm);
-    tables.extend(of_vllm.map(|done| format!("{}: --resolved is not implemented for vLLM\n", done.looked.source.name())));
+    tables
+        .extend(of_vllm.map(|done| format!("{}: --resolved is not implemented for vLLM\n", done.looked.source.name())));
     Ok(format!("{}\n{rendered}", tables.join("\n")))
 }

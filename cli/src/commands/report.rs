@@ -65,10 +65,7 @@ fn of_training(folder: &Path, out: &Path) -> anyhow::Result<Exit> {
 pub fn written(files: &[PathBuf]) -> String {
     let Some(page) = files.first() else { return "nothing was written".into() };
     let others = files.len() - 1;
-    format!(
-        "report: {}   (also written: Markdown, JSON, CSV, Parquet and charts, {others} files)",
-        page.display()
-    )
+    format!("report: {}   (also written: Markdown, JSON, CSV, Parquet and charts, {others} files)", page.display())
 }
 
 /// What the folders of sweeps hold.

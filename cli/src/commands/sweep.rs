@@ -191,9 +191,9 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Argume
     match &summary.tuned {
         Some(tuned) => terminal::note(&format!("tuned:  {0}   (run it: spectune serve {0})", tuned.display())),
         None if request.file.models.model_shape.is_some() => terminal::note("no tuned file: the weights are random"),
-        None => {
-            terminal::note("no configuration can be chosen: every trial failed, or the baseline without speculation was not measured")
-        }
+        None => terminal::note(
+            "no configuration can be chosen: every trial failed, or the baseline without speculation was not measured",
+        ),
     }
     if interrupted {
         terminal::note(&format!("interrupted; {}", go_on(request, arguments)));

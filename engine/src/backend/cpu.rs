@@ -152,7 +152,9 @@ impl Backend for CpuBackend {
         }
         if cached > pages.len() * page_size {
             let pages = pages.len();
-            return Err(EngineError::Device(format!("{pages} pages of {page_size} tokens cannot hold {cached} positions")));
+            return Err(EngineError::Device(format!(
+                "{pages} pages of {page_size} tokens cannot hold {cached} positions"
+            )));
         }
         self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size, cached))
     }

@@ -84,7 +84,8 @@ pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, Eng
             serde_json::from_value(entry).map_err(|error| malformed(format!("tensor {name}: {error}")))?;
         if from > to || to > data {
             return Err(malformed(format!(
-                "tensor {name} lies at bytes {from}..{to}, but the file has {data} bytes of data: it is truncated or damaged"
+                "tensor {name} lies at bytes {from}..{to}, but the file has {data} bytes of data: it is truncated or \
+                 damaged"
             )));
         }
         places.push((from, to, name));
@@ -125,9 +126,8 @@ fn length(path: &Path, bytes: &[u8], size: u64) -> Result<usize, EngineError> {
             "this is a Git LFS pointer, not the file itself: run `git lfs pull` in its folder".into(),
         ));
     }
-    let length = header_length(*first, size).map_err(|error| {
-        malformed(format!("safetensors: {error}; the file is truncated or not a safetensors file"))
-    })?;
+    let length = header_length(*first, size)
+        .map_err(|error| malformed(format!("safetensors: {error}; the file is truncated or not a safetensors file")))?;
     Ok(length as usize)
 }
 

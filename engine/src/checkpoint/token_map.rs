@@ -38,7 +38,8 @@ fn from_json(bytes: &[u8]) -> Result<Vec<i64>, String> {
 }
 
 fn from_torch(bytes: &[u8]) -> Result<Vec<i64>, String> {
-    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| format!("a damaged archive: {error}"))?;
+    let mut archive =
+        zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| format!("a damaged archive: {error}"))?;
     let name = archive.file_names().flatten().find(|name| name.ends_with("data.pkl")).map(std::borrow::Cow::into_owned);
     let name = name.ok_or("the archive has no data.pkl: it was not written by torch.save")?;
     let entry = archive.by_name(&name).map_err(|error| format!("{name}: {error}"))?;

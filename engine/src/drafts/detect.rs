@@ -79,7 +79,8 @@ pub fn check_algorithm(folder: &Folder, kind: &Kind, algorithm: &str) -> Result<
             folder.path().display()
         ))),
         _ => Err(EngineError::Configuration(format!(
-            "--speculative-algorithm {algorithm} is not implemented by this engine; it drafts with EAGLE, EAGLE3 and NEXTN"
+            "--speculative-algorithm {algorithm} is not implemented by this engine; it drafts with EAGLE, EAGLE3 and \
+             NEXTN"
         ))),
     }
 }

@@ -18,7 +18,9 @@ pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Resul
     let hidden = config.hidden()?;
     if hidden != target.spec.hidden {
         let expected = target.spec.hidden;
-        return Err(config.malformed(format!("hidden_size is {hidden}, but the target's is {expected}: they must be equal")));
+        return Err(
+            config.malformed(format!("hidden_size is {hidden}, but the target's is {expected}: they must be equal"))
+        );
     }
     Ok(DraftSpec {
         source: DraftSource::Folder,
@@ -50,8 +52,9 @@ pub fn eagle3(
     let target_hidden = fields.target_hidden_size.unwrap_or(hidden);
     if target_hidden != target.spec.hidden {
         let found = target.spec.hidden;
-        return Err(config
-            .malformed(format!("the head expects a target of hidden size {target_hidden}, but this target has {found}")));
+        return Err(config.malformed(format!(
+            "the head expects a target of hidden size {target_hidden}, but this target has {found}"
+        )));
     }
     let own_embedding = config.tensors.has("embed_tokens.weight");
     if !own_embedding && hidden != target_hidden {
@@ -106,7 +109,9 @@ fn check_one_layer(config: &Config<'_>) -> Result<(), EngineError> {
     let more = config.fields().num_hidden_layers.is_some_and(|layers| layers > 1)
         || config.tensors.all().any(|name| name.starts_with("layers.1."));
     if more {
-        return Err(config.unsupported("a draft head of several decoder layers", "only heads with one layer are supported"));
+        return Err(
+            config.unsupported("a draft head of several decoder layers", "only heads with one layer are supported")
+        );
     }
     Ok(())
 }
@@ -168,7 +173,9 @@ fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, 
     }
     if places.iter().any(|place| *place > layers) {
         let ids = by_family.or(by_entry).into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        return Err(config.malformed(format!("{NAME} [{ids}] names layers that do not exist in a target of {layers} layers")));
+        return Err(
+            config.malformed(format!("{NAME} [{ids}] names layers that do not exist in a target of {layers} layers"))
+        );
     }
     Ok(places)
 }

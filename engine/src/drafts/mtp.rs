@@ -16,7 +16,8 @@ pub fn of_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<DraftSp
     let layers = target.spec.layers.len();
     let Some(mtp) = &families::family(target.folder)?.mtp else {
         return Err(EngineError::Configuration(format!(
-            "speculation needs a draft: {} has no MTP layer; give --speculative-draft-model-path, or remove the tree shape",
+            "speculation needs a draft: {} has no MTP layer; give --speculative-draft-model-path, or remove the tree \
+             shape",
             target.folder.path().display()
         )));
     };
@@ -43,7 +44,9 @@ pub fn in_folder(
     let hidden = config.hidden()?;
     if hidden != target.spec.hidden {
         let expected = target.spec.hidden;
-        return Err(config.malformed(format!("hidden_size is {hidden}, but the target's is {expected}: they must be equal")));
+        return Err(
+            config.malformed(format!("hidden_size is {hidden}, but the target's is {expected}: they must be equal"))
+        );
     }
     read(config, family, layout, DraftSource::Folder, target)
 }

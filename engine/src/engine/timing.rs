@@ -271,7 +271,8 @@ impl Engine {
     fn no_room(&self, point: TimingPoint) -> EngineError {
         let TimingPoint { context, batch, shape } = point;
         EngineError::Configuration(format!(
-            "timing ({shape}): {batch} requests of {context} tokens together do not fit the KV cache ({} pages of {} tokens): raise --mem-fraction-static, or time a smaller batch or context",
+            "timing ({shape}): {batch} requests of {context} tokens together do not fit the KV cache ({} pages of {} \
+             tokens): raise --mem-fraction-static, or time a smaller batch or context",
             self.capacity().pages,
             self.capacity().page_size
         ))

@@ -165,9 +165,7 @@ impl<'a> Config<'a> {
             return Err(self.malformed(format!("attention_bias is false, but {prefix}.self_attn has biases")));
         }
         if family.head_norms == Some(false) && head_norms {
-            return Err(
-                self.malformed(format!("sets no norms of queries and keys, but {prefix}.self_attn has them"))
-            );
+            return Err(self.malformed(format!("sets no norms of queries and keys, but {prefix}.self_attn has them")));
         }
         Ok(GroupedQuery {
             input,

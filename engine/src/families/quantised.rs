@@ -58,7 +58,8 @@ pub fn warn(config: &Config<'_>) {
     let unused = config.tensors.all().find(|name| is_unused_scale(name));
     if let Some(name) = unused {
         tracing::warn!(
-            "{}: scales of activations or caches are ignored ({name} and others): weights are used as stored, activations and caches keep the compute dtype",
+            "{}: scales of activations or caches are ignored ({name} and others): weights are used as stored, \
+             activations and caches keep the compute dtype",
             config.folder().path().display()
         );
     } else if scheme.is_some() {
@@ -132,7 +133,8 @@ fn check_stored(config: &Config<'_>) -> Result<(), EngineError> {
         return Ok(());
     }
     Err(config.malformed(
-        "quantization_config declares quantised weights, but no tensor in this folder is FP8 (F8_E4M3): remove it, or use the quantised tensors"
+        "quantization_config declares quantised weights, but no tensor in this folder is FP8 (F8_E4M3): remove it, \
+         or use the quantised tensors"
             .into(),
     ))
 }

@@ -87,10 +87,8 @@ fn scaling(config: &Config<'_>, parameters: &Parameters) -> Result<RopeScaling, 
             }
         }
         other => {
-            return Err(config.unsupported(
-                format!("rope_scaling of type {other}"),
-                "supported: default, linear, llama3 and yarn",
-            ));
+            return Err(config
+                .unsupported(format!("rope_scaling of type {other}"), "supported: default, linear, llama3 and yarn"));
         }
     })
 }

@@ -166,9 +166,7 @@ fn attention_backend(name: &str) -> Result<Option<String>, EngineError> {
         return Ok(Some(name.to_owned()));
     }
     if SGLANG_ATTENTION_BACKENDS.contains(&name) {
-        tracing::warn!(
-            "--attention-backend {name} is SGLang's: this engine chooses among its own kernels (auto)"
-        );
+        tracing::warn!("--attention-backend {name} is SGLang's: this engine chooses among its own kernels (auto)");
         return Ok(None);
     }
     Err(EngineError::Configuration(format!(

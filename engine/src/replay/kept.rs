@@ -166,7 +166,10 @@ impl<'a> Kept<'a> {
         if let Some(Found { texts, end, more }) = found {
             (self.known, self.end) = (texts, end);
             if !self.known.is_empty() {
-                self.say(&format!("contains the hidden states of {} of {count} texts from an earlier run", self.known.len()));
+                self.say(&format!(
+                    "contains the hidden states of {} of {count} texts from an earlier run",
+                    self.known.len()
+                ));
             }
             if more {
                 self.say(&format!("is truncated or damaged after byte {end}; the rest is recreated"));
@@ -182,7 +185,8 @@ impl<'a> Kept<'a> {
         if needed > most {
             let (needed, most) = (needed.div_ceil(1 << 20), most >> 20);
             self.say(&format!(
-                "is not written: the hidden states of {count} texts may take {needed} MiB, but the limit is {most} MiB; the target processes the texts at each replay"
+                "is not written: the hidden states of {count} texts may take {needed} MiB, but the limit is {most} \
+                 MiB; the target processes the texts at each replay"
             ));
             return Ok(());
         }

@@ -62,7 +62,8 @@ impl Limits {
         let (needed, total) = (positions.div_ceil(capacity.page_size), capacity.pages);
         if needed > total {
             return invalid(format!(
-                "{prompt} prompt and {new} new tokens need {needed} pages of {} tokens, but the KV cache has {total}; request fewer tokens or raise --mem-fraction-static",
+                "{prompt} prompt and {new} new tokens need {needed} pages of {} tokens, but the KV cache has \
+                 {total}; request fewer tokens or raise --mem-fraction-static",
                 capacity.page_size
             ));
         }

@@ -33,9 +33,7 @@ pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> 
     if chosen.is_empty() {
         let names: Vec<String> = others.into_iter().map(|check| check.name).collect();
         let (asked, names) = (texts.join(" or "), names.join("; "));
-        return Err(EngineError::Configuration(format!(
-            "no kernel check has {asked} in its name; available: {names}"
-        )));
+        return Err(EngineError::Configuration(format!("no kernel check has {asked} in its name; available: {names}")));
     }
     Ok(chosen)
 }

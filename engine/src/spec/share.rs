@@ -107,7 +107,9 @@ impl GroupedQuery {
         let heads = divided(self.heads, ranks, "attention heads")?;
         let key_value_heads = match self.key_value_heads {
             few if few < ranks && ranks.is_multiple_of(few) => 1,
-            few if few < ranks => return Err(format!("{few} key/value heads cannot be split or repeated over {ranks} ranks")),
+            few if few < ranks => {
+                return Err(format!("{few} key/value heads cannot be split or repeated over {ranks} ranks"));
+            }
             many => divided(many, ranks, "key/value heads")?,
         };
         Ok(Self { heads, key_value_heads, ..*self })

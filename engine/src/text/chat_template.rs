@@ -124,8 +124,7 @@ fn up_to_content(mut rendered: String, message: &Value) -> Result<String, Engine
     let content = content.unwrap_or_default();
     let Some(at) = rendered.rfind(content.trim()).filter(|_| !content.trim().is_empty()) else {
         return Err(EngineError::InvalidRequest(
-            "the chat template writes no content of the last message, so the answer cannot continue from it"
-                .into(),
+            "the chat template writes no content of the last message, so the answer cannot continue from it".into(),
         ));
     };
     let whole = content.trim_start();
@@ -249,7 +248,8 @@ mod tests {
     #[test]
     fn an_endless_template_is_stopped() {
         check(
-            "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}x{% endfor %}{% endfor %}{% endfor %}",
+            "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}x{% endfor %}{% endfor \
+             %}{% endfor %}",
             Err(""),
         );
     }

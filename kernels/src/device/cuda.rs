@@ -274,7 +274,8 @@ impl Driver for Cuda {
         };
         if !attribute(Attribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED)? {
             return Err(DeviceError::NoDevice(format!(
-                "devices {} and {} cannot access each other's memory, which tensor parallelism needs: they are not linked, or the system isolates them (see nvidia-smi topo -p2p r)",
+                "devices {} and {} cannot access each other's memory, which tensor parallelism needs: they are not \
+                 linked, or the system isolates them (see nvidia-smi topo -p2p r)",
                 self.device, other.device
             )));
         }

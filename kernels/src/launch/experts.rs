@@ -141,7 +141,8 @@ impl ExpertsShape {
         if self.experts() > MOST_EXPERTS || self.chosen() > MOST_CHOSEN {
             let (experts, chosen) = (self.experts(), self.chosen());
             return Some(format!(
-                "{experts} experts of which {chosen} compute a row; the GPU's kernels take {MOST_EXPERTS} and {MOST_CHOSEN}"
+                "{experts} experts of which {chosen} compute a row; the GPU's kernels take {MOST_EXPERTS} and \
+                 {MOST_CHOSEN}"
             ));
         }
         if !self.router.fits(self.routed) {

@@ -126,7 +126,8 @@ impl LatentDims {
         (!fits).then(|| {
             format!(
                 "latent attention of rank {rank} with {nope} + {rotated} values of a query and {value} of an output; the GPU has \
-                 kernels for ranks of up to 512 in 64s, up to 64 rotated values in 16s, others in 32s and outputs in 16s"
+                 kernels for ranks of up to 512 in 64s, up to 64 rotated values in 16s, others in 32s and outputs in \
+                 16s"
             )
         })
     }

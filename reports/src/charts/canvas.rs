@@ -172,7 +172,8 @@ impl Canvas<'_> {
     pub fn tip(&mut self, area: Area, text: &str) {
         let _ = writeln!(
             self.tips,
-            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" pointer-events=\"all\"><title>{}</title></rect>",
+            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" \
+             pointer-events=\"all\"><title>{}</title></rect>",
             area.left,
             area.top,
             area.width().max(1),

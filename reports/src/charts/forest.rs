@@ -25,7 +25,8 @@ pub fn caption(race: &Race) -> String {
         "output tokens/s; the baseline without speculation was not measured, so there is nothing to compare with"
     };
     format!(
-        "Measured: {against}. Dot: median over repeats. Bar: {}. ≈ marks configurations not significantly different from the best.{extent}",
+        "Measured: {against}. Dot: median over repeats. Bar: {}. ≈ marks configurations not significantly different \
+         from the best.{extent}",
         figures::INTERVAL
     )
 }

@@ -46,7 +46,8 @@ pub fn caption(race: &Race) -> String {
         "output tokens/s; the baseline without speculation was not measured, so the middle colour is the median cell"
     };
     format!(
-        "Measured: {meaning}. Each cell is the best over num_draft_tokens (N, the root included). A dashed cell was not measured or failed. Outlined: the chosen configuration."
+        "Measured: {meaning}. Each cell is the best over num_draft_tokens (N, the root included). A dashed cell was \
+         not measured or failed. Outlined: the chosen configuration."
     )
 }
 

@@ -38,7 +38,8 @@ pub fn caption(section: &Section<'_>) -> String {
         "One configuration beats or equals all others on both axes, so there is no frontier line. ".to_owned()
     };
     format!(
-        "Measured: {} with medians; bars: {}; up and to the right is better. {line}Labels: num_steps,topk,num_draft_tokens @ load.",
+        "Measured: {} with medians; bars: {}; up and to the right is better. {line}Labels: \
+         num_steps,topk,num_draft_tokens @ load.",
         figures::counted(points.len(), "configuration", "configurations"),
         figures::INTERVAL
     )

@@ -20,7 +20,9 @@ const ROWS: usize = 8;
 pub fn caption(race: &Race) -> String {
     let apart = if race.has_parts_apart() { format!(" {}", definitions::PARTS_APART) } else { String::new() };
     format!(
-        "Measured: median wall time of a round and of its parts (the draft's steps, the target's verify pass, the extension of the draft's cache). The rest is time of the round outside these parts. A grey bar alone: the parts were not measured.{apart}"
+        "Measured: median wall time of a round and of its parts (the draft's steps, the target's verify pass, the \
+         extension of the draft's cache). The rest is time of the round outside these parts. A grey bar alone: the \
+         parts were not measured.{apart}"
     )
 }
 

@@ -40,10 +40,9 @@ impl Sweep {
 fn dtype(models: &Models) -> String {
     match &models.quantization {
         None => models.dtype.clone(),
-        Some(name) => format!(
-            "{}; weights quantised to {name} when loaded: outputs match the quantised target",
-            models.dtype
-        ),
+        Some(name) => {
+            format!("{}; weights quantised to {name} when loaded: outputs match the quantised target", models.dtype)
+        }
     }
 }
 

@@ -31,8 +31,7 @@ impl Sweep {
             None
         });
         let guide = guide::read(folder).unwrap_or_else(|reason| {
-            notices
-                .push(format!("{} cannot be used, so no predictions are shown: {reason}", guide::FILE_NAME));
+            notices.push(format!("{} cannot be used, so no predictions are shown: {reason}", guide::FILE_NAME));
             None
         });
         Ok(Self {

@@ -120,7 +120,8 @@ fn remarks(race: &Race, rows: &[NoiseRow]) -> Vec<String> {
     let noisy = rows.iter().filter(|row| row.noisy).count();
     if noisy > 0 {
         remarks.push(format!(
-            "{} too noisy: the interval is too wide to tell it from the best, or to call it a tie. More repeats or longer trials help.",
+            "{} too noisy: the interval is too wide to tell it from the best, or to call it a tie. More repeats or \
+             longer trials help.",
             figures::counted(noisy, "configuration is", "configurations are")
         ));
     }

@@ -62,7 +62,8 @@ pub fn before_and_after(record: &TrainingRecord) -> Result<Option<Part>, ReportE
     let mut remarks = vec![sentence_of_step(record)];
     if predicted {
         remarks.push(
-            "Predicted: accept length times the batch over the time of a round, which was measured once; both heads have the same shape, so their rounds take equally long."
+            "Predicted: accept length times the batch over the time of a round, which was measured once; both heads \
+             have the same shape, so their rounds take equally long."
                 .into(),
         );
     }
@@ -210,7 +211,8 @@ pub fn course(record: &TrainingRecord) -> Result<Option<Part>, ReportError> {
     let loss = charts::chart(
         "loss",
         "Loss while training",
-        "Of the first draft token, mean since the point before. The checkpoint is chosen by accept length, not by loss.",
+        "Of the first draft token, mean since the point before. The checkpoint is chosen by accept length, not by \
+         loss.",
         |format| curve::draw(&losses, &[], &frame, format),
     )?;
     Ok(Some(Part {

@@ -42,7 +42,8 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>, version: EngineVersion) 
     let running = batch_size.map_or_else(String::new, |batch| format!(" --max-running-requests {batch}"));
     let mut notes = vec![
         format!(
-            "launch with --speculative-adaptive --speculative-adaptive-config FILE --speculative-num-steps {most} --speculative-eagle-topk 1 --speculative-num-draft-tokens {}{running}",
+            "launch with --speculative-adaptive --speculative-adaptive-config FILE --speculative-num-steps {most} \
+             --speculative-eagle-topk 1 --speculative-num-draft-tokens {}{running}",
             most + 1
         ),
         "written for SGLang 0.5.23; earlier versions use other keys in this file".into(),
@@ -51,8 +52,10 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>, version: EngineVersion) 
         let left_out = tuning.table.len() - table.len();
         let largest = tuning.table.iter().map(|(largest, _)| *largest).max().unwrap_or_default();
         if left_out > 0 {
-            notes
-                .push(format!("{left_out} of {} rows are left out: they apply above batch {batch}", tuning.table.len()));
+            notes.push(format!(
+                "{left_out} of {} rows are left out: they apply above batch {batch}",
+                tuning.table.len()
+            ));
         } else if batch > largest {
             notes.push(format!("batch {batch} is outside the measured range (up to {largest})"));
         }

@@ -138,8 +138,9 @@ fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, notes: &mut Vec<String>
     fill_in(row, tuning, spelling, &mut flags, notes);
     let paths = [&launch.model_path, &launch.speculative_draft_model_path];
     if paths.into_iter().flatten().any(|path| path.starts_with("./") || path.starts_with("../")) {
-        notes
-            .push("paths are relative to the tuned file's folder: start the engine there, or use absolute paths".into());
+        notes.push(
+            "paths are relative to the tuned file's folder: start the engine there, or use absolute paths".into(),
+        );
     }
     let place = |flag: &Flag| ORDER.iter().position(|key| *key == flag.key).unwrap_or(ORDER.len());
     flags.sort_by_key(place);
@@ -196,7 +197,8 @@ fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>
         } else {
             (
                 "triton",
-                "flashinfer, SGLang's default for a tree, is reported to crash when it pads a batch; on Hopper fa3 is the faster choice",
+                "flashinfer, SGLang's default for a tree, is reported to crash when it pads a batch; on Hopper fa3 \
+                 is the faster choice",
             )
         };
         add(flags, Key::AttentionBackend, backend.into(), why);

@@ -74,7 +74,8 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
                 )),
             },
             None if flag.key == Key::MemFractionStatic => notes.push(format!(
-                "--mem-fraction-static{} is left out: vLLM's --gpu-memory-utilization (0.9 unless given) is similar, but also covers activations and CUDA graphs, so the same number leaves less memory for the KV cache",
+                "--mem-fraction-static{} is left out: vLLM's --gpu-memory-utilization (0.9 unless given) is similar, \
+                 but also covers activations and CUDA graphs, so the same number leaves less memory for the KV cache",
                 sglang::values(&flag)
             )),
             None => notes.push(format!("--{name} is left out: vLLM has no equivalent flag")),

@@ -264,8 +264,7 @@ pub const FLAGS: &[Flag] = &[
         .since(EngineVersion::new(0, 5, 2)),
     Flag::new(Key::MoeRunnerBackend, "moe-runner-backend", Text, "Kernels of the experts")
         .since(EngineVersion::new(0, 5, 2)),
-    Flag::new(Key::MtpNumLayers, "mtp-num-layers", Integer, "slime: MTP layers of the trained model")
-        .of_slime(),
+    Flag::new(Key::MtpNumLayers, "mtp-num-layers", Integer, "slime: MTP layers of the trained model").of_slime(),
     Flag::new(Key::NSamplesPerPrompt, "n-samples-per-prompt", Integer, "slime: samples per prompt of a rollout")
         .of_slime(),
     Flag::new(
@@ -331,7 +330,8 @@ pub const FLAGS: &[Flag] = &[
     )
     .of_slime(),
     Flag::new(Key::RolloutMaxPromptLen, "rollout-max-prompt-len", Integer, "slime: maximum prompt length").of_slime(),
-    Flag::new(Key::RolloutMaxResponseLen, "rollout-max-response-len", Integer, "slime: maximum response length").of_slime(),
+    Flag::new(Key::RolloutMaxResponseLen, "rollout-max-response-len", Integer, "slime: maximum response length")
+        .of_slime(),
     Flag::new(Key::RolloutNumGpus, "rollout-num-gpus", Integer, "slime: total GPUs of all engines").of_slime(),
     Flag::new(
         Key::RolloutNumGpusPerEngine,
@@ -350,7 +350,8 @@ pub const FLAGS: &[Flag] = &[
         "Source of sampling parameters that requests omit: model or openai",
     )
     .since(EngineVersion::new(0, 5, 6)),
-    Flag::new(Key::SglangConfig, "sglang-config", Text, "slime: YAML file whose overrides win over the flags").of_slime(),
+    Flag::new(Key::SglangConfig, "sglang-config", Text, "slime: YAML file whose overrides win over the flags")
+        .of_slime(),
     Flag::new(
         Key::ServerConcurrency,
         "sglang-server-concurrency",
@@ -362,7 +363,8 @@ pub const FLAGS: &[Flag] = &[
         Key::SimulateAcceptLength,
         "simulate-accept-length",
         Number,
-        "spectune: accept this many tokens per round on average, whatever the target predicts; the output is meaningless",
+        "spectune: accept this many tokens per round on average, whatever the target predicts; the output is \
+         meaningless",
     )
     .ours(),
     Flag::new(Key::SkipTokenizerInit, "skip-tokenizer-init", Nothing, "Accept and return token ids only"),

@@ -450,10 +450,14 @@ mod tests {
             format!("A=lmsysorg/sglang:v0.5.9\nB=lmsysorg/sglang:v0.5.10\n{launch}"),
             format!("pip install sglang-router==0.3.0 vllm==0.11.0\n{launch}"),
             format!("git clone -b v0.5.9 https://github.com/me/sglang-tools\n{launch}"),
-            format!("git clone https://github.com/sgl-project/sglang\ngit clone https://x.org/other\ngit checkout v0.5.9\n{launch}"),
+            format!(
+                "git clone https://github.com/sgl-project/sglang\ngit clone https://x.org/other\ngit checkout v0.5.9\n{launch}"
+            ),
             format!("curl -O https://x.org/vllm-0.0.0.0.txt; echo sglang-0.0.0\n{launch}"),
             // The command's own image says that it is another one.
-            "docker pull lmsysorg/sglang:v0.5.9\ndocker run --gpus all me/sglang:mine python3 -m sglang.launch_server --tp 2".into(),
+            "docker pull lmsysorg/sglang:v0.5.9\ndocker run --gpus all me/sglang:mine python3 -m \
+             sglang.launch_server --tp 2"
+                .into(),
         ] {
             check("run.sh", &text, None);
         }

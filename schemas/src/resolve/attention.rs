@@ -201,9 +201,7 @@ pub(super) fn page_size(given: &Given<'_>, resolved: &Resolved) -> Option<Decide
     match result {
         Some(page) => Some(page),
         None if architecture_decides => None,
-        None => {
-            Some(Decided::default(1, "a page is one token by default", "sglang arg_groups/overrides.py"))
-        }
+        None => Some(Decided::default(1, "a page is one token by default", "sglang arg_groups/overrides.py")),
     }
 }
 

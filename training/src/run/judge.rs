@@ -100,7 +100,8 @@ fn verdict(best: Option<usize>, all: Option<&Comparison>, start: Start) -> Verdi
         );
     }
     let found = format!(
-        "the accept length on {prompts} prompts that chose nothing changes by {} ({} to {}, {:.0}% interval by prompts)",
+        "the accept length on {prompts} prompts that chose nothing changes by {} ({} to {}, {:.0}% interval by \
+         prompts)",
         percent(ratio.ratio),
         percent(ratio.low),
         percent(ratio.high),

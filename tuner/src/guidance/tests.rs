@@ -237,6 +237,10 @@ fn texts_and_states_serve_another_sweep_with_the_same_target_and_workload() {
             fs::copy(first.path().join(&name), folder.path().join(&name)).expect("a copy");
         }
         let heard = killed_behind_replay(&file, folder.path());
-        assert!(heard.any("texts without speculation are loaded from an earlier run") && heard.any(words), "{:?}", heard.said);
+        assert!(
+            heard.any("texts without speculation are loaded from an earlier run") && heard.any(words),
+            "{:?}",
+            heard.said
+        );
     }
 }

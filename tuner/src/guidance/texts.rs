@@ -66,7 +66,9 @@ pub fn find(request: &SweepRequest<'_>, ready: &mut Ready, progress: &mut dyn Pr
                 return Ok(texts);
             }
             Ok(None) => {}
-            Err(reason) => progress.note(&format!("{FILE_NAME} cannot be used, so the texts are generated again: {reason}")),
+            Err(reason) => {
+                progress.note(&format!("{FILE_NAME} cannot be used, so the texts are generated again: {reason}"))
+            }
         }
     }
     let texts = make(&requests, ready, progress)?;

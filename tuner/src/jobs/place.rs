@@ -39,7 +39,8 @@ pub fn shard(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Placed>
         };
         if offset % step != 0 || offset / step >= count {
             let reason = format!(
-                "is {task}, which is not one of {count} tasks from {least} on in steps of {step}; an array with gaps cannot be split into shards"
+                "is {task}, which is not one of {count} tasks from {least} on in steps of {step}; an array with gaps \
+                 cannot be split into shards"
             );
             return Err(wrong(SLURM_INDEX, &reason));
         }

@@ -35,7 +35,8 @@ impl Physical {
             TILES.into_iter().map(|tile_rows| from(tile_rows, first)).collect::<Result<_, _>>()?;
         let best = |found: &[(f64, Parameters)]| {
             let best = found.iter().min_by(|one, other| one.0.total_cmp(&other.0));
-            best.map(|(_, parameters)| *parameters).ok_or_else(|| LatencyError::Fit("there is no starting point".into()))
+            best.map(|(_, parameters)| *parameters)
+                .ok_or_else(|| LatencyError::Fit("there is no starting point".into()))
         };
         let tile_rows = best(&found)?.tile_rows;
         for factors in others {

@@ -228,27 +228,30 @@ impl Ready {
         let largest = self.race.loads.iter().filter_map(|load| load.batch_size()).max().unwrap_or_default();
         if let Some(fewest) = request.file.knobs.max_running_requests.iter().min().filter(|fewest| **fewest < largest) {
             notes.push(format!(
-                "with max_running_requests = {fewest}, a batch of {largest} runs {fewest} requests at a time and the rest wait"
+                "with max_running_requests = {fewest}, a batch of {largest} runs {fewest} requests at a time and the \
+                 rest wait"
             ));
         }
         let most = self.race.loads.iter().map(|load| self.workload.requests_under(*load)).max().unwrap_or_default();
         if self.workload.prompts < most {
             let prompts = self.workload.prompts;
-            notes
-                .push(format!("a trial has up to {most} requests but the workload has {prompts} prompts: prompts are repeated"));
+            notes.push(format!(
+                "a trial has up to {most} requests but the workload has {prompts} prompts: prompts are repeated"
+            ));
         }
         if !request.file.engine.capture_sizes.is_empty() && self.fingerprint.device == "cpu" {
             notes.push("engine.capture_sizes is recorded but has no effect: the CPU captures no graphs".into());
         }
         if self.race.repeats == 1 {
             notes.push(
-                "search.repeats is 1: the noise is unknown, so real differences cannot be distinguished from it"
-                    .into(),
+                "search.repeats is 1: the noise is unknown, so real differences cannot be distinguished from it".into(),
             );
         }
         if self.imported.is_some() {
             notes.push(
-                "acceptance is imported and simulated in every trial: times are measured, the generated text is meaningless".into(),
+                "acceptance is imported and simulated in every trial: times are measured, the generated text is \
+                 meaningless"
+                    .into(),
             );
         }
         notes

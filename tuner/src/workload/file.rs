@@ -142,7 +142,8 @@ fn words(error: &serde_json::Error) -> String {
         other => other,
     };
     format!(
-        "not JSON, {end}: a file of prompts has an object such as {{\"prompt\": \"…\"}} on each line, or one list of them"
+        "not JSON, {end}: a file of prompts has an object such as {{\"prompt\": \"…\"}} on each line, or one list of \
+         them"
     )
 }
 

@@ -63,7 +63,8 @@ impl Running {
         let launch = self.answer.as_ref().and_then(running::launch_of);
         let launch = launch.with_context(|| {
             format!(
-                "{} ({}) does not report its arguments; pass its launch file too (vLLM reports some with VLLM_SERVER_DEV_MODE=1)",
+                "{} ({}) does not report its arguments; pass its launch file too (vLLM reports some with \
+                 VLLM_SERVER_DEV_MODE=1)",
                 self.url, self.engine
             )
         })?;

@@ -214,7 +214,8 @@ fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Model
     let draft = draft.map(|(spec, weights)| {
         if spec.tokens.is_some() && spec.head == VocabularySource::Target {
             return Err(EngineError::Configuration(
-                "--speculative-token-map selects rows of the target's head, which --tp-size splits over ranks: remove one of the two flags (SGLang fails on it, #4328)"
+                "--speculative-token-map selects rows of the target's head, which --tp-size splits over ranks: \
+                 remove one of the two flags (SGLang fails on it, #4328)"
                     .into(),
             ));
         }
@@ -270,7 +271,8 @@ fn attention_kernels(options: &CudaOptions) -> Result<AttentionKernels, EngineEr
     let float = options.element == Element::F32;
     match options.attention {
         Some(AttentionKernels::Tiles) if options.batch_invariant || float => Err(EngineError::Configuration(
-            "--attention-backend tiles sums in an order that depends on the batch, and supports float16 and bfloat16 only: remove it when using --batch-invariant or --dtype float32"
+            "--attention-backend tiles sums in an order that depends on the batch, and supports float16 and bfloat16 \
+             only: remove it when using --batch-invariant or --dtype float32"
                 .into(),
         )),
         Some(asked) => Ok(asked),

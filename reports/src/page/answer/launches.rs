@@ -70,7 +70,8 @@ fn bare(shape: TreeShape) -> Launch {
     Launch {
         engine: "SGLang",
         text: format!(
-            "--speculative-num-steps {num_steps} --speculative-eagle-topk {topk} --speculative-num-draft-tokens {num_draft_tokens}\n"
+            "--speculative-num-steps {num_steps} --speculative-eagle-topk {topk} --speculative-num-draft-tokens \
+             {num_draft_tokens}\n"
         ),
         notes: vec!["the sweep has written no tuned file yet, so the models' flags are not known here".into()],
     }

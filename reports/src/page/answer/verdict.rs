@@ -17,7 +17,8 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
         Verdict::DoesNotPay => (format!("Speculation does not pay here{}.", best(race)), "loses"),
         Verdict::Tie => (
             format!(
-                "No significant difference from no speculation{}. A gain of more than 5% is excluded, so no speculation is chosen as the simpler option.",
+                "No significant difference from no speculation{}. A gain of more than 5% is excluded, so no \
+                 speculation is chosen as the simpler option.",
                 best(race)
             ),
             "same",
@@ -27,7 +28,8 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
     };
     if race.keeps_up {
         words = format!(
-            "Every configuration keeps up with this load, so they do not differ in throughput and are compared by latency. {words} For throughput, raise the rate."
+            "Every configuration keeps up with this load, so they do not differ in throughput and are compared by \
+             latency. {words} For throughput, raise the rate."
         );
     }
     words.extend(no_difference_from_default(race));
@@ -47,7 +49,8 @@ pub fn disturbance(race: &Race) -> Option<String> {
     let mut words = vec!["The machine was busy with other things.".to_owned()];
     words.extend(stalled.map(|share| {
         format!(
-            "{} of the time was stalls (median over trials), which are separated from the engine's work and not counted.",
+            "{} of the time was stalls (median over trials), which are separated from the engine's work and not \
+             counted.",
             figures::share(share)
         )
     }));
@@ -62,7 +65,10 @@ pub fn disturbance(race: &Race) -> Option<String> {
         words.push(format!("{marked} of {} trials are marked.", figures::count(trials as u64)));
     }
     words.extend(wall_speedup.map(|ratio| {
-        format!("By wall-clock time, stalls included, the best speculating configuration is at {}.", figures::ratio(ratio))
+        format!(
+            "By wall-clock time, stalls included, the best speculating configuration is at {}.",
+            figures::ratio(ratio)
+        )
     }));
     Some(words.join(" "))
 }
@@ -119,7 +125,9 @@ fn cannot_tell(race: &Race, doubt: Doubt) -> String {
         Doubt::OneRepeat | Doubt::FewRepeats | Doubt::Noise => {
             " Raise search.repeats and continue with --resume: what is measured stays."
         }
-        Doubt::BusyMachine => " Measure again while nothing else runs: raise search.repeats and continue with --resume.",
+        Doubt::BusyMachine => {
+            " Measure again while nothing else runs: raise search.repeats and continue with --resume."
+        }
         Doubt::NoPair => " Measure no speculation and the candidates in one run.",
     };
     format!("It is unknown whether speculation pays: {why}.{so_far}{what}")
@@ -140,6 +148,9 @@ fn no_difference_from_default(race: &Race) -> Option<String> {
     let default = race.engine_default().filter(|default| !default.chosen)?;
     let Interval { low, high, kind, .. } = race.over_default?;
     (race.winner().is_some() && kind != IntervalKind::Single && low <= 1.0 && 1.0 <= high).then(|| {
-        format!(" No significant difference from the engine's default, {}.", names::short(&default.ranked.configuration))
+        format!(
+            " No significant difference from the engine's default, {}.",
+            names::short(&default.ranked.configuration)
+        )
     })
 }

@@ -24,7 +24,8 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
         AcceptanceSource::Replayed { texts, tokens } => (
             "replayed",
             format!(
-                "Replayed: the draft was run over {} of this workload ({} output tokens), which is exact for these texts. The interval estimates the result on other texts of the same kind.",
+                "Replayed: the draft was run over {} of this workload ({} output tokens), which is exact for these \
+                 texts. The interval estimates the result on other texts of the same kind.",
                 figures::counted(*texts, "text", "texts"),
                 figures::count(*tokens)
             ),
@@ -55,7 +56,8 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
         legend: &legend,
     };
     let caption = format!(
-        "Dot and bar: {kind}, with its 95% interval where it is known. Diamond: measured, median over repeats and loads. {}Accept length: {}.",
+        "Dot and bar: {kind}, with its 95% interval where it is known. Diamond: measured, median over repeats and \
+         loads. {}Accept length: {}.",
         if left_out > 0 { format!("{left_out} more in the table. ") } else { String::new() },
         definitions::ACCEPT_LENGTH
     );

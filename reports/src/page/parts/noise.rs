@@ -70,10 +70,15 @@ fn remarks(drift: &Drift<'_>) -> Vec<String> {
     )];
     remarks.extend(drift.trend.map(|trend| {
         if (trend - 1.0).abs() < FELT.max(drift.half) {
-            format!("No drift: the last third of the trials is {} against the first third (medians).", figures::gain(trend))
+            format!(
+                "No drift: the last third of the trials is {} against the first third (medians).",
+                figures::gain(trend)
+            )
         } else {
             format!(
-                "Drift: the last third of the trials is {} against the first third (medians). Repeats are interleaved and compared in pairs, so drift favours no configuration, but absolute figures are an average over the drift.",
+                "Drift: the last third of the trials is {} against the first third (medians). Repeats are \
+                 interleaved and compared in pairs, so drift favours no configuration, but absolute figures are an \
+                 average over the drift.",
                 figures::gain(trend)
             )
         }

@@ -19,7 +19,8 @@ pub fn part(model: &RoundTimeSummary) -> Result<Part, ReportError> {
         scatter::draw(&points, title, "ms a round", &legend, format)
     })?;
     let remark = format!(
-        "In leave-one-out validation, predictions of the {} timed points are off by {} (median), {} (90th percentile) and {} at most.",
+        "In leave-one-out validation, predictions of the {} timed points are off by {} (median), {} (90th \
+         percentile) and {} at most.",
         figures::count(model.points.len() as u64),
         figures::share(model.error.median),
         figures::share(model.error.p90),

@@ -255,9 +255,8 @@ mod tests {
         );
         check(
             "-sc {\"method\":\"ngram\"}",
-            &[
-                "LT14 the shell removes the quotes from the JSON of `-sc`: `{method:ngram}` arrives at `{\"method\":\"ngram\"}`",
-            ],
+            &["LT14 the shell removes the quotes from the JSON of `-sc`: `{method:ngram}` arrives at \
+                 `{\"method\":\"ngram\"}`"],
         );
         check("--speculative-config '{\n\"ä\": 1,\n}'", &[&format!("{broken} trailing comma at `}}`")]);
         for fine in ["'{\"method\": ...}'", "$SPEC", "'{\"model\": \"{{ draft }}\"'", "None", "'{}'"] {

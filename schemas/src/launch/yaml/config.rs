@@ -165,8 +165,7 @@ impl<'a> Reader<'a> {
         }
         if engine == Engine::Vllm {
             launch.settings.extend(vllm::draft_setting(&launch.arguments));
-            let message =
-                "vLLM launch: its flags and its speculative configuration are checked, but not combinations of other flags";
+            let message = "vLLM launch: its flags and its speculative configuration are checked, but not combinations of other flags";
             diagnostics.push(problems::VLLM_UNREAD.at(anchor, message, "not checked"));
             diagnostics.extend(vllm::bad_values(self.source, &launch.arguments));
         }

@@ -71,7 +71,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let suffix = if algorithm == Algorithm::Eagle3 { "Eagle3" } else { "Eagle" };
-    let message = format!("the draft's config names {class}, the class of a whole model, so it is not loaded as a head");
+    let message =
+        format!("the draft's config names {class}, the class of a whole model, so it is not loaded as a head");
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "one layer, and no draft class")
             .on_draft(context)

@@ -76,7 +76,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .on_target(context)
             .on_draft(context)
             .help(format!(
-                "keep to short prompts or `{}`, take a draft for long ones, or measure at your lengths (`spectune sweep`)",
+                "keep to short prompts or `{}`, take a draft for long ones, or measure at your lengths (`spectune \
+                 sweep`)",
                 context.line(Key::ContextLength, &draft.to_string())
             )),
     )

@@ -80,10 +80,12 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if most == Some(1) || context.expected_concurrency == Some(1) {
         return None;
     }
-    let message = format!("sglang {version} cannot merge batches of a draft of width {draft} with a target of width {target}");
+    let message =
+        format!("sglang {version} cannot merge batches of a draft of width {draft} with a target of width {target}");
     let finding = Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "another hidden size")
         .engine_says(format!(
-            "RuntimeError: Sizes of tensors must match except in dimension 0. Expected size {target} but got size {draft}"
+            "RuntimeError: Sizes of tensors must match except in dimension 0. Expected size {target} but got size \
+             {draft}"
         ))
         .maybe_note(EDGE.doubt(version))
         .on_target(context)

@@ -69,7 +69,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let says = match ngram_alone {
         true => "Currently LoRA is only compatible with NGRAM speculative decoding.".to_owned(),
         false => format!(
-            "LoRA is only compatible with NGRAM, EAGLE, NEXTN, EAGLE3, DFLASH, or DSPARK speculative decoding, not {name}."
+            "LoRA is only compatible with NGRAM, EAGLE, NEXTN, EAGLE3, DFLASH, or DSPARK speculative decoding, not \
+             {name}."
         ),
     };
     Some(

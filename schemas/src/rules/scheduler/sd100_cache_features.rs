@@ -101,7 +101,8 @@ fn hierarchical(context: &Context<'_>) -> Option<Finding> {
     let ranks = context.launch.count(Key::DcpSize).filter(|ranks| ranks.value > 1)?;
     let algorithm = context.algorithm().filter(|algorithm| *algorithm != Algorithm::Dspark)?;
     let key = Key::EnableHierarchicalCache;
-    let message = format!("the hierarchical cache over {} ranks does not support {} drafts", ranks.value, algorithm.name());
+    let message =
+        format!("the hierarchical cache over {} ranks does not support {} drafts", ranks.value, algorithm.name());
     Some(
         refused(context, context.span(key).map(|_| key)?, message)
             .related(Some(ranks.span), "over these ranks")
@@ -129,7 +130,8 @@ fn weights(context: &Context<'_>) -> Option<Finding> {
     let mode = context.launch.text(key).filter(|mode| mode.value != "off")?;
     let message = format!("the weight cache ({}) does not hold the draft's weights", mode.value);
     Some(refused(context, key, message).engine_says(
-        "ValueError: --weight-cache-mode is not supported together with speculative decoding (--speculative-algorithm): …",
+        "ValueError: --weight-cache-mode is not supported together with speculative decoding \
+         (--speculative-algorithm): …",
     ))
 }
 

@@ -77,7 +77,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let rows = requests.saturating_mul(shape.num_draft_tokens);
     let message = format!(
-        "{requests} requests × {} draft tokens = {rows} rows to verify in each round: likely slower than no speculation",
+        "{requests} requests × {} draft tokens = {rows} rows to verify in each round: likely slower than no \
+         speculation",
         shape.num_draft_tokens
     );
     let key = Key::SpeculativeNumDraftTokens;

@@ -59,7 +59,8 @@ const MANY: usize = 64;
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
     let expected = context.expected_concurrency.filter(|expected| *expected > MANY)?;
-    let message = format!("speculation seldom pays at {expected} concurrent requests: measure it against no speculation");
+    let message =
+        format!("speculation seldom pays at {expected} concurrent requests: measure it against no speculation");
     Some(
         Finding::new(context.value_place(Key::SpeculativeAlgorithm), message, "for small batches")
             .related(context.span(Key::MaxRunningRequests), "the most that run together")

@@ -84,11 +84,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     Some(
-        Finding::new(
-            config.span,
-            format!("{method} has no number of tokens to draft"),
-            "no num_speculative_tokens",
-        )
-        .help("add `\"num_speculative_tokens\": 3`"),
+        Finding::new(config.span, format!("{method} has no number of tokens to draft"), "no num_speculative_tokens")
+            .help("add `\"num_speculative_tokens\": 3`"),
     )
 }

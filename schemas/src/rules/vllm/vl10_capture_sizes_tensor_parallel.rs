@@ -72,7 +72,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(Some(ranks.span), "ranks")
             .note(format!(
                 "vllm says: `Can't determine cudagraph shapes that are both a multiple of {tokens} \
-                 (num_speculative_tokens + 1) required by spec-decode and {} (tensor_parallel_size) required by sequence \
+                 (num_speculative_tokens + 1) required by spec-decode and {} (tensor_parallel_size) required by \
+                 sequence \
                  parallelism`",
                 ranks.value
             ))

@@ -94,7 +94,8 @@ fn refused(schedule: &Json) -> Option<Wrong> {
         _ => {
             return Some(error(
                 "the schedule is not a list of [first, last, tokens]",
-                "num_speculative_tokens_per_batch_size must be a non-empty list of (range_start, range_end, num_speculative_tokens) entries.",
+                "num_speculative_tokens_per_batch_size must be a non-empty list of (range_start, range_end, \
+                 num_speculative_tokens) entries.",
             ));
         }
     };

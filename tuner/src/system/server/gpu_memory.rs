@@ -45,7 +45,8 @@ impl GpuMemory {
         let mut pairs = self.0.iter().zip(&now.0).enumerate();
         pairs.find(|(_, (before, now))| **now > **before + SLACK_MIB).map(|(gpu, (before, now))| {
             format!(
-                "GPU {gpu} has {now} MiB in use after the server has ended, but had {before} MiB before the first start: end the process that holds the memory, then continue with --resume"
+                "GPU {gpu} has {now} MiB in use after the server has ended, but had {before} MiB before the first \
+                 start: end the process that holds the memory, then continue with --resume"
             )
         })
     }

@@ -124,10 +124,9 @@ impl LaunchPlan {
         log: PathBuf,
     ) -> Result<Launch, SystemError> {
         self.supports(configuration)?;
-        let (program, first) = settings
-            .command
-            .split_first()
-            .ok_or_else(|| SystemError::Unsupported("system.command is empty: it must be the command that starts a server".into()))?;
+        let (program, first) = settings.command.split_first().ok_or_else(|| {
+            SystemError::Unsupported("system.command is empty: it must be the command that starts a server".into())
+        })?;
         let mut args = first.to_vec();
         let made_up = self.made_up(configuration)?;
         args.extend(match self.kind {

@@ -26,7 +26,9 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
         let speculates = resolved.get("speculative_algorithm").is_some_and(|name| !name.is_null());
         let asked = configuration.shape;
         if speculates && !asked.is_off() && runs != asked {
-            return Err(format!("the server runs the tree {runs} instead of the requested {asked}: it rewrites its flags"));
+            return Err(format!(
+                "the server runs the tree {runs} instead of the requested {asked}: it rewrites its flags"
+            ));
         }
         if speculates && asked.is_off() {
             return Err(format!("the server speculates with {runs} although no speculation was requested"));

@@ -90,7 +90,8 @@ impl Loader<'_> {
             columns.len() < whole.inputs() && layout != Fp8Scales::Channels && is_cut(columns.start, columns.len());
         if rows_cut || columns_cut {
             return Err(EngineError::Configuration(format!(
-                "--tp-size {}: {} of {} × {} cannot be divided, since its scales are those of blocks of {FP8_BLOCK} (SGLang rejects it too); use fewer GPUs",
+                "--tp-size {}: {} of {} × {} cannot be divided, since its scales are those of blocks of {FP8_BLOCK} \
+                 (SGLang rejects it too); use fewer GPUs",
                 self.share.ranks,
                 part.name,
                 whole.outputs(),
