@@ -8,6 +8,7 @@ mod exit;
 mod setup;
 mod sweep_inputs;
 mod terminal;
+mod wrong_file;
 
 use std::process::ExitCode;
 

@@ -1,19 +1,14 @@
 //! What several commands need before they start: files with limits, and engine options from a tuned file and flags.
 
-use std::{error::Error, fmt, fs::File, io::Read, path::Path, time::Duration};
+use std::{fs::File, io::Read, path::Path, time::Duration};
 
 use anyhow::{Context, bail};
 use engine::{Engine, EngineOptions, ShapePolicy};
 use indicatif::ProgressBar;
-use schemas::{
-    diagnostic::{Diagnostic, Findings, Format, render},
-    kind::FileKind,
-    text::Source,
-    tuned::TunedFile,
-};
+use schemas::{kind::FileKind, text::Source, tuned::TunedFile};
 use tuner::sweep::folder_of;
 
-use crate::{checkpoint, engine_flags::EngineFlags, terminal};
+use crate::{checkpoint, engine_flags::EngineFlags, terminal, wrong_file::WrongFile};
 
 /// Largest configuration file (launch, sweep, tuned) in bytes.
 pub const LARGEST_CONFIGURATION: u64 = 16 << 20;
@@ -47,35 +42,6 @@ pub fn read_source(path: &Path) -> anyhow::Result<Source> {
     let name = if path.as_os_str() == "-" { "<stdin>".to_owned() } else { path.display().to_string() };
     Ok(Source::new(name, read_text(path, LARGEST_CONFIGURATION)?))
 }
-
-/// The error for a configuration file that cannot be used: [`terminal::print_error`] shows the place in the user's text.
-#[derive(Debug)]
-pub struct WrongFile {
-    source: Source,
-    finding: Box<Diagnostic>,
-}
-
-impl WrongFile {
-    /// What is wrong with a file.
-    pub fn new(source: Source, finding: Box<Diagnostic>) -> Self {
-        Self { source, finding }
-    }
-
-    /// The finding at its place in the text.
-    pub fn shown(&self, coloured: bool) -> String {
-        let findings = [Findings { source: &self.source, diagnostics: std::slice::from_ref(&*self.finding) }];
-        render(&findings, Format::Full, coloured)
-    }
-}
-
-impl fmt::Display for WrongFile {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.source.position(self.finding.span.start);
-        write!(formatter, "{}:{}:{}: {}", self.source.name(), place.line, place.column, self.finding.message)
-    }
-}
-
-impl Error for WrongFile {}
 
 /// Reads a tuned file and repeats its warnings.
 ///

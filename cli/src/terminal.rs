@@ -6,7 +6,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
-use crate::setup::WrongFile;
+use crate::wrong_file::WrongFile;
 
 /// Starts the log on stderr; `SPECTUNE_LOG` sets its level (default: warnings).
 pub fn start_log() {

@@ -8,7 +8,7 @@
 pub mod cpu;
 pub mod cuda;
 mod states;
-mod verify_plan;
+pub(crate) mod verify_plan;
 
 use std::{ops::Range, time::Duration};
 

@@ -13,7 +13,7 @@ use schemas::{resolve::default_capture_sizes, tree::TreeShape, tuned::TunedFile}
 
 pub use self::flags::with_launch;
 pub use crate::quantization::Quantization;
-use crate::{backend::VerifyPlan, checkpoint::Folder, error::EngineError, spec::published};
+use crate::{backend::verify_plan::VerifyPlan, checkpoint::Folder, error::EngineError, spec::published};
 
 /// Where to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

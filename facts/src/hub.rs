@@ -8,7 +8,8 @@ use ureq::{Agent, Body, http::Response};
 
 use crate::{
     Error, Files, Part,
-    cache::{home, is_revision, short_text, variable},
+    cache::{home, short_text, variable},
+    names::{is_id, is_revision},
 };
 
 /// Where the hub is unless `HF_ENDPOINT` says otherwise.
@@ -104,13 +105,6 @@ fn token_file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
 
 fn unreachable(url: &str, error: &ureq::Error) -> Error {
     Error::Unreachable { url: url.to_owned(), reason: error.to_string() }
-}
-
-/// Whether a text can be the id of a model on the hub: `name` or `organisation/name`.
-pub fn is_id(text: &str) -> bool {
-    let mut parts = text.split('/');
-    let (first, second, third) = (parts.next(), parts.next(), parts.next());
-    third.is_none() && first.is_some_and(is_plain_name) && second.is_none_or(is_plain_name)
 }
 
 /// A model on the hub.

@@ -7,6 +7,7 @@ mod detect;
 mod dockerfile;
 mod documents;
 mod edit;
+mod embedded;
 mod evidence;
 pub mod file;
 mod kind;
@@ -16,6 +17,7 @@ mod pieces;
 mod print;
 mod problems;
 mod python;
+mod quoting;
 mod script;
 mod shell;
 mod unit;
@@ -31,10 +33,10 @@ use std::{
 };
 
 pub(crate) use comments::comments;
-pub use edit::quoted;
 pub use launcher::Launcher;
 pub use problems::{PROBLEMS, Problem};
 pub(crate) use problems::{TOML_SYNTAX, UNUSED_SUPPRESSION, WRONG_SUPPRESSION};
+pub use quoting::quoted;
 pub use vllm::{VllmKey, VllmSpeculation};
 
 use writing::Writing;

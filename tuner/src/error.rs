@@ -4,7 +4,7 @@ use std::path::{Component, Path, PathBuf};
 
 use engine::EngineError;
 
-use crate::system::SystemError;
+use crate::system::error::SystemError;
 
 /// An error that ends a sweep. Finished trials are in the journal whatever happens.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,10 @@ use crate::{
     TunerError, acceptance,
     guide::{self, AcceptanceTable, Cost, FORMAT, Guide},
     record::Fingerprint,
-    sweep::{Progress, SweepRequest, prepare::Ready},
+    sweep::{
+        prepare::Ready,
+        request::{Progress, SweepRequest},
+    },
 };
 
 /// The file in the folder of a sweep with what the target leaves behind the texts: see [`KeepStates`].

@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use crate::{
     TunerError, machine,
     record::{Fingerprint, Origin, Record},
-    strategy::Shard,
+    shard::Shard,
     whole_file::{self, Version},
 };
 

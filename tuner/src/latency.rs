@@ -31,8 +31,7 @@ pub use self::{
 use self::{
     fit::Physical,
     physics::Parameters,
-    residual::{Place, Residuals},
-    strength::Strength,
+    residual::{Place, Residuals, Strength},
 };
 
 /// Half-width of the interval of a prediction in standard deviations: nine of ten measurements lie within.

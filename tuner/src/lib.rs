@@ -26,12 +26,14 @@ pub mod latency;
 pub mod machine;
 #[cfg(test)]
 mod made_up;
+mod mark;
 pub mod merge;
 pub mod outcome;
 pub mod record;
 pub mod runner;
 pub mod selection;
 pub mod settings;
+mod shard;
 pub mod space;
 pub mod statistics;
 pub mod strategy;

@@ -6,7 +6,7 @@ use std::{fs, thread, time::Duration};
 use engine::backend::GpuState;
 use serde::{Deserialize, Serialize};
 
-use crate::record::Mark;
+use crate::mark::Mark;
 
 /// Shares from which on something is worth a mark.
 const WORTH_A_MARK: f64 = 0.05;

@@ -19,7 +19,7 @@ use crate::{
     journal::{self, Contents, Header},
     record::{Origin, Outcome, Record},
     selection::{LoadRanking, rank},
-    strategy::Shard,
+    shard::Shard,
     whole_file,
 };
 

@@ -2,13 +2,11 @@
 //!
 //! Strategies, journal, selection and reports know no more of a system than this.
 
+pub(crate) mod error;
 mod in_process;
 pub mod server;
 
-use engine::EngineError;
-use external::ServerError;
-
-pub use self::in_process::InProcess;
+pub use self::{error::SystemError, in_process::InProcess};
 use crate::{
     configuration::Configuration,
     record::{Measurement, PartsApart, Trial},
@@ -72,26 +70,4 @@ pub enum SwitchCost {
     Graph,
     /// A start of the engine or its server.
     Restart,
-}
-
-/// Why a system could not do something.
-#[derive(Debug, thiserror::Error)]
-pub enum SystemError {
-    /// Our engine failed.
-    // Not transparent: who looks for an engine's error along the sources is to find it.
-    #[error("{0}")]
-    Engine(#[from] EngineError),
-    /// A server failed.
-    #[error("{0}")]
-    Server(#[from] ServerError),
-    /// The configuration is not one that the system can run.
-    #[error("{0}")]
-    Unsupported(String),
-}
-
-impl SystemError {
-    /// Whether the device or the server is not to be trusted any more.
-    pub fn needs_restart(&self) -> bool {
-        matches!(self, Self::Engine(EngineError::Device(_)) | Self::Server(_))
-    }
 }

@@ -23,8 +23,8 @@ use self::progress::Bar;
 use crate::{
     commands::report,
     exit::{self, Exit},
-    setup::{self, WrongFile},
-    sweep_inputs, terminal,
+    setup, sweep_inputs, terminal,
+    wrong_file::WrongFile,
 };
 
 const EXAMPLES: &str = "\

@@ -8,6 +8,7 @@ mod group;
 mod layout;
 mod limits;
 mod machine;
+mod meeting;
 mod memory;
 mod ops;
 mod part;

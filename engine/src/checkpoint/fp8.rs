@@ -8,11 +8,11 @@ use std::ops::RangeInclusive;
 
 use kernels::reference::{FP8_BLOCK, Fp8Matrix, Fp8Scales};
 
-use super::{Weights, weights::element};
+use super::{
+    Weights,
+    dtype::{E4M3, element},
+};
 use crate::error::EngineError;
-
-/// The dtype of such tensors in safetensors.
-pub(super) const E4M3: &str = "F8_E4M3";
 
 /// Suffixes of the names of scales, the more common one first.
 const SCALES: [&str; 2] = ["_scale_inv", "_scale"];

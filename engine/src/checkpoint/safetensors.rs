@@ -9,7 +9,7 @@ use std::{
 use schemas::model::{TensorHeader, TensorHeaders, TensorIndex, header_length, is_own_file};
 use serde::Deserialize;
 
-use super::folder::read_text;
+use super::read::read_text;
 use crate::error::EngineError;
 
 /// Maximum number of shards in an index, and of files in a folder without one.

@@ -8,7 +8,7 @@ use std::{
     path::Path,
 };
 
-use super::folder::open;
+use super::read::open;
 use crate::error::EngineError;
 
 /// Largest file, in bytes: a map of a whole vocabulary of 262,144 tokens is under 2 MiB in either form.

@@ -10,7 +10,11 @@ use std::{
 use kernels::{device::Element, memory::MappedFile, reference::Matrix};
 use schemas::model::TensorHeader;
 
-use super::{folder::open, fp8::E4M3, safetensors};
+use super::{
+    dtype::{E4M3, element},
+    read::open,
+    safetensors,
+};
 use crate::error::EngineError;
 
 /// A file of MTP layers that the index does not list.
@@ -22,16 +26,6 @@ const MOST_EXPERTS: usize = 1 << 14;
 /// Parts of names that have changed since some checkpoints were published: the norms of EAGLE-3.1's captured layers.
 const RENAMED: [(&str, &str); 3] =
     [("aux_norm_low.", "fc_norm.0."), ("aux_norm_mid.", "fc_norm.1."), ("aux_norm_high.", "fc_norm.2.")];
-
-/// The floating-point type that safetensors names so; `None` of other dtypes, FP8 among them.
-pub(super) fn element(dtype: &str) -> Option<Element> {
-    match dtype {
-        "F32" => Some(Element::F32),
-        "F16" => Some(Element::F16),
-        "BF16" => Some(Element::BF16),
-        _ => None,
-    }
-}
 
 /// All tensors of a checkpoint, by name.
 #[derive(Debug)]

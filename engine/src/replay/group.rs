@@ -245,7 +245,7 @@ impl<'a> Group<'a> {
             })
             .collect();
         let pools = self.backend.pools(&asked, family.largest())?;
-        self.chances.ask(self.backend, &asked, &pools, family)?;
+        self.chances.ask(self.backend, &asked, &pools, |place, pool| family.offers(place, pool))?;
         for ((place, asked), pool) in places.iter().zip(&asked).zip(&pools) {
             family.learn(*place, asked, pool, &self.chances);
         }

@@ -4,7 +4,7 @@
 //! [`linear_few`](super::linear_few) (up to 4 rows), on Hopper [`linear_group`](super::linear_group) (5 to 32 rows of wide
 //! layers) and [`linear_wide`](super::linear_wide) (up to 128 rows), and the device's library.
 
-use super::{Kernels, Rows, WeightScales, Weights, address, check_ints, grid, int, linear_few::FEW_ROWS};
+use super::{Kernels, Rows, WeightScales, Weights, address, check_ints, grid, int};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -14,6 +14,8 @@ pub(super) const PAIRS_FILE: KernelFile =
 pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu"), split: Split::Shared };
 
+/// Maximum number of rows of `linear_few.cu`.
+pub(super) const FEW_ROWS: usize = 4;
 /// Inputs of a stage of the ring, of plain weights.
 pub(super) const PIECE: usize = 64;
 /// Bytes of a row of weights in a stage.

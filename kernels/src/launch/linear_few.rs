@@ -4,15 +4,13 @@ use super::{
     Kernels, Linear, Rows, Unscaled, WeightScales, Weights, address,
     elementwise::NO_ROWS,
     grid, int,
-    linear::{BLOCKS, WIDE_LAYER, options, ring_bytes, squares_stride},
+    linear::{BLOCKS, FEW_ROWS, WIDE_LAYER, options, ring_bytes, squares_stride},
 };
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_few.cu", text: include_str!("../../cuda/linear_few.cu"), split: Split::Shared };
 
-/// Rows, at most.
-pub(super) const FEW_ROWS: usize = 4;
 /// Outputs of a block, and its warps.
 const OUTPUTS: usize = 16;
 const WARPS: usize = 8;

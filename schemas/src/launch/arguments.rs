@@ -12,8 +12,9 @@ use std::{
 
 use super::{
     Argument, Engine, Insertion, Launch, Launcher, Options, Parsed, Setting, Syntax, Value,
-    detect::{self, Detected},
-    documents, edit, evidence, problems,
+    detect::{self, Detected, MOST_WORDS},
+    documents, evidence, problems,
+    quoting::quoted,
     script::{self, Field, Line, Text},
     vllm,
     writing::Writing,
@@ -24,9 +25,6 @@ use crate::{
     text::{Located, Source, Span},
     version::EngineVersion,
 };
-
-/// Maximum number of words of one launch: every rule may inspect each of them.
-pub(super) const MOST_WORDS: usize = 1 << 13;
 
 /// Reads a text as a shell does. `depth` is the number of enclosing here-documents.
 pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
@@ -385,7 +383,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
             text.push(' ');
         }
         let start = text.len();
-        text.push_str(&edit::quoted(word));
+        text.push_str(&quoted(word));
         fields.push(Located::new(Text::Known(word.into()), Span::new(start, text.len())));
     }
     let source = Source::new("<command line>", text);

@@ -1,10 +1,10 @@
 //! A command assembled from words of another text, with a map back to the source of each.
 
 use super::{
-    edit::{is_plain, quoted},
+    embedded::{Document, Surroundings, UNKNOWN},
     kind::Kind,
     pieces::{Piece, Pieces},
-    script::{Document, Surroundings, UNKNOWN},
+    quoting::{is_plain, quoted},
 };
 use crate::text::Span;
 

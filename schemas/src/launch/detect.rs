@@ -11,10 +11,12 @@ mod program;
 
 use super::{
     Engine, Launcher,
-    arguments::MOST_WORDS,
     script::{ArrayPlace, Field, Line},
 };
 use crate::text::Span;
+
+/// Maximum number of words of one launch: every rule may inspect each of them.
+pub(super) const MOST_WORDS: usize = 1 << 13;
 
 pub(super) use flags_of::engine_of_flags;
 pub(super) use hydra::as_flags;

@@ -3,12 +3,8 @@
 //! Each is read by its own kind, and every span maps back to the surrounding text.
 
 use super::{
-    Options, Parsed, arguments, comments, dockerfile, file,
-    kind::Kind,
-    origin::Origin,
-    python,
-    script::{self, Document},
-    unit, yaml,
+    Options, Parsed, arguments, comments, dockerfile, embedded::Document, file, kind::Kind, origin::Origin, python,
+    script, unit, yaml,
 };
 use crate::text::{Source, Span};
 

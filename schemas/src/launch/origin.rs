@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     Argument, Insertion, Launch, Parsed, Setting, Value,
-    script::{Document, UNKNOWN},
+    embedded::{Document, UNKNOWN},
 };
 use crate::{
     diagnostic::{Diagnostic, Edit},

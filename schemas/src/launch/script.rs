@@ -24,14 +24,13 @@ use std::{
 
 use self::ways::{Conditional, Elements, Way};
 pub(super) use self::{
-    documents::{Document, UNKNOWN},
     fences::regions,
     line::{ArrayPlace, Field, Line, Script, Text},
-    surroundings::Surroundings,
 };
 use super::{
     Environment, Value,
     compose::Composed,
+    embedded::Document,
     evidence::Stated,
     kind::Kind,
     shell::{Reader, Statement, Trouble},

@@ -6,9 +6,9 @@ use super::{
     Options, Parsed, Value, arguments,
     compose::Composed,
     documents,
+    embedded::Surroundings,
     evidence::{engine_of_image, of_image},
     kind::Kind,
-    script::Surroundings,
 };
 use crate::text::{Located, Source, Span};
 

@@ -1,6 +1,6 @@
 //! How words are written where an edit puts them: for a shell, in TOML, in YAML, or for a shell inside of YAML.
 
-use super::edit::{is_plain, quoted};
+use super::quoting::{is_plain, quoted};
 use crate::flags::{Key, Takes};
 
 /// How a value is written at a place.

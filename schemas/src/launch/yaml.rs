@@ -17,9 +17,10 @@ use std::{
 
 use saphyr_parser::ScalarStyle;
 
+use align::Scalar;
 use container::Container;
 use excerpt::Excerpt;
-use node::{Broken, Id, Node, Scalar, Tree};
+use node::{Broken, Id, Node, Tree};
 use remap::Origin;
 
 use super::{

@@ -3,14 +3,17 @@
 use engine::Engine;
 use schemas::tree::TreeShape;
 
-use super::{Replayed, captures, rounds::Timed};
+use super::{
+    Replayed,
+    rounds::{self, Timed},
+};
 use crate::{
     TunerError,
     configuration::{Configuration, Load},
     forecast::{Arrivals, Forecast, Need, Setup, rounds_behind, simulate},
     guide::{AcceptanceTable, Prediction},
     latency::{Beyond, Kind, Point},
-    sweep::{SweepRequest, prepare::Ready},
+    sweep::{prepare::Ready, request::SweepRequest},
     workload::{Workload, context},
 };
 
@@ -58,7 +61,7 @@ fn predict(
     let shape = configuration.shape;
     let capacity = engine.capacity();
     let setup = Setup {
-        capture_sizes: captures::graph_sizes(engine),
+        capture_sizes: rounds::graph_sizes(engine),
         max_running_requests: engine.max_running_requests(),
         prefill_budget: engine.options().chunked_prefill_size,
         prefill_chunk: capacity.prefill_chunk,

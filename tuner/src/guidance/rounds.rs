@@ -8,7 +8,6 @@ use engine::{
     timing::{RoundTimes, TimingPoint},
 };
 
-use super::captures;
 use crate::{
     TunerError,
     configuration::Load,
@@ -18,7 +17,10 @@ use crate::{
         design::{self, MOST_POINTS},
         prefill::PrefillModels,
     },
-    sweep::{Progress, SweepRequest, prepare::Ready},
+    sweep::{
+        prepare::Ready,
+        request::{Progress, SweepRequest},
+    },
     workload::{Workload, context},
 };
 
@@ -47,7 +49,7 @@ pub fn time(
     progress: &mut dyn Progress,
 ) -> Result<Option<Timed>, TunerError> {
     let shapes = super::shapes(ready).into_iter().filter(|shape| acceptance.length(*shape).is_some()).collect();
-    let graphs = captures::graph_sizes(ready.engine()?);
+    let graphs = graph_sizes(ready.engine()?);
     let batches = batches(ready, &graphs);
     let contexts = contexts(&ready.workload);
     let engine = ready.engine()?;
@@ -199,4 +201,10 @@ fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[Sample]) -> Ro
         }),
         points: points.collect(),
     }
+}
+
+/// The batch sizes that the engine captures graphs for, ascending; none where it runs without: batches then run as they
+/// are.
+pub fn graph_sizes(engine: &Engine) -> Vec<usize> {
+    if engine.capture_time().is_some() { engine.options().graph_sizes() } else { Vec::new() }
 }

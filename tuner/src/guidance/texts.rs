@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::{
     TunerError,
     record::Fingerprint,
-    sweep::{Progress, SweepRequest, prepare::Ready},
+    sweep::{
+        prepare::Ready,
+        request::{Progress, SweepRequest},
+    },
     whole_file::{self, Version},
 };
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{TunerError, strategy::Shard};
+use crate::{TunerError, shard::Shard};
 
 /// Set by our Kubernetes template, since Kubernetes gives a pod its index but not the number of completions.
 pub const KUBERNETES_COUNT: &str = "SPECTUNE_SHARDS";

@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{LatencyError, Point, cholesky::Cholesky, fit::Physical, sample::Summary, strength::Strength};
+use super::{LatencyError, Point, cholesky::Cholesky, fit::Physical, sample::Summary};
 
 /// How far apart points are that hardly tell of each other: a factor of e in batch, rows and context, three draft steps.
 const LENGTHS: [f64; 5] = [1.0, 1.0, 1.0, 3.0, 1.0];
@@ -44,6 +44,34 @@ pub struct Residuals {
     weights: Vec<f64>,
     /// Standard deviations are this much larger than the process says, so that they fit the points that were left out.
     pub(super) inflation: f64,
+}
+
+/// Strengths of the parts of the Gaussian process.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Strength {
+    /// Standard deviation of the smooth part, as a logarithm of time.
+    pub(super) smooth: f64,
+    /// Standard deviation of the rows' part in a round that were linear layers alone, as a logarithm of time.
+    pub(super) rows: f64,
+    /// Distance in logarithms of rows at which the rows' part hardly tells of others.
+    pub(super) row_length: f64,
+    /// Standard deviation of the part of batch and tree size, as a logarithm of time.
+    pub(super) tree_size: f64,
+}
+
+impl Strength {
+    /// Covariance of what the physical model leaves at two places.
+    pub fn covariance(&self, one: &Place, other: &Place) -> f64 {
+        self.smooth.powi(2) * one.similarity(other)
+            + self.rows.powi(2) * one.common_rows(other, self.row_length)
+            + self.tree_size.powi(2) * one.common_tree_size(other)
+    }
+
+    /// Whether its numbers can be.
+    pub fn is_sound(&self) -> bool {
+        [self.smooth, self.rows, self.row_length, self.tree_size].iter().all(|value| value.is_finite())
+            && self.row_length > 0.0
+    }
 }
 
 impl Place {

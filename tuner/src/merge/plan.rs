@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{journal::Header, strategy::Shard};
+use crate::{journal::Header, shard::Shard};
 
 /// Configurations that every shard measures: no speculation and the engine's default.
 const BASELINES: usize = 2;

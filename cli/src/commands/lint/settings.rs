@@ -8,7 +8,7 @@ use std::{
 
 use schemas::settings::{FILE_NAME, LintSettings, SettingsFile};
 
-use crate::setup::{self, WrongFile};
+use crate::{setup, wrong_file::WrongFile};
 
 /// The settings that were read, by the folder of the launches.
 pub(super) struct Settings {

@@ -22,10 +22,7 @@ use kernels::device::{Alarm, Collective, Device, GroupId, Mail};
 use schemas::tree::TreeShape;
 
 use self::thread::RankThread;
-use super::{
-    CudaBackend, CudaOptions, Models, WeightSource, memory,
-    ranks::{Meeting, Ranks},
-};
+use super::{CudaBackend, CudaOptions, Models, WeightSource, machine::Ranks, meeting::Meeting, memory};
 use crate::{
     backend::{
         Asked, Backend, Capacity, DeviceInfo, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput,

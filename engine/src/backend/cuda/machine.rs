@@ -1,19 +1,19 @@
 //! The state that passes operate on: models, caches and workspaces on the device.
 
 use kernels::{
-    device::{Buffer, Device, Slice},
+    device::{Buffer, Collective, Device, Mail, Slice},
     launch::{Groups, Kernels, Rows, Sees},
 };
 
 use super::{
     layout::{Activations, RowArrays, SlotArrays},
+    meeting::Meeting,
     products::Products,
-    ranks::Ranks,
     weights::{DraftWeights, TargetWeights},
 };
 use crate::{
     backend::{Capacity, VerifyPlan},
-    spec::{KvLayout, ModelCost},
+    spec::{KvLayout, ModelCost, Share},
 };
 
 /// Models, caches and how they are run.
@@ -96,5 +96,22 @@ impl Machine {
         let kv = self.target.spec.kv();
         let layer = kv.planes * self.plane(kv, self.cache_rows);
         self.target_cache.range(at * layer..(at + 1) * layer)
+    }
+}
+
+/// A rank's share in its group.
+pub struct Ranks {
+    pub mail: Mail,
+    pub meeting: Meeting,
+    /// The device's library of sums, where there is one.
+    pub library: Option<Collective>,
+    /// Rows from which it is faster than our own kernel, outside of graphs.
+    pub library_from: usize,
+}
+
+impl Ranks {
+    /// Which of how many.
+    pub fn share(&self) -> Share {
+        self.meeting.share()
     }
 }

@@ -13,9 +13,8 @@ use super::{
     CudaBackend,
     layout::{Activations, Extent, RoundArrays, RowArrays, Sizes, SlotArrays},
     limits::{ROUNDS_IN_FLIGHT, SPLITS},
-    machine::{AttentionKernels, Machine},
+    machine::{AttentionKernels, Machine, Ranks},
     products::Products,
-    ranks::Ranks,
     ring,
     weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, latent_dims, rotation_table, weights_in},
 };

@@ -18,7 +18,7 @@ use kernels::{
     launch::linear_version,
 };
 
-use super::ranks::Meeting;
+use super::meeting::Meeting;
 
 /// Rows up to which the streaming kernels run where nothing has been timed: weights are all that they wait for.
 const FEW_ROWS: usize = 32;

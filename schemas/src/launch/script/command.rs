@@ -6,13 +6,13 @@ use super::{
     super::{
         compose::Composed,
         detect,
+        embedded::Surroundings,
         kind::Kind,
         shell::{Assignment, Command, Word},
     },
     Interpreter, MOST_LINES, Scalar, Used, anything,
     inside::only_talks,
     line::{ArrayPlace, Field, Line, Text},
-    surroundings::Surroundings,
     ways::{Elements, ways},
 };
 use crate::text::Located;

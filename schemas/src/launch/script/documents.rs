@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::{
     super::{
+        embedded::{Document, UNKNOWN},
         pieces::{Piece, Pieces},
         shell::{self, Chunk, Operator, Part, Parts},
     },
@@ -11,15 +12,13 @@ use super::{
     destination::{Stage, kind_of},
     fences::Region,
     line::{Field, Text},
-    surroundings::Surroundings,
 };
 use crate::{
     launch::{
         Value,
         detect::{self, names_engine},
-        edit::is_plain,
-        evidence::Stated,
         kind::Kind,
+        quoting::is_plain,
     },
     text::{Located, Source, Span},
 };
@@ -29,33 +28,6 @@ const MOST_DOCUMENTS: usize = 256;
 
 /// Most bytes that what is filled in may add to one document.
 const MOST_FILLED: usize = 1 << 16;
-
-/// Placeholder in a document for what the enclosing script fills in with an unknown value; no script assigns it.
-pub const UNKNOWN: &str = "$__outer__";
-
-/// A here-document that holds a script or YAML.
-#[derive(Clone, Debug)]
-pub struct Document {
-    pub kind: Kind,
-    /// Its text, expanded as far as the enclosing script is known.
-    pub text: String,
-    /// Where its text comes from.
-    pub pieces: Pieces<()>,
-    /// What the script around it says of the environment: what it exports may be there or not.
-    pub surroundings: Surroundings,
-    /// The engine's version, where an image or a requirement names it.
-    pub version: Option<Stated>,
-}
-
-impl Document {
-    /// A verbatim part of a text.
-    pub fn part_of(source: &Source, span: Span, kind: Kind) -> Self {
-        let text = source.slice(span).to_owned();
-        let mut pieces = Pieces::default();
-        pieces.push(Piece { text: Span::new(0, text.len()), place: span, whole: span.start, with: () });
-        Self { kind, text, pieces, surroundings: Surroundings::default(), version: None }
-    }
-}
 
 impl<'a> Interpreter<'a> {
     /// Keeps a Markdown block that is not a script.

@@ -2,10 +2,11 @@
 
 use std::borrow::Cow;
 
-use super::{
-    super::{Value, evidence::Stated, shell::Trouble},
-    documents::{Document, UNKNOWN},
-    surroundings::Surroundings,
+use super::super::{
+    Value,
+    embedded::{Document, Surroundings, UNKNOWN},
+    evidence::Stated,
+    shell::Trouble,
 };
 use crate::text::{Located, Span};
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::{
-    super::{Environment, Value},
+    super::{Value, embedded::Surroundings},
     line::Field,
 };
 use crate::text::{Located, Span};
@@ -18,15 +18,6 @@ const LONGEST_JSON: usize = 1 << 14;
 
 /// Programs that run others in a separate environment.
 const CONTAINERS: [&str; 6] = ["apptainer", "docker", "kubectl", "nerdctl", "podman", "singularity"];
-
-/// The environment of a command, and whether it may hold more than is in sight.
-#[derive(Clone, Debug, Default)]
-pub struct Surroundings {
-    pub environment: Arc<Environment>,
-    pub is_open: bool,
-    /// The image that the command runs in, where it names one.
-    pub image: Option<String>,
-}
 
 impl Surroundings {
     /// Adds what the words in front of a program set.

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::{
+    super::embedded::Surroundings,
     Interpreter, MOST_LINES, Scalar,
     line::{Field, Line, Script},
-    surroundings::Surroundings,
     ways::{Elements, OnWay, ways},
 };
 

@@ -10,7 +10,7 @@ use super::{
     ways::{Conditional, Elements},
 };
 use crate::{
-    launch::script::UNKNOWN,
+    launch::embedded::UNKNOWN,
     text::{Located, Source, Span},
 };
 

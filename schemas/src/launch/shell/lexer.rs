@@ -6,7 +6,6 @@ use super::{
     Array, Assignment, Block, Command, MOST_WORDS, Part, Parts, Statement, Trouble, Word,
     balance::{Hopeless, Opener},
     documents::Announced,
-    seams::Seams,
 };
 use crate::text::Span;
 
@@ -18,6 +17,17 @@ pub(in crate::launch) fn comments(text: &str, span: Span) -> Vec<Span> {
     let mut reader = Reader::new(text, span);
     while reader.next().is_some() {}
     reader.comments
+}
+
+/// Inside a quoted text whose gaps are skipped, see `seams`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seams {
+    /// The quote that the text is in.
+    pub outer: u8,
+    /// Whether it is left now.
+    pub left: bool,
+    /// Whether the text in the gap has different quotes.
+    pub quoted: bool,
 }
 
 /// Reads the statements of a text, one after another.

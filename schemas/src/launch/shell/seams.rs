@@ -1,17 +1,6 @@
 //! Gaps where a quoted text is closed and reopened inside a word: `'serve --tp 8 '"$MORE"' --page-size 1'`.
 
-use super::lexer::Reader;
-
-/// A text that is read in which such places are passed over.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Seams {
-    /// The quote that the text is in.
-    outer: u8,
-    /// Whether it is left now.
-    left: bool,
-    /// Whether the text in the gap has different quotes.
-    quoted: bool,
-}
+use super::lexer::{Reader, Seams};
 
 impl Reader<'_> {
     /// Passes over the places where the text leaves the quote that it is in.

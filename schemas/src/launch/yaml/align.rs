@@ -3,8 +3,17 @@
 
 use saphyr_parser::ScalarStyle;
 
-use super::node::Scalar;
 use crate::{launch::writing::Quotes, text::Span};
+
+/// A scalar as the parser gives it.
+#[derive(Debug)]
+pub(super) struct Scalar {
+    /// Its text, quotes, escapes and folds resolved; in no more room than it takes, which the parser gives plenty of.
+    pub text: String,
+    pub style: ScalarStyle,
+    /// Its place: may reach over the comments and empty lines after it.
+    pub span: Span,
+}
 
 /// A part of a scalar's text with its place. A part as long as its place stands there byte for byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

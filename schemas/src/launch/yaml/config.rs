@@ -10,7 +10,8 @@ use serde_json::{Map as JsonMap, Value as Json};
 use saphyr_parser::ScalarStyle;
 
 use super::{
-    node::{Id, Map, Node, Scalar, Tree},
+    align::Scalar,
+    node::{Id, Map, Node, Tree},
     remap::{line_end, line_start},
 };
 use crate::{

@@ -1,17 +1,17 @@
 //! Containers: mappings with `command` and `args` (Kubernetes), or `entrypoint` and `command` (compose).
 
 use super::{
-    align::Aligned,
+    align::{Aligned, Scalar},
     excerpt::{Excerpt, Item},
-    node::{Id, Map, Node, Scalar, Tree},
+    node::{Id, Map, Node, Tree},
     variables::{Chunk, Variable, Variables, chunks},
 };
 use crate::{
     launch::{
         Engine,
         detect::{names_engine, starts_engine},
-        edit::{is_plain, quoted},
         evidence::{Stated, engine_of_image, of_image},
+        quoting::{is_plain, quoted},
     },
     text::Span,
 };

@@ -1,13 +1,13 @@
 //! Scalars assembled into a text for the shell reader, with a map back to the YAML.
 
 use super::{
-    align::Aligned,
-    node::{Id, Scalar},
+    align::{Aligned, Scalar},
+    node::Id,
 };
 use crate::{
     launch::{
-        edit::is_plain,
         pieces::{Piece, Pieces},
+        quoting::is_plain,
         writing::Quotes,
     },
     text::Span,

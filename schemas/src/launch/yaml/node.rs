@@ -5,7 +5,7 @@ use std::cell::Cell;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
 
-use super::align::{Aligned, align};
+use super::align::{Aligned, Scalar, align};
 use crate::text::Span;
 
 /// How deep nodes may be nested. Manifests stay below twenty.
@@ -34,16 +34,6 @@ pub(super) enum Node {
     Scalar(Scalar),
     List(List),
     Map(Map),
-}
-
-/// A scalar as the parser gives it.
-#[derive(Debug)]
-pub(super) struct Scalar {
-    /// Its text, quotes, escapes and folds resolved; in no more room than it takes, which the parser gives plenty of.
-    pub text: String,
-    pub style: ScalarStyle,
-    /// Its place: may reach over the comments and empty lines after it.
-    pub span: Span,
 }
 
 #[derive(Debug, Default)]

@@ -4,8 +4,8 @@ use engine::timing::TimingPoint;
 
 use crate::latency::{
     Point,
-    residual::Place,
-    strength::{Strength, USUAL},
+    residual::{Place, Strength},
+    strength::USUAL,
 };
 
 /// Standard deviation, as a logarithm of time, of what the machine's model will explain once it is fitted.
