@@ -25,9 +25,9 @@ pub use crate::{
 };
 pub use kernels::device::GpuState;
 
-/// Tokens of a sequence that the draft may leave unread at most. Rounds without speculation leave theirs to be read
+/// Tokens of a sequence that the draft may leave pending at most. Rounds without speculation leave theirs to be read
 /// together with later ones, since one pass of the draft over many rows costs little more than one over a few.
-pub const MOST_UNREAD: usize = 32;
+pub const MAX_PENDING_DRAFT: usize = 32;
 
 /// One page of the KV cache (target and draft share the numbering).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -278,8 +278,8 @@ pub trait Backend: Send {
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError>;
 
     /// Positions at the end of a slot's sequence that the draft follows but has not read: what its cache holds there is not
-    /// of their tokens. At most [`MOST_UNREAD`].
-    fn unread(&self, slot: Slot) -> usize;
+    /// of their tokens. At most [`MAX_PENDING_DRAFT`].
+    fn pending_draft_tokens(&self, slot: Slot) -> usize;
 
     /// Keeps, from now on, what [`prefill`](Self::prefill) leaves behind at these positions of a slot that has read none
     /// of them: the draft's state, and with `target` the target's final hidden state too. Until the slot is closed.

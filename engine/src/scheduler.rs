@@ -67,7 +67,7 @@ pub struct Scheduler {
     options: SchedulerOptions,
     waiting: VecDeque<Waiting>,
     running: Vec<Running>,
-    in_flight: VecDeque<Flight>,
+    in_flight: VecDeque<LaunchedRound>,
     cancelled: Vec<RequestId>,
     slots: Vec<Slot>,
     pages: PagePool,
@@ -89,7 +89,7 @@ struct Waiting {
 const WORTH_WAITING: usize = 32;
 
 /// A round that is launched and not collected.
-struct Flight {
+struct LaunchedRound {
     ticket: Ticket,
     shape: TreeShape,
     members: Vec<RequestId>,
@@ -433,13 +433,13 @@ impl Scheduler {
         }
         let shape = self.policy.shape(slots.len());
         let ticket = self.backend.launch(Round { shape, slots: &slots })?;
-        self.in_flight.push_back(Flight { ticket, shape, members });
+        self.in_flight.push_back(LaunchedRound { ticket, shape, members });
         Ok(true)
     }
 
     /// Reads the oldest launched round.
     fn collect(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
-        let Some(Flight { ticket, shape, members }) = self.in_flight.pop_front() else { return Ok(()) };
+        let Some(LaunchedRound { ticket, shape, members }) = self.in_flight.pop_front() else { return Ok(()) };
         let output = self.backend.collect(ticket)?;
         let (launched, mut batch) = (members.len(), 0);
         for (id, produced) in members.into_iter().zip(output.yields) {
@@ -473,7 +473,7 @@ impl Scheduler {
                 continue;
             }
             let done = self.running.remove(at);
-            let unread = done.slot().map_or(0, |slot| self.backend.unread(slot));
+            let unread = done.slot().map_or(0, |slot| self.backend.pending_draft_tokens(slot));
             if let Some(place) = done.into_place(self.options.reuse, unread) {
                 self.backend.close(place.slot);
                 self.slots.push(place.slot);

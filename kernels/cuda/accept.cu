@@ -92,18 +92,18 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
 /// row_sample `[batch·nodes]`; what was asked for ahead, ahead_place `[batch·nodes]` as inner_rows has left it and the tokens
 /// ahead_choice (null: nothing was); the rest as accept_drafts. Writes chosen `[batch·nodes]`: at step 0 ahead_choice[place], or
 /// NOT_ASKED, which no node holds; later chosen[row] = choice where it is still NOT_ASKED: what is known stays, for nobody may have
-/// awaited a choice, which then is any token. Then row `[batch]`, the row of the first node on the way from the root whose choice is
+/// needed a choice, which then is any token. Then row `[batch]`, the row of the first node on the way from the root whose choice is
 /// not known, or of the last; and of that row slot and sample `[batch]`.
-/// awaited[step mod 2] is 1 if a walk stands at a node whose choice is not known, padding apart, and else stays 0; the other of the
+/// needed[step mod 2] is 1 if a walk stands at a node whose choice is not known, padding apart, and else stays 0; the other of the
 /// two becomes 0. The first is 0 when a round begins: after its last step, `most`, all choices on the ways are known, and a round
 /// that ends with step 1, where some may not be, has made it 0 there.
 /// Tree, slots and lengths are older than the target's pass and read ahead.
 /// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
-    walk_on(int* chosen, const int* node_token, const int* node_parent, const int* node_depth, const int* batch_slot,
+    advance_accept(int* chosen, const int* node_token, const int* node_parent, const int* node_depth, const int* batch_slot,
             const u64* seed, int nodes, int most, int dummy_slot, float simulate, const int* length, int step,
             const int* choice, const int* row_slot, const int* row_sample, const int* ahead_place, const int* ahead_choice,
-            int* row, int* slot_of, int* sample_of, int* awaited) {
+            int* row, int* slot_of, int* sample_of, int* needed) {
   __shared__ Tree tree;
   __shared__ int path[MOST_NODES];
   int request = (int)blockIdx.x, node = (int)threadIdx.x;
@@ -124,14 +124,14 @@ extern "C" __global__ void __launch_bounds__(128)
     }
   }
   tree.choices[node] = own;
-  if (request == 0 && node == 0) awaited[(step + 1) % 2] = 0;
+  if (request == 0 && node == 0) needed[(step + 1) % 2] = 0;
   block_sync();
   if (warp() > 0) return;
   int found = walk(tree, runs, simulated, most, path);
   if (lane() > 0) return;
   int at = 0;
   while (at < found - 1 && tree.choices[path[at]] != NOT_ASKED) at++;
-  if (runs && tree.choices[path[at]] == NOT_ASKED) awaited[step % 2] = 1;
+  if (runs && tree.choices[path[at]] == NOT_ASKED) needed[step % 2] = 1;
   u64 next = first + path[at];
   row[request] = (int)next;
   slot_of[request] = row_slot[next];

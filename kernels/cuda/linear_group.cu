@@ -27,9 +27,9 @@
 /// One block: `tile` sums (a multiple of 16) of up to ROWS rows, over one part of the inputs.
 template <int ROWS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
-                                         int inputs, int outputs, SCALE_PARAMETERS, const int* awaited, int share, int tile,
+                                         int inputs, int outputs, SCALE_PARAMETERS, const int* needed, int share, int tile,
                                          int pause, int stages) {
-  if (left_out(awaited)) return;
+  if (left_out(needed)) return;
   DYNAMIC_SHARED(shared);
   int stage_bytes = (tile + ROWS) * ROW_BYTES;
   // After the last stage lies what the groups take for outputs that the block does not have.
@@ -99,12 +99,12 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, const __grid_constant__ Tiles x, const __grid_constant__ Tiles w, const T *bias, int rows,     \
-      int inputs, int outputs, SCALE_PARAMETERS, const int *awaited, int share, int tile, int pause, int stages
-#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, awaited, share, tile, pause, stages
+      int inputs, int outputs, SCALE_PARAMETERS, const int *needed, int share, int tile, int pause, int stages
+#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, needed, share, tile, pause, stages
 
 /// `group_<r>`: up to r rows. Grid: (outputs / tile, parts); THREADS threads. `inputs` is a multiple of 8, `share` of PIECE, `tile`
 /// of 16 up to GROUPS_OUTPUTS. Tiles of x have r rows, those of w `tile`; `bias` may be null; y is `[rows, outputs]` of T, or of
-/// float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`. Where `awaited`, which may be null, points at
+/// float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`. Where `needed`, which may be null, points at
 /// 0, nothing is read or written. Dynamic shared memory: stages · ((tile + r) · ROW_BYTES + 16) + 8 + 4 r, and ROW_BYTES for each of
 /// the outputs and rows that `tile` and r have less than GROUPS_OUTPUTS.
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_8(PARAMETERS) { block_of<8, false>(ARGUMENTS); }

@@ -39,9 +39,9 @@ struct Unit {
 /// neighbours of a row at once.
 template <int ROWS, int COLUMNS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
-                                         int inputs, int outputs, SCALE_PARAMETERS, const int* awaited, int share, int parts,
+                                         int inputs, int outputs, SCALE_PARAMETERS, const int* needed, int share, int parts,
                                          int pause, int stages) {
-  if (left_out(awaited)) return;
+  if (left_out(needed)) return;
   // Columns of a warp group, and those of them that are neighbours.
   constexpr bool SHARE_ROWS = ROWS <= 64;
   constexpr int OWN = SHARE_ROWS ? COLUMNS / 2 : COLUMNS, RUN = GATED ? OWN / 2 : OWN, OUTPUTS = GATED ? COLUMNS / 2 : COLUMNS;
@@ -143,13 +143,13 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, const __grid_constant__ Tiles x, const __grid_constant__ Tiles w, const T *bias, int rows,     \
-      int inputs, int outputs, SCALE_PARAMETERS, const int *awaited, int share, int parts, int pause, int stages
-#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, awaited, share, parts, pause, stages
+      int inputs, int outputs, SCALE_PARAMETERS, const int *needed, int share, int parts, int pause, int stages
+#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, needed, share, parts, pause, stages
 
 /// `wide_<r>_<c>`: up to r rows, c columns a unit. Grid: at most as many blocks as there are units, outputs / c · parts; THREADS
 /// threads. Tiles of x have r rows, those of w as many as a warp group has columns. `inputs` and `outputs` are multiples of 8,
 /// `share` of PIECE; `bias` may be null; y is `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one part float
-/// `[parts, rows, outputs]`. Where `awaited`, which may be null, points at 0, nothing is read or written. Dynamic shared memory:
+/// `[parts, rows, outputs]`. Where `needed`, which may be null, points at 0, nothing is read or written. Dynamic shared memory:
 /// stages · (STAGE_BYTES(r, c) + 16) + 8 + 4 r.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_64(PARAMETERS) { block_of<32, 64, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_128(PARAMETERS) { block_of<32, 128, false>(ARGUMENTS); }

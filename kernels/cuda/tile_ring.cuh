@@ -6,13 +6,13 @@
 #define MULTIPLIERS 256
 #define THREADS 320
 
-/// Whether the result of a kernel is not needed, as decided by an earlier kernel: `awaited`, if not null, points at 0.
+/// Whether the result of a kernel is not needed, as decided by an earlier kernel: `needed`, if not null, points at 0.
 /// All threads of a block ask before they do anything else, and end if it is so; who asks has waited for the kernel
 /// ahead.
-__device__ __forceinline__ bool left_out(const int* awaited) {
-  if (!awaited) return false;
+__device__ __forceinline__ bool left_out(const int* needed) {
+  if (!needed) return false;
   wait_for_predecessor();
-  return load_fresh(awaited) == 0;
+  return load_fresh(needed) == 0;
 }
 
 /// What lies after the stages of a ring in which tiles arrive.

@@ -10,7 +10,7 @@ use std::{error::Error, time::Instant};
 use kernels::{
     device::{
         Buffer, Device, DeviceError, Element, Slice,
-        matmul::{Matmul, MatmulHandle, Operands, Rivals},
+        matmul::{Matmul, MatmulHandle, Operands, SearchSetup},
     },
     launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Stream, Unscaled, Weights},
 };
@@ -310,8 +310,9 @@ impl Model {
                     w: self.head.slice(),
                     workspace: work.workspace.slice(),
                 };
-                let rivals = Rivals { rivals: &[], neighbour: &neighbour, behind_library: None, user: None };
-                plan.search(device, operands, rivals)?;
+                let own_kernels =
+                    SearchSetup { own_kernels: &[], neighbour: &neighbour, behind_library: None, user: None };
+                plan.search(device, operands, own_kernels)?;
             }
             Ok(Some(plan))
         };
@@ -403,6 +404,6 @@ fn layer<'a>(
         inputs,
         outputs,
         unscaled: None,
-        awaited: None,
+        needed: None,
     }
 }

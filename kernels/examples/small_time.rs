@@ -9,8 +9,8 @@ use std::{env, error::Error, process::ExitCode};
 use kernels::{
     device::{Buffer, Device, DeviceError, Element},
     launch::{
-        Acceptance, Added, Drafting, Groups, Kernels, Logits, Moves, Outputs, OwnRows, Parts, PassRows, Proposals,
-        RmsNorm, Rows, Sequences, TopK, TreeNodes, VerifyRows, Ways,
+        AcceptInputs, Acceptance, Added, Drafting, Groups, Kernels, Logits, Moves, Outputs, OwnRows, Parts, PassRows,
+        Proposals, RmsNorm, Rows, Sequences, TopK, TreeNodes, VerifyRows,
     },
 };
 
@@ -188,7 +188,7 @@ impl Scene {
         self.time(&what("gather_own of nodes"), || {
             kernels.gather_own(own, rows.own_count, rows.own, Groups::Even(nodes), batch * nodes)
         })?;
-        let ways = Ways { batch, most, batch_slot: zeros, chosen: zeros, tree, simulate: None, seed: zeros };
+        let ways = AcceptInputs { batch, most, batch_slot: zeros, chosen: zeros, tree, simulate: None, seed: zeros };
         let acceptance = Acceptance {
             node: array(22),
             outputs,

@@ -40,14 +40,14 @@ mod linear_few;
 mod linear_group;
 mod linear_wide;
 mod own_rows;
+mod pending;
 mod ranks;
 mod sampling;
 mod select;
 mod state;
 mod tree;
-mod unread;
 
-pub use accept::{Acceptance, CachePlanes, Moves, Stand, Walk, Ways};
+pub use accept::{AcceptInputs, AcceptWalk, Acceptance, CachePlanes, Moves, WalkState};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Ahead, Groups, Sees};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
@@ -63,13 +63,13 @@ pub use linear::{Linear, Parts, Unscaled};
 pub use linear_few::Stream;
 pub use linear_wide::Wide;
 pub use own_rows::OwnRows;
+pub use pending::{PendingTokens, Reading};
 pub use ranks::Gathered;
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, NOT_FINITE, TopK};
 pub use tree::{
     Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, Outputs, PassRows, Proposals, Sequences, TreeNodes, VerifyRows,
 };
-pub use unread::{Reading, UnreadTokens};
 
 use std::{
     collections::HashMap,
@@ -97,7 +97,7 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
             tree::FILE,
             accept::FILE,
             inner::FILE,
-            unread::FILE,
+            pending::FILE,
             state::FILE,
             own_rows::FILE,
         ]

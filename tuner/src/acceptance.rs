@@ -11,10 +11,9 @@ use schemas::{sweep, tree::TreeShape};
 use serde::Deserialize;
 
 use crate::{
-    TunerError,
+    TunerError, atomic_file,
     configuration::Configuration,
     guide::{AcceptanceRow, AcceptanceSource, AcceptanceTable},
-    whole_file,
 };
 
 /// Resamples of a bootstrap.
@@ -93,7 +92,7 @@ struct ImportedRow {
 /// When the file cannot be read, has another format, or has no matching row.
 pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable, TunerError> {
     let path = folder.join(&from.file);
-    let text = whole_file::read(&path, LARGEST).map_err(|source| TunerError::Read { path: path.clone(), source })?;
+    let text = atomic_file::read(&path, LARGEST).map_err(|source| TunerError::Read { path: path.clone(), source })?;
     let malformed = |reason: String| TunerError::Malformed { path: path.clone(), reason };
     let file: ImportedFile = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
     let wanted = |asked: &Option<String>, there: &Option<String>| asked.is_none() || asked == there;

@@ -12,7 +12,7 @@ use schemas::{sweep::Objective, tree::TreeShape};
 use crate::{
     configuration::{Configuration, Load},
     record::{Measurement, Trial},
-    runner::{self, Ended, Terms},
+    runner::{self, Ended, TrialOptions},
     workload::Workload,
 };
 
@@ -140,7 +140,7 @@ impl Prober<'_> {
         let load = if open { Load::Recorded } else { Load::BatchSize(batch_size) };
         let trial = Trial { configuration: Configuration::of(TreeShape::OFF), load, repeat: 0 };
         let interrupted = AtomicBool::new(false);
-        let terms = Terms {
+        let terms = TrialOptions {
             workload: &short,
             objective: Objective::default(),
             simulate_accept_length: None,

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     TunerError,
+    atomic_file::{self, Version},
     configuration::{Configuration, Load},
     record::Fingerprint,
-    whole_file::{self, Version},
 };
 
 /// The file's name in the folder of a sweep.
@@ -226,7 +226,7 @@ pub fn read(folder: &Path) -> Result<Option<Guide>, String> {
 /// # Errors
 /// In words, when it cannot be read.
 pub(crate) fn text(folder: &Path) -> Result<Option<String>, String> {
-    whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())
+    atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())
 }
 
 /// Writes a guide into a folder, whole or not at all.
@@ -235,7 +235,7 @@ pub(crate) fn text(folder: &Path) -> Result<Option<String>, String> {
 /// When it cannot be written.
 pub(crate) fn write(guide: &Guide, folder: &Path) -> Result<(), TunerError> {
     let text = serde_json::to_vec(guide).map_err(|error| TunerError::Configuration(error.to_string()))?;
-    whole_file::write(folder, FILE_NAME, &text)
+    atomic_file::write(folder, FILE_NAME, &text)
 }
 
 /// Reads the text of a guide.

@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use crate::{
-    TunerError, machine,
+    TunerError,
+    atomic_file::{self, Version},
+    machine,
     record::{Fingerprint, Origin, Record},
     shard::Shard,
-    whole_file::{self, Version},
 };
 
 mod meaning;
@@ -106,7 +107,7 @@ impl Journal {
         }
         // The header is there whole or not at all.
         let text = line(header)?;
-        whole_file::write(folder, FILE_NAME, text.as_bytes())?;
+        atomic_file::write(folder, FILE_NAME, text.as_bytes())?;
         let file = OpenOptions::new().write(true).open(&path).map_err(write)?;
         Ok(Self { path, file, length: text.len() as u64, origin: origin(header), _lock: lock })
     }
@@ -225,7 +226,7 @@ fn exchange_header(folder: &Path, path: &Path, header: &Header, whole: u64) -> R
     let bytes = bytes.get(..usize::try_from(whole).unwrap_or(usize::MAX)).unwrap_or(&bytes);
     let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
     let text = [line(header)?.as_bytes(), &bytes[end..]].concat();
-    whole_file::write(folder, FILE_NAME, &text)?;
+    atomic_file::write(folder, FILE_NAME, &text)?;
     Ok(text.len() as u64)
 }
 
@@ -253,7 +254,7 @@ pub(crate) fn replace(folder: &Path, header: &Header, records: &[Record]) -> Res
     for record in records {
         text += &line(record)?;
     }
-    whole_file::write(folder, FILE_NAME, text.as_bytes())
+    atomic_file::write(folder, FILE_NAME, text.as_bytes())
 }
 
 /// The error of a sweep that would start where there is one.

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod acceptance;
+mod atomic_file;
 pub mod capture;
 pub mod configuration;
 pub mod date;
@@ -24,8 +25,6 @@ pub mod jobs;
 pub mod journal;
 pub mod latency;
 pub mod machine;
-#[cfg(test)]
-mod made_up;
 mod mark;
 pub mod merge;
 pub mod outcome;
@@ -38,8 +37,9 @@ pub mod space;
 pub mod statistics;
 pub mod strategy;
 pub mod sweep;
+#[cfg(test)]
+mod synthetic;
 pub mod system;
-mod whole_file;
 pub mod workload;
 
 pub use error::TunerError;

@@ -13,14 +13,13 @@ use std::{
 };
 
 use crate::{
-    TunerError,
+    TunerError, atomic_file,
     guidance::texts,
     guide,
     journal::{self, Contents, Header},
     record::{Origin, Outcome, Record},
     selection::{LoadRanking, rank},
     shard::Shard,
-    whole_file,
 };
 
 /// What a merge did.
@@ -211,7 +210,7 @@ fn copy_guide(sources: &[Source], header: &Header, out: &Path) -> Result<(), Tun
     let texts = sources.iter().filter_map(|source| guide::text(&source.folder).ok().flatten());
     let fits = |text: &String| guide::parse(text).is_ok_and(|guide| guide.fingerprint == header.fingerprint);
     let text = texts.into_iter().find(fits);
-    text.map_or(Ok(()), |text| whole_file::write(out, guide::FILE_NAME, text.as_bytes()))
+    text.map_or(Ok(()), |text| atomic_file::write(out, guide::FILE_NAME, text.as_bytes()))
 }
 
 fn copy_texts(sources: &[Source], header: &Header, out: &Path, notes: &mut Vec<String>) -> Result<(), TunerError> {
@@ -223,7 +222,7 @@ fn copy_texts(sources: &[Source], header: &Header, out: &Path, notes: &mut Vec<S
         notes.push(format!("{} and {} contain different texts: neither is copied", there.display(), here.display()));
         return Ok(());
     }
-    whole_file::write(out, texts::FILE_NAME, text.as_bytes())
+    atomic_file::write(out, texts::FILE_NAME, text.as_bytes())
 }
 
 fn damage(source: &Source) -> Option<String> {

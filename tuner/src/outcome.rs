@@ -18,14 +18,13 @@ use schemas::{
 };
 
 use crate::{
-    TunerError,
+    TunerError, atomic_file,
     configuration::{Configuration, Knobs, TableRow},
     date,
     guide::Guide,
     record::{Fingerprint, Record},
     selection::{self, LoadRanking, Ranked, Verdict},
     settings::max_running_requests,
-    whole_file,
 };
 
 /// The file's name in the folder of a sweep.
@@ -128,7 +127,7 @@ pub fn context_length(file: &SweepFile, folder: &Path) -> Option<usize> {
 /// # Errors
 /// A message, when it cannot be read or is not a tuned file.
 pub fn read(folder: &Path) -> Result<Option<TunedFile>, String> {
-    let text = whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
+    let text = atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
     text.map(|text| parse(FILE_NAME, text)).transpose()
 }
 
@@ -137,7 +136,7 @@ pub fn read(folder: &Path) -> Result<Option<TunedFile>, String> {
 /// # Errors
 /// When it cannot be read or is not a tuned file.
 pub fn read_file(path: &Path) -> Result<TunedFile, TunerError> {
-    let text = whole_file::read(path, LARGEST);
+    let text = atomic_file::read(path, LARGEST);
     let text = text.map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
     let name = path.display().to_string();
     parse(&name, text).map_err(|reason| TunerError::Malformed { path: path.to_owned(), reason })
@@ -158,7 +157,7 @@ fn parse(name: &str, text: String) -> Result<TunedFile, String> {
 pub fn write(file: &TunedFile, folder: &Path) -> Result<PathBuf, TunerError> {
     let path = folder.join(FILE_NAME);
     let text = file.text().map_err(|error| TunerError::Malformed { path: path.clone(), reason: error.to_string() })?;
-    whole_file::write(folder, FILE_NAME, text.as_bytes())?;
+    atomic_file::write(folder, FILE_NAME, text.as_bytes())?;
     Ok(path)
 }
 

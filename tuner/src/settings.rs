@@ -5,7 +5,7 @@ use schemas::sweep::SweepFile;
 
 use crate::{
     configuration::{Knobs, Load, Real},
-    space::Entrant,
+    space::Candidate,
 };
 
 /// Default limit of running requests in an open loop: SGLang's number for speculation.
@@ -23,7 +23,7 @@ pub fn loads(file: &SweepFile) -> Vec<Load> {
 
 /// Maximum number of running requests, knobs aside: what the file says, else the largest batch of its closed loops and
 /// tables, and at least 48 where requests come by themselves.
-pub fn max_running_requests(file: &SweepFile, entrants: &[Entrant]) -> usize {
+pub fn max_running_requests(file: &SweepFile, entrants: &[Candidate]) -> usize {
     let closed = file.batch_sizes().into_iter();
     let tables = entrants.iter().flat_map(|one| one.configuration.table.iter().map(|row| row.max_running_batch));
     let open = (file.arrivals.count() > 0).then_some(OPEN_LOOP_REQUESTS);
@@ -83,8 +83,8 @@ mod tests {
     fn as_many_run_together_as_any_load_needs() {
         let row = |max_running_batch| TableRow { max_running_batch, shape: TreeShape::OFF };
         let table = Configuration { table: vec![row(4), row(64)], ..Configuration::of(TreeShape::OFF) };
-        let entrants = [Entrant { configuration: table, role: Role::Candidate }];
-        let check = |more: &str, entrants: &[Entrant], expected: usize| {
+        let entrants = [Candidate { configuration: table, role: Role::Candidate }];
+        let check = |more: &str, entrants: &[Candidate], expected: usize| {
             assert_eq!(max_running_requests(&file(more), entrants), expected, "{more}");
         };
         check("", &[], 1);

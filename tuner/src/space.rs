@@ -14,7 +14,7 @@ use crate::{
 
 /// A configuration and why it is in the race.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entrant {
+pub struct Candidate {
     /// What runs.
     pub configuration: Configuration,
     /// Why it is here.
@@ -26,7 +26,7 @@ pub struct Entrant {
 pub struct Expanded {
     /// No speculation first, then the engine's default, then the rest; each once. Settings that cost a restart vary
     /// slowest.
-    pub entrants: Vec<Entrant>,
+    pub entrants: Vec<Candidate>,
     /// Combinations of the lists that are not valid trees, and why.
     pub dropped: Vec<Dropped>,
 }
@@ -87,10 +87,10 @@ pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], defaul
     shapes.retain(|shape| *shape != TreeShape::OFF && *shape != default);
     shapes.sort_unstable();
     shapes.dedup();
-    let candidate = |configuration| Entrant { configuration, role: Role::Candidate };
+    let candidate = |configuration| Candidate { configuration, role: Role::Candidate };
     let mut entrants = vec![
-        Entrant { configuration: Configuration::of(TreeShape::OFF), role: Role::NoSpeculation },
-        Entrant { configuration: Configuration::of(default), role: Role::EngineDefault },
+        Candidate { configuration: Configuration::of(TreeShape::OFF), role: Role::NoSpeculation },
+        Candidate { configuration: Configuration::of(default), role: Role::EngineDefault },
     ];
     entrants.extend(shapes.iter().copied().map(Configuration::of).map(candidate));
     entrants.extend(tables.iter().filter_map(|rows| {

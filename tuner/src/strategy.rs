@@ -18,14 +18,14 @@ use crate::{
     guide::Prediction,
     record::{Record, Role, Trial},
     selection::{Doubt, LoadRanking, Verdict, rank},
-    space::Entrant,
+    space::Candidate,
 };
 
 /// The experiment of one sweep: every configuration under every load, with the requested repeats.
 #[derive(Clone, Debug)]
-pub struct Race {
+pub struct Experiment {
     /// The configurations, baselines first.
-    pub entrants: Vec<Entrant>,
+    pub entrants: Vec<Candidate>,
     /// How requests come.
     pub loads: Vec<Load>,
     /// How often each is measured.
@@ -37,12 +37,12 @@ pub struct Race {
 }
 
 /// Where trials are measured.
-pub trait Bench {
+pub trait TrialRunner {
     /// Measures a trial and puts it into the journal, or finds it there.
     ///
     /// # Errors
     /// When a budget is used up, the user requests a stop, or the sweep cannot continue.
-    fn measure(&mut self, trial: &Trial) -> Result<&Record, Halt>;
+    fn measure(&mut self, trial: &Trial) -> Result<&Record, SearchStop>;
 
     /// Everything in the journal.
     fn history(&self) -> &[Record];
@@ -50,7 +50,7 @@ pub trait Bench {
 
 /// Why a search ends early.
 #[derive(Debug)]
-pub enum Halt {
+pub enum SearchStop {
     /// For a reason that is not an error.
     Stop(StopReason),
     /// The sweep cannot continue.
@@ -86,20 +86,20 @@ pub struct Planned {
     pub exact: bool,
 }
 
-impl Race {
+impl Experiment {
     /// Trials of the whole space.
     pub fn size(&self) -> usize {
         self.entrants.len() * self.loads.len() * self.repeats
     }
 
     /// No speculation and the engine's default, with the sweep's own settings.
-    pub fn baselines(&self) -> impl Iterator<Item = &Entrant> {
+    pub fn baselines(&self) -> impl Iterator<Item = &Candidate> {
         self.entrants.iter().filter(|one| one.role != Role::Candidate)
     }
 
     /// The baselines under every load, with the requested repeats.
     pub fn baseline_trials(&self) -> Vec<Trial> {
-        let baselines: Vec<Entrant> = self.baselines().cloned().collect();
+        let baselines: Vec<Candidate> = self.baselines().cloned().collect();
         listed::ordered(self, &baselines)
     }
 
@@ -112,13 +112,13 @@ impl Race {
 /// Runs the search that a sweep file names, to its end.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// As [`TrialRunner::measure`].
 pub fn search(
     search: &Search,
-    race: &Race,
+    race: &Experiment,
     predictions: &[Prediction],
-    bench: &mut dyn Bench,
-) -> Result<StopReason, Halt> {
+    bench: &mut dyn TrialRunner,
+) -> Result<StopReason, SearchStop> {
     let ended = match search.strategy {
         StrategyName::Grid => listed::run(&listed::grid(race), race, bench)?,
         StrategyName::Random => listed::run(&listed::random(search, race), race, bench)?,
@@ -131,14 +131,14 @@ pub fn search(
     }
     match repeat_disturbed(race, bench) {
         // The plan is complete anyway.
-        Ok(()) | Err(Halt::Stop(StopReason::TrialBudget | StopReason::TimeBudget)) => Ok(ended),
+        Ok(()) | Err(SearchStop::Stop(StopReason::TrialBudget | StopReason::TimeBudget)) => Ok(ended),
         Err(halt) => Err(halt),
     }
 }
 
 /// Where a busy machine is why a race cannot tell, its contenders are measured again together with no speculation, as far as the
 /// budget goes.
-fn repeat_disturbed(race: &Race, bench: &mut dyn Bench) -> Result<(), Halt> {
+fn repeat_disturbed(race: &Experiment, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
     for load in &race.loads {
         let standing = race.standing(bench.history(), *load);
         if standing.is_some_and(|ranking| ranking.verdict == Verdict::CannotTell(Doubt::BusyMachine)) {
@@ -149,7 +149,7 @@ fn repeat_disturbed(race: &Race, bench: &mut dyn Bench) -> Result<(), Halt> {
 }
 
 /// How many trials the search is going to ask for.
-pub fn planned(search: &Search, race: &Race) -> Planned {
+pub fn planned(search: &Search, race: &Experiment) -> Planned {
     let budget = search.trials.unwrap_or(usize::MAX);
     match search.strategy {
         StrategyName::Grid => Planned { trials: race.size().min(budget), exact: true },
@@ -163,7 +163,7 @@ pub fn planned(search: &Search, race: &Race) -> Planned {
 ///
 /// # Errors
 /// When it is too small, with the least that is needed.
-pub fn check(search: &Search, race: &Race) -> Result<(), TunerError> {
+pub fn check(search: &Search, race: &Experiment) -> Result<(), TunerError> {
     let fewest = anneal::fewest_trials(race);
     match search.trials {
         Some(trials) if search.strategy == StrategyName::Anneal && trials < fewest => {
@@ -178,7 +178,7 @@ pub fn check(search: &Search, race: &Race) -> Result<(), TunerError> {
 }
 
 /// The trials of a list, where they are known beforehand: what a plan can print.
-pub fn list(search: &Search, race: &Race) -> Option<Vec<Trial>> {
+pub fn list(search: &Search, race: &Experiment) -> Option<Vec<Trial>> {
     let mut trials = match search.strategy {
         StrategyName::Grid => listed::grid(race),
         StrategyName::Random => listed::random(search, race),
@@ -206,7 +206,7 @@ impl StopReason {
     }
 }
 
-impl From<TunerError> for Halt {
+impl From<TunerError> for SearchStop {
     fn from(error: TunerError) -> Self {
         Self::Failed(error)
     }

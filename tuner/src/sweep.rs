@@ -29,7 +29,7 @@ use crate::{
     record::{Fingerprint, Record, Trial},
     selection::{LoadRanking, rank},
     space::Expanded,
-    strategy::{self, Halt, Planned, Race, Shard},
+    strategy::{self, Experiment, Planned, SearchStop, Shard},
     system::InProcess,
 };
 
@@ -188,7 +188,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
 /// Ranks what was measured, and writes the tuned file.
 fn finish(
     request: &SweepRequest<'_>,
-    searched: Result<StopReason, Halt>,
+    searched: Result<StopReason, SearchStop>,
     (records, ran, kept): (Vec<Record>, usize, usize),
     context_length: usize,
     fingerprint: &Fingerprint,
@@ -196,8 +196,8 @@ fn finish(
 ) -> Result<SweepSummary, TunerError> {
     let search = &request.file.search;
     let stopped = match searched {
-        Ok(reason) | Err(Halt::Stop(reason)) => reason,
-        Err(Halt::Failed(error)) => return Err(error),
+        Ok(reason) | Err(SearchStop::Stop(reason)) => reason,
+        Err(SearchStop::Failed(error)) => return Err(error),
     };
     let ranking = rank(&records, request.file.objective.metric);
     let tuned = outcome::tuned(&request.file, &request.folder, context_length, fingerprint, &ranking, guide);
@@ -210,7 +210,7 @@ fn finish(
 }
 
 /// How many trials the search is going to ask for.
-fn planned(request: &SweepRequest<'_>, race: &Race) -> Planned {
+fn planned(request: &SweepRequest<'_>, race: &Experiment) -> Planned {
     let search = &request.file.search;
     match (search.strategy, race.restarts) {
         (StrategyName::Guided, true) => Planned { trials: strategy::few_starts_trials(search, race), exact: false },

@@ -10,7 +10,7 @@ pub use self::{error::SystemError, in_process::InProcess};
 use crate::{
     configuration::Configuration,
     record::{Measurement, PartsApart, Trial},
-    runner::{Ended, Terms},
+    runner::{Ended, TrialOptions},
 };
 
 /// An engine that can be set up and measured.
@@ -25,7 +25,7 @@ pub trait System {
     ///
     /// # Errors
     /// When it has no room for the load, or fails.
-    fn run(&mut self, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, SystemError>;
+    fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, SystemError>;
 
     /// Times the parts of a trial's rounds separately from it; `None` if the system does not report them.
     ///

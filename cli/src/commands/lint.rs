@@ -1,11 +1,11 @@
 //! `spectune lint`: what will fail, be rewritten or waste the GPU, before the launch.
 
-mod each;
+mod apply_fixes;
+mod check;
 mod files;
-mod known;
-mod look;
-mod mend;
+mod model_facts;
 mod ours;
+mod parallel;
 mod server;
 mod settings;
 mod summary;
@@ -21,7 +21,7 @@ use schemas::{
 };
 
 use crate::{exit::Exit, setup, terminal};
-use look::{Linter, Looked};
+use check::{Checked, Linter};
 use server::{Held, Running};
 
 const EXAMPLES: &str = "\
@@ -118,9 +118,9 @@ pub struct Arguments {
 }
 
 /// The result for one file.
-struct Done {
-    looked: Looked,
-    mended: Option<fix::Mended>,
+struct FileResult {
+    checked: Checked,
+    mended: Option<fix::FixedText>,
 }
 
 /// Runs the command.
@@ -150,22 +150,22 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Ok(found) => files.extend(found),
         Err(error) => failed(error),
     });
-    for done in each::each(&files, |file| one(&linter, &arguments, file)) {
+    for done in parallel::map(&files, |file| one(&linter, &arguments, file)) {
         match done {
             Ok(done) => all.push(done),
             Err(error) => failed(error),
         }
     }
     if let Some(running) = running.as_ref().filter(|_| arguments.files.is_empty()) {
-        let judged = linter.settings_of(std::path::Path::new("."))?;
-        all.push(Done { looked: linter.look(running.source()?, &judged), mended: None });
+        let settings = linter.settings_of(std::path::Path::new("."))?;
+        all.push(FileResult { checked: linter.check(running.source()?, &settings), mended: None });
     }
     for folder in files::without_launch(&arguments.files, &all, arguments.allow_no_launch) {
         failed(folder);
     }
     if arguments.fix || arguments.diff {
-        for done in all.iter().filter(|done| done.looked.has_composed && !done.looked.diagnostics.is_empty()) {
-            let name = done.looked.source.name();
+        for done in all.iter().filter(|done| done.checked.has_composed && !done.checked.diagnostics.is_empty()) {
+            let name = done.checked.source.name();
             terminal::note(&format!("{name}: launches in Python and in list form in a Dockerfile are not edited"));
         }
     }
@@ -174,7 +174,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.format == Format::Full {
         terminal::note(&summary::summary(&all, unreadable));
     }
-    let fails = |done: &Done| done.looked.diagnostics.iter().any(|finding| finding.severity > Severity::Info);
+    let fails = |done: &FileResult| done.checked.diagnostics.iter().any(|finding| finding.severity > Severity::Info);
     let fails = all.iter().any(fails) || held.iter().any(|one| one.differing() > 0);
     Ok(match (unreadable > 0, !arguments.exit_zero && fails) {
         (true, _) => Exit::Usage,
@@ -184,26 +184,26 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 }
 
 /// Checks one file, and fixes it if requested.
-fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow::Result<Done> {
+fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow::Result<FileResult> {
     let files::File { path: file, found } = file;
-    let judged = look::Judged { found: *found, ..linter.settings_of(file)? };
+    let settings = check::CheckSettings { found: *found, ..linter.settings_of(file)? };
     let mut source = setup::read_source(file)?;
     let mut mended = None;
     if arguments.fix || arguments.diff {
-        let look = |source: &Source| linter.look(source.clone(), &judged).diagnostics;
-        let fixed = fix::until_stable(&source, arguments.unsafe_fixes, look);
+        let check = |source: &Source| linter.check(source.clone(), &settings).diagnostics;
+        let fixed = fix::until_stable(&source, arguments.unsafe_fixes, check);
         if arguments.fix {
-            mend::write(&fixed.text, file, &source)?;
+            apply_fixes::write(&fixed.text, file, &source)?;
             source = Source::new(source.name(), fixed.text.as_str());
         }
         mended = Some(fixed);
     }
-    Ok(Done { looked: linter.look(source, &judged), mended })
+    Ok(FileResult { checked: linter.check(source, &settings), mended })
 }
 
-fn print(arguments: &Arguments, all: &[Done], running: Option<(&Running, &[Held])>) -> anyhow::Result<()> {
-    let findings: Vec<Findings<'_>> = all.iter().map(|done| done.looked.findings()).collect();
-    let changes = |done: &Done| Some(mend::diff(&done.looked.source, &done.mended.as_ref()?.text));
+fn print(arguments: &Arguments, all: &[FileResult], running: Option<(&Running, &[Held])>) -> anyhow::Result<()> {
+    let findings: Vec<Findings<'_>> = all.iter().map(|done| done.checked.findings()).collect();
+    let changes = |done: &FileResult| Some(apply_fixes::diff(&done.checked.source, &done.mended.as_ref()?.text));
     let diff = || all.iter().filter_map(changes).collect::<String>();
     let rendered =
         || render(&findings, arguments.format, arguments.format == Format::Full && terminal::stdout_is_coloured());
@@ -234,20 +234,21 @@ fn print(arguments: &Arguments, all: &[Done], running: Option<(&Running, &[Held]
     terminal::print(&output)
 }
 
-fn resolved(all: &[Done], format: Format, rendered: &str) -> anyhow::Result<String> {
-    let each = all.iter().flat_map(|done| done.looked.resolved.iter().map(move |resolved| (&done.looked, resolved)));
+fn resolved(all: &[FileResult], format: Format, rendered: &str) -> anyhow::Result<String> {
+    let each = all.iter().flat_map(|done| done.checked.resolved.iter().map(move |resolved| (&done.checked, resolved)));
     if format == Format::Json {
         let objects: Vec<serde_json::Value> = each.map(|(one, (_, resolved))| resolved.to_json(&one.source)).collect();
         let findings: serde_json::Value = serde_json::from_str(rendered)?;
         let both = serde_json::json!({ "resolved": objects, "findings": findings });
         return Ok(serde_json::to_string_pretty(&both)? + "\n");
     }
-    let table = |(one, (way, resolved)): (&Looked, &(look::Way, schemas::resolve::Resolved))| {
+    let table = |(one, (way, resolved)): (&Checked, &(check::Way, schemas::resolve::Resolved))| {
         format!("{}{}: {}", one.source.name(), way.in_words(), resolved.table(&one.source))
     };
     let mut tables: Vec<String> = each.map(table).collect();
-    let of_vllm = all.iter().filter(|done| done.looked.has_vllm);
-    tables
-        .extend(of_vllm.map(|done| format!("{}: --resolved is not implemented for vLLM\n", done.looked.source.name())));
+    let of_vllm = all.iter().filter(|done| done.checked.has_vllm);
+    tables.extend(
+        of_vllm.map(|done| format!("{}: --resolved is not implemented for vLLM\n", done.checked.source.name())),
+    );
     Ok(format!("{}\n{rendered}", tables.join("\n")))
 }

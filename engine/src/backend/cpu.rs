@@ -180,8 +180,8 @@ impl Backend for CpuBackend {
         output.ok_or_else(|| EngineError::Device("no round was launched".into()))
     }
 
-    fn unread(&self, slot: Slot) -> usize {
-        self.slots.unread(slot)
+    fn pending_draft_tokens(&self, slot: Slot) -> usize {
+        self.slots.pending_draft_tokens(slot)
     }
 
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {

@@ -10,8 +10,8 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::{
-        Asked, Backend, Capacity, DeviceInfo, MOST_UNREAD, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace,
-        Round, RoundOutput, RoundTiming, Slot, StateRow, TargetStates, Ticket, Yield,
+        Asked, Backend, Capacity, DeviceInfo, MAX_PENDING_DRAFT, PageId, Pool, PrefillChunk, ProducedToken,
+        ReplayPlace, Round, RoundOutput, RoundTiming, Slot, StateRow, TargetStates, Ticket, Yield,
     },
     error::EngineError,
     request::SamplingParams,
@@ -228,7 +228,7 @@ impl Backend for Fake {
                     world.open.get_mut(slot).expect("an open slot").unread.push((length + at, token, *next));
                 }
             }
-            world.read_unread(*slot, self.capacity.page_size, if late { MOST_UNREAD } else { 0 });
+            world.read_unread(*slot, self.capacity.page_size, if late { MAX_PENDING_DRAFT } else { 0 });
             let none = tokens.iter().position(|token| *token == NOT_FINITE);
             let tokens = tokens.into_iter().take(none.unwrap_or(usize::MAX)).map(produced).collect();
             yields.push(Yield { tokens, not_finite: none.map(|at| length + 1 + at) });
@@ -247,7 +247,7 @@ impl Backend for Fake {
         Ok(output)
     }
 
-    fn unread(&self, slot: Slot) -> usize {
+    fn pending_draft_tokens(&self, slot: Slot) -> usize {
         self.world().open[&slot].unread.len()
     }
 

@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Acceptance, CachePlanes, InnerNodes, Kernels, Moves, NOT_FINITE, Outputs, Stand, Walk, Ways},
+    launch::{
+        AcceptInputs, AcceptWalk, Acceptance, CachePlanes, InnerNodes, Kernels, Moves, NOT_FINITE, Outputs, WalkState,
+    },
 };
 
 /// What a kernel and its check agree on: draws for simulated acceptance are not those for tokens.
@@ -160,8 +162,8 @@ impl Scene {
     }
 
     /// The kernels' inputs, with these choices.
-    pub fn ways<'a>(&'a self, chosen: &'a Buffer) -> Ways<'a> {
-        Ways {
+    pub fn ways<'a>(&'a self, chosen: &'a Buffer) -> AcceptInputs<'a> {
+        AcceptInputs {
             batch: self.batch,
             most: self.most,
             batch_slot: self.uploaded.batch_slot.slice(),
@@ -340,7 +342,7 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
     if (mean - 1.3).abs() > 0.08 { Err(format!("simulated acceptance of 1.3 has a mean of {mean}")) } else { Ok(()) }
 }
 
-/// The arrays of a [`Stand`] of some nodes, poisoned.
+/// The arrays of a [`WalkState`] of some nodes, poisoned.
 fn stand_buffers(device: &Device, nodes: usize) -> Result<[Buffer; 4], String> {
     let buffer = || poisoned(device, nodes);
     Ok([buffer()?, buffer()?, buffer()?, buffer()?])
@@ -380,7 +382,7 @@ fn check_walk(
         places[node] = at as i32;
         choices[at] = trees.chosen[node];
     }
-    let (place, choice, awaited) = (upload(&places)?, upload(&choices)?, device.zeros(8).map_err(text)?);
+    let (place, choice, needed) = (upload(&places)?, upload(&choices)?, device.zeros(8).map_err(text)?);
     let first = poisoned(device, batch + 1)?;
     let inner = InnerNodes {
         place: place.slice(),
@@ -389,17 +391,17 @@ fn check_walk(
         first: first.slice(),
         capacity: all,
     };
-    let walk = Walk {
+    let walk = AcceptWalk {
         row_slot: row_slot.slice(),
         row_sample_position: row_sample.slice(),
-        stand: Stand::from(&stand),
+        stand: WalkState::from(&stand),
         ahead: asks_ahead.then_some(inner),
-        awaited: awaited.slice(),
+        needed: needed.slice(),
     };
     let ways: Vec<Vec<usize>> = (0..batch).map(|request| scene.way(request)).collect();
     let mut known: Vec<i32> = (0..all).map(|at| if is_asked[at] { trees.chosen[at] } else { NOT_ASKED }).collect();
     for step in 0..=most {
-        kernels.walk_on(scene.ways(&chosen), walk, step, situation.sequences(uploaded)).map_err(text)?;
+        kernels.advance_accept(scene.ways(&chosen), walk, step, situation.sequences(uploaded)).map_err(text)?;
         same(&format!("{what}, choices at step {step}"), &ints(device, &chosen)?, &known)?;
         let stands = |(request, way): (usize, &Vec<usize>)| {
             let mut rows = way.iter().map(|node| request * nodes + node);
@@ -418,7 +420,7 @@ fn check_walk(
         let is_awaited = rows.iter().any(awaits);
         let mut expected = [0, 0];
         expected[step % 2] = i32::from(is_awaited);
-        same(&format!("{what}, awaited at step {step}"), &ints(device, &awaited)?, &expected)?;
+        same(&format!("{what}, needed at step {step}"), &ints(device, &needed)?, &expected)?;
         // Of rows that nobody awaits any token may come, but it is kept after the root of padding, of which nothing is known.
         let answers: Vec<i32> =
             if is_awaited { of(&trees.chosen) } else { rows.iter().map(|row| *row as i32 % 7).collect() };
@@ -427,7 +429,7 @@ fn check_walk(
                 known[*row] = *answer;
             }
         }
-        device.write(Stand::from(&stand).choice, &answers).map_err(text)?;
+        device.write(WalkState::from(&stand).choice, &answers).map_err(text)?;
     }
     let is_on_way = |at: usize| ways[at / nodes].contains(&(at % nodes));
     let is_right = |at: usize| situation.slot(at / nodes).is_none() || known[at] == trees.chosen[at];
@@ -439,7 +441,7 @@ fn check_walk(
 
 /// Walks step by step over the same trees, padding among them, some of whose nodes may have been asked for ahead: where they stand,
 /// the choices that they leave, and whether somebody awaits more.
-pub fn check_walk_on(device: &Device) -> Result<(), String> {
+pub fn check_advance_accept(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(42);
     for shape in [(3, 128, 10), (2, 128, 127), (1, 4, 3), (40, 32, 5)] {
         for simulate in [None, Some(1.0), Some(2.5), Some(300.0)] {

@@ -85,7 +85,7 @@ impl Layer {
             inputs,
             outputs,
             unscaled: None,
-            awaited: None,
+            needed: None,
         }
     }
 }
@@ -344,7 +344,7 @@ pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), Strin
                     inputs,
                     outputs: 2 * outputs,
                     unscaled,
-                    awaited: None,
+                    needed: None,
                 };
                 kernels.linear(linear).map_err(text)?;
                 kernels.silu_gate(expected.slice(), both.slice(), rows, outputs).map_err(text)?;

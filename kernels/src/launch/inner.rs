@@ -1,6 +1,6 @@
 //! `cuda/inner.cu`.
 
-use super::{Groups, Kernels, PassRows, Sequences, Ways, address, check_ints, int, line};
+use super::{AcceptInputs, Groups, Kernels, PassRows, Sequences, address, check_ints, int, line};
 use crate::device::{DeviceError, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -47,7 +47,7 @@ pub struct Picked<'a> {
 }
 
 impl InnerNodes<'_> {
-    pub(super) fn check(self, ways: Ways<'_>) -> Result<(), DeviceError> {
+    pub(super) fn check(self, ways: AcceptInputs<'_>) -> Result<(), DeviceError> {
         check_ints(self.place, ways.batch * ways.tree.nodes)?;
         check_ints(self.first, ways.batch + 1)?;
         [self.row, self.choice].into_iter().try_for_each(|values| check_ints(values, self.capacity))
@@ -76,11 +76,11 @@ impl Kernels {
     /// When a buffer is too short, the shape is too large, or the device fails.
     pub fn inner_rows(
         &self,
-        ways: Ways<'_>,
+        ways: AcceptInputs<'_>,
         inner: InnerNodes<'_>,
         sequences: Sequences<'_>,
     ) -> Result<(), DeviceError> {
-        let Ways { batch, tree, batch_slot, .. } = ways;
+        let AcceptInputs { batch, tree, batch_slot, .. } = ways;
         ways.check(sequences)?;
         check_ints(tree.score, batch * tree.nodes)?;
         inner.check(ways)?;

@@ -66,7 +66,7 @@ pub struct Linear<'a> {
     pub unscaled: Option<Unscaled<'a>>,
     /// int32 `[1]`: if it is 0 when the layer runs, the result is not needed and the warp-group kernels skip the layer:
     /// `y` is unchanged. Other kernels compute it anyway. `None` if it is always needed.
-    pub awaited: Option<Slice<'a>>,
+    pub needed: Option<Slice<'a>>,
 }
 
 /// Rows that are normed but for their scale, as [`Kernels::rms_norm_unscaled`] leaves them: a linear layer multiplies its sums
@@ -284,9 +284,9 @@ impl Kernels {
     }
 
     pub(super) fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
-        let Linear { y, y_is_float, x, weight, scales, bias, rows, inputs, outputs, unscaled, awaited } = linear;
-        if let Some(awaited) = awaited {
-            check_ints(awaited, 1)?;
+        let Linear { y, y_is_float, x, weight, scales, bias, rows, inputs, outputs, unscaled, needed } = linear;
+        if let Some(needed) = needed {
+            check_ints(needed, 1)?;
         }
         if let Some(Unscaled { squares, count, .. }) = unscaled {
             squares.check(rows * squares_stride(count) * 4)?;

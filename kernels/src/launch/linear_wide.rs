@@ -120,7 +120,7 @@ impl Kernels {
         weight_rows: usize,
         weight_tile: Tile,
     ) -> Result<Vec<Arg>, DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, awaited, .. } = linear;
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, needed, .. } = linear;
         let x = Matrix { at: x.at, rows, columns: inputs, stride: x.stride };
         let weight = Matrix { at: weight, rows: weight_rows, columns: inputs, stride: inputs };
         let arguments = [
@@ -133,8 +133,8 @@ impl Kernels {
             int(inputs),
             int(outputs),
         ];
-        let awaited = [address(awaited.unwrap_or(Slice::NONE))];
-        Ok([&arguments[..], &linear.scale_arguments(), &awaited].concat())
+        let needed = [address(needed.unwrap_or(Slice::NONE))];
+        Ok([&arguments[..], &linear.scale_arguments(), &needed].concat())
     }
 }
 

@@ -3,8 +3,8 @@
 use super::{
     embedded::{Document, Surroundings, UNKNOWN},
     kind::Kind,
-    pieces::{Piece, Pieces},
     quoting::{is_plain, quoted},
+    span_map::{MappedPart, SpanMap},
 };
 use crate::text::Span;
 
@@ -12,7 +12,7 @@ use crate::text::Span;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Composed {
     pub text: String,
-    pieces: Pieces<()>,
+    pieces: SpanMap<()>,
 }
 
 impl Composed {
@@ -28,7 +28,7 @@ impl Composed {
     pub fn copy_whole(&mut self, text: &str, place: Span, whole: usize) {
         let start = self.text.len();
         self.text.push_str(text);
-        self.pieces.push(Piece { text: Span::new(start, self.text.len()), place, whole, with: () });
+        self.pieces.push(MappedPart { text: Span::new(start, self.text.len()), place, whole, with: () });
     }
 
     /// Adds text that does not occur in the source.
@@ -75,7 +75,7 @@ impl Composed {
         self.text.push_str(&other.text);
         for piece in other.pieces.iter() {
             let text = Span::new(piece.text.start + start, piece.text.end + start);
-            self.pieces.push(Piece { text, ..*piece });
+            self.pieces.push(MappedPart { text, ..*piece });
         }
     }
 

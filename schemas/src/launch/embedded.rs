@@ -6,7 +6,7 @@ use super::{
     Environment,
     evidence::Stated,
     kind::Kind,
-    pieces::{Piece, Pieces},
+    span_map::{MappedPart, SpanMap},
 };
 use crate::text::{Source, Span};
 
@@ -20,7 +20,7 @@ pub struct Document {
     /// Its text, expanded as far as the enclosing script is known.
     pub text: String,
     /// Where its text comes from.
-    pub pieces: Pieces<()>,
+    pub pieces: SpanMap<()>,
     /// What the script around it says of the environment: what it exports may be there or not.
     pub surroundings: Surroundings,
     /// The engine's version, where an image or a requirement names it.
@@ -31,8 +31,8 @@ impl Document {
     /// A verbatim part of a text.
     pub fn part_of(source: &Source, span: Span, kind: Kind) -> Self {
         let text = source.slice(span).to_owned();
-        let mut pieces = Pieces::default();
-        pieces.push(Piece { text: Span::new(0, text.len()), place: span, whole: span.start, with: () });
+        let mut pieces = SpanMap::default();
+        pieces.push(MappedPart { text: Span::new(0, text.len()), place: span, whole: span.start, with: () });
         Self { kind, text, pieces, surroundings: Surroundings::default(), version: None }
     }
 }

@@ -2,6 +2,7 @@
 
 mod blocks;
 mod command;
+mod control_flow;
 mod destination;
 mod documents;
 mod expand;
@@ -13,7 +14,6 @@ mod surroundings;
 mod unused;
 mod value;
 mod variables;
-mod ways;
 
 use std::{
     borrow::Cow,
@@ -22,7 +22,7 @@ use std::{
     sync::Arc,
 };
 
-use self::ways::{Conditional, Elements, Way};
+use self::control_flow::{Conditional, Elements, Way};
 pub(super) use self::{
     fences::regions,
     line::{ArrayPlace, Field, Line, Script, Text},

@@ -14,7 +14,7 @@ mod body;
 mod cases;
 mod documents;
 mod lexer;
-mod seams;
+mod quote_gaps;
 mod value;
 mod word;
 

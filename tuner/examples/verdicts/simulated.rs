@@ -11,8 +11,8 @@ use tuner::{
     record::{Fingerprint, Measurement, Origin, Outcome, Record, Role, Spread, Steady, Trial},
     runner::steady::{Step, steadied},
     selection::{LoadRanking, Verdict, rank},
-    space::Entrant,
-    strategy::{self, Race},
+    space::Candidate,
+    strategy::{self, Experiment},
 };
 
 /// Steps of a trial.
@@ -112,7 +112,7 @@ pub fn run(truth: &Truth, setting: Setting, races: usize, seed: u64) -> Tally {
 }
 
 /// The order of a grid.
-fn plan(repeats: usize) -> (Race, Vec<Trial>) {
+fn plan(repeats: usize) -> (Experiment, Vec<Trial>) {
     let shapes = ["0,1,1", "5,4,8", "1,1,2", "2,1,3", "3,1,4", "2,2,4", "3,4,8", "4,8,16"];
     let role = |at: usize| match at {
         0 => Role::NoSpeculation,
@@ -121,9 +121,9 @@ fn plan(repeats: usize) -> (Race, Vec<Trial>) {
     };
     let entrant = |(at, shape): (usize, &str)| {
         let shape: TreeShape = shape.parse().expect("a shape");
-        Entrant { configuration: Configuration::of(shape), role: role(at) }
+        Candidate { configuration: Configuration::of(shape), role: role(at) }
     };
-    let race = Race {
+    let race = Experiment {
         entrants: shapes.into_iter().enumerate().map(entrant).collect(),
         loads: vec![Load::BatchSize(1)],
         repeats,
@@ -135,13 +135,13 @@ fn plan(repeats: usize) -> (Race, Vec<Trial>) {
 }
 
 /// What a configuration is worth. The best of the truth goes to the fourth shape, the worst to the engine's default.
-fn worth(truth: &Truth, race: &Race, configuration: &Configuration) -> f64 {
+fn worth(truth: &Truth, race: &Experiment, configuration: &Configuration) -> f64 {
     const PLACES: [usize; 8] = [0, 6, 4, 1, 0, 2, 3, 5];
     let at = race.entrants.iter().position(|one| one.configuration == *configuration).expect("an entrant");
     if at == 0 { 1.0 } else { truth.ratios[PLACES[at]] }
 }
 
-fn measure(truth: &Truth, setting: Setting, race: &Race, plan: &[Trial], random: &mut StdRng) -> Vec<Record> {
+fn measure(truth: &Truth, setting: Setting, race: &Experiment, plan: &[Trial], random: &mut StdRng) -> Vec<Record> {
     let mut walk = 0.0;
     let mut episode: Option<f64> = None;
     let mut records = Vec::new();
@@ -237,7 +237,7 @@ fn figures(speed: f64, stall: f64, kind: Stalls, random: &mut StdRng) -> Measure
 }
 
 impl Tally {
-    fn add(&mut self, truth: &Truth, race: &Race, ranking: &LoadRanking) {
+    fn add(&mut self, truth: &Truth, race: &Experiment, ranking: &LoadRanking) {
         let best = truth.ratios[0];
         let chosen = ranking.winner().map(|winner| worth(truth, race, &winner.configuration));
         self.races += 1;

@@ -17,7 +17,7 @@ use crate::{
         prefill::PrefillModel,
     },
     record::Trial,
-    runner::{self, Ended, Terms},
+    runner::{self, Ended, TrialOptions},
     workload::Workload,
 };
 
@@ -209,7 +209,7 @@ fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64,
     let before = engine.statistics().rounds;
     let trial = Trial { configuration: Configuration::of(shape), load: Load::BatchSize(batch_size), repeat: 0 };
     let interrupted = AtomicBool::new(false);
-    let terms = Terms {
+    let terms = TrialOptions {
         workload: &workload,
         objective: Objective::default(),
         simulate_accept_length: None,

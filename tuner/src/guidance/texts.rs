@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     TunerError,
+    atomic_file::{self, Version},
     record::Fingerprint,
     sweep::{
         prepare::Ready,
         request::{Progress, SweepRequest},
     },
-    whole_file::{self, Version},
 };
 
 /// The file's name in the folder of a sweep.
@@ -75,7 +75,7 @@ pub fn find(request: &SweepRequest<'_>, ready: &mut Ready, progress: &mut dyn Pr
         }
     }
     let texts = make(&requests, ready, progress)?;
-    whole_file::write(&request.out, FILE_NAME, text(&texts, &ready.fingerprint)?.as_bytes())?;
+    atomic_file::write(&request.out, FILE_NAME, text(&texts, &ready.fingerprint)?.as_bytes())?;
     Ok(texts)
 }
 
@@ -107,13 +107,13 @@ fn text(texts: &Texts, fingerprint: &Fingerprint) -> Result<String, TunerError> 
 
 /// The texts of a folder; `None` where there are none. In words, why they cannot be used for these requests.
 fn read(folder: &Path, fingerprint: &Fingerprint, requests: &[Request]) -> Result<Option<Texts>, String> {
-    let text = whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
+    let text = atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
     text.map(|text| parse(&text, fingerprint, requests)).transpose()
 }
 
 /// The text of a folder's file, if it is whole and its texts are of this target, machine and workload.
 pub(crate) fn usable(folder: &Path, fingerprint: &Fingerprint) -> Option<String> {
-    let text = whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).ok().flatten()?;
+    let text = atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).ok().flatten()?;
     open(&text, fingerprint).is_ok().then_some(text)
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{LatencyError, RoundModel};
-use crate::{TunerError, whole_file};
+use crate::{TunerError, atomic_file};
 
 /// Version of the file's format.
 pub const FORMAT: u32 = 5;
@@ -49,6 +49,6 @@ impl RoundModel {
     pub fn write(&self, folder: &Path, name: &str) -> Result<(), TunerError> {
         let malformed =
             |error: LatencyError| TunerError::Malformed { path: folder.join(name), reason: error.to_string() };
-        whole_file::write(folder, name, self.to_json().map_err(malformed)?.as_bytes())
+        atomic_file::write(folder, name, self.to_json().map_err(malformed)?.as_bytes())
     }
 }

@@ -21,7 +21,7 @@ pub enum Source {
 
 /// A request that has been served.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub struct CompletedRequest {
     /// From its arrival to its submission: the step that ran meanwhile.
     pub late: Duration,
     /// From the start of the trial to its submission.
@@ -32,9 +32,9 @@ pub struct Served {
 
 /// Everything seen in a trial.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct Observations {
     /// In the order in which they ended.
-    pub served: Vec<Served>,
+    pub served: Vec<CompletedRequest>,
     /// The rounds' times; of several that ended in one step only the last one's.
     pub timings: Vec<RoundTiming>,
     /// All rounds.
@@ -77,7 +77,7 @@ pub fn drive(
     requests: &[Request],
     source: &Source,
     interrupted: &AtomicBool,
-) -> Result<Option<Seen>, EngineError> {
+) -> Result<Option<Observations>, EngineError> {
     // Rounds that were launched ahead for an earlier trial do not count.
     settle(engine)?;
     let mut running = HashMap::new();
@@ -106,9 +106,9 @@ fn feed(
     source: &Source,
     interrupted: &AtomicBool,
     running: &mut HashMap<RequestId, Running>,
-) -> Result<Option<Seen>, EngineError> {
+) -> Result<Option<Observations>, EngineError> {
     let before = engine.statistics().clone();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     let mut waiting = requests.iter().enumerate();
     let mut starved = 0;
     let start = Instant::now();
@@ -143,7 +143,7 @@ fn feed(
             if let Event::Finished { request: id, completion } = event
                 && let Some(Running { late, submitted }) = running.remove(&id)
             {
-                seen.served.push(Served { late, submitted, completion: *completion });
+                seen.served.push(CompletedRequest { late, submitted, completion: *completion });
             }
         }
         let now = start.elapsed();

@@ -11,7 +11,7 @@ fn record(shape: &str, repeat: usize, rate: f64) -> Record {
     let shape: TreeShape = shape.parse().expect("a shape");
     let role = if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
     let trial = Trial { configuration: Configuration::of(shape), load: Load::BatchSize(1), repeat };
-    made_up::record(trial, role, rate)
+    synthetic::record(trial, role, rate)
 }
 
 fn figures(record: &mut Record) -> &mut Measurement {
@@ -235,7 +235,7 @@ fn a_table_is_not_mistaken_for_no_speculation() {
     let table = Configuration { table: vec![row], ..off.clone() };
     let measured = |configuration: &Configuration, role: Role, rate: f64| {
         let trial = Trial { configuration: configuration.clone(), load: Load::BatchSize(1), repeat: 0 };
-        made_up::record(trial, role, rate)
+        synthetic::record(trial, role, rate)
     };
     let records = [measured(&table, Role::Candidate, 200.0), measured(&off, Role::NoSpeculation, 100.0)];
     let ranking = &rank(&records, Metric::Throughput)[0];

@@ -12,11 +12,11 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng as _};
 use schemas::sweep::Search;
 
-use super::{Bench, Halt, Race, StopReason, listed::interleaved};
+use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved};
 use crate::{
     configuration::{Configuration, Load},
     record::{Outcome, Role, Trial},
-    space::Entrant,
+    space::Candidate,
 };
 
 /// The share of the space that the walk may measure unless a budget says otherwise.
@@ -30,19 +30,19 @@ const TEMPERATURE: f64 = 0.6;
 
 /// The walk of one load.
 struct Walk<'a, 'b> {
-    race: &'a Race,
+    race: &'a Experiment,
     load: Load,
     /// Configurations that may still be measured.
     left: RefCell<usize>,
-    bench: RefCell<&'a mut (dyn Bench + 'b)>,
+    bench: RefCell<&'a mut (dyn TrialRunner + 'b)>,
     known: RefCell<HashMap<usize, f64>>,
     random: RefCell<StdRng>,
     /// Why it ended, if not by itself.
-    halt: RefCell<Option<Halt>>,
+    halt: RefCell<Option<SearchStop>>,
 }
 
 /// Runs the walks, then the repeats of what they found.
-pub fn run(search: &Search, race: &Race, bench: &mut dyn Bench) -> Result<StopReason, Halt> {
+pub fn run(search: &Search, race: &Experiment, bench: &mut dyn TrialRunner) -> Result<StopReason, SearchStop> {
     for load in &race.loads {
         walk(search, race, *load, bench)?;
     }
@@ -66,7 +66,7 @@ struct Means {
 impl Means {
     /// A budget is dealt so that the baselines and what is chosen are measured as often as asked for: a choice from single
     /// repeats is one by chance.
-    fn of(search: &Search, race: &Race) -> Self {
+    fn of(search: &Search, race: &Experiment) -> Self {
         let baselines = race.baselines().count();
         let (walked, finalists) = match search.trials {
             Some(trials) => {
@@ -83,18 +83,18 @@ impl Means {
 }
 
 /// Trials of all walks and of the repeats after them.
-pub fn most_trials(search: &Search, race: &Race) -> usize {
+pub fn most_trials(search: &Search, race: &Experiment) -> usize {
     let Means { walked, finalists } = Means::of(search, race);
     let finals = (race.baselines().count() + finalists) * race.repeats.saturating_sub(1);
     race.loads.len() * (walked + finals)
 }
 
 /// The fewest trials after which something can be chosen: the baselines and one configuration, as often as asked for.
-pub fn fewest_trials(race: &Race) -> usize {
+pub fn fewest_trials(race: &Experiment) -> usize {
     race.loads.len() * (race.baselines().count() + 1).min(race.entrants.len()) * race.repeats
 }
 
-fn walk(search: &Search, race: &Race, load: Load, bench: &mut dyn Bench) -> Result<(), Halt> {
+fn walk(search: &Search, race: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
     let Means { walked, .. } = Means::of(search, race);
     let walk = Walk {
         race,
@@ -121,7 +121,7 @@ fn walk(search: &Search, race: &Race, load: Load, bench: &mut dyn Bench) -> Resu
     let random = Xoshiro256PlusPlus::seed_from_u64(search.seed);
     let solver = SimulatedAnnealing::new_with_rng(TEMPERATURE, random)
         .map(|solver| solver.with_temp_func(SATempFunc::Exponential(0.97)))
-        .map_err(|error| Halt::Failed(crate::TunerError::Configuration(error.to_string())))?;
+        .map_err(|error| SearchStop::Failed(crate::TunerError::Configuration(error.to_string())))?;
     let halted = {
         let ran = Executor::new(&walk, solver).configure(|state| state.param(start).max_iters(steps)).run();
         ran.err().map(|error| error.to_string())
@@ -129,19 +129,19 @@ fn walk(search: &Search, race: &Race, load: Load, bench: &mut dyn Bench) -> Resu
     match (walk.halt.take(), halted) {
         (Some(halt), _) => Err(halt),
         (None, Some(_)) if *walk.left.borrow() == 0 => Ok(()),
-        (None, Some(reason)) => Err(Halt::Failed(crate::TunerError::Configuration(reason))),
+        (None, Some(reason)) => Err(SearchStop::Failed(crate::TunerError::Configuration(reason))),
         (None, None) => Ok(()),
     }
 }
 
 /// The baselines, and the best that the walk met.
-fn finalists(search: &Search, race: &Race, load: Load, bench: &dyn Bench) -> Vec<Entrant> {
+fn finalists(search: &Search, race: &Experiment, load: Load, bench: &dyn TrialRunner) -> Vec<Candidate> {
     let Means { finalists, .. } = Means::of(search, race);
     let standing = race.standing(bench.history(), load);
     let best = standing.into_iter().flat_map(|ranking| ranking.entries);
     let best = best.filter(|entry| entry.repeats > 0 && entry.role == Role::Candidate);
     let best: Vec<Configuration> = best.map(|entry| entry.configuration).take(finalists).collect();
-    let chosen = |one: &&Entrant| race.baselines().any(|other| other == *one) || best.contains(&one.configuration);
+    let chosen = |one: &&Candidate| race.baselines().any(|other| other == *one) || best.contains(&one.configuration);
     race.entrants.iter().filter(chosen).cloned().collect()
 }
 

@@ -6,13 +6,13 @@
 
 use schemas::{sweep::Search, tree::TreeShape};
 
-use super::{Bench, Halt, Race, StopReason, listed};
+use super::{Experiment, SearchStop, StopReason, TrialRunner, listed};
 use crate::{
     configuration::{Configuration, Load},
     guide::{AcceptanceTable, Prediction},
     latency::additive::{AdditiveModel, Observation, terms},
     record::{Record, Role},
-    space::Entrant,
+    space::Candidate,
     statistics::median,
 };
 
@@ -33,7 +33,7 @@ pub struct Found {
 }
 
 /// Trials at most.
-pub fn most_trials(search: &Search, race: &Race) -> usize {
+pub fn most_trials(search: &Search, race: &Experiment) -> usize {
     starts(search).min(race.entrants.len()) * race.loads.len() * race.repeats
 }
 
@@ -44,21 +44,21 @@ fn starts(search: &Search) -> usize {
 /// Runs the search to its end. `found` keeps what is known also where the search is stopped early.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// As [`TrialRunner::measure`].
 pub fn run(
     search: &Search,
-    race: &Race,
+    race: &Experiment,
     acceptance: &AcceptanceTable,
     found: &mut Found,
-    bench: &mut dyn Bench,
-) -> Result<StopReason, Halt> {
-    let mut measured: Vec<Entrant> = race.baselines().cloned().collect();
+    bench: &mut dyn TrialRunner,
+) -> Result<StopReason, SearchStop> {
+    let mut measured: Vec<Candidate> = race.baselines().cloned().collect();
     for trial in listed::grouped(&measured, &race.loads, race.repeats) {
         bench.measure(&trial)?;
     }
     while measured.len() < starts(search) {
         let points = points(race, bench.history());
-        let open: Vec<&Entrant> = race
+        let open: Vec<&Candidate> = race
             .entrants
             .iter()
             .filter(|one| !measured.contains(one) && acceptance.length(one.configuration.shape).is_some())
@@ -94,7 +94,7 @@ fn shapes(points: &[Observation]) -> usize {
 }
 
 /// What was measured of closed loops, the median of each configuration and load.
-fn points(race: &Race, history: &[Record]) -> Vec<Observation> {
+fn points(race: &Experiment, history: &[Record]) -> Vec<Observation> {
     let mut points = Vec::new();
     for (load, batch) in race.loads.iter().filter_map(|load| Some((*load, load.batch_size()?))) {
         for entrant in race.entrants.iter().filter(|one| one.configuration.is_plain()) {
@@ -121,11 +121,11 @@ fn points(race: &Race, history: &[Record]) -> Vec<Observation> {
 
 /// Predicts what was not measured, with the costs that are known now.
 fn predict(
-    race: &Race,
+    race: &Experiment,
     acceptance: &AcceptanceTable,
     model: &AdditiveModel,
     points: &[Observation],
-    measured: &[Entrant],
+    measured: &[Candidate],
     history: &[Record],
     found: &mut Found,
 ) {
@@ -169,12 +169,12 @@ fn predict(
 }
 
 /// The candidate with the largest predicted lead, under any load, over the best that is measured; `None` where none has one.
-fn best_open<'a>(open: &[&'a Entrant], found: &Found, history: &[Record]) -> Option<&'a Entrant> {
+fn best_open<'a>(open: &[&'a Candidate], found: &Found, history: &[Record]) -> Option<&'a Candidate> {
     let best = |load: Load| {
         let of_load = history.iter().filter(|record| record.trial.load == load).filter_map(Record::measurement);
         of_load.map(|figures| figures.output_tokens_per_s).fold(0.0, f64::max)
     };
-    let lead = |entrant: &Entrant| {
+    let lead = |entrant: &Candidate| {
         let leads = found.predictions.iter().filter(|one| one.configuration == entrant.configuration);
         leads.map(|one| one.output_tokens_per_s / best(one.load).max(f64::MIN_POSITIVE)).fold(0.0, f64::max)
     };
@@ -185,14 +185,14 @@ fn best_open<'a>(open: &[&'a Entrant], found: &Found, history: &[Record]) -> Opt
 /// The candidate whose costs are least told by what is measured: the one with the largest share of its terms that lies outside of
 /// what the points span.
 fn most_telling<'a>(
-    race: &Race,
-    open: &[&'a Entrant],
+    race: &Experiment,
+    open: &[&'a Candidate],
     acceptance: &AcceptanceTable,
     points: &[Observation],
-) -> Option<&'a Entrant> {
+) -> Option<&'a Candidate> {
     let spanned: Vec<_> = points.iter().map(|point| terms(point.shape, point.batch, point.accept_length)).collect();
     let batches: Vec<usize> = race.loads.iter().filter_map(|load| load.batch_size()).collect();
-    let novelty = |entrant: &Entrant| {
+    let novelty = |entrant: &Candidate| {
         let shape = entrant.configuration.shape;
         let length = acceptance.length(shape).unwrap_or(1.0);
         batches.iter().map(|batch| outside(&spanned, terms(shape, *batch, length))).sum::<f64>()

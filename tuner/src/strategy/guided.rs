@@ -4,13 +4,13 @@
 
 use schemas::sweep::{Metric, Search};
 
-use super::{Bench, Halt, Race, StopReason, listed::interleaved};
+use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved};
 use crate::{
     configuration::{Configuration, Load},
     guide::Prediction,
     record::{Record, Role, Trial},
     selection::{LoadRanking, Ranked, Verdict},
-    space::Entrant,
+    space::Candidate,
 };
 
 /// After its first repeat a candidate that is so far behind the best is not repeated, in logarithms: no noise of a machine
@@ -26,10 +26,10 @@ const MORE_CANDIDATES: usize = 6;
 /// Runs the search to its end.
 pub fn run(
     search: &Search,
-    race: &Race,
+    race: &Experiment,
     predictions: &[Prediction],
-    bench: &mut dyn Bench,
-) -> Result<StopReason, Halt> {
+    bench: &mut dyn TrialRunner,
+) -> Result<StopReason, SearchStop> {
     let mut tied = false;
     // Each load by itself: its shapes are captured together, and the engine keeps them.
     for load in &race.loads {
@@ -46,17 +46,17 @@ pub fn run(
 }
 
 /// Trials, if every load needs as many as it may have.
-pub fn most_trials(search: &Search, race: &Race) -> usize {
+pub fn most_trials(search: &Search, race: &Experiment) -> usize {
     let each = race.entrants.len().min(4 + search.candidates + MORE_CANDIDATES);
     race.loads.len() * (each * race.repeats + 3 * MORE_REPEATS)
 }
 
 /// What is measured in any case: baselines, tables, the best predicted, and what has no prediction for lack of acceptance.
-fn field(search: &Search, race: &Race, predictions: &[Prediction], load: Load) -> Vec<Entrant> {
+fn field(search: &Search, race: &Experiment, predictions: &[Prediction], load: Load) -> Vec<Candidate> {
     let best = by_prediction(race, predictions, load);
     let best: Vec<&Configuration> =
         best.iter().take(search.candidates).map(|(prediction, _)| &prediction.configuration).collect();
-    let chosen = |one: &&Entrant| {
+    let chosen = |one: &&Candidate| {
         one.role != Role::Candidate
             || (!one.configuration.table.is_empty() && one.configuration.knobs.are_default())
             || best.contains(&&one.configuration)
@@ -65,7 +65,7 @@ fn field(search: &Search, race: &Race, predictions: &[Prediction], load: Load) -
 }
 
 /// The predictions of a load's candidates with their scores, best first.
-fn by_prediction<'a>(race: &Race, predictions: &'a [Prediction], load: Load) -> Vec<(&'a Prediction, f64)> {
+fn by_prediction<'a>(race: &Experiment, predictions: &'a [Prediction], load: Load) -> Vec<(&'a Prediction, f64)> {
     let candidates = || race.entrants.iter().filter(|one| one.role == Role::Candidate);
     let enters = |configuration: &Configuration| candidates().any(|one| one.configuration == *configuration);
     let mut scored: Vec<(&Prediction, f64)> = predictions
@@ -87,12 +87,12 @@ fn score(prediction: &Prediction, metric: Metric) -> f64 {
 
 /// Measures the field once, and with it whatever is predicted so close that the errors seen so far could make it the best.
 fn first_repeat(
-    race: &Race,
+    race: &Experiment,
     load: Load,
     predictions: &[Prediction],
-    field: &mut Vec<Entrant>,
-    bench: &mut dyn Bench,
-) -> Result<(), Halt> {
+    field: &mut Vec<Candidate>,
+    bench: &mut dyn TrialRunner,
+) -> Result<(), SearchStop> {
     for trial in interleaved(field, &[load], 0..1) {
         bench.measure(&trial)?;
     }
@@ -107,12 +107,12 @@ fn first_repeat(
 /// The best predicted configuration that is not measured and could still win: its prediction, raised by the largest error
 /// that was seen among its like (about their median error), beats the best that was measured.
 fn within_reach(
-    race: &Race,
+    race: &Experiment,
     load: Load,
     predictions: &[Prediction],
-    field: &[Entrant],
+    field: &[Candidate],
     history: &[Record],
-) -> Option<Entrant> {
+) -> Option<Candidate> {
     let mut errors = Vec::new();
     let mut best = f64::NEG_INFINITY;
     for entrant in field {
@@ -134,7 +134,7 @@ fn within_reach(
 }
 
 /// What a configuration scored in its first repeat.
-fn first_score(race: &Race, load: Load, configuration: &Configuration, history: &[Record]) -> Option<f64> {
+fn first_score(race: &Experiment, load: Load, configuration: &Configuration, history: &[Record]) -> Option<f64> {
     let of = |record: &&Record| {
         record.trial.load == load && record.trial.repeat == 0 && record.trial.configuration == *configuration
     };
@@ -142,20 +142,21 @@ fn first_score(race: &Race, load: Load, configuration: &Configuration, history: 
 }
 
 /// The baselines, and what is not hopelessly after after the first repeat.
-fn hopeful(race: &Race, load: Load, field: &[Entrant], history: &[Record]) -> Vec<Entrant> {
-    let score = |one: &Entrant| first_score(race, load, &one.configuration, history).map(f64::ln);
+fn hopeful(race: &Experiment, load: Load, field: &[Candidate], history: &[Record]) -> Vec<Candidate> {
+    let score = |one: &Candidate| first_score(race, load, &one.configuration, history).map(f64::ln);
     let best = field.iter().filter_map(score).fold(f64::NEG_INFINITY, f64::max);
-    let keep = |one: &&Entrant| one.role != Role::Candidate || score(one).is_some_and(|score| score >= best - HOPELESS);
+    let keep =
+        |one: &&Candidate| one.role != Role::Candidate || score(one).is_some_and(|score| score >= best - HOPELESS);
     field.iter().filter(keep).cloned().collect()
 }
 
 /// Tries the other settings with the best shape so far, which costs a restart for each.
-fn settings(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<(), Halt> {
+fn settings(race: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
     let Some(shape) = race.standing(bench.history(), load).and_then(|ranking| Some(ranking.chosen?.shape)) else {
         return Ok(());
     };
-    let of = |one: &&Entrant| !one.configuration.knobs.are_default() && one.configuration.shape == shape;
-    let others: Vec<Entrant> = race.entrants.iter().filter(of).cloned().collect();
+    let of = |one: &&Candidate| !one.configuration.knobs.are_default() && one.configuration.shape == shape;
+    let others: Vec<Candidate> = race.entrants.iter().filter(of).cloned().collect();
     for trial in interleaved(&others, &[load], 0..1) {
         bench.measure(&trial)?;
     }
@@ -168,7 +169,7 @@ fn settings(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<(), Halt> 
 
 /// Repeats what ties with the best until it does not, is within what nobody feels, or has been repeated often enough.
 /// Whether the choice is clear.
-pub fn tell_apart(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<bool, Halt> {
+pub fn tell_apart(race: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<bool, SearchStop> {
     for repeat in race.repeats..race.repeats + MORE_REPEATS {
         let open = race.standing(bench.history(), load).as_ref().map(open).unwrap_or_default();
         if open.len() < 2 {

@@ -1,12 +1,12 @@
 //! The candidates of a shard.
 
-use crate::{record::Role, shard::Shard, space::Entrant};
+use crate::{record::Role, shard::Shard, space::Candidate};
 
 impl Shard {
     /// Keeps every `count`-th candidate. Baselines stay in every shard: comparisons are paired on one machine.
-    pub fn of(self, entrants: &[Entrant]) -> Vec<Entrant> {
+    pub fn of(self, entrants: &[Candidate]) -> Vec<Candidate> {
         let mut candidates = 0;
-        let mut keep = |one: &Entrant| {
+        let mut keep = |one: &Candidate| {
             candidates += usize::from(one.role == Role::Candidate);
             one.role != Role::Candidate || candidates % self.count == self.index % self.count
         };

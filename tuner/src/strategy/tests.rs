@@ -38,13 +38,13 @@ fn speed(configuration: &Configuration, load: Load) -> f64 {
     off * (1.0 + 1.5 * (-distance).exp()) / (1.0 + batch * num_draft_tokens as f64 / 64.0)
 }
 
-impl Bench for MadeUp {
-    fn measure(&mut self, trial: &Trial) -> Result<&Record, Halt> {
+impl TrialRunner for MadeUp {
+    fn measure(&mut self, trial: &Trial) -> Result<&Record, SearchStop> {
         if let Some(at) = self.records.iter().position(|record| record.trial == *trial) {
             return Ok(&self.records[at]);
         }
         if self.budget.is_some_and(|budget| self.records.len() >= budget) {
-            return Err(Halt::Stop(StopReason::TrialBudget));
+            return Err(SearchStop::Stop(StopReason::TrialBudget));
         }
         let noise = 1.0 + self.noise * (self.random.random::<f64>() - 0.5);
         self.records.push(record(trial, speed(&trial.configuration, trial.load) * noise));
@@ -62,10 +62,10 @@ fn record(trial: &Trial, rate: f64) -> Record {
         false if trial.configuration.shape == TreeShape::chain(3) => Role::EngineDefault,
         false => Role::Candidate,
     };
-    made_up::record(trial.clone(), role, rate)
+    synthetic::record(trial.clone(), role, rate)
 }
 
-fn race(repeats: usize, large: bool) -> Race {
+fn race(repeats: usize, large: bool) -> Experiment {
     let space = match large {
         true => Space {
             num_steps: (1..=8).collect(),
@@ -78,7 +78,7 @@ fn race(repeats: usize, large: bool) -> Race {
         }
     };
     let entrants = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3)).entrants;
-    Race {
+    Experiment {
         entrants,
         loads: vec![Load::BatchSize(1), Load::BatchSize(8)],
         repeats,
@@ -88,7 +88,7 @@ fn race(repeats: usize, large: bool) -> Race {
 }
 
 /// What the made-up machine is predicted to do, wrong by up to a share that depends on the shape.
-fn predictions(race: &Race, wrong: f64) -> Vec<Prediction> {
+fn predictions(race: &Experiment, wrong: f64) -> Vec<Prediction> {
     let mut random = StdRng::seed_from_u64(9);
     let mut all = Vec::new();
     for load in &race.loads {
@@ -111,7 +111,7 @@ fn predictions(race: &Race, wrong: f64) -> Vec<Prediction> {
     all
 }
 
-fn trials(options: &Search, race: &Race) -> Vec<Trial> {
+fn trials(options: &Search, race: &Experiment) -> Vec<Trial> {
     let mut bench = MadeUp::new(0.0, options.trials);
     let _ = search(options, race, &predictions(race, 0.0), &mut bench);
     bench.records.into_iter().map(|record| record.trial).collect()
@@ -144,11 +144,11 @@ fn a_random_search_keeps_the_baselines_and_its_budget() {
 }
 
 /// What a search finds of the made-up machine: by load, the true speed of the choice as a share of the best.
-fn found(options: &Search, race: &Race, wrong: f64, noise: f64) -> (BTreeMap<Load, f64>, usize, StopReason) {
+fn found(options: &Search, race: &Experiment, wrong: f64, noise: f64) -> (BTreeMap<Load, f64>, usize, StopReason) {
     let mut bench = MadeUp::new(noise, options.trials);
     let stopped = match search(options, race, &predictions(race, wrong), &mut bench) {
-        Ok(reason) | Err(Halt::Stop(reason)) => reason,
-        Err(Halt::Failed(error)) => panic!("{error}"),
+        Ok(reason) | Err(SearchStop::Stop(reason)) => reason,
+        Err(SearchStop::Failed(error)) => panic!("{error}"),
     };
     let share = |ranking: &LoadRanking| {
         let best = race.entrants.iter().map(|one| speed(&one.configuration, ranking.load)).fold(0.0, f64::max);
@@ -253,7 +253,7 @@ proptest! {
     #[test]
     fn shards_cover_the_race_and_share_only_the_baselines(count in 1_usize..9) {
         let all = race(1, false).entrants;
-        let shards: Vec<Vec<Entrant>> = (1..=count).map(|index| Shard { index, count }.of(&all)).collect();
+        let shards: Vec<Vec<Candidate>> = (1..=count).map(|index| Shard { index, count }.of(&all)).collect();
         for one in &all {
             let times = shards.iter().filter(|shard| shard.contains(one)).count();
             prop_assert_eq!(times, if one.role == Role::Candidate { 1 } else { count });

@@ -19,7 +19,7 @@ use crate::{
     latency::additive::AdditiveModel,
     record::Fingerprint,
     settings,
-    space::{Entrant, Expanded},
+    space::{Candidate, Expanded},
     strategy::{self, Found},
     system::{
         System,
@@ -85,7 +85,7 @@ pub fn starts(request: &SweepRequest<'_>, space: &Expanded) -> Result<Vec<String
     let imported = request.file.models.acceptance.as_ref();
     let acceptance = imported.map(|from| acceptance::import(&request.folder, from)).transpose()?;
     let plan = LaunchPlan { acceptance, ..LaunchPlan::of(&request.file, &request.folder, most) };
-    let line = |one: &Entrant| {
+    let line = |one: &Candidate| {
         let launch = plan.launch(system, &one.configuration, "NAME", 0, PathBuf::new());
         launch.map_or_else(|error| format!("cannot start: {error}"), |launch| words(&launch))
     };

@@ -21,7 +21,7 @@ use crate::{
     record::{Fingerprint, Role},
     settings,
     space::{Expanded, expand},
-    strategy::{self, Race},
+    strategy::{self, Experiment},
     workload::{ModelText, Workload},
 };
 
@@ -33,7 +33,7 @@ pub struct Ready {
     pub options: EngineOptions,
     pub workload: Arc<Workload>,
     pub space: Expanded,
-    pub race: Race,
+    pub race: Experiment,
     pub fingerprint: Fingerprint,
     /// Imported accept lengths, if acceptance is simulated.
     pub imported: Option<AcceptanceTable>,
@@ -127,12 +127,12 @@ fn only_chains(space: &mut Expanded, algorithm: &str) {
 ///
 /// # Errors
 /// When the search cannot go over it.
-pub fn race(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Race, TunerError> {
+pub fn race(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Experiment, TunerError> {
     let file = &request.file;
     if let Some(shard) = request.shard {
         space.entrants = shard.of(&space.entrants);
     }
-    let race = Race {
+    let race = Experiment {
         entrants: space.entrants.clone(),
         loads: settings::loads(file),
         repeats: file.search.repeats,
@@ -145,7 +145,7 @@ pub fn race(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Race, Tu
 
 /// A batch that can never run together would be measured as failures after minutes, one for each configuration. What is
 /// counted here is the least that it needs: its prompts and what they generate, without the tree.
-fn refuse_impossible_batches(race: &Race, workload: &Workload, engine: &Engine) -> Result<(), TunerError> {
+fn refuse_impossible_batches(race: &Experiment, workload: &Workload, engine: &Engine) -> Result<(), TunerError> {
     let capacity = engine.capacity();
     for load in &race.loads {
         let Some(batch) = load.batch_size().map(|batch| batch.min(engine.max_running_requests())) else { continue };

@@ -11,8 +11,8 @@ use crate::{
     configuration::{Configuration, Load},
     journal::Journal,
     record::{Fingerprint, Measurement, Outcome, Record, Role, Trial},
-    runner::{Ended, Terms},
-    strategy::{Bench, Halt, Race, StopReason},
+    runner::{Ended, TrialOptions},
+    strategy::{Experiment, SearchStop, StopReason, TrialRunner},
     system::{System, server::failure_of},
     workload::Workload,
 };
@@ -21,7 +21,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Field {
     /// What races.
-    pub race: Race,
+    pub race: Experiment,
     /// What each trial asks.
     pub workload: Arc<Workload>,
     /// Where and on what.
@@ -79,7 +79,7 @@ impl<'a> SystemBench<'a> {
     }
 
     /// What races.
-    pub fn race(&self) -> Race {
+    pub fn race(&self) -> Experiment {
         self.field.race.clone()
     }
 
@@ -89,23 +89,23 @@ impl<'a> SystemBench<'a> {
         (self.records, ran, self.kept)
     }
 
-    fn may_go_on(&self) -> Result<(), Halt> {
+    fn may_go_on(&self) -> Result<(), SearchStop> {
         let search = &self.request.file.search;
         if self.request.interrupted.load(Ordering::Relaxed) {
-            return Err(Halt::Stop(StopReason::Interrupted));
+            return Err(SearchStop::Stop(StopReason::Interrupted));
         }
         if search.trials.is_some_and(|trials| self.records.len() >= trials) {
-            return Err(Halt::Stop(StopReason::TrialBudget));
+            return Err(SearchStop::Stop(StopReason::TrialBudget));
         }
         if search.seconds.is_some_and(|seconds| self.begin.elapsed().as_secs_f64() >= seconds) {
-            return Err(Halt::Stop(StopReason::TimeBudget));
+            return Err(SearchStop::Stop(StopReason::TimeBudget));
         }
         Ok(())
     }
 
-    fn run(&mut self, trial: &Trial) -> Result<Outcome, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Outcome, SearchStop> {
         let workload = self.field.workload.clone();
-        let terms = Terms {
+        let terms = TrialOptions {
             workload: &workload,
             objective: self.request.file.objective,
             simulate_accept_length: None,
@@ -116,11 +116,13 @@ impl<'a> SystemBench<'a> {
         let ran = configured.and_then(|()| self.system.run(trial, &terms));
         match ran {
             Ok(Ended::Measured(figures)) => Ok(Outcome::Measured(figures)),
-            Ok(Ended::Interrupted) => Err(Halt::Stop(StopReason::Interrupted)),
-            Err(_) if self.request.interrupted.load(Ordering::Relaxed) => Err(Halt::Stop(StopReason::Interrupted)),
+            Ok(Ended::Interrupted) => Err(SearchStop::Stop(StopReason::Interrupted)),
+            Err(_) if self.request.interrupted.load(Ordering::Relaxed) => {
+                Err(SearchStop::Stop(StopReason::Interrupted))
+            }
             Err(error) => {
                 let error = self.system.explain(error);
-                self.system.recover(&error).map_err(|error| Halt::Failed(error.into()))?;
+                self.system.recover(&error).map_err(|error| SearchStop::Failed(error.into()))?;
                 Ok(Outcome::Failed { reason: error.to_string(), failure: failure_of(&error).cloned() })
             }
         }
@@ -160,8 +162,8 @@ fn timed_apart(record: &Record) -> Option<(Configuration, Load)> {
     record.measurement()?.parts_apart.map(|_| (record.trial.configuration.clone(), record.trial.load))
 }
 
-impl Bench for SystemBench<'_> {
-    fn measure(&mut self, trial: &Trial) -> Result<&Record, Halt> {
+impl TrialRunner for SystemBench<'_> {
+    fn measure(&mut self, trial: &Trial) -> Result<&Record, SearchStop> {
         let id = trial.id(&self.field.fingerprint);
         if let Some(at) = self.places.get(&id) {
             return Ok(&self.records[*at]);

@@ -40,7 +40,7 @@ use crate::{
     configuration::{Configuration, Load},
     machine::Watch,
     record::{Measurement, PartsApart, Trial},
-    runner::{self, Ended, Source, Terms, measurement},
+    runner::{self, Ended, Source, TrialOptions, measurement},
 };
 
 /// The folder, in that of a sweep, with the logs of its servers: one for each start.
@@ -217,7 +217,7 @@ impl<'a> Servers<'a> {
         running: &Running,
         requests: &[Request],
         arrivals: &Arrivals,
-    ) -> Result<Option<runner::Seen>, SystemError> {
+    ) -> Result<Option<runner::Observations>, SystemError> {
         let generates: Vec<Generate<'_>> = requests.iter().map(observed::generate).collect();
         match load::run(&running.api, &generates, arrivals, self.interrupted) {
             Ok(observed) => Ok(Some(observed::seen(requests, observed, arrivals)?)),
@@ -232,7 +232,7 @@ impl<'a> Servers<'a> {
         &self,
         running: &Running,
         trial: &Trial,
-        terms: &Terms<'_>,
+        terms: &TrialOptions<'_>,
         requests: &[Request],
     ) -> Result<bool, SystemError> {
         let tokens = terms.workload.warm_up_tokens;
@@ -295,7 +295,7 @@ impl System for Servers<'_> {
         }
     }
 
-    fn run(&mut self, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, SystemError> {
+    fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, SystemError> {
         let Some(running) = &self.running else {
             return Err(SystemError::Unsupported("no server is running".into()));
         };

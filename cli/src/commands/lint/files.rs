@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 
-use super::Done;
+use super::FileResult;
 
 /// A file to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,12 +43,12 @@ pub(super) fn of(named: &Path) -> anyhow::Result<Vec<File>> {
 }
 
 /// Errors for folders in which nothing was checked.
-pub(super) fn without_launch(named: &[PathBuf], all: &[Done], allowed: bool) -> Vec<anyhow::Error> {
-    let judged = |folder: &Path| {
-        let is_in = |done: &&Done| Path::new(done.looked.source.name()).starts_with(folder);
-        all.iter().filter(is_in).any(|done| !done.looked.passed_over)
+pub(super) fn without_launch(named: &[PathBuf], all: &[FileResult], allowed: bool) -> Vec<anyhow::Error> {
+    let settings = |folder: &Path| {
+        let is_in = |done: &&FileResult| Path::new(done.checked.source.name()).starts_with(folder);
+        all.iter().filter(is_in).any(|done| !done.checked.passed_over)
     };
-    let empty = named.iter().filter(|path| path.is_dir() && !allowed && !judged(path));
+    let empty = named.iter().filter(|path| path.is_dir() && !allowed && !settings(path));
     let complaint = |folder: &PathBuf| {
         anyhow!(
             "no launch in {}: none of its Dockerfiles and .{} files starts SGLang, slime or vLLM; name the file, or \

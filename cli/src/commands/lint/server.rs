@@ -7,7 +7,7 @@ use external::api::{Api, Kind};
 use schemas::{resolve::running, text::Source, version::EngineVersion};
 use serde_json::{Value, json};
 
-use super::Done;
+use super::FileResult;
 
 /// Longest wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -72,10 +72,10 @@ impl Running {
     }
 
     /// Compares each SGLang launch with the server.
-    pub fn held(&self, all: &[Done]) -> Vec<Held> {
+    pub fn held(&self, all: &[FileResult]) -> Vec<Held> {
         let Some(answer) = &self.answer else { return Vec::new() };
         let launches =
-            all.iter().flat_map(|done| done.looked.resolved.iter().map(move |(_, one)| (&done.looked.source, one)));
+            all.iter().flat_map(|done| done.checked.resolved.iter().map(move |(_, one)| (&done.checked.source, one)));
         let held = |(source, resolved): (&Source, _)| Held {
             name: source.name().to_owned(),
             compared: running::compare(resolved, source, answer),

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use schemas::diagnostic::{Diagnostic, Safety, Severity};
 
-use super::Done;
+use super::FileResult;
 
 /// The last line; `unreadable` files were not checked.
-pub(super) fn summary(all: &[Done], unreadable: usize) -> String {
-    let findings = || all.iter().flat_map(|done| &done.looked.diagnostics);
+pub(super) fn summary(all: &[FileResult], unreadable: usize) -> String {
+    let findings = || all.iter().flat_map(|done| &done.checked.diagnostics);
     let count = |severity| findings().filter(|finding| finding.severity == severity).count();
     let counts = [
         counted(count(Severity::Error), "error", "s"),

@@ -7,12 +7,12 @@ use schemas::tree::TreeShape;
 use super::{
     CpuBackend,
     passes::{Stack, produce, select},
-    slot::{SlotState, Unread},
+    slot::{PendingDraft, SlotState},
     target::Pass,
     trees::{Root, grow_trees},
 };
 use crate::{
-    backend::{MOST_UNREAD, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
+    backend::{MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
     error::EngineError,
     tree::{DraftTree, simulated_count, simulated_walk, walk},
 };
@@ -35,7 +35,7 @@ impl CpuBackend {
         let Round { shape, slots } = round;
         let start = Instant::now();
         if !shape.is_off() {
-            self.read_unread(slots)?;
+            self.read_pending(slots)?;
         }
         let trees = self.draft_trees(shape, slots)?;
         let drafted = Instant::now();
@@ -43,9 +43,9 @@ impl CpuBackend {
         let accepted = Instant::now();
         self.compact(&verified, slots)?;
         let yields = self.advance(&pass, verified, slots)?;
-        let full = |slot: &Slot| self.slots.unread(*slot) >= MOST_UNREAD;
+        let full = |slot: &Slot| self.slots.pending_draft_tokens(*slot) >= MAX_PENDING_DRAFT;
         if !shape.is_off() || slots.iter().any(full) {
-            self.read_unread(slots)?;
+            self.read_pending(slots)?;
         }
         let timing = RoundTiming {
             draft: Some(drafted - start),
@@ -156,9 +156,9 @@ impl CpuBackend {
             state.root = tokens().next_back().unwrap_or(state.root);
             if self.follows {
                 let rows = || verified.rows.iter().copied();
-                state.unread.tokens.extend(tokens());
-                state.unread.pass.hidden.extend(select(&pass.hidden, hidden, rows()));
-                state.unread.pass.captured.extend(select(&pass.captured, captured, rows()));
+                state.pending.tokens.extend(tokens());
+                state.pending.pass.hidden.extend(select(&pass.hidden, hidden, rows()));
+                state.pending.pass.captured.extend(select(&pass.captured, captured, rows()));
             } else {
                 // From here on the draft cannot follow: it has not seen these tokens.
                 state.recurrent.clear();
@@ -170,9 +170,9 @@ impl CpuBackend {
 
     /// Runs the draft over what it has yet to read of some sequences, with the target's own features, and keeps its state
     /// after the last token of each.
-    fn read_unread(&mut self, slots: &[Slot]) -> Result<(), EngineError> {
+    fn read_pending(&mut self, slots: &[Slot]) -> Result<(), EngineError> {
         let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else { return Ok(()) };
-        let late: Vec<Slot> = slots.iter().copied().filter(|slot| self.slots.unread(*slot) > 0).collect();
+        let late: Vec<Slot> = slots.iter().copied().filter(|slot| self.slots.pending_draft_tokens(*slot) > 0).collect();
         if late.is_empty() {
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl CpuBackend {
         let mut lasts = Vec::new();
         for (slot, state) in late.iter().zip(&states) {
             followed(*slot, state)?;
-            let Unread { tokens, pass } = &state.unread;
+            let PendingDraft { tokens, pass } = &state.pending;
             stack.push_causal(tokens, state.length - tokens.len(), &state.rows);
             all.hidden.extend(&pass.hidden);
             all.captured.extend(&pass.captured);
@@ -194,7 +194,7 @@ impl CpuBackend {
         for (slot, last) in late.iter().zip(lasts) {
             let state = self.slots.get_mut(*slot)?;
             state.recurrent = recurrent[last * width..(last + 1) * width].to_vec();
-            state.unread = Unread::default();
+            state.pending = PendingDraft::default();
         }
         Ok(())
     }

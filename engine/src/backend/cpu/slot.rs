@@ -22,7 +22,7 @@ pub struct SlotState {
     /// The draft's state after the last position that it has read.
     pub recurrent: Vec<f32>,
     /// What the draft has yet to read of the last positions.
-    pub unread: Unread,
+    pub pending: PendingDraft,
     /// What is kept for replay.
     pub trace: Option<Trace>,
     /// What changes its logits.
@@ -33,7 +33,7 @@ pub struct SlotState {
 
 /// Positions at the end of a sequence that the draft has yet to process: the token after each, and the target's rows there.
 #[derive(Clone, Debug, Default)]
-pub struct Unread {
+pub struct PendingDraft {
     /// The token after each.
     pub tokens: Vec<u32>,
     /// What the target's pass yielded there.
@@ -55,7 +55,7 @@ impl SlotState {
             length,
             root: 0,
             recurrent: Vec::new(),
-            unread: Unread::default(),
+            pending: PendingDraft::default(),
             trace: None,
             adjuster: None,
             prompt_logprobs: Vec::new(),
@@ -118,9 +118,9 @@ impl Slots {
     }
 
     /// Positions that the draft has yet to read of a slot.
-    pub fn unread(&self, slot: Slot) -> usize {
+    pub fn pending_draft_tokens(&self, slot: Slot) -> usize {
         let state = self.0.get(slot.0 as usize).and_then(Option::as_ref);
-        state.map_or(0, |state| state.unread.tokens.len())
+        state.map_or(0, |state| state.pending.tokens.len())
     }
 
     /// Several open slots, to read.

@@ -483,8 +483,8 @@ impl Backend for Group {
         self.tokens(move |backend| backend.collect(Ticket(number)), |output| tokens_of(&output.yields))
     }
 
-    fn unread(&self, slot: Slot) -> usize {
-        self.first(move |backend| Ok(backend.unread(slot))).unwrap_or_default()
+    fn pending_draft_tokens(&self, slot: Slot) -> usize {
+        self.first(move |backend| Ok(backend.pending_draft_tokens(slot))).unwrap_or_default()
     }
 
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {

@@ -13,7 +13,7 @@ pub const MOST_CHOICES: usize = 20;
 /// Words that are said of a token: its log-probability, the best alternatives, and theirs.
 pub const DESCRIBED_WORDS: usize = 1 + 2 * MOST_CHOICES;
 /// Number of staging buffers for rounds: one for each round in flight, and one for the round that is being read.
-pub const RING: usize = 3;
+pub const STAGING_SLOTS: usize = 3;
 /// Parts into which attention splits a long list of keys. A constant: the bits of a result depend on it.
 pub const SPLITS: usize = 16;
 /// Rounds that may be launched and not collected.

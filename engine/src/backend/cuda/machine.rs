@@ -6,10 +6,10 @@ use kernels::{
 };
 
 use super::{
-    layout::{Activations, RowArrays, SlotArrays},
+    gemm::GemmDispatch,
     meeting::Meeting,
-    products::Products,
     weights::{DraftWeights, TargetWeights},
+    workspace::{Activations, RowArrays, SlotArrays},
 };
 use crate::{
     backend::{Capacity, VerifyPlan},
@@ -44,7 +44,7 @@ pub struct Machine {
     pub batch_invariant: bool,
     /// How trees are verified; `None`: the fastest way.
     pub verify_plan: Option<VerifyPlan>,
-    pub products: Products,
+    pub gemm: GemmDispatch,
     pub slots: SlotArrays,
     /// The group of which this is a rank; `None` where one device has the whole model.
     pub ranks: Option<Ranks>,

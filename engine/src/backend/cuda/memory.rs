@@ -11,12 +11,12 @@ use schemas::tree::TreeShape;
 
 use super::{
     CudaBackend,
-    layout::{Activations, Extent, RoundArrays, RowArrays, Sizes, SlotArrays},
+    gemm::GemmDispatch,
     limits::{ROUNDS_IN_FLIGHT, SPLITS},
     machine::{AttentionKernels, Machine, Ranks},
-    products::Products,
     ring,
     weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, latent_dims, rotation_table, weights_in},
+    workspace::{Activations, RoundArrays, RowArrays, SlotArrays, WorkspaceShape, WorkspaceSizes},
 };
 use crate::{
     backend::{Capacity, VerifyPlan},
@@ -93,7 +93,7 @@ pub fn load(
     }
     let draft_spec = draft.as_ref().map(|(spec, _)| spec);
     let element = options.element.bytes();
-    let sizes = Sizes {
+    let sizes = WorkspaceSizes {
         target: &target_spec,
         draft: draft_spec,
         element: options.element,
@@ -101,8 +101,8 @@ pub fn load(
         batch_invariant: options.batch_invariant,
     };
     let cost = ModelCost::new(&target_spec, draft_spec, element);
-    let prefill = Extent::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
-    let extent = prefill.and(Extent::of_rounds(&options.shapes, options.slots));
+    let prefill = WorkspaceShape::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
+    let extent = prefill.and(WorkspaceShape::of_rounds(&options.shapes, options.slots));
     let capacity = agreed(capacity(&device, &options, &sizes, extent)?, ranks.as_ref())?;
 
     let kernels = kernels(&device, &options, ranks.as_ref())?;
@@ -148,7 +148,7 @@ pub fn load(
         attention: attention_kernels(&options)?,
         batch_invariant: options.batch_invariant,
         verify_plan: options.verify_plan,
-        products: Products::new(&device, ranks.as_ref().map(|ranks| ranks.meeting.clone()))?,
+        gemm: GemmDispatch::new(&device, ranks.as_ref().map(|ranks| ranks.meeting.clone()))?,
         ranks,
         slots,
         kernels,
@@ -251,7 +251,7 @@ fn kernels(device: &Device, options: &CudaOptions, ranks: Option<&Ranks>) -> Res
 fn compile_in_turn(
     device: &Device,
     options: &CudaOptions,
-    sizes: &Sizes<'_>,
+    sizes: &WorkspaceSizes<'_>,
     ranks: Option<&Ranks>,
 ) -> Result<(), EngineError> {
     let Some(Ranks { meeting, .. }) = ranks else { return compile(device, options, sizes, false) };
@@ -292,8 +292,8 @@ fn with_second_pass(cost: ModelCost, target: &TargetSpec, options: &CudaOptions)
 }
 
 /// The sizes of a loaded machine.
-pub fn sizes(machine: &Machine) -> Sizes<'_> {
-    Sizes {
+pub fn sizes(machine: &Machine) -> WorkspaceSizes<'_> {
+    WorkspaceSizes {
         target: &machine.target.spec,
         draft: machine.draft.as_ref().map(|draft| &draft.spec),
         element: machine.kernels.element(),
@@ -375,7 +375,12 @@ fn refused_attention(attention: &AttentionSpec) -> Option<String> {
 }
 
 /// Compiles what is not in the cache yet, several files at once.
-fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>, is_rank: bool) -> Result<(), EngineError> {
+fn compile(
+    device: &Device,
+    options: &CudaOptions,
+    sizes: &WorkspaceSizes<'_>,
+    is_rank: bool,
+) -> Result<(), EngineError> {
     let layers = || sizes.target.layers.iter().chain(sizes.draft.map(|draft| &draft.layer));
     let mut head_dims: Vec<usize> = layers().filter_map(|layer| Some(layer.attention.grouped()?.head_dim)).collect();
     head_dims.sort_unstable();
@@ -421,14 +426,14 @@ fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>, is_rank: b
 fn capacity(
     device: &Device,
     options: &CudaOptions,
-    sizes: &Sizes<'_>,
-    extent: Extent,
+    sizes: &WorkspaceSizes<'_>,
+    extent: WorkspaceShape,
 ) -> Result<Capacity, EngineError> {
     let (free, total) = device.memory()?;
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let weights = sizes.weights();
-    let work = sizes.work(extent) + Products::WORKSPACE as u64;
-    let tables = (options.context_length as u64 + 512) * 2048 + (options.slots as u64 + 1) * sizes.unread_slot();
+    let work = sizes.work(extent) + GemmDispatch::WORKSPACE as u64;
+    let tables = (options.context_length as u64 + 512) * 2048 + (options.slots as u64 + 1) * sizes.pending_slot();
     // The share is of the whole device, as in SGLang; what others hold of it counts against it.
     let share = (total as f64 * options.mem_fraction_static) as u64;
     let budget = share.saturating_sub(total - free);
@@ -479,7 +484,12 @@ fn capacity(
 }
 
 /// Whether larger buffers fit into what is free once the old ones are given back.
-pub fn check_work(machine: &Machine, device: &Device, from: Extent, to: Extent) -> Result<(), EngineError> {
+pub fn check_work(
+    machine: &Machine,
+    device: &Device,
+    from: WorkspaceShape,
+    to: WorkspaceShape,
+) -> Result<(), EngineError> {
     let sizes = sizes(machine);
     // All ranks grow, or none does.
     let free = machine.least(device.memory()?.0)?;

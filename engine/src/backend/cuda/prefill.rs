@@ -5,7 +5,7 @@ use kernels::{
     launch::{Groups, NOT_FINITE, Rows, Sees},
 };
 
-use super::{CudaBackend, layout::Extent, machine::Pass};
+use super::{CudaBackend, machine::Pass, workspace::WorkspaceShape};
 use crate::{
     backend::{PageId, PrefillChunk, ProducedToken, Slot, TargetStates, Yield, first_token},
     error::EngineError,
@@ -100,7 +100,9 @@ impl CudaBackend {
             self.check_chunk(chunk)?;
         }
         let most = self.machine.capacity.prefill_chunk.max(1);
-        self.grow(Extent::of_prefill(chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1).min(most)))?;
+        self.grow(WorkspaceShape::of_prefill(
+            chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1).min(most),
+        ))?;
         let room = self.extent.rows;
         let mut produced = Vec::new();
         let mut begin = 0;
@@ -113,7 +115,7 @@ impl CudaBackend {
             let count = count.count().max(1);
             let group = &chunks[begin..begin + count];
             if group.iter().map(|chunk| chunk.tokens.len()).sum::<usize>() > room {
-                self.grow(Extent::of_prefill(group[0].tokens.len()))?;
+                self.grow(WorkspaceShape::of_prefill(group[0].tokens.len()))?;
             }
             produced.extend(self.prefill_group(group, kept.as_mut())?);
             begin += count;

@@ -9,7 +9,7 @@ use kernels::{
     launch::{Added, Rows},
 };
 
-use super::{layout::Activations, machine::Machine};
+use super::{machine::Machine, workspace::Activations};
 use crate::spec::Share;
 
 /// Rows of sums for which the library is timed.

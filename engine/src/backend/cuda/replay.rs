@@ -13,7 +13,8 @@ use rayon::prelude::*;
 use schemas::tree::TreeShape;
 
 use super::{
-    CudaBackend, layout::Extent, limits::LOGIT_ROWS, machine::Pass, memory::check_shape, weights::DraftWeights,
+    CudaBackend, limits::LOGIT_ROWS, machine::Pass, memory::check_shape, weights::DraftWeights,
+    workspace::WorkspaceShape,
 };
 use crate::{
     backend::{Asked, Pool, PrefillChunk, ReplayPlace, Slot},
@@ -115,8 +116,15 @@ impl CudaBackend {
     fn make_room(&mut self, shape: TreeShape) -> Result<usize, EngineError> {
         let TreeShape { num_steps: steps, topk, .. } = shape;
         let scratch = steps.saturating_sub(1) * topk;
-        let extent =
-            |places| Extent { rows: places * topk, batch: places, steps, pool: 1, scratch, topk, branches: topk };
+        let extent = |places| WorkspaceShape {
+            rows: places * topk,
+            batch: places,
+            steps,
+            pool: 1,
+            scratch,
+            topk,
+            branches: topk,
+        };
         let mut places = PLACES;
         loop {
             match self.grow(extent(places)) {

@@ -9,10 +9,10 @@ use kernels::{
 use schemas::tree::TreeShape;
 
 use super::{
-    layout::{Activations, RoundArrays, RowArrays},
     machine::{AttentionKernels, Machine, Pass},
     part::Part,
     weights::DraftWeights,
+    workspace::{Activations, RoundArrays, RowArrays},
 };
 
 /// What a round writes, in addition to the state of its slots.
@@ -27,7 +27,7 @@ pub struct RoundMemory<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct RoundOptions {
     /// Keeps what was accepted for the draft to read later. Where something was drafted it reads at once.
-    pub keep_unread: bool,
+    pub keep_pending: bool,
     /// Writes log-probabilities for the slots that want them.
     pub describe: bool,
     /// Accepts this many tokens on average, whatever the target says.
@@ -69,7 +69,7 @@ impl Machine {
                     self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?;
                     self.verify(memory, shape, batch, tree, options)?;
                 }
-                (Part::Extend, _) => self.settle(memory, shape, batch, options.keep_unread)?,
+                (Part::Extend, _) => self.settle(memory, shape, batch, options.keep_pending)?,
             }
         }
         Ok(())
@@ -81,7 +81,7 @@ impl Machine {
         memory: RoundMemory<'_>,
         shape: TreeShape,
         batch: usize,
-        keep_unread: bool,
+        keep_pending: bool,
     ) -> Result<(), DeviceError> {
         let most = shape.num_steps + 1;
         // In a chain every node is already at its position, even with simulated acceptance.
@@ -103,7 +103,7 @@ impl Machine {
             Some(draft) if !shape.is_off() => {
                 self.extend(memory, draft, self.feature_rows(draft, memory.work), batch, most)
             }
-            Some(draft) if keep_unread => self.keep_unread(memory, draft, batch),
+            Some(draft) if keep_pending => self.keep_pending(memory, draft, batch),
             _ => Ok(()),
         }
     }

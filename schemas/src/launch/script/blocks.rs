@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{
     super::shell::Block,
     Interpreter, anything,
-    ways::{DEEPEST, Way},
+    control_flow::{DEEPEST, Way},
 };
 
 impl<'a> Interpreter<'a> {

@@ -11,9 +11,9 @@ use super::{
         shell::{Assignment, Command, Word},
     },
     Interpreter, MOST_LINES, Scalar, Used, anything,
+    control_flow::{Elements, ways},
     inside::only_talks,
     line::{ArrayPlace, Field, Line, Text},
-    ways::{Elements, ways},
 };
 use crate::text::Located;
 

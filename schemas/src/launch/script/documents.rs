@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::{
     super::{
         embedded::{Document, UNKNOWN},
-        pieces::{Piece, Pieces},
         shell::{self, Chunk, Operator, Part, Parts},
+        span_map::{MappedPart, SpanMap},
     },
     Interpreter, Used,
     destination::{Stage, kind_of},
@@ -81,7 +81,7 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The text of a document, and where it comes from.
-    fn filled(&self, document: &shell::Document<'a>, kind: Kind, used: &mut Used<'a>) -> (String, Pieces<()>) {
+    fn filled(&self, document: &shell::Document<'a>, kind: Kind, used: &mut Used<'a>) -> (String, SpanMap<()>) {
         let mut filled = Filled { whole: document.body.start, ..Filled::default() };
         for chunk in shell::chunks(self.source.text(), document) {
             match chunk {
@@ -160,7 +160,7 @@ impl<'a> Interpreter<'a> {
 #[derive(Default)]
 struct Filled {
     text: String,
-    pieces: Pieces<()>,
+    pieces: SpanMap<()>,
     /// Where the document begins.
     whole: usize,
     /// Bytes that were filled in.
@@ -177,7 +177,7 @@ impl Filled {
         let start = self.text.len();
         self.text.push_str(text);
         self.last = Some((whole, place.end));
-        self.pieces.push(Piece { text: Span::new(start, self.text.len()), place, whole, with: () });
+        self.pieces.push(MappedPart { text: Span::new(start, self.text.len()), place, whole, with: () });
     }
 
     /// A word of a list, which is one whole with the word before where nothing but blanks is between the two.

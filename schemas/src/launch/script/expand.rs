@@ -3,8 +3,8 @@
 use super::{
     super::shell::{Operator, Part, Parts, Word},
     Interpreter, Scalar, Used,
+    control_flow::{Conditional, Way},
     line::{Field, Text},
-    ways::{Conditional, Way},
 };
 use crate::text::{Located, Span};
 

@@ -6,8 +6,8 @@ use super::{
         shell::{self, Chunk, Operator, Part, Parts},
     },
     Interpreter, Used,
+    control_flow::{Conditional, Elements},
     line::{Field, Text},
-    ways::{Conditional, Elements},
 };
 use crate::{
     launch::embedded::UNKNOWN,
@@ -162,7 +162,7 @@ impl<'a> Interpreter<'a> {
 
 impl<'a> Elements<'a> {
     /// The words, where they are the same on every way.
-    pub fn certain(&self, gone: &[super::ways::Way]) -> Option<Vec<Field<'a>>> {
+    pub fn certain(&self, gone: &[super::control_flow::Way]) -> Option<Vec<Field<'a>>> {
         let (mut fields, mut conditional) = (Vec::new(), Vec::new());
         self.expand(gone, &mut fields, &mut conditional);
         conditional.is_empty().then_some(fields)

@@ -3,8 +3,8 @@
 use super::{
     super::shell::{Array, Assignment, Reader, Statement},
     Interpreter, Scalar, Used, anything,
+    control_flow::Elements,
     line::{ArrayPlace, Field, Text},
-    ways::Elements,
 };
 use crate::text::{Located, Span};
 

@@ -19,9 +19,9 @@ pub(in crate::launch) fn comments(text: &str, span: Span) -> Vec<Span> {
     reader.comments
 }
 
-/// Inside a quoted text whose gaps are skipped, see `seams`.
+/// Inside a quoted text whose gaps are skipped, see `quote_gaps`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seams {
+pub(super) struct QuoteGaps {
     /// The quote that the text is in.
     pub outer: u8,
     /// Whether it is left now.
@@ -47,7 +47,7 @@ pub(in crate::launch) struct Reader<'a> {
     /// Whether `name()` was read, whose body comes next.
     function: bool,
     /// Where the text is inside a quote that it leaves in places.
-    pub(super) seams: Option<Seams>,
+    pub(super) seams: Option<QuoteGaps>,
     /// Whether `&&` or `||` was read last, which a line's end does not end.
     goes_on: bool,
     /// Here-documents of which not all is read.

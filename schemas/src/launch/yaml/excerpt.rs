@@ -6,8 +6,8 @@ use super::{
 };
 use crate::{
     launch::{
-        pieces::{Piece, Pieces},
         quoting::is_plain,
+        span_map::{MappedPart, SpanMap},
         writing::Quotes,
     },
     text::Span,
@@ -18,7 +18,7 @@ use crate::{
 pub(super) struct Excerpt {
     pub text: String,
     /// What comes from the YAML.
-    pieces: Pieces<Quotes>,
+    pieces: SpanMap<Quotes>,
     /// The words of lists.
     pub items: Vec<Item>,
     /// Where the command begins: before it stand the variables that it is run with.
@@ -96,7 +96,7 @@ impl Excerpt {
         let start = self.text.len();
         self.text.push_str(text);
         let text = Span::new(start, self.text.len());
-        self.pieces.push(Piece { text, place, whole: aligned.outer.start, with: aligned.quotes });
+        self.pieces.push(MappedPart { text, place, whole: aligned.outer.start, with: aligned.quotes });
     }
 
     /// Makes the ends of lines blanks, those after a backslash not taken.

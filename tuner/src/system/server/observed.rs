@@ -5,13 +5,13 @@ use std::time::Duration;
 use engine::{Completion, EngineError, FinishReason, Request, backend::RoundTiming};
 use external::{
     api::{Generate, Generated},
-    load::{Arrivals, Observed, Served},
+    load::{Arrivals, CompletedRequest, Observed},
 };
 
 use super::SystemError;
 use crate::{
     configuration::Load,
-    runner::{Seen, Served as ServedRequest},
+    runner::{CompletedRequest as ServedRequest, Observations},
 };
 
 /// How far a made-up accept length may be from what was asked for, as a share: few rounds scatter, and the last one of a request is
@@ -37,7 +37,7 @@ pub fn generate(request: &Request) -> Generate<'_> {
 ///
 /// # Errors
 /// When the server does not report the rounds of a request that speculates.
-pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Result<Seen, SystemError> {
+pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Result<Observations, SystemError> {
     let mut timings = Vec::new();
     let mut ends = Vec::new();
     let mut request_rounds = 0;
@@ -57,18 +57,18 @@ pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Re
         Arrivals::Open(times) => (1, Some(times.clone())),
     };
     let last = times.as_ref().and_then(|times| times.last().copied());
-    Ok(Seen {
+    Ok(Observations {
         served,
         timings,
         rounds: request_rounds.div_ceil(together),
         elapsed: observed.elapsed,
         unserved_at_last: last.map_or(0, |last| ends.iter().filter(|end| **end > last).count()),
         arrivals: times,
-        ..Seen::default()
+        ..Observations::default()
     })
 }
 
-fn completion(requests: &[Request], served: &Served) -> Result<Completion, SystemError> {
+fn completion(requests: &[Request], served: &CompletedRequest) -> Result<Completion, SystemError> {
     let generated = &served.generated;
     let rounds = rounds(generated)?;
     Ok(Completion {
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn rounds_are_the_servers_or_one_a_token() {
         let observed = |rounds| Observed {
-            served: vec![Served {
+            served: vec![CompletedRequest {
                 request: 0,
                 arrival: Duration::ZERO,
                 late: Duration::from_millis(1),

@@ -1,19 +1,19 @@
-//! Products of a pass: linear layers and vocabularies, each by whichever kernel is the fastest.
+//! GemmDispatch of a pass: linear layers and vocabularies, each by whichever kernel is the fastest.
 
 use kernels::{
     device::{
         DeviceError, Element, Slice,
-        matmul::{Matmul, Rival},
+        matmul::{KernelLaunch, Matmul},
     },
     launch::{Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Weights, Wide},
 };
 
 use crate::backend::cuda::{
-    layout::Activations,
+    gemm::{Gemm, GemmOutcome},
     limits::LOGIT_ROWS,
     machine::Machine,
-    products::{Outcome, Product},
     weights::Projection,
+    workspace::Activations,
 };
 
 /// Parts in which the library may leave a layer of many rows: few outputs are too few tiles to keep a device busy, and its own way
@@ -44,7 +44,7 @@ pub(in crate::backend::cuda) struct Vocabulary<'a> {
     /// Tokens whose rows are here; other ranks have the rest, if these are fewer than all.
     pub own: usize,
     /// Device flag that says whether the logits are needed, as in [`Linear`].
-    pub awaited: Option<Slice<'a>>,
+    pub needed: Option<Slice<'a>>,
 }
 
 /// What uses the result of a layer.
@@ -173,7 +173,7 @@ impl Machine {
             return !self.batch_invariant && rows <= Kernels::MOST_ROWS_IN_PARTS;
         }
         !self.batch_invariant
-            && self.products.streams(Matmul { rows, inputs, outputs, element, result: element, most_parts: 1 })
+            && self.gemm.streams(Matmul { rows, inputs, outputs, element, result: element, most_parts: 1 })
     }
 
     /// Logits of rows, as many at once as there is room for.
@@ -185,7 +185,7 @@ impl Machine {
         work: &Activations,
         mut use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let Vocabulary { weight, inputs, tokens, own, awaited } = vocabulary;
+        let Vocabulary { weight, inputs, tokens, own, needed } = vocabulary;
         let ranks = self.ranks.as_ref().filter(|_| own < tokens);
         let y = if ranks.is_some() { work.own_logits.slice() } else { work.logits.slice() };
         for start in (0..rows).step_by(LOGIT_ROWS) {
@@ -202,7 +202,7 @@ impl Machine {
                 inputs,
                 outputs: own,
                 unscaled: None,
-                awaited,
+                needed,
             };
             self.product(work, logits, User::Any)?;
             if let Some(ranks) = ranks {
@@ -299,8 +299,8 @@ impl Machine {
             Streaming::Few | Streaming::Ring => self.kernels.linear_gated(own),
         };
         match self.library_or(work, whole, (streaming, &stream), &activate, User::Any)? {
-            Outcome::Stream => stream(),
-            Outcome::Done(_) | Outcome::Added => Ok(()),
+            GemmOutcome::Stream => stream(),
+            GemmOutcome::Done(_) | GemmOutcome::Added => Ok(()),
         }
     }
 
@@ -337,10 +337,10 @@ impl Machine {
             }
         };
         match self.library_or(work, linear, (streaming, &stream), &|| Ok(()), user)? {
-            Outcome::Done(1) => Ok(Place::Whole),
-            Outcome::Done(count) => Ok(Place::Parts(parts_of(count))),
-            Outcome::Added => Ok(Place::Stream),
-            Outcome::Stream => {
+            GemmOutcome::Done(1) => Ok(Place::Whole),
+            GemmOutcome::Done(count) => Ok(Place::Parts(parts_of(count))),
+            GemmOutcome::Added => Ok(Place::Stream),
+            GemmOutcome::Stream => {
                 stream()?;
                 Ok(parts.filter(|_| !needs_whole).map_or(Place::Whole, Place::Parts))
             }
@@ -382,17 +382,17 @@ impl Machine {
         &self,
         work: &Activations,
         linear: Linear<'_>,
-        (streaming, stream): (Streaming, Rival<'_>),
-        follow: Rival<'_>,
+        (streaming, stream): (Streaming, KernelLaunch<'_>),
+        follow: KernelLaunch<'_>,
         user: User<'_>,
-    ) -> Result<Outcome, DeviceError> {
-        let may_leave_out = linear.awaited.is_some() && streaming.leaves_out();
+    ) -> Result<GemmOutcome, DeviceError> {
+        let may_leave_out = linear.needed.is_some() && streaming.leaves_out();
         if self.batch_invariant || linear.x.stride != linear.inputs || linear.unscaled.is_some() || may_leave_out {
-            return Ok(Outcome::Stream);
+            return Ok(GemmOutcome::Stream);
         }
         let linear = match linear.scales {
             None => linear,
-            Some(_) if !self.dequantises(linear.rows) => return Ok(Outcome::Stream),
+            Some(_) if !self.dequantises(linear.rows) => return Ok(GemmOutcome::Stream),
             Some(scales) => {
                 let out = work.dequantised.slice();
                 self.kernels.dequantise(out, linear.weight, scales, [linear.outputs, linear.inputs])?;
@@ -418,7 +418,7 @@ impl Machine {
             }
             follow()
         };
-        let neighbour = || self.kernels.fill_random(self.products.scratch(), 1.0, 0);
+        let neighbour = || self.kernels.fill_random(self.gemm.scratch(), 1.0, 0);
         let prepare = || self.kernels.fill_random(x.at.range(0..rows * inputs * element.bytes()), 1.0, 1);
         let parts = if most_parts > 1 { work.parts.slice() } else { Slice::NONE };
         // What lies in `work.normed` has been read when a layer's result is added to the stream.
@@ -427,7 +427,7 @@ impl Machine {
             let add = if count > 1 { Added::Parts(Parts { at: parts, count }) } else { Added::Rows(own) };
             self.kernels.add_rows(self.rows(&work.normed, outputs), Some(add), None, rows, outputs)
         };
-        let product = Product {
+        let product = Gemm {
             y,
             onto: added_to.flatten(),
             parts,
@@ -440,7 +440,7 @@ impl Machine {
             neighbour: &neighbour,
             prepare: &prepare,
         };
-        self.products.run(self.device(), matmul, product)
+        self.gemm.run(self.device(), matmul, product)
     }
 }
 

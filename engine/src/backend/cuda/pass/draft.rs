@@ -7,10 +7,10 @@ use kernels::{
 
 use crate::{
     backend::cuda::{
-        layout::Activations,
         machine::{Machine, Pass},
         ops::{Input, LayerOperands, NeededRows},
         weights::{DraftWeights, JoinNorms, JoinWeights},
+        workspace::Activations,
     },
     spec::Feedback,
 };

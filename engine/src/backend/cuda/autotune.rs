@@ -30,7 +30,7 @@ const BEHIND: f64 = 0.01;
 
 /// One of two graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Contender {
+enum Candidate {
     Known,
     New,
 }
@@ -38,26 +38,26 @@ enum Contender {
 impl CudaBackend {
     /// Settles which kernels run a round's products, and returns its graph with them. Takes slots and writes to no page; where
     /// requests are open, what is the fastest alone stands.
-    pub(super) fn raced(&mut self, key: GraphKey, graph: Graph) -> Result<Graph, EngineError> {
-        let undecided = self.machine.products.undecided()?;
+    pub(super) fn tune_in_graph(&mut self, key: GraphKey, graph: Graph) -> Result<Graph, EngineError> {
+        let undecided = self.machine.gemm.undecided()?;
         let is_idle = self.flights.is_empty() && self.slots.iter().all(Option::is_none);
         let races = is_idle && key.part.is_none() && !undecided.is_empty();
         let best = match races {
-            true => self.with_made_up_requests(key.batch, |backend| backend.race(key, graph, undecided))?,
+            true => self.with_synthetic_requests(key.batch, |backend| backend.compare(key, graph, undecided))?,
             false => graph,
         };
-        self.machine.products.settle();
+        self.machine.gemm.settle();
         Ok(best)
     }
 
     /// Compares kernels product by product, starting with the largest reads, on a synthetic batch.
-    fn race(
+    fn compare(
         &self,
         key: GraphKey,
         mut best: Graph,
         undecided: Vec<(Matmul, Vec<Fastest>)>,
     ) -> Result<Graph, EngineError> {
-        let products = &self.machine.products;
+        let products = &self.machine.gemm;
         let mut chosen: Vec<Fastest> = undecided.iter().map(|(_, finalists)| finalists[0]).collect();
         // The gain from overlapping with a predecessor shows only if the neighbours overlap too, so all of them are
         // tried together first.
@@ -95,15 +95,15 @@ impl CudaBackend {
         let Some(graph) = recorded else { return Ok(None) };
         let marks = [self.device.event()?, self.device.event()?];
         let is_faster = is_faster(|contender| match contender {
-            Contender::Known => self.timed(key.batch, known, &marks),
-            Contender::New => self.timed(key.batch, &graph, &marks),
+            Candidate::Known => self.timed(key.batch, known, &marks),
+            Candidate::New => self.timed(key.batch, &graph, &marks),
         })?;
         Ok(is_faster.then_some(graph))
     }
 
     /// Does something to requests that are laid out for the next round and are nobody's, while none are open: what they see lies on
     /// pages as it does where requests run, what they write goes to that of padding.
-    pub(super) fn with_made_up_requests<R>(
+    pub(super) fn with_synthetic_requests<R>(
         &mut self,
         batch: usize,
         work: impl FnOnce(&Self) -> Result<R, EngineError>,
@@ -159,19 +159,19 @@ impl CudaBackend {
 
 /// Of a product's kernels ours, if it is among them.
 fn own_or_first(finalists: &[Fastest]) -> Fastest {
-    finalists.iter().copied().find(|one| matches!(one, Fastest::Rival(_))).unwrap_or(finalists[0])
+    finalists.iter().copied().find(|one| matches!(one, Fastest::Own(_))).unwrap_or(finalists[0])
 }
 
 /// Whether a new graph is faster than a known one, by both in turns.
-fn is_faster<E>(mut time: impl FnMut(Contender) -> Result<Duration, E>) -> Result<bool, E> {
+fn is_faster<E>(mut time: impl FnMut(Candidate) -> Result<Duration, E>) -> Result<bool, E> {
     // Its first rounds load it.
-    time(Contender::New)?;
+    time(Candidate::New)?;
     let (mut known, mut new) = (Vec::new(), Vec::new());
     let mut spent = Duration::ZERO;
     let mut lead = 0.0;
     while known.len() < MOST_TURNS {
         // Who is first changes, since a device that gets warmer gets slower.
-        let mut pair = [(Contender::Known, &mut known), (Contender::New, &mut new)];
+        let mut pair = [(Candidate::Known, &mut known), (Candidate::New, &mut new)];
         let is_odd = !pair[0].1.len().is_multiple_of(2);
         pair.rotate_left(usize::from(is_odd));
         for (contender, times) in pair {
@@ -204,8 +204,8 @@ mod tests {
         let mut runs = [0, 0];
         let found = is_faster(|contender| {
             let (times, at) = match contender {
-                Contender::Known => (known, 0),
-                Contender::New => (new, 1),
+                Candidate::Known => (known, 0),
+                Candidate::New => (new, 1),
             };
             let time = times[runs[at].min(times.len() - 1)];
             runs[at] += 1;

@@ -14,7 +14,7 @@ use super::Arguments;
 use crate::terminal;
 
 /// The places where facts come from, and what the user named.
-pub(super) struct Known {
+pub(super) struct ModelFactsCache {
     target: Option<ModelFacts>,
     draft: Option<ModelFacts>,
     sources: Sources,
@@ -22,7 +22,7 @@ pub(super) struct Known {
     said: BTreeSet<String>,
 }
 
-impl Known {
+impl ModelFactsCache {
     /// Reads the folders that the user names; they must exist.
     pub fn new(arguments: &Arguments) -> anyhow::Result<Self> {
         let mut known = Self {

@@ -1,11 +1,11 @@
 //! Gaps where a quoted text is closed and reopened inside a word: `'serve --tp 8 '"$MORE"' --page-size 1'`.
 
-use super::lexer::{Reader, Seams};
+use super::lexer::{QuoteGaps, Reader};
 
 impl Reader<'_> {
     /// Passes over the places where the text leaves the quote that it is in.
     pub fn in_quotes(mut self, outer: u8) -> Self {
-        self.seams = Some(Seams { outer, left: false, quoted: false });
+        self.seams = Some(QuoteGaps { outer, left: false, quoted: false });
         self
     }
 
