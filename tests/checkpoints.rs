@@ -2,7 +2,6 @@
 //! a broken folder must end in an error that says what is wrong and where.
 
 use std::{
-    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
@@ -11,12 +10,14 @@ use engine::{
     Engine, EngineOptions, FinishReason, Request, SamplingParams, ShapePolicy, StopConditions, checkpoint::Folder,
     options::DeviceChoice,
 };
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use safetensors::Dtype;
 use schemas::tree::TreeShape;
 use serde_json::{Value, json};
 
-/// The tensors of a checkpoint, to be changed and written again.
-type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+use self::tensors::{Tensors, change_tensors, read, write};
+
+#[path = "support/tensors.rs"]
+mod tensors;
 
 /// A copy of the tiny pair that a test may spoil.
 struct Pair {
@@ -77,26 +78,6 @@ fn asked() -> Request {
 
 fn tiny() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny")
-}
-
-fn read(folder: &Path) -> Tensors {
-    let bytes = fs::read(folder.join("model.safetensors")).expect("a file");
-    let tensors = SafeTensors::deserialize(&bytes).expect("tensors");
-    let owned = |view: &TensorView<'_>| (view.dtype(), view.shape().to_vec(), view.data().to_vec());
-    tensors.tensors().iter().map(|(name, view)| (name.clone(), owned(view))).collect()
-}
-
-fn write(path: &Path, tensors: &Tensors) {
-    let views = tensors.iter().map(|(name, (dtype, shape, data))| {
-        (name, TensorView::new(*dtype, shape.clone(), data).expect("a tensor of the right length"))
-    });
-    safetensors::serialize_to_file(views, None, path).expect("a file");
-}
-
-fn change_tensors(folder: &Path, change: impl FnOnce(&mut Tensors)) {
-    let mut tensors = read(folder);
-    change(&mut tensors);
-    write(&folder.join("model.safetensors"), &tensors);
 }
 
 fn rename(folder: &Path, new_name: impl Fn(&str) -> String) {

@@ -281,8 +281,9 @@ pub trait Backend: Send {
     /// of their tokens. At most [`MAX_PENDING_DRAFT`].
     fn pending_draft_tokens(&self, slot: Slot) -> usize;
 
-    /// Keeps, from now on, what [`prefill`](Self::prefill) leaves behind at these positions of a slot that has read none
-    /// of them: the draft's state, and with `target` the target's final hidden state too. Until the slot is closed.
+    /// Keeps, from now on, the states that [`prefill`](Self::prefill) computes at these positions of a slot that has
+    /// read none of them: the draft's state, and with `target` the target's final hidden state too. Until the slot is
+    /// closed.
     ///
     /// # Errors
     /// When the slot is not open, no draft is loaded, or memory for the states is missing; nothing is taken then.

@@ -215,9 +215,9 @@ impl Engine {
         replay::run(self.scheduler.lend()?, texts, shapes, None, progress)
     }
 
-    /// As [`replay`](Self::replay), and keeps what the target leaves behind the texts in a file. Where that is there
-    /// already, of these texts, this target, device and settings, and a draft that sees the same of it, the draft runs alone.
-    /// A file that cannot be used or written costs only what it would have spared.
+    /// As [`replay`](Self::replay), and keeps the target's states of the texts in a file. Where that is there already,
+    /// of these texts, this target, device and settings, and a draft that sees the same of it, the draft runs alone. A
+    /// file that cannot be used or written costs only what it would have spared.
     ///
     /// # Errors
     /// As [`replay`](Self::replay), and when the file could be opened and then no longer be read.

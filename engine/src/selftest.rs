@@ -50,7 +50,7 @@ struct Plan {
     dtypes: &'static [&'static str],
     /// 2-byte types in which the default mode, which has its own kernels on a GPU, is compared with batch-invariant mode.
     default_dtypes: &'static [&'static str],
-    /// Types of activations beside which all of it is done with weights in FP8 too.
+    /// Types of activations for which everything is also checked with FP8 weights.
     fp8_dtypes: &'static [&'static str],
     /// Targets with their drafts.
     pairs: &'static [Pair],

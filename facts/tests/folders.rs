@@ -81,7 +81,7 @@ fn a_link_whose_file_is_gone_is_told_as_such() {
     let told =
         gather(&Folder::new(folder.path()), "it", Wanted { tokenizer: true }).err().map(|error| error.to_string());
     let told = told.unwrap_or_default();
-    assert!(told.contains("config.json: it is a link to ../blobs/gone, which is not there"), "{told}");
+    assert!(told.contains("config.json: it is a link to ../blobs/gone, which does not exist"), "{told}");
 }
 
 #[test]

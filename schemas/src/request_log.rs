@@ -45,7 +45,7 @@ impl LoggedRequest {
     /// Reads a line.
     ///
     /// # Errors
-    /// When it is no such object, or of another format; in words.
+    /// A message, when it is not such an object or has another format.
     pub fn parse(line: &str) -> Result<Self, String> {
         let request: Self = serde_json::from_str(line).map_err(|error| error.to_string())?;
         if request.format == FORMAT {

@@ -127,7 +127,7 @@ impl Rule {
     }
 }
 
-/// What the selected rules find in a launch, by place and then by code. vLLM's launches have rules of their own. Where nobody
+/// What the selected rules find in a launch, by place and then by code. vLLM launches have their own rules. Where nobody
 /// named the version, no error hangs on it (see `unstated.rs`).
 pub fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
     let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));

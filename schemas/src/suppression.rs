@@ -1,8 +1,8 @@
 //! Comments that suppress findings: `# spectune: ignore[SD081]` for a line, `# spectune: ignore-file[SD081]` for a file.
 //!
 //! A comment after something suppresses what is found on its line. A comment that has its line to itself suppresses what
-//! is found on the next line that is more than a comment, to the end of its continuation: no comment can stand inside of
-//! a continued command. Between the brackets stand the selectors of `--select`, separated by commas; what follows them is
+//! is found on the next line that is more than a comment, to the end of its continuation: no comment can be inside
+//! a continued command. The brackets contain the selectors of `--select`, separated by commas; what follows them is
 //! the user's reason. A comment that suppresses nothing is a finding itself.
 
 mod read;

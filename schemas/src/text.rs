@@ -146,7 +146,7 @@ impl Source {
     /// The characters that begin before a byte offset.
     fn characters_before(&self, offset: usize) -> usize {
         let block = offset / BLOCK;
-        // An offset at the end of the text may stand after the last block.
+        // An offset at the end of the text may be after the last block.
         let (block, before) = match self.characters.get(block) {
             Some(before) => (block, *before),
             None => (block.saturating_sub(1), self.characters.last().copied().unwrap_or_default()),

@@ -202,7 +202,7 @@ impl TrainingRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// When it is no record, or of another format; in words.
+    /// A message, when it is not a record or has another format.
     pub fn parse(text: &str) -> Result<Self, String> {
         let record: Self =
             serde_json::from_str(text).map_err(|error| format!("not a record of a training run: {error}"))?;

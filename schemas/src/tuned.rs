@@ -249,7 +249,7 @@ impl TunedFile {
         if !(1..=FORMAT).contains(&self.format) {
             let found = self.format;
             let reason = format!(
-                "it has format {found}, and this program reads 1 to {FORMAT}: another version of spectune wrote it"
+                "it has format {found}, but this program reads 1 to {FORMAT}: it was written by another version of spectune"
             );
             return Err(Wrong::at(&["format"], reason));
         }
@@ -464,7 +464,7 @@ verdict = "speculation does not pay here"
             ("max_running_requests = 8", "max_running_requests = 9223372036854775807", "out of range"),
             ("capture_sizes = []", "capture_sizes = [1, 9999999]", "9999999 is out of range"),
             ("context_length = 2048", "context_length = 0", "at least 1"),
-            ("algorithm = \"EAGLE3\"", "algorithm = \"EAGEL\"", "'EAGEL' is no algorithm"),
+            ("algorithm = \"EAGLE3\"", "algorithm = \"EAGEL\"", "'EAGEL' is not an algorithm"),
             ("mem_fraction_static = 0.8", "mem_fraction_static = nan", "more than 0 and at most 1"),
             ("mem_fraction_static = 0.8", "mem_fraction_static = 1.5", "more than 0 and at most 1"),
             ("speedup = 1.25", "speedup = nan", "speedup is NaN"),

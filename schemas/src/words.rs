@@ -9,7 +9,7 @@ pub struct Words {
     pub message: String,
     /// A few words for the marked place.
     pub label: String,
-    /// What may be known beside it.
+    /// Additional information.
     pub notes: Vec<String>,
     /// What to do.
     pub help: Option<String>,
@@ -69,7 +69,7 @@ pub fn of(line: &str, text: &str, syntax: Syntax) -> Words {
 fn unknown(line: &str) -> Option<Words> {
     let (kind, rest) = line.strip_prefix("unknown ")?.split_once(" `")?;
     let (word, rest) = rest.split_once('`')?;
-    // What stands in backticks after it are the words that are known.
+    // The backticks after it contain the known words.
     let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
     let list = known.join(", ");
     let help = nearest(word, &known).map(|near| format!("did you mean `{near}`?"));

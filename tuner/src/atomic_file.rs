@@ -41,7 +41,7 @@ impl Version {
     }
 }
 
-/// Writes a file of a folder: beside its place first, and moved there once it is on the disk, so that a reader never sees
+/// Writes a file of a folder to a temporary place, and moves it once it is on disk, so that a reader never sees
 /// half of it and an older one survives a failure.
 ///
 /// # Errors

@@ -38,7 +38,7 @@ pub struct Estimate {
 /// A short batch without speculation, measured just now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Basis {
-    /// How requests come in the trials that it stands for.
+    /// The load of the trials that it represents.
     pub load: Load,
     /// Requests that it sent together: the batch of a closed loop; in an open one, the most that may run.
     pub batch_size: usize,

@@ -90,7 +90,7 @@ pub fn rounds_behind(rounds_in_flight: usize, speculates: bool) -> usize {
 /// `prefill_ms(tokens)` that of a step that reads this many prompt tokens; both in ms. Prompts share no beginnings.
 ///
 /// # Errors
-/// When the workload is empty or cannot run, a time is no number of at least 0, or `round_ms` gives an error, as it may
+/// When the workload is empty or cannot run, a time is not a number of at least 0, or `round_ms` gives an error, as it may
 /// where it would have to extrapolate.
 pub fn simulate(
     needs: &[Need],

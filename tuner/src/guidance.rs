@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// The file in the folder of a sweep with what the target leaves behind the texts: see [`KeepStates`].
+/// The file in the folder of a sweep with the target's states of the texts: see [`KeepStates`].
 pub const STATES_FILE: &str = "states.bin";
 
 /// What each text of the workload accepts under each shape.
@@ -68,8 +68,8 @@ fn serves(guide: &Guide, ready: &Ready) -> bool {
     };
     let unknown = |shape: &TreeShape| guide.acceptance.length(*shape).is_none();
     guide.fingerprint == ready.fingerprint
-        && ready.race.loads.iter().all(|load| {
-            let plain = ready.race.entrants.iter().map(|one| &one.configuration).filter(|one| one.is_plain());
+        && ready.experiment.loads.iter().all(|load| {
+            let plain = ready.experiment.entrants.iter().map(|one| &one.configuration).filter(|one| one.is_plain());
             plain.into_iter().all(|one| predicted(*load, one) || unknown(&one.shape))
         })
 }
@@ -145,7 +145,7 @@ fn accepted(
 
 /// Every tree that speculates.
 fn shapes(ready: &Ready) -> Vec<TreeShape> {
-    let all = ready.race.entrants.iter().flat_map(|one| one.configuration.shapes());
+    let all = ready.experiment.entrants.iter().flat_map(|one| one.configuration.shapes());
     let mut shapes: Vec<TreeShape> = all.filter(|shape| !shape.is_off()).collect();
     shapes.sort_unstable();
     shapes.dedup();

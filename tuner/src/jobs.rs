@@ -1,6 +1,6 @@
 //! Job files: a sweep spread over the GPUs of a host, a SLURM cluster or Kubernetes. They are printed, never submitted.
 //!
-//! Every file does the same: it measures shard after shard, each on one GPU and into a folder of its own, goes on where a
+//! Every file does the same: it measures shard after shard, each on one GPU and into its own folder, continues where a
 //! killed one stopped, and merges the folders. [`place`] is the other side: which shard the surroundings ask for.
 
 mod bash;
@@ -146,7 +146,7 @@ impl Parts {
         format!("# Sweep {}: {what}. Written by spectune {}.", self.name, env!("CARGO_PKG_VERSION"))
     }
 
-    /// What `--device` says in a job that has asked for a GPU: one that finds none must fail, and not measure the CPU.
+    /// The `--device` of a job that has requested a GPU: one that finds none must fail, and not measure the CPU.
     fn device_flag(&self) -> &'static str {
         match self.device {
             DeviceChoice::Auto | DeviceChoice::Cuda(_) => "cuda",
@@ -168,7 +168,7 @@ fn quote(text: &str) -> String {
 
 /// The candidates of a sweep, at least 1: more shards would have nothing to measure.
 fn configurations(file: &SweepFile, path: &Path) -> usize {
-    // Without the target on this machine its default shape is not known: it may stand for one candidate of the space.
+    // Without the target on this machine its default shape is not known: it may equal one candidate of the space.
     let default = default_shape(&folder_of(path).join(&file.models.target)).unwrap_or(TreeShape::OFF);
     let entrants = expand(&file.space, &file.knobs, &[], default).entrants;
     let candidates = entrants.iter().filter(|one| one.role == Role::Candidate).count();

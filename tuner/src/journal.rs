@@ -563,7 +563,7 @@ mod tests {
         std::fs::write(folder.path().join(FILE_NAME), &text).expect("an old journal");
         let contents = read(folder.path()).expect("it is read");
         assert_eq!(contents.records[0].origin.journal, "a-7");
-        let refused = Journal::resume(folder.path(), &header()).expect_err("it is not gone on with").to_string();
+        let refused = Journal::resume(folder.path(), &header()).expect_err("it is not resumed").to_string();
         assert!(refused.contains("format 2") && refused.contains("choose another --out"), "{refused}");
         assert_eq!(std::fs::read_to_string(folder.path().join(FILE_NAME)).expect("text"), text);
     }
@@ -608,7 +608,7 @@ mod tests {
         std::fs::write(folder.path().join(FILE_NAME), newer).expect("a file");
         let error = read(folder.path()).expect_err("another format").to_string();
         assert!(
-            error.contains("format 4, and this program reads 2 to 3: another version of spectune wrote it"),
+            error.contains("format 4, but this program reads 2 to 3: it was written by another version of spectune"),
             "{error}"
         );
     }

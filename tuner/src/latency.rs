@@ -38,7 +38,7 @@ use self::{
 const NINETY_PERCENT: f64 = 1.645;
 
 /// A context this much outside the measured range still counts as inside, as a share: timed rounds lie around the
-/// context that was asked for.
+/// requested context.
 const CONTEXT_SLACK: f64 = 0.05;
 
 /// Up to this many rows the CUDA backend streams weights through kernels made for few rows (docs/notes/cuda.md). With 32 rounds are

@@ -174,7 +174,7 @@ fn union(sources: &[Source]) -> (Vec<Record>, usize) {
 }
 
 /// Which of some records count: of what one journal measured each trial once, and what another journal measured of the same
-/// trial too, since that is a repeat of its own. A trial that failed counts only where it was never measured.
+/// trial too, since that is a separate repeat. A trial that failed counts only where it was never measured.
 pub fn pooled(records: &[&Record]) -> Vec<usize> {
     let mut kept: BTreeMap<(&str, &Origin), usize> = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {

@@ -34,8 +34,8 @@ const FELT: f64 = 0.01;
 /// Largest tuned file in bytes: a few rows of text.
 const LARGEST: u64 = 1 << 20;
 
-/// The tuned file of a ranking; `None` when no load has a winner, or random weights ran, which nobody wants to serve. Paths become absolute, since the file lies in
-/// another folder than the sweep file.
+/// The tuned file of a ranking; `None` when no load has a winner, or random weights ran, which are not worth serving.
+/// Paths become absolute, since the file lies in another folder than the sweep file.
 pub fn tuned(
     file: &SweepFile,
     folder: &Path,
@@ -166,7 +166,7 @@ fn config(folder: &Path, path: &str) -> Option<ModelConfig> {
 }
 
 /// The settings to run with: one engine has one, so of those that were measured the one that is best over all loads
-/// together, and the sweep file's own where others gain nothing that anybody feels. `None` without a winner.
+/// together, and the sweep file's own where others gain nothing noticeable. `None` without a winner.
 fn settings(ranking: &[LoadRanking]) -> Option<Knobs> {
     let score = |knobs: &Knobs| -> Option<f64> {
         let logarithm = |ranking: &LoadRanking| Some(ranking.score(&best_with(ranking, knobs)?.configuration)?.ln());

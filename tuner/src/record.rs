@@ -145,7 +145,7 @@ pub struct Measurement {
     pub verify_ms: Option<Spread>,
     /// Extend part of a round in ms, where measured in the trial's own rounds.
     pub extend_ms: Option<Spread>,
-    /// Parts of rounds that were timed beside the trial, where its own were not measured: once for each configuration and
+    /// Parts of rounds that were timed after the trial, if its own were not measured: once for each configuration and
     /// load, with the first trial of them in a journal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts_apart: Option<PartsApart>,
@@ -221,7 +221,7 @@ pub struct ArrivalFigures {
     pub offered_per_s: f64,
     /// Requests a second that were served, to the end of the last one.
     pub served_per_s: f64,
-    /// Output tokens a second that were asked for: those of all requests / the time in which as many requests come at the
+    /// Requested output tokens per second: those of all requests / the time in which as many requests come at the
     /// offered rate.
     pub offered_tokens_per_s: f64,
     /// Requests that were not served yet when the last one came.
@@ -249,7 +249,7 @@ pub struct PartsApart {
 }
 
 impl Fingerprint {
-    /// Without what only a draft makes a difference to: of the settings all but the algorithm, which stands first.
+    /// Without what only a draft makes a difference to: of the settings all but the algorithm, which comes first.
     pub(crate) fn of_target(&self) -> Self {
         let settings = self.settings.split_once(", ").map_or("", |(_, rest)| rest).to_owned();
         Self { draft: String::new(), settings, ..self.clone() }

@@ -161,7 +161,7 @@ impl Ranked {
 pub enum Verdict {
     /// The chosen shape speculates, and its own interval lies above no speculation.
     Pays,
-    /// The intervals of all that speculate lie below no speculation, or above it by less than anybody feels.
+    /// The intervals of all that speculate lie below no speculation, or above it by a negligible amount.
     DoesNotPay,
     /// Nothing is shown to be faster than no speculation, and gains of more than 5% are excluded.
     Tie,
@@ -189,7 +189,7 @@ pub enum Doubt {
 
 impl LoadRanking {
     /// What is known of exactly this configuration, if it was measured: more is better. Relative to no speculation where
-    /// that was measured beside it. A table is none of its shapes.
+    /// that was measured too. A table is not one of its shapes.
     pub fn score(&self, configuration: &Configuration) -> Option<f64> {
         let entry = self.entries.iter().find(|entry| entry.configuration == *configuration)?;
         let has_baseline = self.entries.iter().any(|entry| entry.role == Role::NoSpeculation && entry.repeats > 0);

@@ -30,8 +30,8 @@ pub fn max_running_requests(file: &SweepFile, entrants: &[Candidate]) -> usize {
     file.engine.max_running_requests.unwrap_or_else(|| closed.chain(tables).chain(open).max().unwrap_or(1))
 }
 
-/// A limit that a sweep file gives, as a fingerprint says it. One that follows from the loads is no part of it, so that a sweep can
-/// grow by larger batches.
+/// A limit that a sweep file gives, as a fingerprint says it. One that follows from the loads is not part of it, so
+/// that a sweep can grow by larger batches.
 pub fn limit_in_words(file: &SweepFile) -> String {
     file.engine.max_running_requests.map_or_else(String::new, |limit| format!(", at most {limit} running"))
 }

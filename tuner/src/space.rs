@@ -64,9 +64,9 @@ impl Expanded {
     }
 }
 
-/// All configurations of a space, with no speculation and the engine's default. Combinations that are no tree are dropped
-/// and counted; with topk 1 the number of draft tokens follows from the steps. Each combination of settings is tried with
-/// every shape.
+/// All configurations of a space, with no speculation and the engine's default. Combinations that are not valid trees
+/// are dropped and counted; with topk 1 the number of draft tokens follows from the steps. Each combination of settings
+/// is tried with every shape.
 pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], default: TreeShape) -> Expanded {
     let mut shapes: Vec<TreeShape> = space.shapes.iter().filter_map(|shape| shape.parse().ok()).collect();
     let mut dropped = Vec::new();

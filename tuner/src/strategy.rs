@@ -115,21 +115,21 @@ impl Experiment {
 /// As [`TrialRunner::measure`].
 pub fn search(
     search: &Search,
-    race: &Experiment,
+    experiment: &Experiment,
     predictions: &[Prediction],
     bench: &mut dyn TrialRunner,
 ) -> Result<StopReason, SearchStop> {
     let ended = match search.strategy {
-        StrategyName::Grid => listed::run(&listed::grid(race), race, bench)?,
-        StrategyName::Random => listed::run(&listed::random(search, race), race, bench)?,
-        StrategyName::Anneal => anneal::run(search, race, bench)?,
-        StrategyName::Guided => return guided::run(search, race, predictions, bench),
+        StrategyName::Grid => listed::run(&listed::grid(experiment), experiment, bench)?,
+        StrategyName::Random => listed::run(&listed::random(search, experiment), experiment, bench)?,
+        StrategyName::Anneal => anneal::run(search, experiment, bench)?,
+        StrategyName::Guided => return guided::run(search, experiment, predictions, bench),
     };
     // Without a budget the plan is everything that was requested.
     if search.trials.is_none() && search.seconds.is_none() {
         return Ok(ended);
     }
-    match repeat_disturbed(race, bench) {
+    match repeat_disturbed(experiment, bench) {
         // The plan is complete anyway.
         Ok(()) | Err(SearchStop::Stop(StopReason::TrialBudget | StopReason::TimeBudget)) => Ok(ended),
         Err(halt) => Err(halt),
@@ -138,24 +138,24 @@ pub fn search(
 
 /// Where a busy machine is why a race cannot tell, its contenders are measured again together with no speculation, as far as the
 /// budget goes.
-fn repeat_disturbed(race: &Experiment, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
-    for load in &race.loads {
-        let standing = race.standing(bench.history(), *load);
+fn repeat_disturbed(experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
+    for load in &experiment.loads {
+        let standing = experiment.standing(bench.history(), *load);
         if standing.is_some_and(|ranking| ranking.verdict == Verdict::CannotTell(Doubt::BusyMachine)) {
-            guided::tell_apart(race, *load, bench)?;
+            guided::tell_apart(experiment, *load, bench)?;
         }
     }
     Ok(())
 }
 
 /// How many trials the search is going to ask for.
-pub fn planned(search: &Search, race: &Experiment) -> Planned {
+pub fn planned(search: &Search, experiment: &Experiment) -> Planned {
     let budget = search.trials.unwrap_or(usize::MAX);
     match search.strategy {
-        StrategyName::Grid => Planned { trials: race.size().min(budget), exact: true },
-        StrategyName::Random => Planned { trials: listed::random(search, race).len().min(budget), exact: true },
-        StrategyName::Anneal => Planned { trials: anneal::most_trials(search, race).min(budget), exact: false },
-        StrategyName::Guided => Planned { trials: guided::most_trials(search, race).min(budget), exact: false },
+        StrategyName::Grid => Planned { trials: experiment.size().min(budget), exact: true },
+        StrategyName::Random => Planned { trials: listed::random(search, experiment).len().min(budget), exact: true },
+        StrategyName::Anneal => Planned { trials: anneal::most_trials(search, experiment).min(budget), exact: false },
+        StrategyName::Guided => Planned { trials: guided::most_trials(search, experiment).min(budget), exact: false },
     }
 }
 
@@ -163,11 +163,11 @@ pub fn planned(search: &Search, race: &Experiment) -> Planned {
 ///
 /// # Errors
 /// When it is too small, with the least that is needed.
-pub fn check(search: &Search, race: &Experiment) -> Result<(), TunerError> {
-    let fewest = anneal::fewest_trials(race);
+pub fn check(search: &Search, experiment: &Experiment) -> Result<(), TunerError> {
+    let fewest = anneal::fewest_trials(experiment);
     match search.trials {
         Some(trials) if search.strategy == StrategyName::Anneal && trials < fewest => {
-            let (loads, repeats) = (race.loads.len(), race.repeats);
+            let (loads, repeats) = (experiment.loads.len(), experiment.repeats);
             Err(TunerError::Configuration(format!(
                 "search.trials is {trials}, and anneal needs {fewest}: the baselines and one configuration more, under \
                  each load ({loads}) as often as search.repeats says ({repeats}); raise it, or lower the others"
@@ -178,10 +178,10 @@ pub fn check(search: &Search, race: &Experiment) -> Result<(), TunerError> {
 }
 
 /// The trials of a list, where they are known beforehand: what a plan can print.
-pub fn list(search: &Search, race: &Experiment) -> Option<Vec<Trial>> {
+pub fn list(search: &Search, experiment: &Experiment) -> Option<Vec<Trial>> {
     let mut trials = match search.strategy {
-        StrategyName::Grid => listed::grid(race),
-        StrategyName::Random => listed::random(search, race),
+        StrategyName::Grid => listed::grid(experiment),
+        StrategyName::Random => listed::random(search, experiment),
         StrategyName::Anneal | StrategyName::Guided => return None,
     };
     trials.truncate(search.trials.unwrap_or(usize::MAX));

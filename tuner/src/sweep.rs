@@ -102,12 +102,12 @@ pub struct Outline {
 /// When the target says nothing of itself, a table cannot be read, or the search cannot go over the space.
 pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
     let mut space = prepare::space(request)?;
-    let race = prepare::race(request, &mut space)?;
+    let experiment = prepare::experiment(request, &mut space)?;
     let search = &request.file.search;
-    let trials = strategy::list(search, &race).unwrap_or_else(|| race.baseline_trials());
+    let trials = strategy::list(search, &experiment).unwrap_or_else(|| experiment.baseline_trials());
     let starts = on_servers::starts(request, &space)?;
-    let planned = planned(request, &race);
-    Ok(Outline { planned, trials, space, loads: race.loads, starts })
+    let planned = planned(request, &experiment);
+    Ok(Outline { planned, trials, space, loads: experiment.loads, starts })
 }
 
 /// Says what a sweep would do, and measures what its estimate of time rests on. Writes nothing.
@@ -117,8 +117,8 @@ pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
 pub fn plan(request: &SweepRequest<'_>) -> Result<Plan, TunerError> {
     let mut ready = prepare(request)?;
     let search = &request.file.search;
-    let planned = strategy::planned(search, &ready.race);
-    let trials = strategy::list(search, &ready.race).unwrap_or_else(|| ready.race.baseline_trials());
+    let planned = strategy::planned(search, &ready.experiment);
+    let trials = strategy::list(search, &ready.experiment).unwrap_or_else(|| ready.experiment.baseline_trials());
     let mut left = trials.clone();
     if request.resume && journal::exists(&request.out) {
         let contents = journal::read(&request.out)?;
@@ -146,7 +146,7 @@ pub fn plan(request: &SweepRequest<'_>) -> Result<Plan, TunerError> {
         done: trials.len() - left.len(),
         trials,
         space: ready.space,
-        asked: ready.race.loads.iter().map(asked).collect(),
+        asked: ready.experiment.loads.iter().map(asked).collect(),
         estimate,
         fingerprint: ready.fingerprint,
     })
@@ -166,7 +166,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     }
     let mut ready = prepare(request)?;
     let search = &request.file.search;
-    let planned = strategy::planned(search, &ready.race);
+    let planned = strategy::planned(search, &ready.experiment);
     let (journal, records) = open(request, &header(request, &ready, planned), progress)?;
     ready.notes(request).iter().for_each(|note| progress.note(note));
 
@@ -179,7 +179,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let field = Field::from(&ready);
     let mut system = InProcess::new(&mut ready);
     let mut bench = SystemBench::new(request, field, &mut system, journal, records, progress);
-    let searched = strategy::search(search, &bench.race(), predictions, &mut bench);
+    let searched = strategy::search(search, &bench.experiment(), predictions, &mut bench);
     let measured = bench.end();
     let context_length = ready.engine()?.capacity().context_length;
     finish(request, searched, measured, context_length, &ready.fingerprint, guide.as_ref())
@@ -210,11 +210,13 @@ fn finish(
 }
 
 /// How many trials the search is going to ask for.
-fn planned(request: &SweepRequest<'_>, race: &Experiment) -> Planned {
+fn planned(request: &SweepRequest<'_>, experiment: &Experiment) -> Planned {
     let search = &request.file.search;
-    match (search.strategy, race.restarts) {
-        (StrategyName::Guided, true) => Planned { trials: strategy::few_starts_trials(search, race), exact: false },
-        _ => strategy::planned(search, race),
+    match (search.strategy, experiment.restarts) {
+        (StrategyName::Guided, true) => {
+            Planned { trials: strategy::few_starts_trials(search, experiment), exact: false }
+        }
+        _ => strategy::planned(search, experiment),
     }
 }
 

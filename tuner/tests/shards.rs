@@ -58,7 +58,7 @@ fn entrants() -> Vec<Candidate> {
 fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
     let all = entrants();
     let entrants = shard.map_or(all.clone(), |shard| shard.of(&all));
-    let race = Experiment {
+    let experiment = Experiment {
         entrants,
         loads: vec![Load::BatchSize(1), Load::BatchSize(4)],
         repeats: file().search.repeats,
@@ -66,12 +66,13 @@ fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
         restarts: false,
     };
     let role = |trial: &Trial| {
-        race.entrants
+        experiment
+            .entrants
             .iter()
             .find(|one| one.configuration == trial.configuration)
             .map_or(Role::Candidate, |one| one.role)
     };
-    let trials = strategy::list(&Search::default(), &race).expect("a grid has a fixed number of trials");
+    let trials = strategy::list(&Search::default(), &experiment).expect("a grid has a fixed number of trials");
     trials.into_iter().map(|trial| (trial.clone(), role(&trial))).collect()
 }
 

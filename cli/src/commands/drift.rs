@@ -12,7 +12,7 @@ const EXAMPLES: &str = "\
 Examples:
   spectune serve results/demo/tuned.toml --log-requests requests.jsonl
   spectune drift requests.jsonl                         # the log's first third against the rest
-  spectune drift requests.jsonl --since results/train   # against what the head had when it was trained
+  spectune drift requests.jsonl --since results/train   # against the record of the training run
 
 Exits with 0 if acceptance has not moved beyond noise, and with 1 if it has.";
 

@@ -25,7 +25,7 @@ pub(super) struct Header {
 }
 
 /// The safetensors files of a folder: the single file, else the shards that the index names, else whatever
-/// safetensors files there are (some heads are published under a name of their own).
+/// safetensors files exist (some heads are published under other names).
 ///
 /// # Errors
 /// When there are none, or the index is broken.

@@ -107,7 +107,7 @@ mod tests {
         check(b"[]", "no token");
         check(b"[1, 10]", "token 10 is outside the target's 10");
         check(b"[1, -1]", "token -1");
-        check(b"[1, 2, 1]", "token 1 stands there twice");
+        check(b"[1, 2, 1]", "token 1 appears twice");
         check(b"[1.5]", "JSON list");
         check(b"PK\x03\x04 broken", "broken archive");
         check(&archive("other", b"x"), "no data.pkl");

@@ -29,7 +29,7 @@ pub fn read(config: &Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec
     Ok(RopeSpec { dims, pairing: Pairing::Halves, theta: theta as f32, scaling })
 }
 
-/// The factor by which yarn changes the scores of latent attention, beside what it does to the rotation: the square of what
+/// The factor by which yarn changes the scores of latent attention, in addition to the rotation: the square of what
 /// `mscale_all_dim` says.
 ///
 /// # Errors

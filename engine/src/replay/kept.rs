@@ -20,7 +20,7 @@ use crate::{backend::Backend, error::EngineError, identity::Identity, options::E
 /// Most bytes of states that are in memory at once, but for a single position that is larger.
 const IN_FLIGHT: usize = 64 << 20;
 
-/// Where a replay may keep what the target leaves behind its texts, and finds it again.
+/// The file in which a replay may keep the target's states of its texts.
 pub struct KeepStates<'a> {
     /// The file. It can be deleted whenever no replay runs.
     pub path: &'a Path,

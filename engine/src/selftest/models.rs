@@ -336,7 +336,7 @@ fn shapes(tensors: Vec<&TensorSpec>) -> BTreeMap<String, Vec<usize>> {
     tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect()
 }
 
-/// With the map of the draft's tokens, which is no tensor of weights.
+/// With the map of the draft's tokens, which is not a weight.
 fn hot(mut shapes: BTreeMap<String, Vec<usize>>) -> BTreeMap<String, Vec<usize>> {
     shapes.insert("d2t".into(), vec![DRAFT_VOCABULARY]);
     shapes

@@ -53,13 +53,13 @@ pub enum DraftTensorLayout {
         /// Without a dot at its end.
         layer: String,
     },
-    /// MiMo: `input_proj`, `hidden_layernorm`, `token_layernorm`, `final_layernorm` beside the layer's own tensors under
+    /// MiMo: `input_proj`, `hidden_layernorm`, `token_layernorm`, `final_layernorm` next to the layer's own tensors under
     /// one prefix (`model.mtp_layers.0`).
     Mimo {
         /// Without a dot at its end.
         prefix: String,
     },
-    /// DeepSeek-V3 and GLM-4.5: `eh_proj`, `enorm`, `hnorm`, `shared_head.norm` beside the layer's own tensors under one
+    /// DeepSeek-V3 and GLM-4.5: `eh_proj`, `enorm`, `hnorm`, `shared_head.norm` next to the layer's own tensors under one
     /// prefix (`model.layers.61`).
     NextN {
         /// Without a dot at its end.

@@ -10,7 +10,7 @@ pub enum WeightFormat {
     Plain,
     /// As float32, whatever the engine computes in.
     Float32,
-    /// As FP8 (e4m3), a byte a value, beside float32 scales. The CPU computes with the same values in float32.
+    /// As FP8 (e4m3), one byte per value, with float32 scales. The CPU computes with the same values in float32.
     Fp8(Fp8Scales),
 }
 

@@ -77,7 +77,7 @@ impl ChatTemplate {
     /// The text of a conversation.
     ///
     /// # Errors
-    /// When the template refuses it, or does not write the last message that the answer is to go on from.
+    /// When the template rejects it, or does not write the last message that the answer should continue.
     pub fn render(&self, messages: &[impl Serialize], options: &ChatOptions) -> Result<String, EngineError> {
         let ChatOptions { variables, tools, add_generation_prompt, continue_final_message } = options;
         let mut values: BTreeMap<&str, Value> = ["bos_token", "eos_token"].map(|name| (name, Value::from(""))).into();
@@ -86,7 +86,7 @@ impl ChatTemplate {
         values.extend([
             ("messages", Value::from_serialize(messages)),
             ("add_generation_prompt", (*add_generation_prompt).into()),
-            // What is not asked for is none, as transformers passes it, and not undefined: templates test for either.
+            // Omitted values are none, as in transformers, and not undefined: templates test for either.
             ("tools", if tools.is_empty() { ().into() } else { Value::from_serialize(tools) }),
             ("documents", ().into()),
         ]);

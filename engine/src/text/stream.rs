@@ -50,7 +50,7 @@ impl TextStream {
         }
     }
 
-    /// The same with special tokens, and with the stop string that ends it, where asked for.
+    /// The same with special tokens, and with the stop string that ends it, if requested.
     pub fn with(self, special: bool, keep_stop: bool) -> Self {
         Self { special, keep_stop, ..self }
     }

@@ -421,7 +421,8 @@ fn check_walk(
         let mut expected = [0, 0];
         expected[step % 2] = i32::from(is_awaited);
         same(&format!("{what}, needed at step {step}"), &ints(device, &needed)?, &expected)?;
-        // Of rows that nobody awaits any token may come, but it is kept after the root of padding, of which nothing is known.
+        // Rows that are not needed may yield any token, but it is stored after the root of padding, of which nothing is
+        // known.
         let answers: Vec<i32> =
             if is_awaited { of(&trees.chosen) } else { rows.iter().map(|row| *row as i32 % 7).collect() };
         for (row, answer) in rows.iter().zip(&answers) {
@@ -439,8 +440,8 @@ fn check_walk(
     }
 }
 
-/// Walks step by step over the same trees, padding among them, some of whose nodes may have been asked for ahead: where they stand,
-/// the choices that they leave, and whether somebody awaits more.
+/// Walks step by step over the same trees, padding among them, some of whose nodes may have been asked for ahead: where
+/// they stand, the choices that they leave, and whether more are needed.
 pub fn check_advance_accept(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(42);
     for shape in [(3, 128, 10), (2, 128, 127), (1, 4, 3), (40, 32, 5)] {

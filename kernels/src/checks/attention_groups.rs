@@ -40,7 +40,7 @@ struct Expected {
 }
 
 /// Groups of rows on tensor cores: trees of several sizes whose rows share their ways or do not, padding, single rows;
-/// given one by one, and even ones; more rows of their own than a tile, none, and no prefix. And rows that see positions
+/// given one by one, and even ones; more own rows than a tile, none, and no prefix. And rows that see positions
 /// alone: pieces of prompts, and single rows. Rows write to the cache what they and their group see.
 pub fn check_rotate_and_attend(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {

@@ -154,7 +154,7 @@ pub fn check_latent_heads(device: &Device, element: Element) -> Result<(), Strin
     Ok(())
 }
 
-/// Rows with positions through shuffled pages, with rows of their own, with neither; one split and several, as many as the device
+/// Rows with positions through shuffled pages, with own rows, with neither; one split and several, as many as the device
 /// likes; that a row has the same bits alone, and whether what it sees are positions or its own.
 pub fn check_latent_attention(device: &Device, element: Element) -> Result<(), String> {
     let rows =

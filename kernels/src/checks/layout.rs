@@ -153,7 +153,7 @@ impl RowBuffers {
             .map(|row| {
                 let count = own_count[row];
                 if count < 0 || count as usize > self.own_stride {
-                    return Err(format!("row {row} sees {count} rows of its own"));
+                    return Err(format!("row {row} sees {count} own rows"));
                 }
                 Ok(own[row * self.own_stride..][..count as usize].to_vec())
             })

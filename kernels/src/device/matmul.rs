@@ -145,7 +145,7 @@ pub struct Operands<'a> {
 
 impl MatmulHandle {
     /// Takes what a search of an earlier start has found, else the algorithm that the library expects to be the fastest;
-    /// `None` where the device has no matrix library. `own_kernels` says which kernels are timed beside the library's, and
+    /// `None` where the device has no matrix library. `own_kernels` says which kernels are timed against the library's, and
     /// changes when they do; without it nothing is kept on disk, or taken from there.
     ///
     /// # Errors
@@ -198,8 +198,8 @@ impl MatmulHandle {
         Ok(())
     }
 
-    /// Those that a search has found to be about as fast alone as [`fastest`](Self::fastest): in a pass, beside what overlaps with
-    /// them, one of them may be faster. Empty once it is settled.
+    /// Those that a search has found to be about as fast alone as [`fastest`](Self::fastest): in a pass, next to what
+    /// overlaps with them, one of them may be faster. Empty once it is settled.
     pub fn others(&self) -> &[Fastest] {
         &self.others
     }

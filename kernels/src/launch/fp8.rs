@@ -104,7 +104,7 @@ impl Kernels {
         [rows, inputs]: [usize; 2],
     ) -> Result<(), DeviceError> {
         if self.element == Element::F32 {
-            return Err(DeviceError::Shape("weights in FP8 beside float32".into()));
+            return Err(DeviceError::Shape("FP8 weights with float32".into()));
         }
         out.check(rows * inputs * self.element.bytes())?;
         weights.check(rows * inputs)?;

@@ -83,7 +83,7 @@ pub(super) fn options(element: Element, dims: &LatentDims) -> Vec<String> {
     vec![element.option(), format!("-DRANK={}", dims.rank), format!("-DROTATED={}", dims.rotated)]
 }
 
-/// Keys of a piece: as many as there is shared memory for beside the queries of the largest blocks.
+/// Keys of a piece: as many as fit into shared memory next to the queries of the largest blocks.
 fn keys(dims: &LatentDims, properties: &Properties) -> usize {
     if shared(64, 64, dims) <= properties.shared_bytes { 64 } else { 32 }
 }

@@ -29,8 +29,8 @@ const MOST_ROWS: usize = 64;
 pub(super) const WIDE_LAYER: usize = 4096;
 /// Rows of blocks, at most, that scale them where the norm has left that to them.
 pub(super) const MOST_ROWS_TO_SCALE: usize = 32;
-/// Cycles between two stages of a narrow layer that are asked for ahead, of more rows than `linear_few.cu` takes. Measured on an
-/// H200 with 8 rows and layers of 2,048, where a round gains 1.5%.
+/// Cycles between two stages of a narrow layer that are requested ahead, of more rows than `linear_few.cu` takes.
+/// Measured on an H200 with 8 rows and layers of 2,048, where a round gains 1.5%.
 const PAUSE: usize = 300;
 /// Minimum number of inputs of a part: with fewer, a block ends almost before it starts.
 const LEAST_SHARE: usize = 512;
@@ -240,8 +240,9 @@ impl Kernels {
         Deal { warps: PAIRS_OUTPUTS / 16, share, parts }
     }
 
-    /// `y = x · weightᵀ + bias` of 9 to 32 rows with a weight in FP8, in an order of its own. In one part `y` is the result; in several,
-    /// of which there are at most `most_parts`, it is float `[parts, rows, outputs]`, which are returned for the next kernel to add up.
+    /// `y = x · weightᵀ + bias` of 9 to 32 rows with an FP8 weight, in a separate summation order. In one part `y` is
+    /// the result; in several, of which there are at most `most_parts`, it is float `[parts, rows, outputs]`, which are
+    /// returned for the next kernel to add up.
     ///
     /// # Errors
     /// When a buffer is too short, no such kernel supports the layer, or the device fails.

@@ -14,8 +14,8 @@ pub(super) const FILE: KernelFile =
 /// Outputs of a block, and its warps.
 const OUTPUTS: usize = 16;
 const WARPS: usize = 8;
-/// Cycles between two stages of a narrow layer that are asked for ahead. Measured on an H200 with layers of 2,048, where they gain
-/// up to 5% of a round; with those of 4,096 nothing is gained.
+/// Cycles between two stages of a narrow layer that are requested ahead. Measured on an H200 with layers of 2,048,
+/// where they gain up to 5% of a round; with those of 4,096 nothing is gained.
 const PAUSE: usize = 500;
 
 /// What computes a layer.
@@ -58,8 +58,8 @@ impl Kernels {
             && self.suits_few(rows, inputs, outputs, weights)
     }
 
-    /// `y = x · weightᵀ + bias` of up to 4 rows, in an order of its own: where other layers would leave their sums in parts,
-    /// the result is whole.
+    /// `y = x · weightᵀ + bias` of up to 4 rows, in a separate summation order: where other layers would leave their
+    /// sums in parts, the result is whole.
     ///
     /// # Errors
     /// When a buffer is too short, there are more rows, the element type is float, or the device fails.

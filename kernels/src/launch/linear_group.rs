@@ -16,8 +16,9 @@ const LEAST_WIDTH: usize = 2048;
 /// Rows from which on blocks of a narrow layer have a multiprocessor each, with a ring of all its shared memory: two would read rows
 /// twice for few outputs. Measured with 16 and with 32 rows.
 const LEAST_ROWS_ALONE: usize = 17;
-/// Cycles between two stages of a narrow layer that are asked for ahead, by two blocks of a multiprocessor and by one. Measured on an
-/// H200 with layers of 2,048: of 0, 350, 500, 750 and 1,000 and of 350 and 600 those with the shortest rounds.
+/// Cycles between two stages of a narrow layer that are requested ahead, by two blocks of a multiprocessor and by one.
+/// Measured on an H200 with layers of 2,048: of 0, 350, 500, 750 and 1,000 and of 350 and 600 those with the shortest
+/// rounds.
 const PAUSE: usize = 500;
 const PAUSE_ALONE: usize = 600;
 /// Threads of a block, and the outputs of those that multiply.
@@ -56,8 +57,9 @@ impl Kernels {
             && kernel_for(rows).is_some()
     }
 
-    /// `y = x · weightᵀ + bias` in an order of its own. In one part `y` is the result; in several, of which there are at most
-    /// `most_parts`, it is float `[parts, rows, outputs]`, which are returned for the next kernel to add up.
+    /// `y = x · weightᵀ + bias` in a separate summation order. In one part `y` is the result; in several, of which
+    /// there are at most `most_parts`, it is float `[parts, rows, outputs]`, which are returned for the next kernel to
+    /// add up.
     ///
     /// # Errors
     /// When a buffer is too short, no such kernel supports the layer, or the device fails.

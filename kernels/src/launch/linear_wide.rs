@@ -17,8 +17,8 @@ const LEAST_ROWS: usize = 17;
 pub(super) const MOST_ROWS: usize = 128;
 /// Threads of a block.
 const THREADS: u32 = 320;
-/// Cycles between two stages of gate and up that are asked for ahead, where a layer is narrow. Measured on an H200 with layers of
-/// 2,048: 1 to 2% of a round. Before other layers, and with those of 4,096, it gains nothing.
+/// Cycles between two stages of gate and up that are requested ahead, where a layer is narrow. Measured on an H200 with
+/// layers of 2,048: 1 to 2% of a round. Before other layers, and with those of 4,096, it gains nothing.
 const PAUSE: usize = 350;
 
 /// How [`linear_wide`](Kernels::linear_wide) deals a layer to blocks.
@@ -42,9 +42,9 @@ impl Kernels {
     /// Rows up to which a layer may be left in parts.
     pub const MOST_ROWS_LEFT_IN_PARTS: usize = MOST_ROWS;
 
-    /// How to deal a layer of this many rows, inputs and columns (gated: twice the outputs) in at most `most_parts` parts: the
-    /// best way first. None where there is no such kernel: for other devices than Hopper, float32, fewer rows than 17 or more
-    /// than 128, and columns or inputs that are no multiples of 8.
+    /// How to deal a layer of this many rows, inputs and columns (gated: twice the outputs) in at most `most_parts`
+    /// parts: the best way first. None where there is no such kernel: for other devices than Hopper, float32, fewer
+    /// rows than 17 or more than 128, and columns or inputs that are not multiples of 8.
     pub fn wide(&self, rows: usize, inputs: usize, columns: usize, most_parts: usize) -> Vec<Wide> {
         let properties = self.device.properties();
         let multiples = inputs.is_multiple_of(8) && columns.is_multiple_of(16);

@@ -45,7 +45,7 @@ impl Kernels {
         let ((first, group_count), largest) = (groups.parts(rows)?, groups.largest());
         if largest > MOST_ROWS {
             return Err(DeviceError::Shape(format!(
-                "{largest} rows of a group have rows of their own; at most {MOST_ROWS} can"
+                "{largest} rows of a group have own rows; at most {MOST_ROWS} can"
             )));
         }
         let mask_words = Self::own_mask_words(largest, own.own_stride);

@@ -81,8 +81,8 @@ impl Kernels {
         fits && rows <= MOST_NORMED_ROWS && width <= MOST_NORMED_WIDTH && width.is_multiple_of(self.vector())
     }
 
-    /// [`sum_ranks`](Self::sum_ranks) and [`rms_norm`](Self::rms_norm) of the sum in one: `add` of the norm is this rank's part. Sums
-    /// of squares have an order of their own.
+    /// [`sum_ranks`](Self::sum_ranks) and [`rms_norm`](Self::rms_norm) of the sum in one: `add` of the norm is this
+    /// rank's part. Sums of squares have a separate order.
     ///
     /// # Errors
     /// When a buffer is too short, rows do not [suit](Self::suits_sum_and_norm), nothing is added, or the device fails.

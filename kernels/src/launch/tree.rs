@@ -304,7 +304,7 @@ impl Kernels {
     ) -> Result<(), DeviceError> {
         let Drafting { batch, steps, topk, .. } = drafting;
         if step.unwrap_or(0) + 2 > steps || step == Some(0) {
-            return Err(DeviceError::Shape(format!("draft step {step:?} of {steps} has no pass behind it")));
+            return Err(DeviceError::Shape(format!("draft step {step:?} of {steps} has no pass after it")));
         }
         sequences.check()?;
         rows.check(batch * topk, steps - 1)?;

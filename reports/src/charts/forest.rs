@@ -126,7 +126,7 @@ fn tip(entry: &Entry, interval: Interval, write: fn(f64) -> String) -> String {
             figures::range(figure, figures::quantity)
         )
     });
-    let tie = if entry.ranked.tied_with_best { "\ncannot be told apart from the best" } else { "" };
+    let tie = if entry.ranked.tied_with_best { "\nnot significantly different from the best" } else { "" };
     format!(
         "{}\n{} ({}){throughput}\n{}{tie}",
         entry.ranked.configuration,

@@ -122,7 +122,7 @@ impl<'a> Taken<'a> {
     fn touches(&self, span: Span) -> bool {
         let overlap = |other: &Span| *other == span || (span.start < other.end && other.start < span.end);
         // They lie side by side, so only the last few that begin before the span's end can reach into it: an insertion
-        // at a place stands before an edit that begins there.
+        // at a position precedes an edit that starts there.
         let end = Span::new(span.end, usize::MAX);
         self.0.range((Bound::Unbounded, Bound::Included(end))).rev().take(3).any(|(other, _)| overlap(other))
     }

@@ -62,7 +62,7 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
             }
             // The model is the command's own argument; the algorithm, its draft and the shape are in the JSON.
             None if flag.key == Key::ModelPath || name.starts_with("speculative-") => {}
-            // Written below: the batch that is asked for goes first.
+            // Written below: the requested batch goes first.
             None if flag.key == Key::MaxRunningRequests => {}
             None if flag.key == Key::PageSize => match block_size(&flag.words) {
                 Some(size) => {
@@ -91,7 +91,7 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
     Ok(Exported { text, notes })
 }
 
-/// The table, where it holds several lengths of chains, no row of it is asked for, and the version takes it.
+/// The table, if it has several chain lengths, no single row is requested, and the version supports it.
 fn schedule(row: &Row, tuning: &Tuning, version: EngineVersion) -> Option<Schedule> {
     let running = row.running(&tuning.launch).and_then(|running| usize::try_from(running).ok());
     let schedule = Schedule::of(tuning, running).ok()?;
@@ -109,7 +109,7 @@ fn speculative_config(row: &Row, tuning: &Tuning, schedule: Option<&Schedule>) -
     let (method, needs_draft) = match algorithm.as_str() {
         "EAGLE" if own => ("eagle", true),
         "EAGLE3" => ("eagle3", true),
-        // Without a draft of its own EAGLE means the target's MTP layer, as NEXTN does.
+        // Without a separate draft EAGLE means the target's MTP layer, as NEXTN does.
         "EAGLE" | "NEXTN" => ("mtp", false),
         "STANDALONE" => ("draft_model", true),
         _ => return Err(ExportError::Algorithm(algorithm.clone())),

@@ -20,7 +20,7 @@ pub enum Kind {
     Number,
 }
 
-/// What an engine's parser takes behind a flag.
+/// The values that an engine's parser accepts for a flag.
 #[derive(Clone, Debug)]
 pub struct Accepted {
     /// How it converts a value.
@@ -123,7 +123,7 @@ mod tests {
             for line in table.lines().filter(|line| !line.starts_with('#')) {
                 let (name, accepted) = row(line).unwrap_or_else(|| panic!("{line}"));
                 assert!(engine.spelling(name).is_some(), "{name}");
-                assert!(engine.accepted(name).is_some(), "{name} stands there twice");
+                assert!(engine.accepted(name).is_some(), "{name} appears twice");
                 assert!(accepted.kind != Kind::Text || !accepted.words.is_empty(), "{name}");
             }
         }

@@ -128,7 +128,7 @@ impl Registered {
         let first = self.spellings.partition_point(|spelling| spelling.name < name);
         let beginning = self.spellings.iter().skip(first).take_while(|spelling| spelling.name.starts_with(name));
         let candidates: Vec<&Spelling> = beginning.filter(alive).collect();
-        // Two spellings of one argument are no ambiguity: argparse compares the actions.
+        // Two spellings of one argument are not ambiguous: argparse compares the actions.
         match candidates.split_first() {
             None => Lookup::Unknown,
             Some((one, rest)) if rest.iter().all(|other| other.canonical == one.canonical) => Lookup::Abbreviation(one),

@@ -37,7 +37,7 @@ pub(super) struct Detected {
     pub anchor: Span,
     /// The array that holds the flags, where one does.
     pub array: Option<Span>,
-    /// Whether the words are the engine's own alone: a program that nobody knows may have flags of its own, and may add others.
+    /// Whether the words are the engine's own alone: an unknown program may have its own flags, and may add others.
     pub is_sure: bool,
     /// Whether there are flags and no program.
     pub is_bare: bool,

@@ -6,9 +6,9 @@ use super::{
     Options, Parsed, Syntax, Value, arguments,
     compose::Composed,
     documents,
+    embedded::Surroundings,
     evidence::{Stated, engine_of_image, is_published, of_image, of_requirement},
     kind::Kind,
-    script::Surroundings,
 };
 use crate::text::{Located, Source, Span};
 

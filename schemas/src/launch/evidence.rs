@@ -277,7 +277,7 @@ const NAMES: [(&str, Engine); 5] = [
     ("vllm", Engine::Vllm),
 ];
 
-/// What may stand between an engine's name and the sign in front of its version.
+/// What may occur between an engine's name and the operator before its version.
 const SUFFIXES: [&str; 16] = [
     "_image_tag",
     "_docker_tag",

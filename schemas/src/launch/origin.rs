@@ -92,7 +92,7 @@ impl Origin<'_> {
         }
     }
 
-    /// After the same word, with what stands before that word in the text around.
+    /// After the same word, with the text before that word in the enclosing text.
     fn insertion(&self, launch: &Launch) -> Insertion {
         let Insertion { at, before, after, writing } = launch.insertion.clone();
         let last = launch.arguments.iter().filter(|argument| argument.span.end <= at);
@@ -100,7 +100,7 @@ impl Origin<'_> {
         let like_last = last.and_then(|start| {
             let blanks = Span::new(start.checked_sub(before.len())?, start);
             let is_like = self.document.text.get(blanks.range()) == Some(before.as_str());
-            // Tabs that the shell takes out stand after the last of them.
+            // Tabs that the shell removes come after the last of them.
             let end = self.place(Span::new(start, at)).start;
             (is_like && self.is_one_stretch(Span::new(blanks.start, at)))
                 .then(|| self.around.slice(Span::new(self.place(blanks).start, end)).to_owned())

@@ -56,7 +56,7 @@ impl<T: Copy> SpanMap<T> {
             Some(offset) if last.is_verbatim() => last.place.end - offset,
             _ => last.place.end,
         };
-        // SpanMap of several wholes need not stand in the order of the text.
+        // Parts of several wholes need not be in the order of the text.
         if end < start && touched.len() > 1 {
             return touched.iter().map(|piece| piece.place).reduce(Span::join).unwrap_or_default();
         }
@@ -92,7 +92,7 @@ impl<T> MappedPart<T> {
 mod tests {
     use super::*;
 
-    /// Of `ab$X-ef`, where `$X` is what stands at 0 to 5.
+    /// For `ab$X-ef`, where `$X` is the text at 0 to 5.
     fn pieces() -> SpanMap<()> {
         let mut pieces = SpanMap::default();
         for (text, place, whole) in [((0, 2), (10, 12), 10), ((2, 7), (0, 5), 0), ((8, 10), (15, 17), 10)] {

@@ -14,7 +14,7 @@ pub(crate) struct Writing {
 /// What a place takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Words of a shell, which may themselves stand in a scalar of YAML.
+    /// Words of a shell, which may be inside a YAML scalar.
     Shell(Option<Quotes>),
     /// A value of TOML.
     Toml,

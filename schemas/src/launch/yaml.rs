@@ -174,7 +174,7 @@ fn closes_early(text: &str, broken: &Broken) -> bool {
     text.get(broken.at..).is_some_and(|rest| rest.trim_start().starts_with([']', '}']))
 }
 
-/// JSON is nearly YAML; what YAML does not take of it is no fault of its own.
+/// JSON is nearly YAML; JSON that is not valid YAML is not reported.
 fn is_json(source: &Source) -> bool {
     source.name().ends_with(".json")
 }
@@ -263,7 +263,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the texts that are no container's.
+    /// Reads the texts that do not belong to a container.
     fn scripts(&mut self, used: &HashSet<Id>, is_script: impl Fn(&Scalar) -> bool) {
         let yaml = self.source.text();
         let tree = self.tree;

@@ -129,7 +129,7 @@ pub struct ModelConfig {
     pub quantization_config: Option<serde_json::Value>,
     /// EAGLE-3 settings.
     pub eagle_config: Option<EagleConfig>,
-    /// EAGLE-3: the layer ids of vLLM speculators, which stand beside `eagle_config` and not in it: layers on whose
+    /// EAGLE-3: the layer ids of vLLM speculators, which are next to `eagle_config` and not in it: layers on whose
     /// **entry** the stream is captured.
     pub eagle_aux_hidden_state_layer_ids: Option<Vec<usize>>,
     /// EAGLE-3 of vLLM speculators: residual is the normed hidden.
@@ -148,7 +148,7 @@ pub struct ModelConfig {
     pub dspark_block_size: Option<usize>,
     /// Block drafts: layers of the target that the draft was trained with.
     pub num_target_layers: Option<usize>,
-    /// Settings of DFLASH drafts, which may stand here instead of outside.
+    /// Settings of DFLASH drafts, which may be here instead of outside.
     pub dflash_config: Option<DflashConfig>,
     /// Kind of attention of each layer, such as `sliding_attention`.
     pub layer_types: Option<Vec<String>>,

@@ -105,8 +105,8 @@ impl TensorIndex {
     /// Reads the text of an index.
     ///
     /// # Errors
-    /// When the text is not such an index, or names a shard that is no safetensors file of the checkpoint itself: an index from
-    /// outside must not lead elsewhere.
+    /// When the text is not such an index, or names a shard that is not a safetensors file of the checkpoint itself: an
+    /// index from outside must not lead elsewhere.
     pub fn parse(text: &str) -> Result<Self, HeaderError> {
         #[derive(Deserialize)]
         struct Index {

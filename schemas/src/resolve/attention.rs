@@ -32,7 +32,7 @@ const FA3_ARCHITECTURES: &[(&str, EngineVersion)] = &[
 /// Architectures with sparse attention of DeepSeek's kind, which bring their own backend and pages of 64 tokens.
 const SPARSE_ARCHITECTURES: &[&str] = &["DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"];
 
-/// Beginnings of architectures that choose a backend by rules of their own which are not modelled here.
+/// Prefixes of architectures that choose a backend by rules that are not modelled here.
 const OWN_RULES: &[&str] = &[
     "DeepseekV4",
     "EmbeddingGemma2",

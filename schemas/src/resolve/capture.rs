@@ -132,7 +132,7 @@ struct Built {
 
 type Written = Option<(Vec<usize>, Span)>;
 
-/// Up to 0.5.2: a fixed list, more of it on larger cards, cut or stretched to the largest size asked for.
+/// Up to 0.5.2: a fixed list, more of it on larger cards, cut or stretched to the largest requested size.
 fn old(given: &Given<'_>, resolved: &Resolved, written: &Written, pool: Option<usize>) -> Option<Built> {
     let memory = given.gpu_memory.unwrap_or(ASSUMED_MEMORY);
     let mut sizes = match written {

@@ -30,7 +30,7 @@ pub(super) fn usable_context(given: &Given<'_>, resolved: &Resolved) -> Option<D
     }
 }
 
-/// KV slots that are set aside for each running request beside what it has written; none where the version's way is not
+/// KV slots reserved for each running request in addition to its written ones; none where the version's way is not
 /// known.
 pub(super) fn reserved_slots(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<usize>> {
     let algorithm = resolved.algorithm.as_ref()?.value;

@@ -254,7 +254,7 @@ pub(super) fn max_running_requests(given: &Given<'_>, resolved: &Resolved) -> Op
         let source = "sglang arg_groups/deepseek_v4_hook.py";
         return Some(Decided::default(256, "DeepSeek V4 sets its own default before speculation does", source));
     }
-    // The first drafts of EAGLE in SGLang had no limit of their own; it came by PR #3986 at the latest, in March 2025.
+    // The first EAGLE drafts in SGLang had no separate limit; it was added in PR #3986 at the latest, in March 2025.
     if algorithm == Algorithm::Uno || given.version < V0_4_3 {
         return None;
     }

@@ -13,7 +13,7 @@ use crate::{
     sweep::{prepare::Ready, request::SweepRequest},
 };
 
-/// The best list for the best predicted configuration of each load, beside the lists that people use. None where
+/// The best list for the best predicted configuration of each load, with the commonly used lists. None if
 /// rounds run without graphs.
 pub fn choose(
     request: &SweepRequest<'_>,
@@ -21,7 +21,7 @@ pub fn choose(
     predictions: &[Predicted],
     timed: &Timed,
 ) -> Result<Vec<CaptureChoice>, TunerError> {
-    let loads = ready.race.loads.clone();
+    let loads = ready.experiment.loads.clone();
     let engine = ready.engine()?;
     if graph_sizes(engine).is_empty() {
         return Ok(Vec::new());

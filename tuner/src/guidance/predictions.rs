@@ -34,10 +34,10 @@ pub fn all(
     timed: &Timed,
 ) -> Result<Vec<Predicted>, TunerError> {
     let mut all = Vec::new();
-    let race = ready.race.clone();
+    let experiment = ready.experiment.clone();
     let (engine, workload) = ready.parts()?;
-    for load in &race.loads {
-        for entrant in race.entrants.iter().filter(|one| one.configuration.is_plain()) {
+    for load in &experiment.loads {
+        for entrant in experiment.entrants.iter().filter(|one| one.configuration.is_plain()) {
             if request.interrupted.load(std::sync::atomic::Ordering::Relaxed) {
                 return Ok(all);
             }

@@ -112,19 +112,19 @@ fn unfit(error: LatencyError) -> TunerError {
     TunerError::Configuration(error.to_string())
 }
 
-/// About how long it would take to measure every shape at every load as often as asked for, prompts left aside, in s.
+/// About how long it would take to measure every shape at every load with the requested repeats, without prompts, in s.
 fn exhaustive_s(model: &RoundModel, ready: &Ready, space: &design::Space, acceptance: &AcceptanceTable) -> f64 {
     let asked = || ready.workload.requests.iter().map(context::asked);
     let tokens: usize = asked().map(|(_, output)| output).sum();
     let context = context::mean_halfway(asked());
     let running = |load: &Load| load.batch_size().unwrap_or(ready.options.max_running_requests);
-    let each = ready.race.loads.iter().map(running).flat_map(|batch| {
+    let each = ready.experiment.loads.iter().map(running).flat_map(|batch| {
         space.shapes.iter().map(move |shape| {
             let rounds = tokens as f64 / batch as f64 / acceptance.length(*shape).unwrap_or(1.0).max(1.0);
             rounds * model.ms(&Point { shape: *shape, batch, context }) / 1e3
         })
     });
-    each.sum::<f64>() * ready.race.repeats as f64
+    each.sum::<f64>() * ready.experiment.repeats as f64
 }
 
 /// Those that the engine has room for, the rounds that are timed included.
@@ -140,8 +140,8 @@ fn fitting(points: &[TimingPoint], engine: &Engine) -> Vec<TimingPoint> {
 /// Batches that run under the loads, padded as they are when they run: the sizes of closed loops, and some between, more
 /// of them where any batch may run for long.
 fn batches(ready: &Ready, graphs: &[usize]) -> Vec<usize> {
-    let closed = ready.race.loads.iter().filter_map(|load| load.batch_size());
-    let open = ready.race.loads.iter().any(|load| !matches!(load, Load::BatchSize(_)));
+    let closed = ready.experiment.loads.iter().filter_map(|load| load.batch_size());
+    let open = ready.experiment.loads.iter().any(|load| !matches!(load, Load::BatchSize(_)));
     let largest = if open { ready.options.max_running_requests } else { closed.clone().max().unwrap_or(1) };
     let step: usize = if open { 2 } else { 4 };
     let between =

@@ -183,7 +183,7 @@ fn texts_outlive_a_kill_and_are_not_run_again() {
     let text_of = |text: &str| text.split_once('\n').expect("a header").1.to_owned();
     let line = |at: usize| written.lines().nth(at).expect("a line");
     for (spoiled, reason) in [
-        (written.replacen("\"format\":1", "\"format\":9", 1), "format 9, and this program reads 1"),
+        (written.replacen("\"format\":1", "\"format\":9", 1), "format 9, but this program reads 1"),
         (written.replacen("\"device\":\"cpu\"", "\"device\":\"cuda:0\"", 1), "device cuda:0, now cpu"),
         (written.replacen(line(3), line(4), 1), "damaged"),
         (written[..written.len() - 9].to_owned(), "damaged"),

@@ -26,8 +26,8 @@ pub fn script(parts: &Parts) -> String {
     format!(
         r#"#!/usr/bin/env bash
 {title}
-# Run it again to go on where it stopped. CUDA_VISIBLE_DEVICES says which GPUs, SHARDS how many shards (the same as before,
-# to go on), SPECTUNE which copy of the program. Without a GPU the shards run on the CPU, one after another.
+# Run it again to continue where it stopped. CUDA_VISIBLE_DEVICES selects the GPUs, SHARDS the number of shards (the same
+# as before, to continue), SPECTUNE the program. Without a GPU the shards run on the CPU, one after another.
 set -euo pipefail
 
 program={program}

@@ -44,14 +44,14 @@ spec:
           image: "spectune:{version}" # fill in
           workingDir: /sweep
           env:
-            # Kubernetes tells a pod its JOB_COMPLETION_INDEX, and not how many there are.
+            # Kubernetes sets JOB_COMPLETION_INDEX for a pod, but not the number of completions.
             - name: {KUBERNETES_COUNT}
               value: "{shards}"
             - name: SWEEP
               value: {sweep}
             - name: OUT
               value: {out}
-          # A sweep that is told to stop keeps what it has and fails, so that it does not count as complete. $$ stands for $.
+          # A sweep that is stopped keeps its trials and fails, so that it does not count as complete. $$ means $.
           command: ["/bin/sh", "-c"]
           args:
             - |

@@ -14,7 +14,7 @@ pub fn script(parts: &Parts, shards: usize) -> String {
             parts.gpus
         )
     } else {
-        "# Nobody else on the node: others would be measured too.\n\
+        "# No other jobs on the node: their load would be measured too.\n\
          #SBATCH --exclusive"
             .into()
     };
@@ -62,7 +62,7 @@ if [ "${{1:-}}" = merge ]; then
   exec "$program" report "$out"
 fi
 
-# Which GPU it is stays with SLURM, which sets CUDA_VISIBLE_DEVICES.
+# SLURM chooses the GPU: it sets CUDA_VISIBLE_DEVICES.
 shard=${{SLURM_ARRAY_TASK_ID:?is not set: submit this file with sbatch}}
 folder=$out-shard-$shard-of-$shards
 {cleanup}{run}"$program" sweep "$sweep" --device {device} --shard "$shard/$shards" --out "$folder" --resume

@@ -40,7 +40,7 @@ pub fn design(space: &Space, count: usize) -> Vec<TimingPoint> {
 pub fn among(candidates: &[TimingPoint], count: usize) -> Vec<TimingPoint> {
     let mut chosen: Vec<TimingPoint> = Vec::new();
     let corners = corners(candidates).into_iter().map(|corner| candidates[corner]);
-    // Of very many, some stand for all.
+    // A sample represents very many.
     let step = candidates.len().div_ceil(MOST_CANDIDATES).max(1);
     let some: BTreeSet<TimingPoint> = corners.clone().chain(candidates.iter().step_by(step).copied()).collect();
     let some: Vec<TimingPoint> = some.into_iter().collect();
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_many_points_have_in_common_is_timed() {
-        // Four sizes of tree that grow in many ways, and a chain that stands for itself.
+        // Four sizes of tree that grow in many ways, and a separate chain.
         let trees = [1, 2, 3, 4, 5, 6].into_iter().flat_map(|steps| {
             [4, 8].into_iter().flat_map(move |topk| [4, 8, 16, 32].map(|nodes| TreeShape::new(steps, topk, nodes)))
         });

@@ -45,7 +45,7 @@ impl Physical {
         Ok(Self { machine: *machine, parameters: best(&found)? })
     }
 
-    /// Fitted to other points, from where this one stands.
+    /// Fitted to other points, starting from these parameters.
     pub fn refit(&self, measured: &[Summary]) -> Result<Self, LatencyError> {
         let start = Parameters::start(&self.machine, self.parameters.tile_rows);
         let misfit = Misfit { machine: &self.machine, measured, start };

@@ -1,11 +1,11 @@
 //! What the physical model leaves, interpolated over the measured points by a Gaussian process of three parts.
 //!
-//! One part is smooth in all that the time of a round depends on. One depends on the number of rows of the target's (first) pass alone: a
-//! library multiplies each number of rows with a kernel and a tile of its own choice, and its speed jumps from one choice
-//! to the next by ten percent and more. Rounds of the same number of rows therefore share a deviation, each by the share
-//! that the target's linear layers have in it, and what is known at one number says little of another. One belongs to
-//! rounds of the same batch and tree size, however their trees grow: attention has kernels of its own choice for them. All
-//! parts fade to zero away from the measured points.
+//! One part is smooth in all that the time of a round depends on. One depends on the number of rows of the target's
+//! (first) pass alone: a library multiplies each number of rows with a kernel and tile that it chooses, and its speed
+//! jumps from one choice to the next by ten percent and more. Rounds of the same number of rows therefore share a
+//! deviation, each by the share that the target's linear layers have in it, and what is known at one number says little
+//! of another. One belongs to rounds of the same batch and tree size, however their trees grow: attention chooses
+//! kernels for them. All parts fade to zero away from the measured points.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ pub struct Place {
     features: [f64; 5],
     /// Logarithm of the rows of the target's first pass.
     log_rows: f64,
-    /// Whether so few rows run through a kernel of their own, which tells nothing of the library's.
+    /// Whether the rows are few enough for a separate kernel, whose time is no evidence about the library's.
     few: bool,
     /// Share of the target's linear layers in the round, from 0 to 1.
     linear_share: f64,

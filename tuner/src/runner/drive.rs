@@ -65,7 +65,7 @@ struct Running {
 /// Longest sleep at a time: so soon an interrupt is heard.
 const NAP: Duration = Duration::from_millis(5);
 /// What is left of a wait for its last stretch, in which the processor is given away but not for a fixed time: a sleep
-/// may last longer than asked for.
+/// may last longer than requested.
 const LAST_STRETCH: Duration = Duration::from_micros(500);
 
 /// Serves all requests; `None` when interrupted. Leaves nothing of them in the engine.

@@ -1,7 +1,7 @@
 //! The parts of a round, for devices on which a trial's rounds run whole.
 //!
 //! There a round is one graph, and one that is taken apart is slower. So the rounds that count are left alone, and a few
-//! more are timed part by part beside a trial: as many requests as most of its rounds had, each halfway through its
+//! more are timed part by part after a trial: as many requests as most of its rounds had, each halfway through its
 //! output.
 
 use engine::{Engine, EngineError, timing::TimingPoint};

@@ -154,7 +154,7 @@ fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
     let trial = |load| Trial { configuration: configuration.clone(), load, repeat: 0 };
     let terms = terms(&workload, &NEVER);
     let words = run(&mut engine, &trial(Load::BatchSize(4)), &terms).expect_err("no room").to_string();
-    assert!(words.contains("only 2 of 4 requests run together: the KV cache has no room for more"), "{words}");
+    assert!(words.contains("only 2 of 4 requests run together: the KV cache has no space for more"), "{words}");
     assert!(engine.is_idle());
     match run(&mut engine, &trial(Load::RequestRate(Real(5000.0))), &terms).expect("a trial") {
         Ended::Measured(figures) => assert_eq!((figures.requests, figures.running_batch.len()), (4, 2)),

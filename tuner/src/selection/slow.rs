@@ -2,7 +2,7 @@
 //! they do not tell it themselves.
 //!
 //! A machine that is busy makes trials slower and never faster. So a configuration is worth what its fastest repeats agree
-//! on, and what is far below them is left out. Where the fastest stands alone, or where too many trials would be left out,
+//! on, and what is far below them is left out. Where the fastest is an outlier, or where too many trials would be excluded,
 //! nothing says which of them are right: all stay, and differences are believed less for it.
 
 use crate::statistics::median;

@@ -11,39 +11,39 @@ use crate::{
 };
 
 /// Measures a list in its order.
-pub fn run(trials: &[Trial], race: &Experiment, bench: &mut dyn TrialRunner) -> Result<StopReason, SearchStop> {
+pub fn run(trials: &[Trial], experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<StopReason, SearchStop> {
     for trial in trials {
         bench.measure(trial)?;
     }
-    Ok(if trials.len() < race.size() { StopReason::TrialBudget } else { StopReason::SpaceExhausted })
+    Ok(if trials.len() < experiment.size() { StopReason::TrialBudget } else { StopReason::SpaceExhausted })
 }
 
 /// Everything.
-pub fn grid(race: &Experiment) -> Vec<Trial> {
-    ordered(race, &race.entrants)
+pub fn grid(experiment: &Experiment) -> Vec<Trial> {
+    ordered(experiment, &experiment.entrants)
 }
 
 /// Baselines first, the rest in random order; with a budget of trials only as many as can be measured in full.
-pub fn random(search: &Search, race: &Experiment) -> Vec<Trial> {
+pub fn random(search: &Search, experiment: &Experiment) -> Vec<Trial> {
     let (mut chosen, mut rest): (Vec<_>, Vec<_>) =
-        race.entrants.iter().cloned().partition(|one| one.role != Role::Candidate);
+        experiment.entrants.iter().cloned().partition(|one| one.role != Role::Candidate);
     rest.shuffle(&mut StdRng::seed_from_u64(search.seed));
     if let Some(trials) = search.trials {
-        let each = (race.loads.len() * race.repeats).max(1);
+        let each = (experiment.loads.len() * experiment.repeats).max(1);
         rest.truncate((trials / each).saturating_sub(chosen.len()));
     }
     rest.sort_by(|a, b| a.configuration.knobs.cmp(&b.configuration.knobs));
     chosen.extend(rest);
-    let mut trials = ordered(race, &chosen);
+    let mut trials = ordered(experiment, &chosen);
     trials.truncate(search.trials.unwrap_or(usize::MAX));
     trials
 }
 
 /// All trials of configurations, in the order that the system's cost of changes asks for.
-pub fn ordered(race: &Experiment, entrants: &[Candidate]) -> Vec<Trial> {
-    match race.restarts {
-        true => grouped(entrants, &race.loads, race.repeats),
-        false => interleaved(entrants, &race.loads, 0..race.repeats),
+pub fn ordered(experiment: &Experiment, entrants: &[Candidate]) -> Vec<Trial> {
+    match experiment.restarts {
+        true => grouped(entrants, &experiment.loads, experiment.repeats),
+        false => interleaved(entrants, &experiment.loads, 0..experiment.repeats),
     }
 }
 

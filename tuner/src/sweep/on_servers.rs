@@ -44,7 +44,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let mut system = Servers::new(plan, &file.system, request.out.clone(), request.interrupted)?;
     // Which engine it is, and of which version, only a server tells. No speculation is measured first in any case.
     let first = ready
-        .race
+        .experiment
         .entrants
         .first()
         .map(|one| one.configuration.clone())
@@ -54,14 +54,14 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     progress.prepared(1);
     ready.fingerprint = fingerprint(request, &ready, &info);
 
-    let planned = planned(request, &ready.race);
+    let planned = planned(request, &ready.experiment);
     let (journal, records) = open(request, &header(request, &ready, planned), progress)?;
     progress.planned(planned, records.len());
     let mut found = Found::default();
     let mut bench = SystemBench::new(request, Field::from(&ready), &mut system, journal, records, progress);
     let searched = match &acceptance {
-        Some(table) => strategy::few_starts(&file.search, &ready.race, table, &mut found, &mut bench),
-        None => strategy::search(&file.search, &ready.race, &[], &mut bench),
+        Some(table) => strategy::few_starts(&file.search, &ready.experiment, table, &mut found, &mut bench),
+        None => strategy::search(&file.search, &ready.experiment, &[], &mut bench),
     };
     let measured = bench.end();
     // Whatever happened, no server stays.

@@ -21,7 +21,7 @@ use crate::{
 #[derive(Clone)]
 pub struct Field {
     /// What races.
-    pub race: Experiment,
+    pub experiment: Experiment,
     /// What each trial asks.
     pub workload: Arc<Workload>,
     /// Where and on what.
@@ -49,7 +49,11 @@ pub struct SystemBench<'a> {
 
 impl From<&Ready> for Field {
     fn from(ready: &Ready) -> Self {
-        Self { race: ready.race.clone(), workload: ready.workload.clone(), fingerprint: ready.fingerprint.clone() }
+        Self {
+            experiment: ready.experiment.clone(),
+            workload: ready.workload.clone(),
+            fingerprint: ready.fingerprint.clone(),
+        }
     }
 }
 
@@ -79,8 +83,8 @@ impl<'a> SystemBench<'a> {
     }
 
     /// What races.
-    pub fn race(&self) -> Experiment {
-        self.field.race.clone()
+    pub fn experiment(&self) -> Experiment {
+        self.field.experiment.clone()
     }
 
     /// All records, how many ran now, and how many were there from before.
@@ -129,7 +133,7 @@ impl<'a> SystemBench<'a> {
     }
 
     /// Adds the parts of a round to a trial that did not measure them, once for each configuration and load. They are left
-    /// out where they cannot be had: the trial stands without them.
+    /// out where they are not available: the trial is valid without them.
     fn add_parts(&mut self, trial: &Trial, figures: &mut Measurement) {
         let unwanted = figures.verify_ms.is_some() || self.request.interrupted.load(Ordering::Relaxed);
         let of = (trial.configuration.clone(), trial.load);
@@ -152,12 +156,12 @@ impl<'a> SystemBench<'a> {
     }
 
     fn role(&self, trial: &Trial) -> Role {
-        let found = self.field.race.entrants.iter().find(|one| one.configuration == trial.configuration);
+        let found = self.field.experiment.entrants.iter().find(|one| one.configuration == trial.configuration);
         found.map_or(Role::Candidate, |one| one.role)
     }
 }
 
-/// What a record holds the parts of a round of that were timed beside it.
+/// The parts of a round in a record, timed after its trial.
 fn timed_apart(record: &Record) -> Option<(Configuration, Load)> {
     record.measurement()?.parts_apart.map(|_| (record.trial.configuration.clone(), record.trial.load))
 }

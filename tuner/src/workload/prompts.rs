@@ -188,7 +188,7 @@ impl<'a> Encoder<'a> {
         Ok(Self { text, chat: workload.chat })
     }
 
-    /// The tokens of a prompt, in the chat template where that is asked for or, unless it is forbidden, fitting. `None`
+    /// The tokens of a prompt, in the chat template if that is requested or, unless it is forbidden, fitting. `None`
     /// where nothing is said.
     ///
     /// # Errors
@@ -275,7 +275,7 @@ mod tests {
         check(r#"{"messages": [{"role": "user", "content": 3}]}"#, Err("neither a text nor"));
         check(r#"{"messages": [{"content": "q"}]}"#, Err("the key `role` is missing"));
         let image = r#"{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}"#;
-        check(image, Err("parts that are no text"));
+        check(image, Err("parts that are not text"));
     }
 
     #[test]

@@ -19,7 +19,7 @@ impl CpuBackend {
         Some(StateRow { element: "float32".into(), captured: captured.to_vec(), features, last })
     }
 
-    /// Adds what a pass has left behind pieces.
+    /// Adds the states that a pass has computed for pieces.
     pub(super) fn give_out(
         &self,
         chunks: &[PrefillChunk<'_>],
@@ -41,7 +41,7 @@ impl CpuBackend {
         Ok(())
     }
 
-    /// What a pass left behind pieces, as far as it was given out; zeros elsewhere.
+    /// The states of pieces that a pass has returned; zeros elsewhere.
     pub(super) fn take_in(
         &self,
         chunks: &[PrefillChunk<'_>],

@@ -184,7 +184,7 @@ fn wrong_use_is_an_error() {
     let message = |error: Option<EngineError>| error.map(|error| error.to_string()).unwrap_or_default();
     assert!(message(backend.open(slot, &greedy, &[PageId(24)], 0).err()).contains("page 24 does not exist"));
     assert!(message(backend.open(Slot(2), &greedy, &pages, 0).err()).contains("slot 2 does not exist"));
-    assert!(message(backend.open(slot, &greedy, &pages, 193).err()).contains("12 pages of 16 do not hold 193"));
+    assert!(message(backend.open(slot, &greedy, &pages, 193).err()).contains("12 pages of 16 tokens cannot hold 193"));
     backend.open(slot, &greedy, &pages, 0).expect("a free slot");
     assert!(message(backend.open(slot, &greedy, &pages, 0).err()).contains("slot 0 is in use"));
 

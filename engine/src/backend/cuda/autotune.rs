@@ -36,8 +36,8 @@ enum Candidate {
 }
 
 impl CudaBackend {
-    /// Settles which kernels run a round's products, and returns its graph with them. Takes slots and writes to no page; where
-    /// requests are open, what is the fastest alone stands.
+    /// Settles which kernels run a round's products, and returns its graph with them. Takes slots and writes to no
+    /// page; where requests are open, the kernel that is fastest alone is kept.
     pub(super) fn tune_in_graph(&mut self, key: GraphKey, graph: Graph) -> Result<Graph, EngineError> {
         let undecided = self.machine.gemm.undecided()?;
         let is_idle = self.flights.is_empty() && self.slots.iter().all(Option::is_none);
@@ -101,7 +101,7 @@ impl CudaBackend {
         Ok(is_faster.then_some(graph))
     }
 
-    /// Does something to requests that are laid out for the next round and are nobody's, while none are open: what they see lies on
+    /// Runs `work` on a synthetic batch, while no request is open: what they see lies on
     /// pages as it does where requests run, what they write goes to that of padding.
     pub(super) fn with_synthetic_requests<R>(
         &mut self,

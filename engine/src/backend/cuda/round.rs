@@ -35,7 +35,7 @@ pub struct RoundOptions {
 }
 
 impl Machine {
-    /// Launches parts of a round of `batch` requests, whose slots stand in [`RoundArrays::slot`]. A part works on what
+    /// Launches parts of a round of `batch` requests, whose slots are in [`RoundArrays::slot`]. A part works on what
     /// the parts before it have left.
     pub fn round(
         &self,

@@ -129,7 +129,7 @@ pub(super) fn split(
         }
         complete = (arity.is_some() && !opens_template).then(|| spelling.to_owned());
         let span = values.iter().filter(|value| value.span.start >= word.span.start).fold(word.span, |span, value| {
-            // Words of a variable stand elsewhere and would stretch the span over the whole text.
+            // Words of a variable are elsewhere and would stretch the span over the whole text.
             if source.slice(Span::new(span.end, value.span.start)).trim_matches(BETWEEN).is_empty() {
                 span.join(value.span)
             } else {

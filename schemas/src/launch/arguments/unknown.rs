@@ -72,7 +72,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     near.map(|(_, known)| known)
 }
 
-/// Whether the last words of two names of as many words are more alike than not: `mtp` is no slip of the pen for `mis`.
+/// Whether the last words of two names of as many words are more similar than different: `mtp` is not a typo of `mis`.
 fn ends_alike(known: &str, name: &str) -> bool {
     let (known_last, last) = (last_word(known), last_word(name));
     known.matches('-').count() != name.matches('-').count() || distance(known_last, last) * 2 <= last.len()

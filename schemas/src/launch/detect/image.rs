@@ -5,7 +5,7 @@ use crate::launch::{Engine, evidence::engine_of_image};
 /// Programs that run an image.
 const PROGRAMS: [&str; 3] = ["docker", "nerdctl", "podman"];
 
-/// Options of `docker run` that take no value, letters that stand together left out.
+/// Options of `docker run` that take no value, except combined letters.
 const SWITCHES: [&str; 15] = [
     "--detach",
     "--disable-content-trust",

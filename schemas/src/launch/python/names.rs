@@ -20,7 +20,7 @@ pub struct Names<'t> {
     steps: Cell<usize>,
 }
 
-/// Most expressions that are looked at in one program: what a name stands for is looked at again wherever it is used.
+/// Maximum number of inspected expressions per program: the value of a name is inspected again wherever it is used.
 const MOST_STEPS: usize = 1 << 20;
 
 /// Most parentheses and sums around a text that are looked through for what it is assigned to.

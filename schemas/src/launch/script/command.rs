@@ -124,7 +124,7 @@ impl<'a> Interpreter<'a> {
         true
     }
 
-    /// What is exported, with what stands in front of a command.
+    /// Exported variables, with the assignments before a command.
     pub(super) fn surroundings(&self, own: &[Assignment<'a>]) -> Surroundings {
         let mut environment = Arc::clone(&self.exported);
         for assignment in own {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     super::{
-        embedded::{Document, UNKNOWN},
+        embedded::{Document, Surroundings, UNKNOWN},
         shell::{self, Chunk, Operator, Part, Parts},
         span_map::{MappedPart, SpanMap},
     },
@@ -121,7 +121,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The words that a variable or an array holds, where each of them is written plainly at a place of its own.
+    /// The words that a variable or an array holds, if each of them is written verbatim at its own span.
     fn words_behind(&self, part: &Part<'a>, used: &mut Used<'a>) -> Option<Vec<Field<'a>>> {
         let fields = match part {
             Part::Variable { name, operator: Operator::Value | Operator::Default, .. } => {

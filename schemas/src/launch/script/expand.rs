@@ -115,7 +115,7 @@ impl<'a> Interpreter<'a> {
                 match value.known().filter(|_| bare) {
                     // A shell takes it for no word at all.
                     Some("") => {}
-                    // A shell takes it for several words, which have no place of their own.
+                    // A shell splits it into several words, which have no separate spans.
                     Some(text) if text.contains(char::is_whitespace) => fields.push(self.unknown(word.span)),
                     _ => fields.push(Located::new(value, word.span)),
                 }

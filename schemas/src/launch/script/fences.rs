@@ -111,7 +111,7 @@ fn directives(source: &Source) -> Vec<Region> {
     regions
 }
 
-/// What a line that is a fence is made of, and what stands after it. In a quotation or in a list it is indented or marked.
+/// The parts of a fence line, and the text after it. In a quotation or in a list it is indented or marked.
 fn fence(line: &str) -> Option<(char, usize, &str)> {
     let line = line.trim_start_matches([' ', '\t', '>']).trim_end();
     let letter = line.chars().next().filter(|letter| matches!(letter, '`' | '~'))?;

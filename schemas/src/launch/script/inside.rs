@@ -133,7 +133,7 @@ fn names_an_engine(text: &str) -> bool {
     ["sglang", "vllm", "spectune", "--speculative"].iter().any(|name| text.contains(name))
 }
 
-/// Whether the first word that is no assignment is a program's.
+/// Whether the first word that is not an assignment is a program.
 fn begins_as_command(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let first = words.find(|word| word.starts_with('-') || !word.contains('=')).unwrap_or_default();

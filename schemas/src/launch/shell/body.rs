@@ -8,7 +8,7 @@ use crate::text::Span;
 pub(in crate::launch) enum Chunk<'a> {
     /// Verbatim text.
     Text(Span),
-    /// A backslash before the end of a line, which goes on.
+    /// A backslash before the end of a line, which continues it.
     Continuation(Span),
     /// What the shell fills in.
     Expansion(Part<'a>, Span),

@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
             [b'-' | b'=', ..] => (Operator::Default, 1),
             [b':', b'+', ..] => (Operator::Alternative, 2),
             [b'+', ..] => (Operator::Alternative, 1),
-            // `${X:?message}` is X wherever the script goes on.
+            // `${X:?message}` is X wherever the script continues.
             [b':', b'?', ..] | [b'?', ..] => {
                 return Part::Variable { name, operator: Operator::Value, argument: Vec::new(), quoted };
             }

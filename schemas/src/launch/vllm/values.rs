@@ -62,7 +62,7 @@ fn stands_for_what_is_not_shown(text: &str) -> bool {
     ["...", "…", "{{"].iter().any(|mark| text.contains(mark)) || has_placeholder(text)
 }
 
-/// Whether a `<name>` stands in a text.
+/// Whether a text contains a `<name>`.
 fn has_placeholder(text: &str) -> bool {
     let is_name = |inside: &str| {
         let in_name = |letter: char| letter.is_ascii_alphanumeric() || " _-/.|".contains(letter);
@@ -100,10 +100,10 @@ fn whole(source: &Source, argument: &Argument, word: &Located<Value>, text: &str
     }
 }
 
-/// Whether JSON stands in a shell's text without quotes around it.
+/// Whether JSON is unquoted in a shell's text.
 fn is_bare_in_shell(source: &Source, word: &Located<Value>) -> bool {
     let written = source.slice(word.span);
-    // Words of a variable keep their quotes, and stand there as they arrive.
+    // Words of a variable keep their quotes and arrive verbatim.
     written.starts_with('{') && written.contains('"') && !word.value.written().contains('"')
 }
 
@@ -283,7 +283,7 @@ mod tests {
                 "LT13 `prompt_lookup_max` takes an integer, and `\"x\"` is none at `\"x\"`",
             ],
         );
-        check("-sc '[1]'", &["LT13 `-sc` takes a JSON object, and `[1]` is none at `'[1]'`"]);
+        check("-sc '[1]'", &["LT13 `-sc` takes a JSON object, but got `[1]` at `'[1]'`"]);
         check(
             "-sc \"{\\\"method\\\": 3}\"",
             &["LT13 `method` takes a text, and `3` is none at `\"{\\\"method\\\": 3}\"`"],
@@ -300,7 +300,7 @@ mod tests {
             check(&format!("{flag} 3"), &[]);
             check(&format!("{flag}=$N"), &[]);
         }
-        check("--dtype half -tp two", &["LT13 `-tp` takes a number, and `two` is none at `two`"]);
+        check("--dtype half -tp two", &["LT13 `-tp` takes a number, but got `two` at `two`"]);
         check("--tensor-parallel-size 2 -sc", &["LT05 `-sc` has no value at `-sc`"]);
     }
 }

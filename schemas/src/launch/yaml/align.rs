@@ -15,7 +15,7 @@ pub(super) struct Scalar {
     pub span: Span,
 }
 
-/// A part of a scalar's text with its place. A part as long as its place stands there byte for byte.
+/// A part of a scalar's text with its place. A part as long as its span is verbatim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     /// In the scalar's text.
@@ -53,7 +53,7 @@ pub(super) fn align(yaml: &str, scalar: &Scalar) -> Option<Aligned> {
     Some(Aligned { parts, outer: Span::new(outer.start, end), quotes })
 }
 
-/// The place after the opening quote, in front of which a tag or an anchor may stand.
+/// The place after the opening quote, which a tag or an anchor may precede.
 fn opening(yaml: &str, scalar: &Scalar, quote: char) -> Option<usize> {
     let at = yaml.get(scalar.span.range())?.find(quote)?;
     Some(scalar.span.start + at + 1)
@@ -155,7 +155,7 @@ fn literal(yaml: &str, scalar: &Scalar) -> Option<Vec<Part>> {
     Some(parts.0)
 }
 
-/// Words stand as they are; what is between them folds.
+/// Words are verbatim; what is between them folds.
 fn folded(yaml: &str, scalar: &Scalar) -> Option<Vec<Part>> {
     let (text, source) = (scalar.text.as_bytes(), yaml.as_bytes());
     let mut parts = Parts::default();

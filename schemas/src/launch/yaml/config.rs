@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// slime's groups of servers: each with overrides is a launch, whose other flags stand elsewhere.
+    /// slime's groups of servers: each with overrides is a launch, whose other flags are elsewhere.
     fn groups(&self, map: &'a Map, diagnostics: &mut Vec<Diagnostic>) -> Vec<Launch> {
         let get = |map: &Map, key: &str| self.tree.get(map, key);
         let mut launches = Vec::new();
@@ -364,7 +364,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The flag that a key is, without its dashes in front: after a dot stands the key of a value.
+/// The flag of a key, without leading dashes: a dot is followed by the key of a value.
 fn flag_of(key: &str) -> String {
     match key.split_once('.') {
         Some((flag, inside)) => format!("{}.{inside}", flag.replace('_', "-")),

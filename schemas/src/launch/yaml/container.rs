@@ -62,7 +62,7 @@ impl<'a> Container<'a> {
             return None;
         }
         let scalars = words.iter().map(|word| word.id).collect();
-        // Flags under `args` alone are handed on by a launcher, which puts others beside them.
+        // Flags under `args` alone are passed on by a launcher, which adds others.
         let own_command = ["image", "entrypoint", "command"].iter().any(|key| tree.get(map, key).is_some());
         let is_part = !own_command && words.first().is_some_and(|word| word.scalar.text.starts_with("--"));
         let mut excerpt = Excerpt::default();
@@ -136,7 +136,7 @@ fn speculates(word: &Word<'_>) -> bool {
     text.starts_with("--speculative-algo") || text.starts_with("--speculative-config")
 }
 
-/// Whether words are arguments of an image's entry point, not a command of their own.
+/// Whether words are arguments of an image's entry point, not a separate command.
 fn is_entry_points(words: &[Word<'_>]) -> bool {
     let Some(first) = words.first() else { return false };
     let texts: Vec<&str> = words.iter().map(|word| word.scalar.text.as_str()).collect();

@@ -21,7 +21,7 @@ pub(super) struct Excerpt {
     pieces: SpanMap<Quotes>,
     /// The words of lists.
     pub items: Vec<Item>,
-    /// Where the command begins: before it stand the variables that it is run with.
+    /// The start of the command, after the variables that it is run with.
     pub command: usize,
 }
 

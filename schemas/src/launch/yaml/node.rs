@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
+use saphyr_parser::{Event, Parser, ScanError};
 
 use super::align::{Aligned, Scalar, align};
 use crate::text::Span;

@@ -16,7 +16,7 @@
 //!
 //! `ValueError: Following weights were not initialized from checkpoint` where the loader of the model tells what it loaded and the
 //! model is not quantised. Of a checkpoint with an index only the files that the index names are loaded, so that an
-//! `mtp.safetensors` beside them does not count.
+//! `mtp.safetensors` next to them does not count.
 //!
 //! ## Example
 //!

@@ -14,8 +14,8 @@ use crate::{
     runner::{CompletedRequest as ServedRequest, Observations},
 };
 
-/// How far a made-up accept length may be from what was asked for, as a share: few rounds scatter, and the last one of a request is
-/// cut off.
+/// How far a simulated accept length may be from the requested one, as a share: few rounds scatter, and the last one of
+/// a request is cut off.
 const MADE_UP_WITHIN: f64 = 0.15;
 
 /// A request as servers take it.

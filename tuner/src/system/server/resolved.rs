@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{LaunchPlan, SystemError};
 use crate::configuration::{Configuration, Load};
 
-/// What the server has rewritten: notes where it is still the configuration that was asked for, else an error. A figure that
+/// What the server has rewritten: notes if it is still the requested configuration, else an error. A figure that
 /// the server does not tell is not judged.
 pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configuration) -> Result<Vec<String>, String> {
     let Some(resolved) = &info.resolved else { return Ok(Vec::new()) };

@@ -118,8 +118,8 @@ impl Machine {
         self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide())
     }
 
-    /// Adds up what ranks have computed of something that is added to the stream, and norms that as [`norm_for`](Self::norm_for)
-    /// does; of few rows in one kernel, whose sum of squares has an order of its own.
+    /// Adds up what ranks have computed of something that is added to the stream, and norms that as
+    /// [`norm_for`](Self::norm_for) does; of few rows in one kernel, whose sum of squares has a separate order.
     pub(in crate::backend::cuda) fn sum_and_norm<'a>(
         &self,
         work: &'a Activations,

@@ -97,9 +97,9 @@ impl Machine {
         Ok((!parts).then_some(lasts))
     }
 
-    /// Runs the draft over rows whose features are rows `source` of `features`. After attention all of them go on or, if
-    /// `needed` says so, these alone, this many, one after the other. The recurrent state goes to `work.states[state]`; returns
-    /// what the draft's vocabulary is multiplied with, valid until the next pass.
+    /// Runs the draft over rows whose features are rows `source` of `features`. After attention all of them continue
+    /// or, if `needed` says so, these alone, this many, one after the other. The recurrent state goes to
+    /// `work.states[state]`; returns what the draft's vocabulary is multiplied with, valid until the next pass.
     pub fn draft_pass<'a>(
         &self,
         draft: &'a DraftWeights,
