@@ -43,7 +43,7 @@ use self::{
     part::Part,
     replay::Trace,
     round::{RoundMemory, RoundOptions},
-    staging::{RoundStaging, place_before, ring},
+    staging::{RoundStaging, place_before, staging_of},
     workspace::{Activations, RoundArrays, RowArrays, WorkspaceShape},
 };
 use super::{
@@ -197,7 +197,7 @@ impl CudaBackend {
         self.work = Activations::new(&self.device, &memory::sizes(&self.machine), extent)?;
         self.arrays = RowArrays::new(&self.device, extent)?;
         self.round = RoundArrays::new(&self.device, extent)?;
-        self.staging = ring(&self.device, extent)?;
+        self.staging = staging_of(&self.device, extent)?;
         self.step_back()?;
         self.sent.clear();
         let scratch = extent.scratch * extent.batch;

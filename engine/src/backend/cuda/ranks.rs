@@ -5,12 +5,11 @@
 //! meetings: the driver may synchronise all devices then, while another rank's kernel waits for this one's.
 
 use kernels::{
-    device::DeviceError,
+    device::{Collective, DeviceError},
     launch::{Added, Rows},
 };
 
 use super::{machine::Machine, workspace::Activations};
-use crate::spec::Share;
 
 /// Rows of sums for which the library is timed.
 const LARGE: [usize; 5] = [128, 256, 512, 1024, 2048];

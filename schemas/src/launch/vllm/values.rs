@@ -270,7 +270,7 @@ mod tests {
             |value: &str| format!("--speculative-config '{{\"num_speculative_tokens\": {value}, \"model\": \"x\"}}'");
         for value in ["\"three\"", "2.5", "[3]", "{\"a\": 3}"] {
             let compact = value.replace(": ", ":");
-            let told = format!("LT13 `num_speculative_tokens` takes an integer, and `{compact}` is none at `{value}`");
+            let told = format!("LT13 `num_speculative_tokens` takes an integer, but got `{compact}` at `{value}`");
             check(&json(value), &[&told]);
         }
         for fine in ["3", "3.0", "\"3\"", "null", "\"N\"", "\"<N>\""] {
@@ -279,14 +279,14 @@ mod tests {
         check(
             "--speculative-config '{\"method\": 3, \"prompt_lookup_max\": \"x\", \"model\": null, \"other\": []}'",
             &[
-                "LT13 `method` takes a text, and `3` is none at `3`",
-                "LT13 `prompt_lookup_max` takes an integer, and `\"x\"` is none at `\"x\"`",
+                "LT13 `method` takes a text, but got `3` at `3`",
+                "LT13 `prompt_lookup_max` takes an integer, but got `\"x\"` at `\"x\"`",
             ],
         );
         check("-sc '[1]'", &["LT13 `-sc` takes a JSON object, but got `[1]` at `'[1]'`"]);
         check(
             "-sc \"{\\\"method\\\": 3}\"",
-            &["LT13 `method` takes a text, and `3` is none at `\"{\\\"method\\\": 3}\"`"],
+            &["LT13 `method` takes a text, but got `3` at `\"{\\\"method\\\": 3}\"`"],
         );
     }
 
@@ -295,7 +295,7 @@ mod tests {
         for flag in ["--speculative-config.num_speculative_tokens", "-sc.num_speculative_tokens", "--spec-tokens"] {
             check(
                 &format!("{flag} three --spec-model 3 --spec-method $M"),
-                &["LT13 `num_speculative_tokens` takes an integer, and `\"three\"` is none at `three`"],
+                &["LT13 `num_speculative_tokens` takes an integer, but got `\"three\"` at `three`"],
             );
             check(&format!("{flag} 3"), &[]);
             check(&format!("{flag}=$N"), &[]);
