@@ -324,7 +324,7 @@ fn a_tree_that_the_draft_has_not_followed_is_refused() {
     backend.prepare(&[TreeShape::OFF], &[], &mut |_, _| {}).expect("no speculation");
     backend.open(Slot(0), &SamplingParams::default(), &[PageId(0), PageId(1)], 0).expect("a free slot");
     let error = backend.launch(Round { shape: TreeShape::chain(2), slots: &[Slot(0)] }).expect_err("no draft follows");
-    assert!(error.to_string().contains("no shape that speculates was prepared"), "{error}");
+    assert!(error.to_string().contains("no speculating shape was prepared"), "{error}");
 }
 
 /// Plain rounds for slot 0, and for slot 1 in those from `begin` on; then rounds of a tree for both. Returns what each
