@@ -127,6 +127,7 @@ impl<'a> Interpreter<'a> {
 
 /// Whether a value is what documentation writes in place of the reader's own: `your port`.
 fn stands_for_readers_own(text: &str) -> bool {
+    let is_own = |text: &str| ["your ", "Your ", "YOUR "].iter().any(|own| text.starts_with(own));
     let text = text.trim_start_matches(['<', '[', '{']);
-    ["your ", "Your ", "YOUR "].iter().any(|own| text.starts_with(own) || text.contains(&format!(":{own}")))
+    is_own(text) || text.match_indices(':').any(|(at, _)| is_own(&text[at + 1..]))
 }
