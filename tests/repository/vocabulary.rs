@@ -7,20 +7,20 @@ use super::{files, read};
 type Phrase = (&'static str, &'static str, usize);
 
 const PHRASES: &[Phrase] = &[
-    ("nobody", "no one; better the actor: \"no request\"", 41),
-    ("somebody", "someone; better the actor", 8),
-    ("that which", "what", 6),
-    ("so many", "N, this many, that many", 16),
-    ("so much", "this much, that much", 7),
-    ("is no tree", "is not a tree", 6),
-    ("is no format", "is not a format", 5),
-    ("is no toml", "is not TOML", 5),
-    ("has no sense", "is invalid", 5),
-    ("without sense", "invalid", 6),
-    ("the begin", "the start, the beginning", 5),
-    ("comes by", "visits", 6),
-    ("is asked for", "is requested; `--flag` is given", 24),
-    ("are asked for", "are requested", 14),
+    ("nobody", "no one; better the actor: \"no request\"", 108),
+    ("somebody", "someone; better the actor", 16),
+    ("that which", "what", 7),
+    ("so many", "N, this many, that many", 124),
+    ("so much", "this much, that much", 8),
+    ("is no tree", "is not a tree", 9),
+    ("is no format", "is not a format", 6),
+    ("is no toml", "is not TOML", 13),
+    ("has no sense", "is invalid", 9),
+    ("without sense", "invalid", 9),
+    ("the begin", "the start, the beginning", 6),
+    ("comes by", "visits", 7),
+    ("is asked for", "is requested; `--flag` is given", 61),
+    ("are asked for", "are requested", 27),
 ];
 
 #[test]
