@@ -9,6 +9,7 @@ mod setup;
 mod sweep_inputs;
 mod terminal;
 mod version;
+mod wrong_file;
 
 use std::process::ExitCode;
 

@@ -32,13 +32,13 @@
 //! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
 //! ```
 //!
-//! A number that another file or variable holds is given all the same:
+//! A number in another file or variable counts as given:
 //!
 //! ```launch good
 //! vllm serve target --spec-method eagle3 --spec-model draft --spec-tokens $TOKENS
 //! ```
 //!
-//! What flags of their own give is added to the JSON, whose keys may have dashes:
+//! Separate flags are added to the JSON, whose keys may have dashes:
 //!
 //! ```launch good
 //! vllm serve target --spec-tokens 3 --speculative-config '{"method": "eagle3", "model": "draft"}'
@@ -84,11 +84,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     Some(
-        Finding::new(
-            config.span,
-            format!("{method} is not told how many tokens to draft"),
-            "no num_speculative_tokens",
-        )
-        .help("add `\"num_speculative_tokens\": 3`"),
+        Finding::new(config.span, format!("{method} has no number of tokens to draft"), "no num_speculative_tokens")
+            .help("add `\"num_speculative_tokens\": 3`"),
     )
 }
