@@ -109,7 +109,7 @@ impl Machine {
 mod tests {
     use kernels::device::{Alarm, Device, Mail};
 
-    use super::{super::meeting::Meeting, *};
+    use super::super::meeting::Meeting;
 
     /// An alarm for two ranks.
     fn alarm() -> Alarm {
