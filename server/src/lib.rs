@@ -24,6 +24,8 @@ mod neutral;
 mod parameters;
 mod prompt_logprobs;
 mod prompts;
+mod reading;
+mod reasoning;
 mod replies;
 mod request_log;
 mod responses;
@@ -34,6 +36,7 @@ mod stream;
 mod throughput;
 mod tokenize;
 mod tools;
+mod updates;
 mod worker;
 
 #[cfg(test)]
@@ -127,7 +130,7 @@ impl ServeOptions {
 ///
 /// # Errors
 /// When an option or the address cannot be used, or the engine fails.
-pub fn serve(engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
+pub fn serve(mut engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
     if options.api_key.as_deref().is_some_and(|key| key.trim().is_empty()) {
         return Err(ServeError::Option("--api-key is empty: give a key, or leave the flag out to ask for none".into()));
     }
@@ -136,6 +139,7 @@ pub fn serve(engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAdd
         let listener = listen(&options).await?;
         let signals = shutdown::signals()?;
         warn_of_defaults(&engine);
+        engine.commit_memory().map_err(|error| ServeError::Engine(error.to_string()))?;
         let (state, thread) = start(engine, options)?;
         ready(listener.local_addr()?);
         let ended = shutdown::run(listener, state.clone(), signals).await;

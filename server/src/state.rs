@@ -67,8 +67,10 @@ impl State {
     /// Whether a client may call the model so: by its name, by the path that was given for it, which is its name in
     /// SGLang, or `default`, which SGLang's clients say.
     pub fn is_served(&self, asked: &str) -> bool {
-        let path = &self.worker.facts().options.model_path;
-        [self.model(), "default", ""].contains(&asked) || path.to_str() == Some(asked)
+        let path = |path: &std::path::Path| path.to_str() == Some(asked);
+        [self.model(), "default", ""].contains(&asked)
+            || path(&self.worker.facts().options.model_path)
+            || path(&self.worker.published().weights.model_path)
     }
 
     /// An id that no other response has.

@@ -31,7 +31,7 @@ pub async fn tokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Resu
             let text = text(&state)?;
             let (messages, options, _) = chat::conversation(&mut fields, &text)?;
             fields.finish()?;
-            (vec![prompts::encode_chat(&state, text, messages, options, special).await?], false)
+            (vec![prompts::encode_chat(&state, text, messages, options, special).await?.tokens], false)
         }
     };
     let names = |tokens: &Vec<u32>| {
