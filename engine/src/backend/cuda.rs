@@ -4,6 +4,7 @@
 //! memory behind it. Two rounds may be under way, so that the host's scheduling hides behind the device's work.
 
 mod bandwidth;
+mod exchange;
 mod flight;
 mod group;
 mod layout;
@@ -47,10 +48,15 @@ use self::{
     round::{RoundMemory, RoundOptions},
 };
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot,
+    Asked, Backend, Capacity, DeviceInfo, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot,
     StateRow, TargetStates, Ticket, Yield, expect_finite,
 };
-use crate::{error::EngineError, options::padded, request::SamplingParams, spec::ModelCost};
+use crate::{
+    error::EngineError,
+    options::{EngineOptions, padded},
+    request::SamplingParams,
+    spec::ModelCost,
+};
 
 pub use group::{Group, SharedModels};
 pub use machine::AttentionKernels;
@@ -299,6 +305,10 @@ impl Backend for CudaBackend {
         self.device.synchronize()?;
         self.capture_time += begin.elapsed();
         Ok(())
+    }
+
+    fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
+        self.take_weights(options, which)
     }
 
     fn open(
