@@ -68,8 +68,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let ChatPrompt { tokens: prompt, thinks } =
         prompts::encode_chat(&state, text.clone(), messages, options, special).await?;
     let length = prompt.len();
-    // An output that has a form has it from its first token on.
-    let reading = Reading { tools, reasoning, thinks: thinks && parameters.form.is_none() };
+    let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some());
     prompts::check_length(&state, "messages", length, parameters.stop.max_new_tokens)?;
     parameters.compile(&state).await?;
     let running = state.submit(named(parameters.requests(&prompt, &state), name.as_deref())).await?;
@@ -105,9 +104,9 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
     } else if top.is_some_and(|top| top > 0) {
         return Err(fields.complain("top_logprobs", "top_logprobs needs logprobs to be true"));
     }
-    let (messages, options, tools) = conversation(&mut fields, text)?;
+    let (messages, options, tools) = conversation(&mut fields, text, state)?;
     call_by_grammar(&fields, &mut parameters, tools.as_ref(), text)?;
-    let reasoning = Reasoning::read(&mut fields, text)?;
+    let reasoning = Reasoning::read(&mut fields, state.thinking)?;
     see_marks(&mut parameters, tools.as_ref(), reasoning, text);
     let special = fields.flag("add_special_tokens")?;
     let stream = StreamUsage::read(&mut fields)?;
@@ -123,7 +122,11 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
 ///
 /// # Errors
 /// When one is wrong.
-pub fn conversation(fields: &mut Fields, text: &Text) -> Result<(Vec<Value>, ChatOptions, Option<Tools>), ApiError> {
+pub fn conversation(
+    fields: &mut Fields,
+    text: &Text,
+    state: &State,
+) -> Result<(Vec<Value>, ChatOptions, Option<Tools>), ApiError> {
     let source = text.template_source().unwrap_or_default();
     let (mut messages, mut options) = (messages(fields)?, chat_options(fields, source)?);
     if !source.contains("developer") {
@@ -132,7 +135,7 @@ pub fn conversation(fields: &mut Fields, text: &Text) -> Result<(Vec<Value>, Cha
             message["role"] = "system".into();
         }
     }
-    let tools = Tools::read(fields, text)?;
+    let tools = Tools::read(fields, text, state.family)?;
     if let Some(tools) = &tools {
         tools.tell(&mut messages, &mut options);
     }

@@ -73,6 +73,11 @@ pub struct ServeOptions {
     pub request_metrics: bool,
     /// How long running requests may go on after a signal to stop.
     pub shutdown_grace: Duration,
+    /// How the model writes calls of functions, by the name of a parser ([`tool_call_parsers`]); told by its chat template
+    /// unless given.
+    pub tool_call_parser: Option<String>,
+    /// How its reasoning is told apart ([`reasoning_parsers`]); told by its chat template unless given.
+    pub reasoning_parser: Option<String>,
     /// A file to which every finished request is added, prompt and answer as tokens; `None` logs none.
     pub log_requests: Option<PathBuf>,
 }
@@ -114,6 +119,8 @@ impl Default for ServeOptions {
             allowed_origins: Vec::new(),
             request_metrics: false,
             shutdown_grace: Duration::from_secs(10),
+            tool_call_parser: None,
+            reasoning_parser: None,
             log_requests: None,
         }
     }
@@ -124,6 +131,16 @@ impl ServeOptions {
     pub fn model_name<'a>(&'a self, identity: &'a Identity) -> &'a str {
         self.served_model_name.as_deref().unwrap_or(&identity.name)
     }
+}
+
+/// Names of parsers of calls.
+pub fn tool_call_parsers() -> impl Iterator<Item = &'static str> {
+    tools::PARSERS.iter().map(|(name, _)| *name)
+}
+
+/// Names of parsers of reasoning.
+pub fn reasoning_parsers() -> impl Iterator<Item = &'static str> {
+    reasoning::PARSERS.iter().map(|(name, _)| *name)
 }
 
 /// Serves until SIGINT or SIGTERM. `ready` is called with the address once requests are taken.

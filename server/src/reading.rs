@@ -1,11 +1,9 @@
 //! What an answer of a chat consists of: reasoning, content, calls of functions.
 
-use engine::text::Text;
-
 use super::{
     error::ApiError,
     fields::Fields,
-    reasoning::{self, ReasoningStream},
+    reasoning::{self, ReasoningStream, Thinking},
     tools::{Call, CallPiece, Shown, ToolStream, Tools},
 };
 
@@ -15,9 +13,9 @@ pub struct Reading {
     /// What may be called.
     pub tools: Option<Tools>,
     /// What becomes of reasoning that is told apart.
-    pub reasoning: Option<Reasoning>,
+    reasoning: Option<Reasoning>,
     /// Whether the model thinks from the first token on.
-    pub thinks: bool,
+    thinks: bool,
 }
 
 /// What becomes of reasoning that is told apart from content.
@@ -27,6 +25,8 @@ pub struct Reasoning {
     shown: bool,
     /// Whether it is streamed as it grows, or comes when it is whole.
     grows: bool,
+    /// Whether the model thinks from its first token on, whatever the prompt ends with.
+    from_start: bool,
 }
 
 /// An answer that is all there.
@@ -61,16 +61,23 @@ impl Reasoning {
     ///
     /// # Errors
     /// When one has the wrong type.
-    pub fn read(fields: &mut Fields, text: &Text) -> Result<Option<Self>, ApiError> {
+    pub fn read(fields: &mut Fields, thinking: Thinking) -> Result<Option<Self>, ApiError> {
         let separate = fields.flag_or("separate_reasoning", true)?;
         let grows = fields.flag_or("stream_reasoning", true)?;
         let shown = fields.flag_or("include_reasoning", true)?;
-        let thinks = text.template_source().is_some_and(reasoning::is_of_template);
-        Ok((separate && thinks).then_some(Self { shown, grows }))
+        let from_start = thinking == Thinking::FromStart;
+        Ok((separate && thinking != Thinking::Off).then_some(Self { shown, grows, from_start }))
     }
 }
 
 impl Reading {
+    /// For a prompt at whose end the model `thinks` already, or not. An output that `has_form` has it from its first token
+    /// on.
+    pub fn new(tools: Option<Tools>, reasoning: Option<Reasoning>, thinks: bool, has_form: bool) -> Self {
+        let from_start = reasoning.is_some_and(|reasoning| reasoning.from_start);
+        Self { tools, reasoning, thinks: (thinks || from_start) && !has_form }
+    }
+
     /// Reads an answer at once.
     pub fn whole(&self, answer: &str) -> Parts {
         let (thoughts, rest) = match self.reasoning {

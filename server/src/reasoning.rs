@@ -26,9 +26,42 @@ pub struct ReasoningStream {
     held: String,
 }
 
-/// Whether a chat template is that of a model that thinks.
-pub fn is_of_template(source: &str) -> bool {
-    source.contains(CLOSE)
+/// Whether and where a model thinks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thinking {
+    /// It does not, or that is not told apart.
+    Off,
+    /// Between the marks.
+    Marked,
+    /// From its first token on, whether or not the prompt ends with the mark.
+    FromStart,
+}
+
+/// SGLang's and vLLM's names of parsers, and what turns them off.
+pub const PARSERS: [(&str, Thinking); 11] = [
+    ("off", Thinking::Off),
+    ("qwen3", Thinking::Marked),
+    ("glm45", Thinking::Marked),
+    ("mimo", Thinking::Marked),
+    ("deepseek-v3", Thinking::Marked),
+    ("deepseek_v3", Thinking::Marked),
+    ("interns1", Thinking::Marked),
+    ("deepseek-r1", Thinking::FromStart),
+    ("deepseek_r1", Thinking::FromStart),
+    ("qwen3-thinking", Thinking::FromStart),
+    ("step3", Thinking::FromStart),
+];
+
+impl Thinking {
+    /// That of a parser.
+    pub fn of_parser(name: &str) -> Option<Self> {
+        PARSERS.iter().find(|(known, _)| *known == name).map(|(_, thinking)| *thinking)
+    }
+
+    /// That of a model, told by its chat template.
+    pub fn of_template(source: &str) -> Self {
+        if source.contains(CLOSE) { Self::Marked } else { Self::Off }
+    }
 }
 
 /// Whether a prompt ends where the model thinks already.
@@ -119,6 +152,7 @@ mod tests {
     #[test]
     fn prompts_and_templates_tell() {
         assert!(begins_inside("<|assistant|><think>\n") && !begins_inside("<think>\n\n</think>\n\n"));
-        assert!(is_of_template("{{ '</think>' }}") && !is_of_template("{{ messages }}"));
+        assert_eq!(Thinking::of_template("{{ '</think>' }}"), Thinking::Marked);
+        assert_eq!(Thinking::of_template("{{ messages }}"), Thinking::Off);
     }
 }

@@ -50,7 +50,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
     let Asked { mut parameters, messages, options, tools, reasoning, repeated, stream } = read(fields, &state, &text)?;
     let ChatPrompt { tokens: prompt, thinks } = prompts::encode_chat(&state, text, messages, options, false).await?;
-    let reading = Reading { tools, reasoning, thinks: thinks && parameters.form.is_none() };
+    let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some());
     prompts::check_length(&state, "input", prompt.len(), parameters.stop.max_new_tokens)?;
     parameters.compile(&state).await?;
     let mut running = state.submit(named(parameters.requests(&prompt, &state), None)).await?;
@@ -84,13 +84,13 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
     let form = format(&mut fields)?;
     parameters.form = parameters.form.or(form.map(|form| ("text.format", form)));
     let (written_tools, written_choice) = input::nest_tools(&mut fields);
-    let tools = Tools::read(&mut fields, text)?;
+    let tools = Tools::read(&mut fields, text, state.family)?;
     let mut options = chat::chat_options(&mut fields, text.template_source().unwrap_or_default())?;
     if let Some(tools) = &tools {
         tools.tell(&mut messages, &mut options);
     }
     chat::call_by_grammar(&fields, &mut parameters, tools.as_ref(), text)?;
-    let reasoning = Reasoning::read(&mut fields, text)?;
+    let reasoning = Reasoning::read(&mut fields, state.thinking)?;
     chat::see_marks(&mut parameters, tools.as_ref(), reasoning, text);
     let stream = fields.flag("stream")?;
     let repeated = json!({

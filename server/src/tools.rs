@@ -9,7 +9,7 @@ use engine::text::{ChatOptions, Text};
 use serde_json::{Value, json};
 
 pub use self::{
-    family::Family,
+    family::{Family, PARSERS},
     stream::{CallPiece, Shown, ToolStream, beginning},
 };
 use super::{error::ApiError, fields::Fields, grammar::Form};
@@ -64,11 +64,12 @@ pub struct Call {
 }
 
 impl Tools {
-    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`; `None` where nothing can be called.
+    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`; `None` where nothing can be called. `family` is how the model
+    /// writes calls.
     ///
     /// # Errors
     /// When one is wrong.
-    pub fn read(fields: &mut Fields, text: &Text) -> Result<Option<Self>, ApiError> {
+    pub fn read(fields: &mut Fields, text: &Text, family: Family) -> Result<Option<Self>, ApiError> {
         let functions = functions(fields)?;
         let parallel = fields.flag_or("parallel_tool_calls", true)?;
         let choice = match fields.value("tool_choice") {
@@ -78,7 +79,7 @@ impl Tools {
         let (Some(choice), false) = (choice, functions.is_empty()) else { return Ok(None) };
         let source = text.template_source().unwrap_or_default();
         let in_template = source.contains("tools");
-        Ok(Some(Self { functions, choice, parallel, family: Family::of_template(source), in_template }))
+        Ok(Some(Self { functions, choice, parallel, family, in_template }))
     }
 
     /// Tells the model of its tools: by its template, or in a system message where the template knows no tools.

@@ -48,8 +48,8 @@ use self::{
     round::{RoundMemory, RoundOptions},
 };
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot,
-    StateRow, TargetStates, Ticket, Yield, expect_finite,
+    Asked, Backend, Capacity, DeviceInfo, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round,
+    RoundOutput, Slot, StateRow, TargetStates, Ticket, Yield, expect_finite,
 };
 use crate::{
     error::EngineError,

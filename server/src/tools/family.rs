@@ -38,7 +38,33 @@ const PYTHON_TAG: &str = "<|python_tag|>";
 /// Opens calls of Mistral.
 pub const MISTRAL: &str = "[TOOL_CALLS]";
 
+/// SGLang's and vLLM's names of parsers.
+pub const PARSERS: [(&str, Family); 17] = [
+    ("hermes", Family::Hermes),
+    ("qwen", Family::Hermes),
+    ("qwen25", Family::Hermes),
+    ("mimo", Family::Tags),
+    ("qwen3_coder", Family::Tags),
+    ("llama3", Family::Llama),
+    ("llama3_json", Family::Llama),
+    ("llama4_json", Family::Llama),
+    ("mistral", Family::Mistral),
+    ("glm", Family::Glm),
+    ("glm45", Family::Glm),
+    ("glm47", Family::Glm),
+    ("deepseekv3", Family::DeepSeek),
+    ("deepseekv31", Family::DeepSeek),
+    ("deepseek_v3", Family::DeepSeek),
+    ("deepseek_v31", Family::DeepSeek),
+    ("deepseek-v3", Family::DeepSeek),
+];
+
 impl Family {
+    /// That of a parser.
+    pub fn of_parser(name: &str) -> Option<Self> {
+        PARSERS.iter().find(|(known, _)| *known == name).map(|(_, family)| *family)
+    }
+
     /// That of a model, told by its chat template.
     pub fn of_template(source: &str) -> Self {
         let says = |word: &str| source.contains(word);
