@@ -71,8 +71,8 @@ pub(super) fn other_models(
     }
     check_memory(&spec, draft.as_ref().map(|(spec, _)| spec))?;
     let target = Target::load(&weights, spec)?;
-    let own = |own: &Option<Weights>| own.as_ref().unwrap_or(&weights);
-    let draft = draft.map(|(spec, weights)| Draft::load(own(&weights), spec, &target)).transpose()?;
+    let own = draft.map(|(spec, own)| Draft::load(own.as_ref().unwrap_or(&weights), spec, &target));
+    let draft = own.transpose()?;
     Ok((target, draft))
 }
 
