@@ -3,8 +3,9 @@
 //!
 //! Set `SPECTUNE_DEVICE` (such as `cuda:0`), `SPECTUNE_MODELS` to a folder of pairs (`tiny`, `small`, each with `target`,
 //! `eagle3`, `eagle2`) and `SPECTUNE_REFERENCE` to the folder of their prompts (`tiny.json`, `small.json`). Without them
-//! the random load runs on the CPU, on the pair that ships with the repository. `SPECTUNE_SECONDS` makes it longer. `SPECTUNE_TP`
-//! shares the target among as many GPUs, from that one on.
+//! the random load runs on the CPU, on the pair that ships with the repository. With `SPECTUNE_FAMILIES` (a folder of
+//! `NAME/{target,reference.json}`, with `NAME/eagle3` where the family drafts with a head and not with its own MTP layer) these
+//! checkpoints are run too. `SPECTUNE_SECONDS` makes the load longer. `SPECTUNE_TP` shares the target among as many GPUs, from that one on.
 
 use std::{
     collections::HashMap,
@@ -33,27 +34,42 @@ struct Prompt {
     input_ids: Vec<u32>,
 }
 
-/// A target with its heads, and prompts for it.
+/// A target with what drafts for it, and prompts.
 struct Pair {
     folder: PathBuf,
+    heads: Vec<Head>,
     prompts: Vec<Vec<u32>>,
 }
 
+/// What drafts: a folder of its own, or the target's MTP layer.
+#[derive(Clone, Copy)]
+struct Head {
+    folder: Option<&'static str>,
+    algorithm: &'static str,
+}
+
+const EAGLE3: Head = Head { folder: Some("eagle3"), algorithm: "EAGLE3" };
+const EAGLE2: Head = Head { folder: Some("eagle2"), algorithm: "EAGLE" };
+const MTP: Head = Head { folder: None, algorithm: "NEXTN" };
+
 impl Pair {
-    fn open(models: &Path, references: &Path, name: &str) -> Option<Self> {
-        let folder = models.join(name);
-        let text = std::fs::read_to_string(references.join(format!("{name}.json"))).ok()?;
+    /// What lies in a folder with `target` and heads, or nothing where there is no target or no reference.
+    fn open(folder: PathBuf, reference: &Path) -> Option<Self> {
+        let text = std::fs::read_to_string(reference).ok()?;
         let reference: Reference = serde_json::from_str(&text).expect("a reference");
         let prompts = reference.prompts.into_iter().map(|prompt| prompt.input_ids).collect();
-        folder.is_dir().then_some(Self { folder, prompts })
+        let mut heads: Vec<Head> = [EAGLE3, EAGLE2].into_iter().filter(|head| head.is_in(&folder)).collect();
+        if heads.is_empty() {
+            heads.push(MTP);
+        }
+        folder.join("target").is_dir().then_some(Self { folder, heads, prompts })
     }
 
-    fn load(&self, head: &str, options: EngineOptions) -> Engine {
-        let algorithm = if head == "eagle3" { "EAGLE3" } else { "EAGLE" };
+    fn load(&self, head: Head, options: EngineOptions) -> Engine {
         Engine::load(EngineOptions {
             model_path: self.folder.join("target"),
-            draft_model_path: Some(self.folder.join(head)),
-            algorithm: Some(algorithm.into()),
+            draft_model_path: head.folder.map(|name| self.folder.join(name)),
+            algorithm: Some(head.algorithm.into()),
             batch_invariant: true,
             tp_size: std::env::var("SPECTUNE_TP").map_or(1, |size| size.parse().expect("a number of GPUs")),
             context_length: Some(512),
@@ -72,25 +88,40 @@ impl Pair {
     }
 }
 
+impl Head {
+    fn is_in(self, folder: &Path) -> bool {
+        self.folder.is_some_and(|name| folder.join(name).is_dir())
+    }
+}
+
 /// The device that is asked for, and the pairs that are there.
 fn device() -> Option<(DeviceChoice, Vec<Pair>)> {
     let device = std::env::var("SPECTUNE_DEVICE").ok()?.parse().expect("a device");
-    let folder = |name: &str| PathBuf::from(std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set")));
-    let (models, references) = (folder("SPECTUNE_MODELS"), folder("SPECTUNE_REFERENCE"));
-    let pairs: Vec<Pair> = ["tiny", "small"].iter().filter_map(|name| Pair::open(&models, &references, name)).collect();
-    assert!(!pairs.is_empty(), "{} holds no pair", models.display());
+    let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    let mut pairs = Vec::new();
+    if let (Some(models), Some(references)) = (folder("SPECTUNE_MODELS"), folder("SPECTUNE_REFERENCE")) {
+        let open = |name: &str| Pair::open(models.join(name), &references.join(format!("{name}.json")));
+        pairs.extend(["tiny", "small"].into_iter().filter_map(open));
+    }
+    if let Some(families) = folder("SPECTUNE_FAMILIES") {
+        let entries = std::fs::read_dir(&families).expect("the folder of families");
+        let mut folders: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        folders.sort();
+        pairs.extend(
+            folders.into_iter().filter_map(|folder| Pair::open(folder.clone(), &folder.join("reference.json"))),
+        );
+    }
+    assert!(!pairs.is_empty(), "no pair in SPECTUNE_MODELS (with SPECTUNE_REFERENCE) or SPECTUNE_FAMILIES");
     Some((device, pairs))
 }
 
 #[test]
+#[ignore = "needs SPECTUNE_DEVICE, a GPU, and folders of trained checkpoints"]
 fn output_has_the_same_bits_for_every_tree_batch_and_way_of_launching() {
-    let Some((device, pairs)) = device() else {
-        eprintln!("skipped: SPECTUNE_DEVICE is not set");
-        return;
-    };
+    let (device, pairs) = device().expect("SPECTUNE_DEVICE is set");
     for pair in &pairs {
-        for head in ["eagle3", "eagle2"] {
-            for (dtype, eager) in [("bfloat16", false), ("float16", false), ("bfloat16", true)] {
+        for head in &pair.heads {
+            for (dtype, eager) in [("bfloat16", false), ("float16", false), ("bfloat16", true), ("float32", false)] {
                 let options = EngineOptions {
                     device,
                     dtype: dtype.into(),
@@ -101,7 +132,7 @@ fn output_has_the_same_bits_for_every_tree_batch_and_way_of_launching() {
                     disable_radix_cache: true,
                     ..EngineOptions::default()
                 };
-                let mut engine = pair.load(head, options);
+                let mut engine = pair.load(*head, options);
                 let requests: Vec<Request> =
                     (0..40).map(|at| pair.request(at, SamplingParams::default(), 48)).collect();
                 let distinct = requests.len().min(pair.prompts.len());
@@ -118,12 +149,13 @@ fn output_has_the_same_bits_for_every_tree_batch_and_way_of_launching() {
                         let together = engine.run(requests[..batch].to_vec()).expect("it runs");
                         for (at, completion) in together.iter().enumerate() {
                             let expected = &alone[at % distinct].output_ids;
-                            assert_eq!(&completion.output_ids, expected, "{head} {dtype} {shape}, {at} of {batch}");
+                            let run = format!("{} {dtype} {shape}, {at} of {batch}", head.algorithm);
+                            assert_eq!(&completion.output_ids, expected, "{run}");
                             compared += 1;
                         }
                     }
                 }
-                let name = pair.folder.display();
+                let (name, head) = (pair.folder.display(), head.algorithm);
                 println!("{name} {head} {dtype}, eager {eager}: {compared} outputs are those of single requests");
             }
         }
@@ -140,7 +172,8 @@ fn a_random_load_leaks_nothing_and_changes_no_output() {
         }
         None => {
             let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-            let pair = Pair::open(&root.join("models"), &root.join("tests/data/reference"), "tiny").expect("it ships");
+            let pair =
+                Pair::open(root.join("models/tiny"), &root.join("tests/data/reference/tiny.json")).expect("it ships");
             let limit = seconds.map_or(Limit::Requests(40), |seconds| Limit::Time(Duration::from_secs(seconds)));
             random_load(&pair, DeviceChoice::Cpu, "float32", limit);
         }
@@ -175,7 +208,7 @@ fn random_load(pair: &Pair, device: DeviceChoice, dtype: &str, limit: Limit) {
         chunked_prefill_size: 64,
         ..EngineOptions::default()
     };
-    let mut engine = pair.load("eagle3", options);
+    let mut engine = pair.load(pair.heads[0], options);
     // What each prompt yields alone, greedy and sampled: a shorter request gets its beginning.
     let kinds = [
         SamplingParams::default(),

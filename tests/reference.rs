@@ -99,15 +99,20 @@ fn families_agree_with_their_references() {
     let folder = PathBuf::from(std::env::var_os("SPECTUNE_FAMILIES").expect("SPECTUNE_FAMILIES is set"));
     let wanted = std::env::var("SPECTUNE_FAMILY").ok();
     let mut found = Vec::new();
-    for name in ["qwen3_moe", "mimo", "glm4_moe", "deepseek_v3"] {
-        let models = folder.join(name);
-        if !models.join("reference.json").exists() || wanted.as_ref().is_some_and(|wanted| wanted != name) {
+    let entries = std::fs::read_dir(&folder).expect("the folder of families");
+    let mut names: Vec<String> =
+        entries.filter_map(|entry| entry.expect("an entry").file_name().into_string().ok()).collect();
+    names.sort();
+    for name in names {
+        let models = folder.join(&name);
+        if !models.join("reference.json").exists() || wanted.as_ref().is_some_and(|wanted| *wanted != name) {
             continue;
         }
         println!("{name}");
         let text = std::fs::read_to_string(models.join("reference.json")).expect("the reference file");
         let FamilyReference { max_new_tokens, prompts, shapes } = serde_json::from_str(&text).expect("a reference");
-        let has_experts = name != "mimo";
+        let config = std::fs::read_to_string(models.join("target/config.json")).expect("the target's config.json");
+        let has_experts = ["\"num_experts\"", "\"n_routed_experts\""].iter().any(|key| config.contains(key));
         let reference =
             Reference { max_new_tokens, prompts, eagle3: BTreeMap::new(), eagle2: BTreeMap::new(), has_experts };
         let draft = if models.join("eagle3").exists() { EAGLE3 } else { MTP };

@@ -26,7 +26,8 @@ __device__ __forceinline__ void multiply(const T* x, const T* weight, T* y, int 
 extern "C" __global__ void __launch_bounds__(128)
 latent_queries(const T* x, const T* weight, T* y, const float2* table, int positions, const int* position, int rows, int nope,
                int rank, int rotated, int interleaved) {
-  wait_for_predecessor();
+  await_predecessor();
+  release_successor();
   int head = (int)blockIdx.x, heads = (int)gridDim.x, row = (int)blockIdx.z;
   int x_stride = heads * (nope + rotated), y_stride = heads * (rank + rotated);
   x += head * (nope + rotated);

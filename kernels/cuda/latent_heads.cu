@@ -15,7 +15,9 @@
 
 /// A warp takes 16 outputs of a head for up to 8 · EIGHTS rows. Inputs are a multiple of 32, outputs of 16. Of 32 inputs a lane has 8
 /// neighbours, in factors left and right alike: the first four are its inputs of one product, the last four of the next.
-template <int EIGHTS>
+///
+/// RELEASES_LATE: the next kernel is launched only when all kernels before this one have ended; see `latent_queries`.
+template <int EIGHTS, bool RELEASES_LATE>
 __device__ __forceinline__ void multiply(const T* x, int x_stride, const T* weight, T* y, int y_stride, int first, int rows,
                                          int inputs, int outputs) {
   int output = ((int)blockIdx.y * WARPS + warp()) * 16;
@@ -34,6 +36,7 @@ __device__ __forceinline__ void multiply(const T* x, int x_stride, const T* weig
   };
   load(0);
   await_predecessor();
+  if (RELEASES_LATE) release_successor();
   if (!works) return;
   float sum[EIGHTS][4];
 #pragma unroll
@@ -78,8 +81,7 @@ __device__ __forceinline__ void absorb(const T* x, const T* weight, T* y, const 
   int x_stride = heads * (nope + rotated), y_stride = heads * (rank + rotated);
   x += head * (nope + rotated);
   y += head * (rank + rotated);
-  release_successor();
-  multiply<EIGHTS>(x, x_stride, weight + (u64)head * rank * nope, y, y_stride, first, rows, nope, rank);
+  multiply<EIGHTS, true>(x, x_stride, weight + (u64)head * rank * nope, y, y_stride, first, rows, nope, rank);
   Turns turns = {table, positions, position, rotated, interleaved};
   if (blockIdx.y == 0) turn_rows(x, x_stride, nope, y, y_stride, rank, turns, first, min(first + 8 * EIGHTS, rows));
 }
@@ -88,7 +90,7 @@ template <int EIGHTS>
 __device__ __forceinline__ void expand(const T* x, const T* weight, T* y, int rows, int rank, int value) {
   int head = (int)blockIdx.x, heads = (int)gridDim.x;
   release_successor();
-  multiply<EIGHTS>(x + head * rank, heads * rank, weight + (u64)head * value * rank, y + head * value, heads * value,
+  multiply<EIGHTS, false>(x + head * rank, heads * rank, weight + (u64)head * value * rank, y + head * value, heads * value,
                    (int)blockIdx.z * 8 * EIGHTS, rows, rank, value);
 }
 
@@ -100,6 +102,10 @@ __device__ __forceinline__ void expand(const T* x, const T* weight, T* y, int ro
 /// y `[rows, heads, rank + rotated]`: of each head `weight[head] · x`, then its rotated part, turned. x `[rows, heads, nope + rotated]`,
 /// weight `[heads, rank, nope]`; table as in latent.cu. Grid (heads, ceil(rank / 64), ceil(rows / (8 · n))), 128 threads; n is the
 /// number in the name.
+///
+/// Of the kernels of latent attention this one releases its successor only after its own wait: the kernels that draft and accept read
+/// what is older than a pass before they wait, and so every pass needs a kernel that does. Attention, which comes next, has
+/// nothing to do before its wait, so that nothing is lost by it.
 extern "C" __global__ void __launch_bounds__(128) latent_queries_1(ABSORB) { absorb<1>(ABSORB_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128) latent_queries_2(ABSORB) { absorb<2>(ABSORB_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128) latent_queries_8(ABSORB) { absorb<8>(ABSORB_ARGUMENTS); }

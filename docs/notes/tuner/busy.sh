@@ -4,6 +4,7 @@
 #   docs/notes/tuner/busy.sh truth SPECTUNE OUT              the quiet run: 15 repeats of each sweep, on an idle machine
 #   docs/notes/tuner/busy.sh busy  SPECTUNE OUT [RUNS [S]]   RUNS (20) runs of each sweep under load, at most S (7200) seconds
 #   docs/notes/tuner/busy.sh table OUT                       what each run said beside the truth
+#   docs/notes/tuner/busy.sh shards SPECTUNE OUT             two shards of each sweep, the second under load, merged; beside the truth
 #
 # SPECTUNE is a release build. Start it in the root of the repository. The load ends with the script.
 set -eu
@@ -78,12 +79,56 @@ table() {
     done
 }
 
-[ $# -ge 2 ] || { sed -n '2,9p' "$0"; exit 2; }
+# One host is slower than the other: the load runs beside the second shard alone.
+shards() {
+    binary=$1 out=$2
+    for sweep in $sweeps; do
+        "$binary" sweep "sweeps/$sweep.toml" --shard 1/2 --out "$out/shard-$sweep-1" >"$out/shard-$sweep-1.txt" 2>&1 || true
+        load "$(($(date +%s) + 3600))" &
+        loader=$!
+        trap 'kill "$loader" 2>/dev/null || true' EXIT INT TERM
+        "$binary" sweep "sweeps/$sweep.toml" --shard 2/2 --out "$out/shard-$sweep-2" >"$out/shard-$sweep-2.txt" 2>&1 || true
+        kill "$loader" 2>/dev/null || true
+        trap - EXIT INT TERM
+        "$binary" merge "$out/shard-$sweep-1" "$out/shard-$sweep-2" --out "$out/merged-$sweep" >"$out/merged-$sweep.txt" 2>&1 || true
+        "$binary" report "$out/merged-$sweep" >>"$out/merged-$sweep.txt" 2>&1 || true
+        echo "$sweep: speed-ups of the merged shards beside those of the quiet run"
+        beside "$out/truth-$sweep" "$out/merged-$sweep"
+    done
+}
+
+# Each configuration's speed-up of two reports, and whether the intervals meet.
+beside() {
+    python3 - "$1/report.json" "$2/report.json" <<'PYTHON'
+import json, sys
+def speedups(path):
+    found = {}
+    for section in json.load(open(path))["sections"]:
+        for race in section["races"]:
+            for entry in race["entries"]:
+                if entry.get("speedup"):
+                    key = json.dumps(race["load"]), ",".join(str(v) for v in entry["configuration"]["shape"].values())
+                    found[key] = entry["speedup"]
+    return found
+quiet, merged = map(speedups, sys.argv[1:])
+meet = apart = 0
+for key in sorted(quiet.keys() & merged.keys()):
+    a, b = quiet[key], merged[key]
+    meets = a["low"] <= b["high"] and b["low"] <= a["high"]
+    meet, apart = meet + meets, apart + (not meets)
+    words = ["{median:.3f} ({low:.2f}-{high:.2f})".format(**each) for each in (a, b)]
+    print(*key, *words, "" if meets else "APART", sep=" | ")
+print(f"intervals that meet: {meet} of {meet + apart}; only in the quiet run: {len(quiet.keys() - merged.keys())}")
+PYTHON
+}
+
+[ $# -ge 2 ] || { sed -n '2,10p' "$0"; exit 2; }
 mode=$1
 shift
 case $mode in
     truth) mkdir -p "$2" && truth "$@" ;;
     busy) mkdir -p "$2" && busy "$@" ;;
     table) table "$@" ;;
-    *) sed -n '2,9p' "$0"; exit 2 ;;
+    shards) mkdir -p "$2" && shards "$@" ;;
+    *) sed -n '2,10p' "$0"; exit 2 ;;
 esac

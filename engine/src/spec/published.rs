@@ -293,6 +293,7 @@ mod tests {
         check("qwen3-30b-a3b", 30.53, 0.182);
         check("qwen3-235b-a22b", 235.1, 0.593);
         check("glm-4.5-air", 106.85, 2.33);
+        check("glm-4.5", 352.8, 3.99);
         check("mimo-7b", 7.61, 0.21);
         check("deepseek-v3", 671.03, 11.6);
     }
@@ -343,6 +344,7 @@ mod tests {
         check("qwen3-30b-a3b", "Qwen/Qwen3-30B-A3B");
         check("qwen3-235b-a22b", "Qwen/Qwen3-235B-A22B");
         check("glm-4.5-air", "zai-org/GLM-4.5-Air");
+        check("glm-4.5", "zai-org/GLM-4.5");
         check("mimo-7b", "XiaomiMiMo/MiMo-7B-RL");
         check("deepseek-v3", "deepseek-ai/DeepSeek-V3");
     }

@@ -14,7 +14,7 @@ use super::{
     system_bench::{Field, SystemBench},
 };
 use crate::{
-    TunerError, guidance,
+    TunerError, acceptance, guidance,
     guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
     latency::additive::AdditiveModel,
     record::Fingerprint,
@@ -40,7 +40,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     ready.unload();
 
     let most = settings::max_running_requests(file, &ready.space.entrants);
-    let plan = LaunchPlan::of(file, &request.folder, most);
+    let plan = LaunchPlan { acceptance: ready.imported.clone(), ..LaunchPlan::of(file, &request.folder, most) };
     let mut system = Servers::new(plan, &file.system, request.out.clone(), request.interrupted)?;
     // Which engine it is, and of which version, only a server tells. No speculation is measured first in any case.
     let first = ready
@@ -82,7 +82,9 @@ pub fn starts(request: &SweepRequest<'_>, space: &Expanded) -> Result<Vec<String
         return Ok(Vec::new());
     }
     let most = settings::max_running_requests(&request.file, &space.entrants);
-    let plan = LaunchPlan::of(&request.file, &request.folder, most);
+    let imported = request.file.models.acceptance.as_ref();
+    let acceptance = imported.map(|from| acceptance::import(&request.folder, from)).transpose()?;
+    let plan = LaunchPlan { acceptance, ..LaunchPlan::of(&request.file, &request.folder, most) };
     let line = |one: &Entrant| {
         let launch = plan.launch(system, &one.configuration, "NAME", 0, PathBuf::new());
         launch.map_or_else(|error| format!("cannot start: {error}"), |launch| words(&launch))
@@ -137,6 +139,10 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
     let models = &request.file.models;
     let quantised = models.quantization.as_ref().map_or_else(String::new, |name| format!(" as {name}"));
     let running = settings::limit_in_words(&request.file);
+    let made_up = ready
+        .imported
+        .as_ref()
+        .map_or_else(String::new, |table| format!(", acceptance imported ({})", acceptance::hash(table)));
     Fingerprint {
         device: if host.gpus.is_empty() { "cpu".into() } else { "gpu".into() },
         units: host.gpus.len().max(1),
@@ -146,6 +152,9 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
         target: prepare::model_hash(&request.folder, &models.target),
         draft: prepare::model_hash(&request.folder, &models.draft),
         workload: ready.workload.hash.clone(),
-        settings: format!("{}, dtype {}{quantised}{running}, started by {start}{env}", models.algorithm, models.dtype),
+        settings: format!(
+            "{}, dtype {}{quantised}{running}{made_up}, started by {start}{env}",
+            models.algorithm, models.dtype
+        ),
     }
 }

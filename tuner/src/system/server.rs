@@ -10,6 +10,7 @@ mod observed;
 mod resolved;
 
 use std::{
+    collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
     sync::atomic::AtomicBool,
@@ -74,6 +75,8 @@ pub struct Servers<'a> {
     starts: usize,
     gpu: GpuMemory,
     notes: Vec<String>,
+    /// Values of which it was said that the linter resolves them otherwise.
+    told: BTreeSet<&'static str>,
     interrupted: &'a AtomicBool,
 }
 
@@ -84,6 +87,8 @@ struct Running {
     api: Api,
     configuration: Configuration,
     info: ServerInfo,
+    /// Its command line; empty for one that was there before.
+    command: String,
     /// Loads that it has run: kernels that are compiled at their first use are compiled then.
     warm: Vec<Load>,
 }
@@ -118,6 +123,7 @@ impl<'a> Servers<'a> {
             starts,
             gpu: GpuMemory::now(),
             notes,
+            told: BTreeSet::new(),
             interrupted,
         })
     }
@@ -147,7 +153,14 @@ impl<'a> Servers<'a> {
             return Err(SystemError::Unsupported(format!("{url} is not ready to serve")));
         }
         let info = api.info()?;
-        Ok(Running { server: None, api, configuration: configuration.clone(), info, warm: Vec::new() })
+        Ok(Running {
+            server: None,
+            api,
+            configuration: configuration.clone(),
+            info,
+            command: String::new(),
+            warm: Vec::new(),
+        })
     }
 
     /// Starts a server, and once more where its failure may have been chance.
@@ -178,7 +191,8 @@ impl<'a> Servers<'a> {
         let info = ready.and_then(|_| api.info());
         match info {
             Ok(info) => {
-                Ok(Running { server: Some(server), api, configuration: configuration.clone(), info, warm: Vec::new() })
+                let (server, configuration) = (Some(server), configuration.clone());
+                Ok(Running { server, api, configuration, info, command: words(&launch), warm: Vec::new() })
             }
             Err(error) => {
                 self.end(server)?;
@@ -266,6 +280,11 @@ impl System for Servers<'_> {
         match differences {
             Ok(notes) => {
                 self.notes.extend(notes);
+                if self.settings.kind == SystemKind::Sglang {
+                    let otherwise =
+                        resolved::beside_the_linter(&running.command, &running.info, &self.plan, &mut self.told);
+                    self.notes.extend(otherwise);
+                }
                 Ok(())
             }
             Err(words) => {
@@ -308,8 +327,12 @@ impl System for Servers<'_> {
         if let (Some(server), Some(from)) = (&running.server, log_before) {
             observed::check_graphs(&server.log_from(from), trial.load)?;
         }
-        let simulated = self.settings.env.contains_key("SGLANG_SIMULATE_ACC_LEN");
+        let made_up = self.plan.made_up(&trial.configuration)?;
+        let simulated = made_up.is_some() || self.settings.env.contains_key(launch::SIMULATED_LENGTH);
         let figures = measurement::of(&seen, &terms.objective, simulated)?;
+        if let Some(length) = made_up {
+            observed::check_made_up(f64::from(length), figures.accept_length)?;
+        }
         // A client sees no steps of the engine: what only they tell is missing.
         let (rounds_s, prefills_s, stalls, steady) = (None, None, None, None);
         let machine = Some(watch.end(None));

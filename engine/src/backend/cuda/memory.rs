@@ -89,7 +89,6 @@ pub fn load(
     let splits_layer = share.is_part() && splits_draft_layer(&models, &options, share.ranks);
     let Models { target: (target_spec, target_weights), draft } = of_rank(models, share, splits_layer)?;
     check_target(&target_spec, options.element)?;
-    check_float(&device, &target_spec, options.element)?;
     if let Some((draft, _)) = &draft {
         check_layer(&draft.layer, options.element, "draft")?;
     }
@@ -333,18 +332,6 @@ fn check_target(target: &TargetSpec, element: Element) -> Result<(), EngineError
         )));
     }
     target.layers.iter().try_for_each(|layer| check_layer(layer, element, "target"))
-}
-
-/// Latent attention in float32 is right in the emulator and under compute-sanitizer, and ends now and then with an illegal access on a
-/// GPU (docs/notes/performance/latent.md): until it is known why, it is refused there.
-fn check_float(device: &Device, target: &TargetSpec, element: Element) -> Result<(), EngineError> {
-    let is_latent = target.layers.iter().any(|layer| matches!(layer.attention, AttentionSpec::Latent(_)));
-    if element == Element::F32 && is_latent && !device.properties().emulated {
-        return Err(EngineError::Configuration(
-            "latent attention in float32 is not reliable on a GPU yet: use --dtype bfloat16, or --device cpu".into(),
-        ));
-    }
-    Ok(())
 }
 
 /// Whether there are kernels for a layer.

@@ -46,7 +46,7 @@ const fn qwen3_experts(intermediate: usize) -> Ffn {
 }
 
 /// All of them.
-pub const PUBLISHED: [PublishedModel; 13] = [
+pub const PUBLISHED: [PublishedModel; 14] = [
     // meta-llama/Llama-3.2-1B-Instruct; its head has the layout of the Llama-3.1 one.
     PublishedModel {
         name: "llama-3.2-1b",
@@ -206,6 +206,28 @@ pub const PUBLISHED: [PublishedModel; 13] = [
             intermediate: 1408,
             shared: Some(1408),
             router: GLM_ROUTER,
+        },
+        draft: Draft::NextN,
+    },
+    // zai-org/GLM-4.5 with its MTP layer; GLM-4.6 and 4.7 differ in their context alone
+    PublishedModel {
+        name: "glm-4.5",
+        architecture: "Glm4MoeForCausalLM",
+        context_length: 131_072,
+        layers: 92,
+        hidden: 5120,
+        vocabulary: 151_552,
+        tied: false,
+        heads: Heads::Grouped { queries: 96, keys: 8, dim: 128, qkv_bias: true, norms: true },
+        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: Some(64) },
+        ffn: Ffn::Experts {
+            dense: 3,
+            dense_intermediate: 12_288,
+            experts: 160,
+            per_token: 8,
+            intermediate: 1536,
+            shared: Some(1536),
+            router: RouterSpec { scaling: 2.5, ..GLM_ROUTER },
         },
         draft: Draft::NextN,
     },

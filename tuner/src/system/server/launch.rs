@@ -10,7 +10,15 @@ use schemas::{
 use serde_json::json;
 
 use super::SystemError;
-use crate::configuration::{Configuration, Knobs};
+use crate::{
+    acceptance,
+    configuration::{Configuration, Knobs},
+    guide::AcceptanceTable,
+};
+
+/// SGLang's variables that make acceptance up, and the way that spreads a length over rounds the least.
+pub(super) const SIMULATED_LENGTH: &str = "SGLANG_SIMULATE_ACC_LEN";
+const SIMULATED_HOW: (&str, &str) = ("SGLANG_SIMULATE_ACC_METHOD", "match-expected");
 
 /// What the command lines of a sweep have in common.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +45,8 @@ pub struct LaunchPlan {
     pub capture_sizes: Vec<usize>,
     /// What `[engine]` sets to something else than its defaults.
     pub knobs: Knobs,
+    /// Accept lengths that servers make up, where they are imported: times are real then, texts are not.
+    pub acceptance: Option<AcceptanceTable>,
 }
 
 impl LaunchPlan {
@@ -69,7 +79,17 @@ impl LaunchPlan {
                     .then_some(engine.chunked_prefill_size),
                 ..Knobs::default()
             },
+            acceptance: None,
         }
+    }
+
+    /// The accept length that the server of a configuration makes up: output tokens a round, the target's own counted.
+    ///
+    /// # Errors
+    /// When lengths are imported, and none for its tree.
+    pub fn made_up(&self, configuration: &Configuration) -> Result<Option<f32>, SystemError> {
+        let table = self.acceptance.as_ref().filter(|_| !configuration.shape.is_off());
+        Ok(table.map(|table| acceptance::length_of(table, configuration)).transpose()?)
     }
 
     /// Whether the engine can run a configuration.
@@ -109,8 +129,9 @@ impl LaunchPlan {
             .split_first()
             .ok_or_else(|| SystemError::Unsupported("system.command is empty: it says how a server starts".into()))?;
         let mut args = first.to_vec();
+        let made_up = self.made_up(configuration)?;
         args.extend(match self.kind {
-            SystemKind::Vllm => self.vllm(configuration),
+            SystemKind::Vllm => self.vllm(configuration, made_up),
             SystemKind::Spectune | SystemKind::Sglang => self.sglang(configuration),
         });
         let flag = |name: &str, value: &str| [format!("--{name}"), value.to_owned()];
@@ -118,7 +139,14 @@ impl LaunchPlan {
         args.extend(flag("host", "127.0.0.1"));
         args.extend(flag("port", &port.to_string()));
         args.extend(settings.extra_args.iter().cloned());
-        let env = settings.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        let mut env: Vec<(String, String)> =
+            settings.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        if let (Some(length), SystemKind::Sglang | SystemKind::Spectune) = (made_up, self.kind) {
+            env.extend([
+                (SIMULATED_LENGTH.to_owned(), length.to_string()),
+                (SIMULATED_HOW.0.to_owned(), SIMULATED_HOW.1.to_owned()),
+            ]);
+        }
         Ok(Launch { program: program.clone(), args, env, log })
     }
 
@@ -152,7 +180,7 @@ impl LaunchPlan {
         flags.0
     }
 
-    fn vllm(&self, configuration: &Configuration) -> Vec<String> {
+    fn vllm(&self, configuration: &Configuration, made_up: Option<f32>) -> Vec<String> {
         let mut flags = Flags(vec![self.target.clone()]);
         if !configuration.shape.is_off() {
             let mut speculation = json!({
@@ -161,6 +189,10 @@ impl LaunchPlan {
             });
             if !self.draft.is_empty() {
                 speculation["model"] = json!(self.draft);
+            }
+            if let Some(length) = made_up {
+                speculation["rejection_sample_method"] = json!("synthetic");
+                speculation["synthetic_acceptance_length"] = json!(length);
             }
             flags.add("speculative-config", speculation);
         }
@@ -239,6 +271,7 @@ impl Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::guide::{AcceptanceRow, AcceptanceSource};
 
     fn plan(kind: SystemKind) -> LaunchPlan {
         LaunchPlan {
@@ -253,6 +286,7 @@ mod tests {
             tp_size: 1,
             capture_sizes: vec![1, 8],
             knobs: Knobs { page_size: Some(16), ..Knobs::default() },
+            acceptance: None,
         }
     }
 
@@ -294,5 +328,28 @@ mod tests {
             assert_eq!(line(SystemKind::Vllm, shape), Ok(expected));
         }
         assert!(line(SystemKind::Vllm, "5,4,8").is_err_and(|words| words.contains("chains, not trees")));
+    }
+
+    #[test]
+    fn imported_lengths_are_made_up_by_the_server() {
+        let shape: TreeShape = "3,1,4".parse().expect("a shape");
+        let row = AcceptanceRow { shape, accept_length: 2.5, interval: None, histogram: vec![] };
+        let source = AcceptanceSource::Imported { source: "elsewhere".into() };
+        let launch = |kind, shape: &str| {
+            let acceptance = Some(AcceptanceTable { source: source.clone(), rows: vec![row.clone()] });
+            let settings = SystemSettings { kind, command: vec!["run".into()], ..SystemSettings::default() };
+            let configuration = Configuration::of(shape.parse().expect("a shape"));
+            let plan = LaunchPlan { acceptance, ..plan(kind) };
+            plan.launch(&settings, &configuration, "name", 7, "log".into()).map(|launch| words(&launch))
+        };
+        let sglang = launch(SystemKind::Sglang, "3,1,4").expect("a launch");
+        assert!(
+            sglang.starts_with("SGLANG_SIMULATE_ACC_LEN=2.5 SGLANG_SIMULATE_ACC_METHOD=match-expected run"),
+            "{sglang}"
+        );
+        let vllm = launch(SystemKind::Vllm, "3,1,4").expect("a launch");
+        assert!(vllm.contains(r#""rejection_sample_method":"synthetic","synthetic_acceptance_length":2.5"#), "{vllm}");
+        assert!(!launch(SystemKind::Sglang, "0,1,1").expect("a launch").contains("SIMULATE"));
+        assert!(launch(SystemKind::Sglang, "5,1,6").is_err(), "the table has no such row");
     }
 }

@@ -14,6 +14,10 @@ use crate::{
     runner::{Seen, Served as ServedRequest},
 };
 
+/// How far a made-up accept length may be from what was asked for, as a share: few rounds scatter, and the last one of a request is
+/// cut off.
+const MADE_UP_WITHIN: f64 = 0.15;
+
 /// A request as servers take it.
 pub fn generate(request: &Request) -> Generate<'_> {
     let sampling = &request.sampling;
@@ -125,6 +129,20 @@ pub fn check_graphs(log: &str, load: Load) -> Result<(), SystemError> {
     }
 }
 
+/// Fails where a server was told to make up an accept length and accepts by the drafts all the same.
+///
+/// # Errors
+/// With both lengths.
+pub fn check_made_up(asked: f64, runs: f64) -> Result<(), SystemError> {
+    if (runs / asked - 1.0).abs() <= MADE_UP_WITHIN {
+        return Ok(());
+    }
+    Err(SystemError::Unsupported(format!(
+        "the server accepts {runs:.2} tokens a round where the imported acceptance ({asked:.2}) was to be made up: this version of it does \
+         not simulate acceptance, or only for some trees"
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -159,6 +177,12 @@ mod tests {
             assert_eq!(seen.served[0].completion.output_ids.len(), 9);
         }
         assert!(seen(&[], observed(Some(9)), &Arrivals::Closed(1)).is_err());
+    }
+
+    #[test]
+    fn a_length_that_is_not_made_up_is_told() {
+        assert!(check_made_up(2.5, 2.45).is_ok());
+        assert!(check_made_up(2.5, 1.3).is_err_and(|error| error.to_string().contains("accepts 1.30")));
     }
 
     #[test]

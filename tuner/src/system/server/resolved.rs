@@ -1,7 +1,15 @@
 //! What a server really runs, held against what it was asked for.
 
+use std::{collections::BTreeSet, fs::File, io::Read as _, path::Path};
+
 use external::api::ServerInfo;
-use schemas::tree::TreeShape;
+use schemas::{
+    launch::{self, Engine, Options},
+    model::{ModelConfig, ModelFacts},
+    resolve::{resolve, running, version_of},
+    text::Source,
+    tree::TreeShape,
+};
 use serde_json::Value;
 
 use super::{LaunchPlan, SystemError};
@@ -37,6 +45,54 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
     Ok(notes)
 }
 
+/// Largest config.json that is read, in bytes.
+const LARGEST_CONFIG: u64 = 4 << 20;
+
+/// What `lint --resolved` makes of a launch of SGLang, held against what its server says: one line for each value that differs and is
+/// not in `told`, where it is put.
+pub fn beside_the_linter(
+    command: &str,
+    info: &ServerInfo,
+    plan: &LaunchPlan,
+    told: &mut BTreeSet<&'static str>,
+) -> Vec<String> {
+    let Some(answer) = info.resolved.as_ref().filter(|answer| answer["engine"] != "spectune") else {
+        return Vec::new();
+    };
+    let version = info.version.as_deref().and_then(|version| version.parse().ok());
+    // A server that was there before tells its command itself.
+    let command = if command.is_empty() { running::launch_of(answer).unwrap_or_default() } else { command.to_owned() };
+    let source = Source::new("<launch>", command);
+    let parsed = launch::parse(&source, &Options { engine: Some(Engine::Sglang), version });
+    let Some(launch) = parsed.launches.first() else { return Vec::new() };
+    let (version, given) = version_of(launch, version);
+    let (target, draft) = (facts(&plan.target), facts(&plan.draft));
+    let resolved = resolve(launch, version, given, target.as_ref(), draft.as_ref(), None);
+    let differing = running::compare(&resolved, &source, answer).into_iter().filter(|one| one.differs);
+    differing
+        .filter(|one| told.insert(one.name))
+        .map(|one| {
+            format!(
+                "{}: the server runs {} where `spectune lint --resolved` says {} for SGLang {version} ({}); the server is right, and is \
+                 what was measured",
+                one.name,
+                one.runs,
+                one.resolved.unwrap_or_default(),
+                one.because
+            )
+        })
+        .collect()
+}
+
+/// What the config.json of a folder says; `None` where there is none.
+fn facts(folder: &str) -> Option<ModelFacts> {
+    let path = Path::new(folder).join("config.json");
+    let mut text = String::new();
+    File::open(&path).ok()?.take(LARGEST_CONFIG).read_to_string(&mut text).ok()?;
+    let config = ModelConfig::parse(&text).ok()?;
+    Some(ModelFacts { name: folder.to_owned(), origin: path.display().to_string(), config, ..ModelFacts::default() })
+}
+
 /// Fails where a batch of the closed loop would not run together.
 ///
 /// # Errors
@@ -67,8 +123,8 @@ mod tests {
     use super::*;
     use crate::configuration::Knobs;
 
-    fn check(resolved: Value, shape: &str) -> Result<Vec<String>, String> {
-        let plan = LaunchPlan {
+    fn plan() -> LaunchPlan {
+        LaunchPlan {
             kind: SystemKind::Sglang,
             target: String::new(),
             draft: String::new(),
@@ -80,9 +136,13 @@ mod tests {
             tp_size: 1,
             capture_sizes: vec![],
             knobs: Knobs::default(),
-        };
+            acceptance: None,
+        }
+    }
+
+    fn check(resolved: Value, shape: &str) -> Result<Vec<String>, String> {
         let info = ServerInfo { resolved: Some(resolved), ..ServerInfo::default() };
-        differences(&info, &plan, &Configuration::of(shape.parse().expect("a shape")))
+        differences(&info, &plan(), &Configuration::of(shape.parse().expect("a shape")))
     }
 
     #[test]
@@ -98,6 +158,23 @@ mod tests {
                          "speculative_num_draft_tokens": 4});
         assert_eq!(check(off, "0,1,1"), Ok(vec![]));
         assert_eq!(check(json!({}), "3,1,4"), Ok(vec![]));
+    }
+
+    #[test]
+    fn what_the_linter_says_otherwise_is_told_once() {
+        let command = "python3 -m sglang.launch_server --model-path /none --page-size 16 --speculative-algorithm EAGLE3 \
+                       --speculative-draft-model-path /draft --speculative-num-steps 3 --speculative-eagle-topk 1 \
+                       --speculative-num-draft-tokens 4 --max-running-requests 8";
+        let answer = |page_size: usize| {
+            let resolved = json!({"model_path": "/none", "page_size": page_size, "speculative_num_steps": 3,
+                                  "speculative_eagle_topk": 1, "speculative_num_draft_tokens": 4});
+            ServerInfo { resolved: Some(resolved), version: Some("0.5.16".into()), ..ServerInfo::default() }
+        };
+        let mut told = BTreeSet::new();
+        assert_eq!(beside_the_linter(command, &answer(16), &plan(), &mut told), Vec::<String>::new());
+        let lines = beside_the_linter(command, &answer(64), &plan(), &mut told);
+        assert!(lines.len() == 1 && lines[0].starts_with("page_size: the server runs 64 where"), "{lines:?}");
+        assert_eq!(beside_the_linter(command, &answer(64), &plan(), &mut told), Vec::<String>::new());
     }
 
     #[test]
