@@ -163,7 +163,7 @@ fn a_layer_among_others_in_several_shards() {
 /// A run on a target's own layer, which is refused.
 fn refused(folder: &Path) -> String {
     let file = "[models]\ntarget = \"t\"\nalgorithm = \"NEXTN\"\n[tree]\nshape = \"3,1,4\"\nbatch = 0\n[[prompts]]\nfile = \"x\"\n";
-    let file = TrainFile::read(&Source::new("train.toml", file.into())).expect("a training file");
+    let file = TrainFile::read(&Source::new("train.toml", file)).expect("a training file");
     let prompts = (0..8).map(|from| {
         let request = Request {
             input_ids: tokens(16, 64)[from..from + 6].to_vec(),
