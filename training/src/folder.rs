@@ -99,27 +99,6 @@ pub fn extract_layer(models: &ModelFiles, tensors: &[TensorSpec], to: &Path) -> 
     })
 }
 
-/// Whether the tensors of a draft are stored in types in which trained values can be written.
-///
-/// # Errors
-/// With the first that is not, or when a file cannot be read.
-pub fn check_types(models: &ModelFiles, tensors: &[TensorSpec]) -> Result<(), TrainingError> {
-    for tensor in tensors {
-        let TensorPlace { path, dtype, .. } = models.draft_place(tensor)?;
-        if encode(&[], &dtype).is_none() {
-            return Err(TrainingError::malformed(
-                &path,
-                format!(
-                    "{} is stored as {dtype}, and what is trained is written as F32, F16 or BF16: train the draft of a \
-                     checkpoint that is not quantised",
-                    tensor.name
-                ),
-            ));
-        }
-    }
-    Ok(())
-}
-
 /// Writes a copy of a head's folder in which some tensors have other values, in the types that they have in it.
 ///
 /// # Errors
@@ -197,9 +176,6 @@ fn patched_files(
 /// Values in a type of safetensors; `None` where one is not finite in it.
 fn encode(values: &[f32], dtype: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(values.len() * 4);
-    if !matches!(dtype, "F32" | "F16" | "BF16") {
-        return None;
-    }
     for value in values {
         match dtype {
             "F32" => bytes.extend(value.is_finite().then(|| value.to_le_bytes())?),

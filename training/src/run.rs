@@ -27,7 +27,6 @@ use crate::{
     checkpoint,
     compute::StepsOn,
     error::TrainingError,
-    folder,
     head::{self, Head, Shared, trained_tensors},
     objective::{Loss, Objective},
     optimizer::{AdamSettings, AdamW, Schedule},
@@ -155,7 +154,15 @@ fn check(request: &TrainRequest<'_>) -> Result<(), TrainingError> {
         return Err(TrainingError::Configuration("there is no draft to start from".into()));
     };
     head::check(spec)?;
-    folder::check_types(&models, &trained_tensors(spec, models.target.vocabulary))
+    for tensor in trained_tensors(spec, models.target.vocabulary) {
+        models.draft_place(&tensor).map_err(|error| {
+            TrainingError::Configuration(format!(
+                "{error}. Trained values are written as float32, float16 or bfloat16: train the draft of the checkpoint \
+                 that is not quantised, and quantise what is trained"
+            ))
+        })?;
+    }
+    Ok(())
 }
 
 fn note_texts(placements: &Placements, texts: &[Option<ReplayText>], watch: &mut Watch<'_>) {

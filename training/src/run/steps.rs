@@ -202,7 +202,8 @@ impl Trainer<'_> {
         let since = (step - self.progress.best.unwrap_or_default()) / settings.evaluate_every.max(1);
         if since >= settings.patience {
             self.progress.stopped = Some(format!(
-                "{since} evaluations without a longer accept length, the best at step {}",
+                "{since} evaluation{} without a longer accept length, the best at step {}",
+                if since == 1 { "" } else { "s" },
                 self.progress.best.unwrap_or_default()
             ));
         }
