@@ -391,7 +391,7 @@ fn broken_files_are_errors_that_name_them() {
                 "b": {"dtype": "U8", "shape": [8], "data_offsets": [4, 12]}}"#,
             12,
         ),
-        "same bytes",
+        "overlap",
     );
     let halve = |pair: &Pair| {
         let bytes = fs::read(file(pair)).expect("the file");
@@ -417,11 +417,11 @@ fn incomplete_folders_are_errors_that_say_what_to_do() {
         }
         remove(pair, "model.safetensors");
     };
-    check_broken("eagle3", twice, &["b.safetensors", "a.safetensors too", "remove the file"]);
+    check_broken("eagle3", twice, &["b.safetensors", "a.safetensors too", "remove one of the two files"]);
     let broken_config = |pair: &Pair| fs::write(pair.target().join("config.json"), "{").expect("a file");
     check_broken("eagle3", broken_config, &["target/config.json", "not a valid config.json"]);
     for (index, expected) in [
-        (r#"{"weight_map": {"a": "../elsewhere.safetensors"}}"#, "no file of this checkpoint"),
+        (r#"{"weight_map": {"a": "../elsewhere.safetensors"}}"#, "not a file of this checkpoint"),
         (r#"{"weight_map": {"a": "gone.safetensors"}}"#, "gone.safetensors"),
         (r#"{"weight_map": {}}"#, "names 0 shards"),
         ("[]", "not a valid index"),
@@ -455,7 +455,7 @@ fn tensors_that_do_not_fit_are_named_with_what_was_expected() {
     check_broken("eagle3", config(json!({"hidden_size": 0})), &["hidden_size is 0"]);
     check_broken("eagle3", config(json!({"hidden_size": null})), &["hidden_size is missing"]);
     check_broken("eagle3", config(json!({"hidden_act": "gelu"})), &["gelu", "silu"]);
-    check_broken("eagle3", config(json!({"num_key_value_heads": 3})), &["no multiple"]);
+    check_broken("eagle3", config(json!({"num_key_value_heads": 3})), &["not a multiple"]);
     check_broken(
         "eagle3",
         config(json!({"rope_scaling": {"rope_type": "dynamic", "factor": 2}})),

@@ -232,7 +232,7 @@ fn wrong_pairs_and_flags_are_named() {
         &["EAGLE-3 head", "--speculative-algorithm EAGLE3"],
     );
     with(&["--speculative-algorithm", "EAGLE3"], &["--speculative-draft-model-path"]);
-    with(&[&draft[..], &["--speculative-eagle-topk", "4"]].concat(), &["given in part"]);
+    with(&[&draft[..], &["--speculative-eagle-topk", "4"]].concat(), &["tree shape is incomplete"]);
     let large =
         ["--speculative-num-steps", "2", "--speculative-eagle-topk", "2", "--speculative-num-draft-tokens", "9"];
     with(&[&draft[..], &large].concat(), &["larger than the 7 nodes"]);
@@ -320,7 +320,7 @@ fn a_sweep_leaves_a_journal_a_tuned_file_and_a_report_that_the_other_commands_ta
     check(
         &["sweep", text(&sweep), "--out", text(&out), "--resume"],
         2,
-        &["mean something else", "workload.output_length was 16 and is 17"],
+        &["no longer be comparable", "workload.output_length was 16 and is 17"],
     );
 
     let tuned = out.join("tuned.toml");

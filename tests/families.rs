@@ -241,7 +241,7 @@ fn settings_that_change_the_meaning_are_refused() {
     for (names, changes, expected) in [
         (&["qwen2", "mimo"][..], json!({"use_sliding_window": true, "sliding_window": 64}), "window 64"),
         (&["qwen3"], json!({"hidden_act": "gelu"}), "gelu"),
-        (&["qwen3"], json!({"quantization_config": {"quant_method": "fp8"}}), "no tensor of this folder is in FP8"),
+        (&["qwen3"], json!({"quantization_config": {"quant_method": "fp8"}}), "no tensor in this folder is FP8"),
         (&["qwen3"], json!({"attn_logit_softcapping": 30.0}), "attn_logit_softcapping = 30"),
         (&["qwen3"], json!({"logits_scaling": 8}), "logits_scaling = 8"),
         (
@@ -281,10 +281,10 @@ fn settings_that_change_the_meaning_are_refused() {
         (&["glm4_moe"], json!({"n_shared_experts": 0}), "shared_experts"),
         (&["glm4_moe"], json!({"n_shared_experts": 2}), "expected [20, 32]"),
         (&["glm4_moe"], json!({"first_k_dense_replace": 4}), "the tensor layers.3.mlp"),
-        (&["glm4_moe"], json!({"num_nextn_predict_layers": 0}), "further layer"),
+        (&["glm4_moe"], json!({"num_nextn_predict_layers": 0}), "one more layer"),
         (&["glm4_moe"], json!({"architectures": ["Glm4ForCausalLM"]}), "Glm4MoeForCausalLM"),
         (&["qwen3_moe"], json!({"architectures": ["Qwen3ForCausalLM"]}), "layers.0.mlp"),
-        (&["mimo"], json!({"num_hidden_layers": 2}), "further layer"),
+        (&["mimo"], json!({"num_hidden_layers": 2}), "one more layer"),
         (&["qwen3", "glm4_moe"], json!({"kv_lora_rank": 16}), "kv_lora_rank = 16"),
         (&["qwen2"], json!({"rope_interleave": true}), "rope_interleave = true"),
         (&latent, json!({"attention_bias": true}), "attention_bias = true"),

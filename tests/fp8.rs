@@ -365,7 +365,7 @@ fn other_formats_are_refused_by_their_names() {
         (json!({"quant_method": "fp8", "weight_block_size": [64, 64]}), "weight_block_size = [64,64]"),
         (json!({"quant_method": "fp8", "fmt": "e5m2"}), "fmt = e5m2"),
         (json!({"bits": 4}), "quant_method = null"),
-        (json!({"quant_method": "fp8"}), "no tensor of this folder is in FP8"),
+        (json!({"quant_method": "fp8"}), "no tensor in this folder is FP8"),
     ] {
         let folder = tempfile::tempdir().expect("a folder");
         write(

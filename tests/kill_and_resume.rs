@@ -171,7 +171,7 @@ fn a_sweep_that_is_stopped_keeps_what_is_finished_and_says_how_to_go_on() {
     let guided = Sweep::with(&format!("{many}strategy = 'guided'\n"));
     let (words, code) = stopped(guided.start(spectune()), "INT", "texts without speculation");
     assert_eq!(code, Some(130), "{words}");
-    for part in ["no trial is finished yet", "interrupted; go on with:"] {
+    for part in ["no trial has finished yet", "interrupted; go on with:"] {
         assert!(words.contains(part), "no {part:?} in\n{words}");
     }
 }
@@ -186,7 +186,7 @@ fn a_guided_sweep_that_is_killed_between_its_texts_and_its_predictions_keeps_the
     let texts = fs::read(sweep.out().join("texts.jsonl")).expect("the texts");
     let (output, words) = ended(sweep.start(spectune()));
     assert_eq!(output.status.code(), Some(0), "{words}");
-    assert!(words.contains("are there from before"), "{words}");
+    assert!(words.contains("are loaded from an earlier run"), "{words}");
     assert!(fs::read(sweep.out().join("texts.jsonl")).expect("the texts") == texts, "{words}");
     assert!(sweep.out().join("guide.json").exists() && sweep.out().join("tuned.toml").exists(), "{words}");
 }

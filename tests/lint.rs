@@ -117,7 +117,7 @@ fn what_runs_is_printed_in_forms_that_hold_it() {
     assert_eq!(both["resolved"][0]["speculative_algorithm"]["value"], "EAGLE3");
     assert_eq!(both["findings"][0]["code"], "SD070");
     for format in ["sarif", "github"] {
-        place.check(&["run.sh", "--resolved", "--format", format], 2, &["full, concise or json"]);
+        place.check(&["run.sh", "--resolved", "--format", format], 2, &["full, concise and json"]);
     }
     let shown = place.check(&["vllm.sh", "--resolved"], 0, &["vllm.sh: --resolved is not implemented for vLLM"]).stdout;
     assert!(!shown.contains("speculative_algorithm"), "{shown}");

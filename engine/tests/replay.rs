@@ -210,8 +210,8 @@ fn what_cannot_be_replayed_says_why() {
         let error = engine.replay(&[text], shapes, &mut |_| ControlFlow::Continue(())).expect_err("it is refused");
         assert!(error.to_string().contains(expected), "{error}");
     };
-    check(&mut engine, text(4, 0), &off, "expected a prompt and an output");
-    check(&mut engine, text(4, 4), &off, "expected a prompt and an output");
+    check(&mut engine, text(4, 0), &off, "expected both a prompt and an output");
+    check(&mut engine, text(4, 4), &off, "expected both a prompt and an output");
     check(&mut engine, text(300, 4), &off, "the context length is 256");
     check(&mut engine, ReplayText { tokens: vec![5, 1 << 20], ..text(2, 1) }, &off, "token 1048576 is outside");
     check(&mut engine, text(9, 4), &[TreeShape { num_steps: 3, topk: 1, num_draft_tokens: 9 }], "with topk 1");

@@ -50,7 +50,7 @@ fn what_is_broken_is_left_out_and_told() {
     check("model.safetensors", &[0xFF; 64], "truncated");
     check("model.safetensors", &(1_u64 << 60).to_le_bytes(), "1152921504606846976");
     check("tokenizer.json", b"{", "not a valid tokenizer.json");
-    check("tokenizer.json", &[0xC0], "no UTF-8");
+    check("tokenizer.json", &[0xC0], "not UTF-8");
     check("generation_config.json", b"3", "invalid type");
 }
 
@@ -65,7 +65,7 @@ fn a_pipe_is_told_and_not_waited_for() {
     assert!(made.success());
     let notes = read(&folder).notes;
     assert!(
-        notes.iter().any(|note| note.contains("model.safetensors") && note.contains("no regular file")),
+        notes.iter().any(|note| note.contains("model.safetensors") && note.contains("not a regular file")),
         "{notes:?}"
     );
 }
@@ -107,7 +107,7 @@ fn a_shard_that_is_not_there_leaves_the_names() {
 fn a_folder_without_a_config_is_no_model() {
     let folder = tempfile::tempdir().expect("a folder");
     let error = gather(&Folder::new(folder.path()), "it", Wanted::default()).expect_err("no model").to_string();
-    assert!(error.contains("config.json") && error.contains("no Hugging Face checkpoint"), "{error}");
+    assert!(error.contains("config.json") && error.contains("not a Hugging Face checkpoint"), "{error}");
     fs::write(folder.path().join("config.json"), "3").expect("a file");
     assert!(gather(&Folder::new(folder.path()), "it", Wanted::default()).is_err());
 }

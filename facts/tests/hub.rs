@@ -178,8 +178,8 @@ fn shards_are_files_of_the_model_and_few() {
         assert!(gathered.notes.iter().any(|note| note.contains(expected)), "{:?}", gathered.notes);
         gathered.facts
     };
-    check(&["../../other/model.safetensors".into()], "no file of this checkpoint");
-    check(&["https:model.safetensors".into()], "no file of this checkpoint");
+    check(&["../../other/model.safetensors".into()], "not a file of this checkpoint");
+    check(&["https:model.safetensors".into()], "not a file of this checkpoint");
     check(&["gone.safetensors".into()], "not there");
     let many: Vec<String> = (0..20).map(|at| format!("model-{at}.safetensors")).collect();
     let facts = check(&many, "only their index");

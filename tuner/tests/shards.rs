@@ -356,6 +356,11 @@ fn texts_on_which_all_folders_agree_are_copied_and_others_are_named() {
         let out = base.path().join("out");
         let summary = merge::run(&folders, &out).expect("it merges");
         assert_eq!(fs::read_to_string(out.join("texts.jsonl")).ok().as_ref(), copied);
-        assert_eq!(summary.notes.iter().any(|note| note.contains("other texts than")), named, "{:?}", summary.notes);
+        assert_eq!(
+            summary.notes.iter().any(|note| note.contains("contain different texts")),
+            named,
+            "{:?}",
+            summary.notes
+        );
     }
 }

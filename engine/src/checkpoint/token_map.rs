@@ -109,7 +109,7 @@ mod tests {
         check(b"[1, -1]", "token -1");
         check(b"[1, 2, 1]", "token 1 appears twice");
         check(b"[1.5]", "JSON list");
-        check(b"PK\x03\x04 broken", "broken archive");
+        check(b"PK\x03\x04 broken", "damaged archive");
         check(&archive("other", b"x"), "no data.pkl");
         check(&archive("a/data.pkl", b"cos\nsystem\n."), "expected a list of token ids");
         // A list that says it is long and is not.

@@ -109,10 +109,10 @@ fn what_is_torn_or_damaged_is_said_and_made_again() {
     for cut in [0, 5, 11, 40, begin - 1] {
         check(&written[..cut], &["cannot be used", "within its header"]);
     }
-    check(&written[..begin + 9], &["torn or damaged", "made again"]);
-    check(&written[..begin + (written.len() - begin) / 2], &["of 9 texts from before", "torn or damaged"]);
-    check(&written[..written.len() - 1], &["8 of 9", "torn or damaged"]);
-    check(&[&written[..], &[0]].concat(), &["9 of 9", "torn or damaged"]);
+    check(&written[..begin + 9], &["truncated or damaged", "recreated"]);
+    check(&written[..begin + (written.len() - begin) / 2], &["of 9 texts from an earlier run", "truncated or damaged"]);
+    check(&written[..written.len() - 1], &["8 of 9", "truncated or damaged"]);
+    check(&[&written[..], &[0]].concat(), &["9 of 9", "truncated or damaged"]);
     let flipped = |at: usize| {
         let mut file = written.clone();
         file[at] ^= 1;
@@ -122,9 +122,9 @@ fn what_is_torn_or_damaged_is_said_and_made_again() {
     check(&flipped(10), &["bytes; the limit is 65536"]);
     check(&flipped(30), &["its header is damaged"]);
     for at in [begin, begin + 8, begin + 16, begin + 23, begin + 100] {
-        check(&flipped(at), &["torn or damaged"]);
+        check(&flipped(at), &["truncated or damaged"]);
     }
-    check(&flipped(written.len() - 20), &["8 of 9", "torn or damaged"]);
+    check(&flipped(written.len() - 20), &["8 of 9", "truncated or damaged"]);
     let mut format = br#"{"format":9}"#.to_vec();
     format.extend(&blake3::hash(&format).as_bytes()[..CHECKSUM]);
     check(&[&written[..8], &12_u32.to_le_bytes(), &format].concat(), &["format 9, but this program reads 1"]);
@@ -146,10 +146,10 @@ fn states_of_other_texts_and_for_other_drafts_are_said_and_made_again() {
     let mut other = load("eagle2", |_| {});
     let expected = replay(&mut other, fewer, &shapes);
     let (found, said) = keep(&mut other, fewer, &shapes, &path, ROOMY);
-    assert!(found == expected && said.contains("made again: row "), "{said}");
+    assert!(found == expected && said.contains("recreated: row "), "{said}");
     let mut smaller = load("eagle2", |options| options.chunked_prefill_size = 5);
     let (found, said) = keep(&mut smaller, fewer, &shapes, &path, ROOMY);
-    assert!(found == expected && said.contains("made again: together 2048, now 5"), "{said}");
+    assert!(found == expected && said.contains("recreated: together 2048, now 5"), "{said}");
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn without_room_or_a_place_for_the_file_the_target_reads_the_texts() {
     let shapes = [shape("3,3,9")];
     let expected = replay(&mut engine, &texts, &shapes);
     let (found, said) = keep(&mut engine, &texts, &shapes, &path, 100 << 10);
-    assert!(found == expected && said.contains("is not written") && said.contains("and 0 MiB are allowed"), "{said}");
+    assert!(found == expected && said.contains("is not written") && said.contains("but the limit is 0 MiB"), "{said}");
     assert!(!path.exists());
     let (found, said) = keep(&mut engine, &texts, &shapes, &path.join("nowhere"), ROOMY);
     assert!(
@@ -197,7 +197,7 @@ fn without_room_or_a_place_for_the_file_the_target_reads_the_texts() {
         "{said}"
     );
     let (found, said) = keep(&mut engine, &texts, &shapes, folder.path(), ROOMY);
-    assert!(found == expected && said.contains("cannot be used, and the target reads the texts"), "{said}");
+    assert!(found == expected && said.contains("cannot be used, so the target processes the texts again"), "{said}");
     // What is there serves under a lower limit; nothing is added to it.
     keep(&mut engine, &texts, &shapes, &path, ROOMY);
     let length = fs::metadata(&path).expect("the states").len();

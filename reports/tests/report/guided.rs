@@ -46,7 +46,7 @@ fn a_guided_sweep_shows_prediction_beside_measurement() {
         "Parameter importance",
         "over 20 predicted",
         "time for the draft&#x27;s replay",
-        "but for those that are called predicted",
+        "except where it is marked as predicted",
     ] {
         assert!(html.contains(part), "{part}");
     }
@@ -70,7 +70,7 @@ fn a_guide_of_another_machine_is_not_shown() {
     let mut sweep = guided();
     sweep.guide.as_mut().expect("a guide").fingerprint.device_name = "another".into();
     let html = check(&input(sweep));
-    assert!(html.contains("its predictions were made for something else"));
+    assert!(html.contains("its predictions were made for a different setup"));
     assert!(!html.contains("Predicted against measured"));
     assert!(html.contains("none is predicted or extrapolated"));
 }
@@ -104,7 +104,7 @@ fn a_guide_beside_the_journal_is_read_and_a_broken_one_is_a_notice() {
 fn simulated_acceptance_is_named_wherever_its_figures_stand() {
     let simulated = input(Synthetic { simulated: true, ..small() }.sweep("runs/one"));
     let html = check(&simulated);
-    assert!(html.contains("Acceptance was simulated in trials that are marked so"));
+    assert!(html.contains("Acceptance was simulated in the trials marked as such"));
     assert!(html.matches("simulated acceptance</span>").count() >= 10, "each configuration is marked");
     assert!(reports::terminal_table(&simulated, 120).contains("simulated acceptance"));
     assert!(!check(&input(small().sweep("runs/one"))).contains("simulated acceptance"));

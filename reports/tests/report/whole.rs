@@ -165,7 +165,7 @@ fn parts_of_a_round_that_were_timed_apart_are_shown_and_said_to_be_so() {
     }
     let input = input(sweep);
     let html = check(&input);
-    let remark = "measured apart from the trials";
+    let remark = "measured in a few extra rounds after the trial";
     let folder = tempfile::tempdir().expect("a folder");
     reports::write(&input, folder.path()).expect("written");
     let read = |name: &str| fs::read_to_string(folder.path().join(name)).expect("a file");

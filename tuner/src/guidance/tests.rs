@@ -163,7 +163,7 @@ fn imported_acceptance_is_made_up_in_every_trial_and_says_so() {
     }
     // The default is not in the table: it fails by name, and the sweep goes on.
     let failed = summary.records.iter().find_map(Record::failure);
-    assert!(failed.is_some_and(|reason| reason.contains("has no row of the tree shape")), "{failed:?}");
+    assert!(failed.is_some_and(|reason| reason.contains("has no row for the tree shape")), "{failed:?}");
 }
 
 #[test]
@@ -200,14 +200,18 @@ fn texts_outlive_a_kill_and_are_not_run_again() {
 
     // The next kill comes behind the replay: the states that it has kept serve the one after it.
     let heard = killed_behind_replay(&file, folder.path());
-    assert!(heard.any("are there from before") && !heard.any("hidden states"), "{:?}", heard.said);
+    assert!(heard.any("are loaded from an earlier run") && !heard.any("hidden states"), "{:?}", heard.said);
     let states = folder.path().join("results").join(super::STATES_FILE);
     let kept = fs::read(&states).expect("the states");
 
     let written = fs::read(&path).expect("the texts");
     let mut heard = Heard::default();
     let summary = sweep_heard(&file, folder.path(), true, &mut heard);
-    assert!(heard.any("are there from before") && heard.any("hidden states of 5 of 5 texts"), "{:?}", heard.said);
+    assert!(
+        heard.any("are loaded from an earlier run") && heard.any("hidden states of 5 of 5 texts"),
+        "{:?}",
+        heard.said
+    );
     assert!(fs::read(&states).expect("the states") == kept);
     assert!(!heard.said.iter().any(|said| said == "texts without speculation"), "{:?}", heard.said);
     assert!(fs::read(&path).expect("the texts") == written);
