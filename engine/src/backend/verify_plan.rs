@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn experts_that_few_rows_leave_pending_make_fewer_rows_worth_it() {
+    fn experts_that_few_rows_leave_unread_make_fewer_rows_worth_it() {
         // Qwen3-235B's shape in bytes: with few layers of small kernels in between, half of the rows read fewer experts.
         let dense = 15_700_000_000;
         let experts = ExpertCost { bytes: 454_000_000_000, weights: 227_000_000_000, chosen: 8.0 / 128.0 };

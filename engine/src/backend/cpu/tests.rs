@@ -210,7 +210,7 @@ fn wrong_use_is_an_error() {
     backend.collect(ticket).expect("the round is still there");
     assert_eq!(backend.pending_draft_tokens(slot), 0);
     backend.prepare(&[TreeShape::OFF, shape("3,1,4")], &[], &mut |_, _| {}).expect("the shapes run");
-    assert!(message(backend.launch(round(shape("3,1,4"))).err()).contains("has not followed slot 0"));
+    assert!(message(backend.launch(round(shape("3,1,4"))).err()).contains("has no cache for slot 0"));
     backend.close(slot);
     assert!(message(backend.launch(round(TreeShape::OFF)).err()).contains("slot 0 is not open"));
 }
