@@ -96,6 +96,8 @@ pub struct Generated {
     pub rounds: Option<u64>,
     /// Drafts that were accepted in them, where the server tells them.
     pub accepted_drafts: Option<u64>,
+    /// Drafts that were proposed in them, where the server tells them.
+    pub proposed_drafts: Option<u64>,
     /// Entry j counts the rounds that accepted j drafts; empty where the server does not tell it.
     pub accept_histogram: Vec<u64>,
 }
@@ -222,6 +224,7 @@ impl Generated {
             last_token: Duration::ZERO,
             rounds: None,
             accepted_drafts: None,
+            proposed_drafts: None,
             accept_histogram: Vec::new(),
         }
     }

@@ -11,7 +11,7 @@ mod tests;
 use schemas::sweep::{Metric, Search, StrategyName};
 
 pub use self::{
-    few_starts::{Found, most_trials as few_starts_trials, run as few_starts},
+    few_starts::{Found, most_trials as few_starts_trials, rotations, run as few_starts},
     shard::Shard,
 };
 use crate::{

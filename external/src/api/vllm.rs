@@ -79,6 +79,7 @@ fn body(request: &Generate<'_>, model: &str) -> Value {
 fn take_speculation(figures: &Value, generated: &mut Generated) {
     generated.rounds = whole(&figures["num_spec_steps"]).filter(|rounds| *rounds > 0).or(generated.rounds);
     generated.accepted_drafts = whole(&figures["num_accepted_draft_tokens"]).or(generated.accepted_drafts);
+    generated.proposed_drafts = whole(&figures["num_draft_tokens"]).or(generated.proposed_drafts);
     if let Some(histogram) = figures["acceptance_histogram"].as_array() {
         generated.accept_histogram = histogram.iter().filter_map(whole).collect();
     }

@@ -14,13 +14,15 @@ use super::{
     system_bench::{Field, SystemBench},
 };
 use crate::{
-    TunerError, acceptance, guidance,
+    TunerError, acceptance,
+    configuration::Configuration,
+    guidance,
     guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
     latency::additive::AdditiveModel,
     record::Fingerprint,
     settings,
     space::{Entrant, Expanded},
-    strategy::{self, Found},
+    strategy::{self, Found, Race},
     system::{
         System,
         server::{Host, LaunchPlan, Servers, words},
@@ -58,9 +60,10 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let (journal, records) = open(request, &header(request, &ready, planned), progress)?;
     progress.planned(planned, records.len());
     let mut found = Found::default();
+    let tables = acceptance.as_ref().map_or_else(Vec::new, |table| tables(&ready.race, table, &system, progress));
     let mut bench = SystemBench::new(request, Field::from(&ready), &mut system, journal, records, progress);
     let searched = match &acceptance {
-        Some(table) => strategy::few_starts(&file.search, &ready.race, table, &mut found, &mut bench),
+        Some(table) => strategy::few_starts(&file.search, &ready.race, table, &tables, &mut found, &mut bench),
         None => strategy::search(&file.search, &ready.race, &[], &mut bench),
     };
     let measured = bench.end();
@@ -73,6 +76,23 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let summary = finish(request, searched, measured, model.context_length, &ready.fingerprint, guide.as_ref());
     stopped?;
     summary
+}
+
+/// Starts that serve several chains, where the system runs them.
+fn tables(
+    race: &Race,
+    acceptance: &AcceptanceTable,
+    system: &dyn System,
+    progress: &mut dyn Progress,
+) -> Vec<Configuration> {
+    let tables = strategy::rotations(race, acceptance);
+    match tables.first().map_or(Ok(()), |first| system.supports(first)) {
+        Ok(()) => tables,
+        Err(reason) => {
+            progress.note(&format!("every chain has a start of its own: {reason}"));
+            Vec::new()
+        }
+    }
 }
 
 /// The command line of every configuration's server; empty where none is started. Name and port are those of the start.

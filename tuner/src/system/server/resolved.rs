@@ -12,7 +12,7 @@ use schemas::{
 };
 use serde_json::Value;
 
-use super::{LaunchPlan, SystemError};
+use super::{LaunchPlan, SystemError, adaptive};
 use crate::configuration::{Configuration, Load};
 
 /// What the server has rewritten: notes where it is still the configuration that was asked for, else an error. A figure that
@@ -24,7 +24,7 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
     if let [Some(num_steps), Some(topk), Some(num_draft_tokens)] = triple {
         let runs = TreeShape { num_steps, topk, num_draft_tokens };
         let speculates = resolved.get("speculative_algorithm").is_some_and(|name| !name.is_null());
-        let asked = configuration.shape;
+        let asked = adaptive::largest(configuration);
         if speculates && !asked.is_off() && runs != asked {
             return Err(format!("the server runs the tree {runs} where {asked} was asked for: it rewrites its flags"));
         }
@@ -137,6 +137,8 @@ mod tests {
             capture_sizes: vec![],
             knobs: Knobs::default(),
             acceptance: None,
+            version: None,
+            tables: Ok(()),
         }
     }
 
