@@ -173,11 +173,10 @@ impl Api {
     /// # Errors
     /// When it does not answer.
     pub fn flush_cache(&self) -> Result<bool, ServerError> {
-        let path = match self.kind {
-            Kind::Sglang => "/flush_cache",
-            Kind::Vllm => "/reset_prefix_cache",
-        };
-        Ok(self.address.post(path, &json!({}))?.status == 200)
+        match self.kind {
+            Kind::Sglang => Ok(self.address.post("/flush_cache", &json!({}))?.status == 200),
+            Kind::Vllm => vllm::reset_prefix_cache(&self.address),
+        }
     }
 
     /// Generates text and takes the times at which its tokens arrive.

@@ -15,6 +15,14 @@ pub(super) fn info(address: &Address, models: Vec<String>) -> Result<ServerInfo,
     Ok(ServerInfo { version, models, resolved })
 }
 
+/// There in development mode; 200 and `false` while a request that has ended still holds blocks. Versions before 0.12 say nothing.
+pub(super) fn reset_prefix_cache(address: &Address) -> Result<bool, ServerError> {
+    let answer = address.post("/reset_prefix_cache", &json!({}))?;
+    let said = serde_json::from_str::<Value>(&answer.body).ok();
+    let success = said.and_then(|said| said["success"].as_bool());
+    Ok(answer.status == 200 && success.unwrap_or(true))
+}
+
 pub(super) fn counters(metrics: &Metrics) -> Counters {
     Counters {
         running: metrics.get("vllm:num_requests_running"),

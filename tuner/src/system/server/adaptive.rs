@@ -101,7 +101,7 @@ pub fn check_started(configuration: &Configuration, info: &ServerInfo, log: &str
     }
     let falls_back = |line: &&str| {
         line.contains("speculative_adaptive disabled")
-            || (line.contains(SCHEDULE) && ["disabl", "ignor", "not support"].iter().any(|word| line.contains(word)))
+            || (line.contains(SCHEDULE) && ["Disabling", "not supported"].iter().any(|word| line.contains(word)))
     };
     if let Some(line) = log.lines().find(falls_back) {
         return Err(format!("the server drafts one chain at all batch sizes; its log says: {}", line.trim()));
@@ -202,6 +202,10 @@ mod tests {
         assert_eq!(check(json!({"speculative_adaptive": true}), "all is well\n"), Ok(()));
         let log = "[x] speculative_adaptive disabled: dp attention. Falling back to static speculative params.\n";
         assert!(check(json!({}), log).is_err_and(|words| words.contains("dp attention")));
+        let log = format!("WARNING Dynamic speculative decoding is not supported with data parallelism. Disabling {SCHEDULE} and falling back");
+        assert!(check(json!({}), &log).is_err_and(|words| words.contains("data parallelism")));
+        let log = format!("INFO non-default args: {{'speculative_config': {{'{SCHEDULE}': [[1, 8, 3]]}}}}");
+        assert_eq!(check(json!({}), &log), Ok(()));
         assert!(check(json!({"speculative_adaptive": false}), "").is_err());
         assert!(check(json!({"vllm_config": {"speculative_config": {SCHEDULE: null}}}), "").is_err());
         let one = Configuration::of(TreeShape::chain(3));
