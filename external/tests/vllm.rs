@@ -81,7 +81,10 @@ fn answer(mut stream: TcpStream, answers: &Answers, asked: &Mutex<Vec<(String, S
         }
         _ => (404, "application/json", r#"{"detail": "Not Found"}"#),
     };
-    let head = format!("HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", text.len());
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        text.len()
+    );
     stream.write_all(head.as_bytes()).ok()?;
     stream.write_all(text.as_bytes()).ok()
 }
@@ -108,7 +111,8 @@ fn a_request_tells_its_rounds_where_the_version_can() {
     assert!(generated.first_token <= generated.last_token);
     let asked = asked.lock().expect("kept");
     let (_, body) = asked.iter().find(|(path, _)| path == "/v1/completions").expect("it was asked");
-    for part in [r#""prompt":[1,2,3]"#, r#""include_usage":true"#, r#""model":"spectune-1-2""#, r#""ignore_eos":true"#] {
+    for part in [r#""prompt":[1,2,3]"#, r#""include_usage":true"#, r#""model":"spectune-1-2""#, r#""ignore_eos":true"#]
+    {
         assert!(body.contains(part), "{part}: {body}");
     }
     assert!(!body.contains("seed"), "greedy output has none: {body}");

@@ -20,7 +20,9 @@ pub enum AdaptiveError {
     #[error("it is no JSON: {0}")]
     Json(String),
     /// It is not an object of slots.
-    #[error("expected an object of slots, such as {{\"1\": {{\"candidate_steps\": [3]}}, \"9\": {{\"candidate_steps\": [1]}}}}")]
+    #[error(
+        "expected an object of slots, such as {{\"1\": {{\"candidate_steps\": [3]}}, \"9\": {{\"candidate_steps\": [1]}}}}"
+    )]
     Form,
     /// A key is neither a batch size nor a setting.
     #[error("`{0}` is neither a batch size nor one of {MOVES:?}")]

@@ -93,7 +93,10 @@ fn an_adaptive_file_with_one_candidate_a_slot_is_a_table() {
     let with = |text: &str, flags: &str| {
         std::fs::write(&file, text).expect("a file");
         let path = file.display();
-        options(&format!("--model-path m --speculative-draft-model-path d --speculative-num-steps 4 {flags}").replace("FILE", &path.to_string()))
+        options(
+            &format!("--model-path m --speculative-draft-model-path d --speculative-num-steps 4 {flags}")
+                .replace("FILE", &path.to_string()),
+        )
     };
     let good = r#"{"1": {"candidate_steps": [4]}, "3": {"candidate_steps": [1]}}"#;
     let flags = "--speculative-adaptive --speculative-adaptive-config FILE";

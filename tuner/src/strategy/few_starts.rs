@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 
 use schemas::{sweep::Search, tree::TreeShape};
 
-pub use self::rotations::rotations;
 use self::rotations::is_chain;
+pub use self::rotations::rotations;
 use super::{Bench, Halt, Race, StopReason, listed};
 use crate::{
     configuration::{Configuration, Load},
@@ -164,7 +164,8 @@ impl Begun {
     /// Whether a start of several chains comes before the next finalist: the first one does, further ones where predictions have missed.
     fn wants_table(&self, found: &Found, history: &[Record]) -> bool {
         let missed = |one: &Prediction| {
-            let of = |record: &&Record| record.trial.load == one.load && record.trial.configuration == one.configuration;
+            let of =
+                |record: &&Record| record.trial.load == one.load && record.trial.configuration == one.configuration;
             let measured = history.iter().filter(of).filter_map(Record::measurement);
             let measured = median(measured.map(|figures| figures.output_tokens_per_s).collect());
             measured.is_some_and(|measured| (one.output_tokens_per_s / measured - 1.0).abs() > MISSED)

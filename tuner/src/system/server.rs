@@ -32,9 +32,9 @@ use external::{
 };
 use schemas::sweep::{SystemKind, SystemSettings};
 
-use self::{gpu_memory::GpuMemory, observed::Rounds};
 pub use self::host::Host;
 pub use self::launch::{LaunchPlan, words};
+use self::{gpu_memory::GpuMemory, observed::Rounds};
 use super::{SwitchCost, System, SystemError};
 use crate::{
     TunerError,

@@ -96,10 +96,8 @@ mod tests {
         let all = tables(&[1, 2, 3, 4, 5, 6, 7], &[32, 1, 8]);
         assert_eq!(all.len(), 3);
         assert_eq!(all[0].to_string(), "table ≤1: 7,1,8; ≤8: 4,1,5; ≤32: 1,1,2");
-        let cells: BTreeSet<(usize, TreeShape)> = all
-            .iter()
-            .flat_map(|one| one.table.iter().map(|row| (row.max_running_batch, row.shape)))
-            .collect();
+        let cells: BTreeSet<(usize, TreeShape)> =
+            all.iter().flat_map(|one| one.table.iter().map(|row| (row.max_running_batch, row.shape))).collect();
         assert_eq!(cells.len(), 9);
         assert_eq!(tables(&[2, 5], &[1, 8, 32]).len(), 2, "two chains take turns over three batch sizes");
     }

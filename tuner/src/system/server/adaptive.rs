@@ -60,7 +60,10 @@ pub fn serves_tables(plan: &LaunchPlan, info: &ServerInfo) -> Result<(), String>
     if knows && version >= first {
         return Ok(());
     }
-    Err(format!("{} {version} drafts one chain at all batch sizes; {first} is the first that takes a table", plan.kind.name()))
+    Err(format!(
+        "{} {version} drafts one chain at all batch sizes; {first} is the first that takes a table",
+        plan.kind.name()
+    ))
 }
 
 /// The tree of a configuration, of a table the longest chain: what a server is started with.
@@ -202,7 +205,9 @@ mod tests {
         assert_eq!(check(json!({"speculative_adaptive": true}), "all is well\n"), Ok(()));
         let log = "[x] speculative_adaptive disabled: dp attention. Falling back to static speculative params.\n";
         assert!(check(json!({}), log).is_err_and(|words| words.contains("dp attention")));
-        let log = format!("WARNING Dynamic speculative decoding is not supported with data parallelism. Disabling {SCHEDULE} and falling back");
+        let log = format!(
+            "WARNING Dynamic speculative decoding is not supported with data parallelism. Disabling {SCHEDULE} and falling back"
+        );
         assert!(check(json!({}), &log).is_err_and(|words| words.contains("data parallelism")));
         let log = format!("INFO non-default args: {{'speculative_config': {{'{SCHEDULE}': [[1, 8, 3]]}}}}");
         assert_eq!(check(json!({}), &log), Ok(()));

@@ -228,7 +228,8 @@ impl LaunchPlan {
                 speculation["synthetic_acceptance_length"] = json!(length);
             }
             flags.add("speculative-config", speculation);
-            let tells = |version: EngineVersion| vllm().spelling(REQUEST_METRICS)?.exists_in(version).then_some("summary");
+            let tells =
+                |version: EngineVersion| vllm().spelling(REQUEST_METRICS)?.exists_in(version).then_some("summary");
             flags.add_some(REQUEST_METRICS, self.version.and_then(tells));
         }
         self.common(&mut flags, "max-model-len");

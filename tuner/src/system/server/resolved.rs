@@ -180,9 +180,7 @@ mod tests {
 
     #[test]
     fn vllm_tells_a_chain_or_nothing() {
-        let runs = |speculation: Value| {
-            json!({"vllm_config": {"speculative_config": speculation, "scheduler_config": {"max_num_seqs": 32}}})
-        };
+        let runs = |speculation: Value| json!({"vllm_config": {"speculative_config": speculation, "scheduler_config": {"max_num_seqs": 32}}});
         let three = json!({"method": "eagle3", "num_speculative_tokens": 3});
         assert!(check(runs(three.clone()), "3,1,4").is_ok_and(|notes| notes[0].contains("at most 32")));
         assert!(check(runs(three.clone()), "5,1,6").is_err_and(|words| words.contains("runs the tree 3,1,4")));
