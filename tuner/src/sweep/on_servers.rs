@@ -151,6 +151,11 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
     let system = &request.file.system;
     let host = Host::this();
     let version = info.version.as_deref().unwrap_or("of an unknown version");
+    // Our own server speaks SGLang's interface, and says that it is not SGLang.
+    let engine = match info.resolved.as_ref().and_then(|answer| answer["engine"].as_str()) {
+        Some(name) => format!("{name} {version}, served"),
+        None => format!("{} {version}", system.kind.name()),
+    };
     let start = match &system.url {
         Some(url) => format!("at {url}"),
         None => [system.command.as_slice(), system.extra_args.as_slice()].concat().join(" "),
@@ -168,7 +173,7 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
         units: host.gpus.len().max(1),
         device_name: if host.gpus.is_empty() { host.processor } else { host.gpus.join(" + ") },
         driver: host.driver,
-        engine: format!("{} {version}", system.kind.name()),
+        engine,
         target: prepare::model_hash(&request.folder, &models.target),
         draft: prepare::model_hash(&request.folder, &models.draft),
         workload: ready.workload.hash.clone(),
