@@ -214,7 +214,7 @@ mod tests {
         assert!(check(json!({"speculative_adaptive": false}), "").is_err());
         assert!(check(json!({"vllm_config": {"speculative_config": {SCHEDULE: null}}}), "").is_err());
         let one = Configuration::of(TreeShape::chain(3));
-        assert_eq!(check_started(&one, &info(json!({"speculative_adaptive": false})), log), Ok(()));
+        assert_eq!(check_started(&one, &info(json!({"speculative_adaptive": false})), &log), Ok(()));
     }
 
     #[test]
