@@ -6,9 +6,9 @@
 
 Reads lines from standard input and takes those that start the engine. The package must be importable: in a virtual environment with
 `pip install vllm`, or with its wheel alone (`pip install --no-deps vllm`, or its unpacked Python files on PYTHONPATH) beside pydantic,
-regex and typing_extensions. What is not installed (torch, transformers and what they bring) is then stood in for by empty classes: the
+regex and typing_extensions. Empty classes replace what is not installed (torch, transformers and what they bring), and the last line names these packages: the
 parser and the checks of the configuration that read only its own values are the engine's; what asks the model or the device is not
-reached, and said so.
+reached.
 """
 
 import importlib.abc
@@ -231,7 +231,7 @@ def main():
             refused += 1
             print(f"REFUSED {line}\n        {type(error).__name__}: {error}")
     version = getattr(sys.modules.get(engine), "__version__", "of an unknown version")
-    print(f"{engine} {version}: {taken} taken, {refused} refused; stood in for: {', '.join(sorted(absent.names)) or 'nothing'}")
+    print(f"{engine} {version}: {taken} taken, {refused} refused; replaced: {', '.join(sorted(absent.names)) or 'nothing'}")
     sys.exit(refused > 0 or taken == 0)
 
 
