@@ -160,7 +160,7 @@ fn a_server_that_does_not_start_fails_its_trials_with_the_reason() {
     let ended = sweep.run(&[]);
     let told = words(&ended);
     assert_eq!(ended.status.code(), Some(3), "{told}");
-    assert!(told.contains("the engine refuses the configuration") && told.contains("invalid choice: bf17"), "{told}");
+    assert!(told.contains("the engine rejected the configuration") && told.contains("invalid choice: bf17"), "{told}");
     assert_eq!(sweep.servers_left(), 0);
 }
 
@@ -230,7 +230,7 @@ impl Served {
         loop {
             let mut command = Command::new(env!("CARGO_BIN_EXE_spectune"));
             let ended = command.args(["lint", "--url", &self.url]).args(arguments).output().expect("the binary starts");
-            if !String::from_utf8_lossy(&ended.stderr).contains("does not answer") {
+            if !String::from_utf8_lossy(&ended.stderr).contains("does not respond") {
                 return ended;
             }
             assert!(begin.elapsed() < Duration::from_secs(120), "{}", words(&ended));

@@ -21,15 +21,15 @@ use crate::exit::Exit;
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Find what will fail, be rewritten or waste the GPU in a launch, before it is launched
+    /// Find what will fail, be rewritten or waste the GPU in a launch before it starts
     Lint(lint::Arguments),
     /// Print the page of a rule, or the table of all rules
     Explain(explain::Arguments),
     /// Print the JSON Schema of a configuration file
     Schema(schema::Arguments),
-    /// Measure configurations on a workload and keep the fastest
+    /// Measure configurations on a workload and find the fastest
     Sweep(sweep::Arguments),
-    /// Put the shards of a sweep together into one folder
+    /// Merge the shards of a sweep into one folder
     Merge(merge::Arguments),
     /// Write the ranked report of one or several sweeps
     Report(report::Arguments),
@@ -39,11 +39,11 @@ pub enum Command {
     Generate(generate::Arguments),
     /// Serve the OpenAI API
     Serve(serve::Arguments),
-    /// Measure the engine on random prompts of one length, beside the floor that memory sets
+    /// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth floor
     Bench(bench::Arguments),
     /// Adapt a draft head to prompts, so that more of its drafts are accepted
     Train(train::Arguments),
-    /// Tell from a log of requests whether acceptance has moved since a head was trained
+    /// Check in a request log whether acceptance has changed since a head was trained
     Drift(drift::Arguments),
     /// Run the engine's invariants and kernels on this machine's device
     Selftest(selftest::Arguments),

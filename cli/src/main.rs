@@ -8,6 +8,7 @@ mod exit;
 mod setup;
 mod sweep_inputs;
 mod terminal;
+mod wrong_file;
 
 use std::process::ExitCode;
 
@@ -15,7 +16,7 @@ use clap::Parser;
 
 use crate::{commands::Command, exit::Exit};
 
-/// Finds out whether a speculative-decoding configuration will work, which one is fastest, and runs it.
+/// Predicts whether a speculative-decoding configuration will work, finds the fastest one, and runs it.
 #[derive(Debug, Parser)]
 #[command(name = "spectune", version, about, after_help = exit::AFTER_HELP, propagate_version = true, disable_help_subcommand = true)]
 struct Arguments {

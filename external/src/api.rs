@@ -1,4 +1,4 @@
-//! What is asked of a server, whichever engine it is.
+//! The client interface to a server, independent of the engine.
 
 mod prometheus;
 mod sglang;
@@ -23,7 +23,7 @@ pub enum Kind {
     Vllm,
 }
 
-/// A server that can be asked.
+/// A client of a server.
 #[derive(Clone, Debug)]
 pub struct Api {
     kind: Kind,
@@ -86,17 +86,17 @@ pub struct Generate<'a> {
 pub struct Generated {
     /// Tokens generated.
     pub output_tokens: usize,
-    /// The tokens, where the server tells them.
+    /// The tokens, if the server reports them.
     pub output_ids: Vec<u32>,
     /// Until the first token arrived.
     pub first_token: Duration,
     /// Until the last token arrived.
     pub last_token: Duration,
-    /// Rounds of this request, where the server tells them.
+    /// Rounds of this request, if the server reports them.
     pub rounds: Option<u64>,
-    /// Drafts that were accepted in them, where the server tells them.
+    /// Drafts accepted in them, if the server reports them.
     pub accepted_drafts: Option<u64>,
-    /// Entry j counts the rounds that accepted j drafts; empty where the server does not tell it.
+    /// Entry j counts the rounds that accepted j drafts; empty if the server does not report it.
     pub accept_histogram: Vec<u64>,
 }
 
@@ -188,7 +188,7 @@ impl Api {
         let (path, mut generated) = match self.kind {
             Kind::Sglang => sglang::generate(&self.address, request, &mut times)?,
             Kind::Vllm => {
-                // vLLM demands a model's name, and serves by the first of its own where none was given.
+                // vLLM requires a model name; its first served model is used if none was given.
                 let name = match &self.served_name {
                     Some(name) => name.clone(),
                     None => self.models()?.into_iter().next().unwrap_or_default(),

@@ -75,7 +75,7 @@ const SPREAD_ENDS: &[OfSpread] = &[
     ("max", |spread| spread.max),
 ];
 
-/// A trial, and where it stands.
+/// A trial and its position.
 struct TrialRow<'a> {
     /// The section's number, from one.
     section: usize,

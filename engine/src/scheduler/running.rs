@@ -119,7 +119,7 @@ impl Running {
     /// `unread` positions the draft has not read.
     pub fn into_place(mut self, reuse: Reuse, unread: usize) -> Option<Place> {
         if let Some(place) = &mut self.place {
-            // The last token is in no cache yet; rows behind it may belong to tokens that were cut off.
+            // The last token is in no cache yet; rows after it may belong to tokens that were cut off.
             let mut filled = self.prompt_read;
             if reuse == Reuse::All && !self.output.is_empty() {
                 filled += (self.output.len() - 1).saturating_sub(unread);
@@ -160,7 +160,7 @@ impl Running {
         self.prompt_read += count;
     }
 
-    /// Takes what is to be told of the prompt.
+    /// Takes the log-probabilities of the prompt.
     pub fn take_prompt_logprobs(&mut self, logprobs: Vec<TokenLogprobs>) {
         self.prompt_logprobs = logprobs;
     }
@@ -231,7 +231,7 @@ impl Running {
         kept
     }
 
-    /// Ends it where it stands.
+    /// Ends it immediately.
     pub fn end(&mut self, reason: FinishReason) {
         if self.finished.is_none() {
             self.finished = Some(reason);

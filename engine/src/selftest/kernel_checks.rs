@@ -16,7 +16,7 @@ pub struct KernelCheck {
 
 type Run = dyn Fn(&Device) -> Result<(), String>;
 
-/// Those that are asked for: in each type of element, then those of kernels without one.
+/// The requested checks: in each element type, then those without one.
 pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> {
     let mut checks = Vec::new();
     for element in [Element::F32, Element::F16, Element::BF16] {
@@ -33,9 +33,7 @@ pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> 
     if chosen.is_empty() {
         let names: Vec<String> = others.into_iter().map(|check| check.name).collect();
         let (asked, names) = (texts.join(" or "), names.join("; "));
-        return Err(EngineError::Configuration(format!(
-            "no kernel's check has {asked} in its name; there are {names}"
-        )));
+        return Err(EngineError::Configuration(format!("no kernel check has {asked} in its name; available: {names}")));
     }
     Ok(chosen)
 }

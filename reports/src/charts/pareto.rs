@@ -33,12 +33,13 @@ pub fn caption(section: &Section<'_>) -> String {
     let points = points(section);
     let frontier = frontier(&points).len();
     let line = if frontier > 1 {
-        format!("The line joins the {frontier} that none beats on both axes. ")
+        format!("The line joins the {frontier} that no other configuration beats on both axes. ")
     } else {
         "One configuration beats or equals all others on both axes, so there is no frontier line. ".to_owned()
     };
     format!(
-        "Measured: {} with medians; bars: {}; up and to the right is better. {line}Labels: num_steps,topk,num_draft_tokens @ load.",
+        "Measured: {} with medians; bars: {}; up and to the right is better. {line}Labels: \
+         num_steps,topk,num_draft_tokens @ load.",
         figures::counted(points.len(), "configuration", "configurations"),
         figures::INTERVAL
     )

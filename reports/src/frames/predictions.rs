@@ -1,4 +1,4 @@
-//! What was predicted, a row a configuration and load, with the measurement beside it.
+//! Predictions, one row per configuration and load, with the measurements.
 
 use polars::prelude::*;
 use tuner::guide::Prediction;

@@ -47,7 +47,7 @@ fn every_form_says_whose_figures_chose_the_shape() {
         let engine = form.engine();
         let expected = format!("{engine} was not measured: another engine may rank the same shapes differently");
         assert_eq!(note(form, None), expected);
-        let own = format!("chosen by figures of spectune's own engine 0.1.0 on NVIDIA H200; {expected}");
+        let own = format!("chosen from measurements of spectune's own engine 0.1.0 on NVIDIA H200; {expected}");
         assert_eq!(note(form, Some("spectune 0.1.0")), own);
     }
     assert!(!note(Form::Sglang, Some("SGLang 0.5.23")).contains("was not measured"));

@@ -1,11 +1,11 @@
-//! What a server says that it runs, beside what its launch resolves to.
+//! Compares what a server reports with what its launch resolves to.
 
 use serde_json::{Value as Json, json};
 
 use super::{Resolved, view::plain};
 use crate::{flags::FLAGS, launch::quoted, text::Source};
 
-/// A value of a launch that a server tells too.
+/// A value of a launch that a server also reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
     /// SGLang's name of it, with underscores.

@@ -17,7 +17,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// What kind of fault it is, which decides the rule that tells it.
+/// The kind of fault, which decides the rule that reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Harm {
@@ -38,7 +38,7 @@ pub(super) struct Fault {
     harm: Harm,
     /// First version that has it, where an older one is known to be free of it.
     since: Option<String>,
-    /// First version that no longer has it; none is known where it is left out.
+    /// First version without the fault; omitted if none is known.
     until: Option<String>,
     /// SGLang's algorithms as they are resolved, or vLLM's methods; any of them.
     methods: Vec<String>,
@@ -134,7 +134,7 @@ impl Fault {
         if is_told && !self.is_in(context.version()) {
             return None;
         }
-        // A crash that may come, and is mended, is worth a word to those who run such a version only.
+        // A possible crash that has been fixed is reported only for launches with an affected version.
         if !is_told && self.harm == Harm::Crash && !self.certain && self.until.is_some() {
             return None;
         }
@@ -174,15 +174,15 @@ impl Fault {
     fn told(&self, context: &Context<'_>) -> String {
         let engine = unstated::name(context.launch.engine);
         let range = match (&self.since, &self.until) {
-            (Some(since), Some(until)) => format!("known from {engine} {since} on and gone in {until}"),
+            (Some(since), Some(until)) => format!("known from {engine} {since} on, fixed in {until}"),
             (Some(since), None) => format!("known from {engine} {since} on; no version without it is known"),
-            (None, Some(until)) => format!("gone in {engine} {until}"),
+            (None, Some(until)) => format!("fixed in {engine} {until}"),
             (None, None) => format!("no version of {engine} without it is known"),
         };
         format!("{range} ({})", self.sources.join(", "))
     }
 
-    /// Where the method stands, if it is one of the row's.
+    /// The span of the method, if it is one of the row's.
     fn method_place(&self, context: &Context<'_>) -> Option<Span> {
         if context.launch.engine == Engine::Vllm {
             let config = context.launch.vllm_speculation()?;
@@ -249,7 +249,7 @@ impl Fault {
 }
 
 impl Given {
-    /// Where it stands.
+    /// Its span.
     fn find(&self, context: &Context<'_>) -> Option<Span> {
         let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
         let last = own.next_back()?;
@@ -258,7 +258,7 @@ impl Given {
         is_value.then_some(last.span)
     }
 
-    /// Whether it stands there, or may.
+    /// Whether it is, or may be, present.
     fn may_be(&self, context: &Context<'_>) -> bool {
         let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
         let Some(last) = own.next_back() else { return !context.launch.is_complete() };

@@ -6,13 +6,13 @@
 
 use schemas::{sweep::Search, tree::TreeShape};
 
-use super::{Bench, Halt, Race, StopReason, listed};
+use super::{Experiment, SearchStop, StopReason, TrialRunner, listed};
 use crate::{
     configuration::{Configuration, Load},
     guide::{AcceptanceTable, Prediction},
     latency::additive::{AdditiveModel, Observation, terms},
     record::{Record, Role},
-    space::Entrant,
+    space::Candidate,
     statistics::median,
 };
 
@@ -33,8 +33,8 @@ pub struct Found {
 }
 
 /// Trials at most.
-pub fn most_trials(search: &Search, race: &Race) -> usize {
-    starts(search).min(race.entrants.len()) * race.loads.len() * race.repeats
+pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
+    starts(search).min(experiment.entrants.len()) * experiment.loads.len() * experiment.repeats
 }
 
 fn starts(search: &Search) -> usize {
@@ -44,44 +44,44 @@ fn starts(search: &Search) -> usize {
 /// Runs the search to its end. `found` keeps what is known also where the search is stopped early.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// As [`TrialRunner::measure`].
 pub fn run(
     search: &Search,
-    race: &Race,
+    experiment: &Experiment,
     acceptance: &AcceptanceTable,
     found: &mut Found,
-    bench: &mut dyn Bench,
-) -> Result<StopReason, Halt> {
-    let mut measured: Vec<Entrant> = race.baselines().cloned().collect();
-    for trial in listed::grouped(&measured, &race.loads, race.repeats) {
+    bench: &mut dyn TrialRunner,
+) -> Result<StopReason, SearchStop> {
+    let mut measured: Vec<Candidate> = experiment.baselines().cloned().collect();
+    for trial in listed::grouped(&measured, &experiment.loads, experiment.repeats) {
         bench.measure(&trial)?;
     }
     while measured.len() < starts(search) {
-        let points = points(race, bench.history());
-        let open: Vec<&Entrant> = race
+        let points = points(experiment, bench.history());
+        let open: Vec<&Candidate> = experiment
             .entrants
             .iter()
             .filter(|one| !measured.contains(one) && acceptance.length(one.configuration.shape).is_some())
             .collect();
         let next = match (shapes(&points) < 3, AdditiveModel::fit(&points)) {
             (false, Some(model)) => {
-                predict(race, acceptance, &model, &points, &measured, bench.history(), found);
+                predict(experiment, acceptance, &model, &points, &measured, bench.history(), found);
                 let Some(best) = best_open(&open, found, bench.history()) else { return Ok(StopReason::Settled) };
                 best.clone()
             }
-            _ => match most_telling(race, &open, acceptance, &points) {
+            _ => match most_telling(experiment, &open, acceptance, &points) {
                 Some(one) => one.clone(),
                 None => return Ok(StopReason::SpaceExhausted),
             },
         };
-        for trial in listed::grouped(std::slice::from_ref(&next), &race.loads, race.repeats) {
+        for trial in listed::grouped(std::slice::from_ref(&next), &experiment.loads, experiment.repeats) {
             bench.measure(&trial)?;
         }
         measured.push(next);
     }
-    let points = points(race, bench.history());
+    let points = points(experiment, bench.history());
     if let Some(model) = AdditiveModel::fit(&points) {
-        predict(race, acceptance, &model, &points, &measured, bench.history(), found);
+        predict(experiment, acceptance, &model, &points, &measured, bench.history(), found);
     }
     Ok(StopReason::TrialBudget)
 }
@@ -94,10 +94,10 @@ fn shapes(points: &[Observation]) -> usize {
 }
 
 /// What was measured of closed loops, the median of each configuration and load.
-fn points(race: &Race, history: &[Record]) -> Vec<Observation> {
+fn points(experiment: &Experiment, history: &[Record]) -> Vec<Observation> {
     let mut points = Vec::new();
-    for (load, batch) in race.loads.iter().filter_map(|load| Some((*load, load.batch_size()?))) {
-        for entrant in race.entrants.iter().filter(|one| one.configuration.is_plain()) {
+    for (load, batch) in experiment.loads.iter().filter_map(|load| Some((*load, load.batch_size()?))) {
+        for entrant in experiment.entrants.iter().filter(|one| one.configuration.is_plain()) {
             let figures = history
                 .iter()
                 .filter(|record| record.trial.load == load && record.trial.configuration == entrant.configuration)
@@ -121,11 +121,11 @@ fn points(race: &Race, history: &[Record]) -> Vec<Observation> {
 
 /// Predicts what was not measured, with the costs that are known now.
 fn predict(
-    race: &Race,
+    experiment: &Experiment,
     acceptance: &AcceptanceTable,
     model: &AdditiveModel,
     points: &[Observation],
-    measured: &[Entrant],
+    measured: &[Candidate],
     history: &[Record],
     found: &mut Found,
 ) {
@@ -134,7 +134,7 @@ fn predict(
     let is_measured = |one: &Configuration| measured.iter().any(|entrant| entrant.configuration == *one);
     // A prediction is made before its measurement, and stays what it was.
     found.predictions.retain(|one| is_measured(&one.configuration));
-    for load in &race.loads {
+    for load in &experiment.loads {
         let Some(batch) = load.batch_size() else { continue };
         // Prompts take no longer with another tree.
         let of_load = || history.iter().filter(|record| record.trial.load == *load).filter_map(Record::measurement);
@@ -144,7 +144,7 @@ fn predict(
             median(of_load().map(|figures| figures.output_tokens as f64 / figures.requests.max(1) as f64).collect());
         let tokens = tokens.unwrap_or(1.0);
         for entrant in
-            race.entrants.iter().filter(|one| one.configuration.is_plain() && !is_measured(&one.configuration))
+            experiment.entrants.iter().filter(|one| one.configuration.is_plain() && !is_measured(&one.configuration))
         {
             let shape = entrant.configuration.shape;
             let Some(accept_length) = acceptance.length(shape) else { continue };
@@ -169,12 +169,12 @@ fn predict(
 }
 
 /// The candidate with the largest predicted lead, under any load, over the best that is measured; `None` where none has one.
-fn best_open<'a>(open: &[&'a Entrant], found: &Found, history: &[Record]) -> Option<&'a Entrant> {
+fn best_open<'a>(open: &[&'a Candidate], found: &Found, history: &[Record]) -> Option<&'a Candidate> {
     let best = |load: Load| {
         let of_load = history.iter().filter(|record| record.trial.load == load).filter_map(Record::measurement);
         of_load.map(|figures| figures.output_tokens_per_s).fold(0.0, f64::max)
     };
-    let lead = |entrant: &Entrant| {
+    let lead = |entrant: &Candidate| {
         let leads = found.predictions.iter().filter(|one| one.configuration == entrant.configuration);
         leads.map(|one| one.output_tokens_per_s / best(one.load).max(f64::MIN_POSITIVE)).fold(0.0, f64::max)
     };
@@ -185,14 +185,14 @@ fn best_open<'a>(open: &[&'a Entrant], found: &Found, history: &[Record]) -> Opt
 /// The candidate whose costs are least told by what is measured: the one with the largest share of its terms that lies outside of
 /// what the points span.
 fn most_telling<'a>(
-    race: &Race,
-    open: &[&'a Entrant],
+    experiment: &Experiment,
+    open: &[&'a Candidate],
     acceptance: &AcceptanceTable,
     points: &[Observation],
-) -> Option<&'a Entrant> {
+) -> Option<&'a Candidate> {
     let spanned: Vec<_> = points.iter().map(|point| terms(point.shape, point.batch, point.accept_length)).collect();
-    let batches: Vec<usize> = race.loads.iter().filter_map(|load| load.batch_size()).collect();
-    let novelty = |entrant: &Entrant| {
+    let batches: Vec<usize> = experiment.loads.iter().filter_map(|load| load.batch_size()).collect();
+    let novelty = |entrant: &Candidate| {
         let shape = entrant.configuration.shape;
         let length = acceptance.length(shape).unwrap_or(1.0);
         batches.iter().map(|batch| outside(&spanned, terms(shape, *batch, length))).sum::<f64>()

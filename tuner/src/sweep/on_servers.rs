@@ -19,7 +19,7 @@ use crate::{
     latency::additive::AdditiveModel,
     record::Fingerprint,
     settings,
-    space::{Entrant, Expanded},
+    space::{Candidate, Expanded},
     strategy::{self, Found},
     system::{
         System,
@@ -44,7 +44,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let mut system = Servers::new(plan, &file.system, request.out.clone(), request.interrupted)?;
     // Which engine it is, and of which version, only a server tells. No speculation is measured first in any case.
     let first = ready
-        .race
+        .experiment
         .entrants
         .first()
         .map(|one| one.configuration.clone())
@@ -54,14 +54,14 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     progress.prepared(1);
     ready.fingerprint = fingerprint(request, &ready, &info);
 
-    let planned = planned(request, &ready.race);
+    let planned = planned(request, &ready.experiment);
     let (journal, records) = open(request, &header(request, &ready, planned), progress)?;
     progress.planned(planned, records.len());
     let mut found = Found::default();
     let mut bench = SystemBench::new(request, Field::from(&ready), &mut system, journal, records, progress);
     let searched = match &acceptance {
-        Some(table) => strategy::few_starts(&file.search, &ready.race, table, &mut found, &mut bench),
-        None => strategy::search(&file.search, &ready.race, &[], &mut bench),
+        Some(table) => strategy::few_starts(&file.search, &ready.experiment, table, &mut found, &mut bench),
+        None => strategy::search(&file.search, &ready.experiment, &[], &mut bench),
     };
     let measured = bench.end();
     // Whatever happened, no server stays.
@@ -85,7 +85,7 @@ pub fn starts(request: &SweepRequest<'_>, space: &Expanded) -> Result<Vec<String
     let imported = request.file.models.acceptance.as_ref();
     let acceptance = imported.map(|from| acceptance::import(&request.folder, from)).transpose()?;
     let plan = LaunchPlan { acceptance, ..LaunchPlan::of(&request.file, &request.folder, most) };
-    let line = |one: &Entrant| {
+    let line = |one: &Candidate| {
         let launch = plan.launch(system, &one.configuration, "NAME", 0, PathBuf::new());
         launch.map_or_else(|error| format!("cannot start: {error}"), |launch| words(&launch))
     };

@@ -1,7 +1,7 @@
 //! A server of another engine: every change of configuration is a start.
 //!
-//! One server runs at a time. It is started for the first trial of a configuration, serves all its trials, and is stopped before the
-//! next one starts, when its processes are gone and the GPU's memory is back.
+//! One server runs at a time. It is started for the first trial of a configuration, serves all its trials, and is
+//! stopped before the next one starts, when its processes have ended and the GPU's memory is free again.
 
 mod gpu_memory;
 mod host;
@@ -40,18 +40,18 @@ use crate::{
     configuration::{Configuration, Load},
     machine::Watch,
     record::{Measurement, PartsApart, Trial},
-    runner::{self, Ended, Source, Terms, measurement},
+    runner::{self, Ended, Source, TrialOptions, measurement},
 };
 
 /// The folder, in that of a sweep, with the logs of its servers: one for each start.
 pub const LOGS: &str = "servers";
-/// How long a server may take to finish what it does when it is told to stop.
+/// How long a server may take to finish its work after it is told to stop.
 const GRACE: Duration = Duration::from_secs(15);
 /// How long a server may be silent while it has requests: a long prompt is read in less.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// Whole requests of a warm-up, at most, unless more run together.
 const MOST_WARM_UP: usize = 256;
-/// How long a server may take to take in that its last request has ended.
+/// How long a server may take to register that its last request has ended.
 const LONGEST_FLUSH: Duration = Duration::from_secs(10);
 
 /// Ends the servers that a killed run of a sweep's folder has left. Returns how many processes there were.
@@ -80,7 +80,7 @@ pub struct Servers<'a> {
     interrupted: &'a AtomicBool,
 }
 
-/// A server that can be asked.
+/// A client of a server.
 struct Running {
     /// `None` for one that was there before.
     server: Option<Server>,
@@ -110,7 +110,7 @@ impl<'a> Servers<'a> {
         let mut notes = Vec::new();
         match file.end_left().map_err(failed)? {
             0 => {}
-            left => notes.push(format!("{left} processes of servers that an earlier run left were ended")),
+            left => notes.push(format!("{left} server processes left by an earlier run were ended")),
         }
         let starts = fs::read_dir(&logs).into_iter().flatten().count();
         Ok(Self {
@@ -146,7 +146,7 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// The server of a URL, measured as it is.
+    /// A running server, given by its URL.
     fn attach(&self, url: &str, configuration: &Configuration) -> Result<Running, SystemError> {
         let api = Api::new(self.kind(), url, None, LONGEST_SILENCE);
         if !api.is_ready()? {
@@ -217,7 +217,7 @@ impl<'a> Servers<'a> {
         running: &Running,
         requests: &[Request],
         arrivals: &Arrivals,
-    ) -> Result<Option<runner::Seen>, SystemError> {
+    ) -> Result<Option<runner::Observations>, SystemError> {
         let generates: Vec<Generate<'_>> = requests.iter().map(observed::generate).collect();
         match load::run(&running.api, &generates, arrivals, self.interrupted) {
             Ok(observed) => Ok(Some(observed::seen(requests, observed, arrivals)?)),
@@ -232,7 +232,7 @@ impl<'a> Servers<'a> {
         &self,
         running: &Running,
         trial: &Trial,
-        terms: &Terms<'_>,
+        terms: &TrialOptions<'_>,
         requests: &[Request],
     ) -> Result<bool, SystemError> {
         let tokens = terms.workload.warm_up_tokens;
@@ -295,9 +295,9 @@ impl System for Servers<'_> {
         }
     }
 
-    fn run(&mut self, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, SystemError> {
+    fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, SystemError> {
         let Some(running) = &self.running else {
-            return Err(SystemError::Unsupported("no server runs".into()));
+            return Err(SystemError::Unsupported("no server is running".into()));
         };
         let (requests, source) = runner::asked(terms.workload, trial)?;
         let arrivals = match source {
@@ -333,7 +333,7 @@ impl System for Servers<'_> {
         if let Some(length) = made_up {
             observed::check_made_up(f64::from(length), figures.accept_length)?;
         }
-        // A client sees no steps of the engine: what only they tell is missing.
+        // A client does not see the engine's steps, so figures that need them are missing.
         let (rounds_s, prefills_s, stalls, steady) = (None, None, None, None);
         let machine = Some(watch.end(None));
         if let Some(running) = &mut self.running {

@@ -38,22 +38,22 @@ pub fn load(
 pub(super) fn exchange(draft: &mut Draft, target: &Target, options: &EngineOptions) -> Result<(), EngineError> {
     let folder = Folder::open(&options.model_path)?;
     let Some(DraftFrom::Folder(own)) = DraftFrom::options(options)? else {
-        return Err(EngineError::Configuration("drafts are exchanged for those of another folder".into()));
+        return Err(EngineError::Configuration("swapping drafts across checkpoint folders".into()));
     };
     let weights = own.weights()?;
     let spec = read_draft(&own, &weights, DraftTarget { folder: &folder, spec: target.spec() }, options)?;
-    // The cache of its layer stays, and so does what is captured of the target.
+    // The cache of its layer and the captured layers of the target are kept.
     if (spec.layer.in_plain(), &spec.features) != (draft.spec().layer.in_plain(), &draft.spec().features) {
         let path = own.path().display();
         return Err(EngineError::Configuration(format!(
-            "{path} holds another kind of draft than the one that is loaded"
+            "{path} contains a different kind of draft than the loaded one"
         )));
     }
     *draft = Draft::load(&weights, spec, target)?;
     Ok(())
 }
 
-/// Refuses before memory is taken that is not there.
+/// Fails before anything is allocated if there is not enough memory.
 fn check_memory(target: &TargetSpec, draft: Option<&DraftSpec>) -> Result<(), EngineError> {
     let target = &target.in_plain();
     let draft = draft.map_or(0, |draft| draft.in_plain().weight_bytes(target, ELEMENT));
@@ -98,7 +98,7 @@ fn capacity(
         context_length,
         vocab_size: target.vocab_size(),
         prefill_chunk: options.chunked_prefill_size.max(1),
-        // The CPU runs a round where it is launched: looking ahead would only run rounds for nobody.
+        // The CPU runs a round when it is launched, so launching ahead would only run rounds that no request needs.
         rounds_in_flight: 1,
     })
 }

@@ -46,7 +46,7 @@ const fn qwen3_experts(intermediate: usize) -> Ffn {
 }
 
 /// All of them.
-pub const PUBLISHED: [PublishedModel; 13] = [
+pub const PUBLISHED: [PublishedModel; 14] = [
     // meta-llama/Llama-3.2-1B-Instruct; its head has the layout of the Llama-3.1 one.
     PublishedModel {
         name: "llama-3.2-1b",

@@ -14,7 +14,7 @@ enum Whose {
     Neither,
 }
 
-/// The engine that alone has most of these flags. Those that several have tell nothing.
+/// The engine that has most of these flags exclusively. Flags of several engines are not evidence.
 pub fn engine_of_flags(words: &[&str]) -> Option<Engine> {
     let (mut sglang, mut vllm, mut both, mut neither) = (0, 0, 0, 0);
     for word in words.iter().filter(|word| word.starts_with("--") || word.starts_with("-sc")) {
@@ -53,7 +53,7 @@ fn whose(word: &str) -> Whose {
     }
 }
 
-/// vLLM takes underscores for dashes, and a key of a flag's JSON behind a dot.
+/// vLLM takes underscores for dashes, and a key of a flag's JSON after a dot.
 fn is_of_vllm(name: &str) -> bool {
     let name = name.split('.').next().unwrap_or_default().replace('_', "-");
     flags::vllm().spelling(&name).is_some()

@@ -103,7 +103,7 @@ pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>]) ->
     fields
 }
 
-/// Behind a dot stands the key of a value.
+/// A dot is followed by the key of a value.
 fn dashed(name: &str) -> String {
     match name.split_once('.') {
         Some((flag, inside)) => format!("{}.{inside}", flag.replace('_', "-")),

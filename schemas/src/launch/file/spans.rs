@@ -56,7 +56,7 @@ pub(in crate::launch) fn parse(source: &Source, options: &Options) -> Parsed {
     Parsed { launches: vec![launch], diagnostics }
 }
 
-/// The entries of a table as they stand in the text.
+/// The entries of a table with their spans.
 fn in_order<'a>(table: &'a DeTable<'a>) -> Vec<Entry<'a>> {
     let mut entries: Vec<Entry<'a>> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
@@ -236,7 +236,7 @@ fn setting(source: &Source, argument: &Argument, value: Span) -> Setting {
     }
 }
 
-/// Behind the last key that stands outside of a table.
+/// After the last key outside a table.
 fn insertion(source: &Source, last_end: usize) -> Insertion {
     let text = source.text();
     if last_end == 0 {

@@ -1,4 +1,4 @@
-//! Where in a program commands stand.
+//! Finds commands in a program.
 
 use tree_sitter::{Node, Tree, TreeCursor};
 
@@ -136,7 +136,7 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
     let words: Vec<Option<Vec<Part>>> = items.iter().map(|item| parts(text, names, *item, 0)).collect();
     let texts: Vec<&str> = words.iter().map(|word| first_text(word.as_deref())).collect();
     let flags = texts.iter().filter(|text| text.starts_with("--")).count();
-    // Of words that are commands of their own each is looked at by itself.
+    // Words that are separate commands are inspected individually.
     let single = |text: &&str| !text.contains(' ') || text.starts_with(['{', '[']);
     if flags == 0 || !texts.iter().any(|text| names_engine(text)) || !texts.iter().all(single) {
         return Look::Deeper;

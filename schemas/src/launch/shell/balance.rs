@@ -34,7 +34,7 @@ impl Hopeless {
     }
 
     /// The offset just after the end of what opened, given the offset just after the opener. Works on bytes with a
-    /// stack of its own, so that deep nesting costs neither call stack nor time.
+    /// separate stack, so that deep nesting costs neither call stack nor time.
     pub fn end_of(&mut self, opener: Opener, text: &[u8], from: usize) -> Option<usize> {
         if *self.slot(opener) {
             return None;

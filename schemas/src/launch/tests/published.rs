@@ -1,4 +1,4 @@
-//! Forms in which launches are published, and texts that look like launches and are none.
+//! Forms in which launches are published, and texts that look like launches but are not.
 
 use super::super::{Engine, Launch, Options, parse};
 use crate::{diagnostic::Severity, flags::Key, text::Source};
@@ -54,7 +54,8 @@ fn flags_that_a_page_speaks_of_are_a_part() {
         "Seeds:\n```bash\n--seed kind=static,value=42\n```\n",
         "Vary:\n```\n--max-model-len\n--tensor-parallel-size\n```\n",
         "| --random-seed Random seed. | as `--seed 1` |\n| --warmup Warmup: int or float |\n",
-        "```txt\n  --dtype DTYPE, --data-type DTYPE\n  --max_model_len MAX_MODEL_LEN, --max-model-len MAX_MODEL_LEN\n```\n",
+        "```txt\n  --dtype DTYPE, --data-type DTYPE\n  --max_model_len MAX_MODEL_LEN, --max-model-len \
+         MAX_MODEL_LEN\n```\n",
         "```\na/\n├── b/      ← configs (--serve)\n```\n",
     ] {
         assert_eq!(amiss("a.md", text).iter().filter(|code| **code != "LT02").count(), 0, "{text}");

@@ -1,6 +1,6 @@
 //! # SD101: pd-decode-radix
 //!
-//! The prefix cache of a decode engine does not know this algorithm.
+//! The prefix cache of a decode engine does not support this algorithm.
 //!
 //! ## What it does
 //!

@@ -1,4 +1,4 @@
-//! Launches of the field, each with what must be said of it: failures that its text tells, and what is no failure.
+//! Real launches with their expected findings: failures that are visible in the text, and cases without a failure.
 //!
 //! Right values are from the engines' sources and from their issues; the rules' pages name them.
 
@@ -185,7 +185,8 @@ fn crashes_that_are_known_by_version() {
     silent(&decode("DSPARK"), Some("0.5.17"), "SD193");
 
     let adaptive = sglang(
-        "--model-path m --speculative-algorithm EAGLE3 --speculative-draft-model-path d --speculative-adaptive --max-running-requests 16",
+        "--model-path m --speculative-algorithm EAGLE3 --speculative-draft-model-path d --speculative-adaptive \
+         --max-running-requests 16",
     );
     for version in ["0.5.16", "0.5.17"] {
         finds(&adaptive, Some(version), "SD193", Severity::Error);
@@ -295,7 +296,8 @@ fn latent_attention_runs_fa3_and_blocks_need_their_flags() {
     finds(&launch("DFLASH"), Some("0.5.23"), "SD095", Severity::Error);
     silent(&format!("{} --enable-dp-lm-head", launch("DFLASH")), Some("0.5.23"), "SD095");
     let uno = sglang(
-        "--model-path m --speculative-algorithm UNO --uno-lora-path a --speculative-num-draft-tokens 8 --tp 2 --max-running-requests 16",
+        "--model-path m --speculative-algorithm UNO --uno-lora-path a --speculative-num-draft-tokens 8 --tp 2 \
+         --max-running-requests 16",
     );
     finds(&uno, Some("0.5.23"), "SD198", Severity::Error);
     let stages = sglang(&format!(
@@ -341,13 +343,15 @@ fn other_rules_with_their_bounds() {
     silent(&none, Some("0.5.19"), "SD090");
     let tree = sglang(
         "--model-path mine --attention-backend flashmla --speculative-algorithm EAGLE --speculative-draft-model-path d \
-                       --speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 --max-running-requests 8",
+                       --speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 \
+                       --max-running-requests 8",
     );
     finds(&tree, Some("0.5.19"), "SD031", Severity::Error);
     let block = format!("{} --speculative-use-block-verification", tree.replace("flashmla", "fa3"));
     finds(&block, Some("0.5.23"), "SD112", Severity::Error);
     let decode = sglang(&format!(
-        "--model-path m --tp 8 --dp-size 8 --enable-dp-attention --disaggregation-mode decode --speculative-algorithm EAGLE {CHAIN}"
+        "--model-path m --tp 8 --dp-size 8 --enable-dp-attention --disaggregation-mode decode \
+         --speculative-algorithm EAGLE {CHAIN}"
     ));
     finds(&decode, Some("0.5.9"), "NR18", Severity::Warning);
     silent(&decode, Some("0.5.19"), "NR18");
@@ -388,7 +392,8 @@ fn reports_of_the_last_months() {
     finds(&sglang(dflash), Some("0.5.17"), "SD194", Severity::Warning);
     silent(&sglang(&dflash.replace("--page-size 1", "--page-size 64")), Some("0.5.17"), "SD194");
     let kimi = format!(
-        "--model-path moonshotai/Kimi-K2.6 --speculative-algorithm EAGLE3 --speculative-draft-model-path x/kimi-k2.6-eagle3-mla {CHAIN}"
+        "--model-path moonshotai/Kimi-K2.6 --speculative-algorithm EAGLE3 --speculative-draft-model-path \
+         x/kimi-k2.6-eagle3-mla {CHAIN}"
     );
     finds(&sglang(&kimi), Some("0.5.11"), "SD193", Severity::Error);
     silent(&sglang(&kimi), Some("0.5.12"), "SD193");
@@ -402,7 +407,8 @@ fn reports_of_the_last_months() {
     finds(&sglang(layers), Some("0.5.18"), "SD103", Severity::Error);
     silent(
         &sglang(
-            "--model-path m --speculative-algorithm EAGLE --enable-multi-layer-eagle --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4",
+            "--model-path m --speculative-algorithm EAGLE --enable-multi-layer-eagle --speculative-num-steps 3 \
+             --speculative-eagle-topk 1 --speculative-num-draft-tokens 4",
         ),
         Some("0.5.18"),
         "SD103",

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks at NGRAM's breadths and depth: the least breadth has to be at least 1 and no larger than the greatest (1 and 10 unless
-//! given), and the trie deeper than 1. Its capacity has to be above its depth.
+//! Looks at NGRAM's breadths and depth: the minimum breadth must be at least 1 and at most the maximum (1 and 10 unless
+//! given), and the trie deeper than 1. Its capacity must be above its depth.
 //!
 //! ## Why is this bad?
 //!
@@ -93,7 +93,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     };
     let (least, greatest) = (breadth(least_key, LEAST)?, breadth(greatest_key, GREATEST)?);
     if least <= 0 {
-        let message = format!("a least breadth of {least} is none");
+        let message = format!("a minimum breadth of {least} is not possible");
         return Some(
             Finding::new(context.value_place(least_key), message, "has to be above 0")
                 .engine_says(format!("min_bfs_breadth must be greater than 0, current value: {least}"))

@@ -37,13 +37,13 @@
 //! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
 //! ```
 //!
-//! A number that another file or variable holds is given all the same:
+//! A number in another file or variable counts as given:
 //!
 //! ```launch good
 //! vllm serve target --spec-method eagle3 --spec-model draft --spec-tokens $TOKENS
 //! ```
 //!
-//! What flags of their own give is added to the JSON, whose keys may have dashes:
+//! Separate flags are added to the JSON, whose keys may have dashes:
 //!
 //! ```launch good
 //! vllm serve target --spec-tokens 3 --speculative-config '{"method": "eagle3", "model": "draft"}'
@@ -91,7 +91,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if !(SILENT.contains(&method) || is_mtp) || config.gives_tokens || is_misspelt {
         return None;
     }
-    let message = format!("{method} is not told how many tokens to draft");
+    let message = format!("{method} has no number of tokens to draft");
     let finding = Finding::new(config.span, message, "no num_speculative_tokens").help(if is_mtp {
         "add `\"num_speculative_tokens\": 1`"
     } else {

@@ -59,7 +59,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Methods whose drafts are models that run on ranks of their own.
+/// Methods whose drafts are models with their own ranks.
 const METHODS: [&str; 6] = ["eagle", "eagle3", "dflash", "dspark", "draft_model", "mtp"];
 
 /// Methods that run over the target's ranks, whatever is written.

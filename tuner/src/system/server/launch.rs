@@ -37,7 +37,7 @@ pub struct LaunchPlan {
     pub quantization: Option<String>,
     /// Longest sequence, where the sweep says it.
     pub context_length: Option<usize>,
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub max_running_requests: usize,
     /// GPUs that share the models.
     pub tp_size: usize,
@@ -55,7 +55,7 @@ impl LaunchPlan {
         let defaults = schemas::sweep::EngineSettings::default();
         let engine = &file.engine;
         let model = |name: &str| {
-            // A folder is named from the sweep file's own; what is no folder is an id, which the engine looks up.
+            // A folder is relative to the sweep file's; anything else is a hub id, which the engine looks up.
             let path = folder.join(name);
             let path = path.canonicalize().unwrap_or(path);
             if path.is_dir() { path.display().to_string() } else { name.to_owned() }
@@ -124,10 +124,9 @@ impl LaunchPlan {
         log: PathBuf,
     ) -> Result<Launch, SystemError> {
         self.supports(configuration)?;
-        let (program, first) = settings
-            .command
-            .split_first()
-            .ok_or_else(|| SystemError::Unsupported("system.command is empty: it says how a server starts".into()))?;
+        let (program, first) = settings.command.split_first().ok_or_else(|| {
+            SystemError::Unsupported("system.command is empty: it must be the command that starts a server".into())
+        })?;
         let mut args = first.to_vec();
         let made_up = self.made_up(configuration)?;
         args.extend(match self.kind {

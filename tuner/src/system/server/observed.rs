@@ -5,17 +5,17 @@ use std::time::Duration;
 use engine::{Completion, EngineError, FinishReason, Request, backend::RoundTiming};
 use external::{
     api::{Generate, Generated},
-    load::{Arrivals, Observed, Served},
+    load::{Arrivals, CompletedRequest, Observed},
 };
 
 use super::SystemError;
 use crate::{
     configuration::Load,
-    runner::{Seen, Served as ServedRequest},
+    runner::{CompletedRequest as ServedRequest, Observations},
 };
 
-/// How far a made-up accept length may be from what was asked for, as a share: few rounds scatter, and the last one of a request is
-/// cut off.
+/// How far a simulated accept length may be from the requested one, as a share: few rounds scatter, and the last one of
+/// a request is cut off.
 const MADE_UP_WITHIN: f64 = 0.15;
 
 /// A request as servers take it.
@@ -33,11 +33,11 @@ pub fn generate(request: &Request) -> Generate<'_> {
     }
 }
 
-/// What a trial has seen. Single rounds are not seen: the mean of each request's stands for them.
+/// The observations of a trial. Single rounds are not visible: the mean per request is used instead.
 ///
 /// # Errors
-/// When the server does not tell the rounds of a request that speculates.
-pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Result<Seen, SystemError> {
+/// When the server does not report the rounds of a request that speculates.
+pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Result<Observations, SystemError> {
     let mut timings = Vec::new();
     let mut ends = Vec::new();
     let mut request_rounds = 0;
@@ -57,22 +57,22 @@ pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Re
         Arrivals::Open(times) => (1, Some(times.clone())),
     };
     let last = times.as_ref().and_then(|times| times.last().copied());
-    Ok(Seen {
+    Ok(Observations {
         served,
         timings,
         rounds: request_rounds.div_ceil(together),
         elapsed: observed.elapsed,
         unserved_at_last: last.map_or(0, |last| ends.iter().filter(|end| **end > last).count()),
         arrivals: times,
-        ..Seen::default()
+        ..Observations::default()
     })
 }
 
-fn completion(requests: &[Request], served: &Served) -> Result<Completion, SystemError> {
+fn completion(requests: &[Request], served: &CompletedRequest) -> Result<Completion, SystemError> {
     let generated = &served.generated;
     let rounds = rounds(generated)?;
     Ok(Completion {
-        // Where the server tells no tokens their number still counts.
+        // If the server reports no tokens, their number still counts.
         output_ids: match generated.output_ids.len() == generated.output_tokens {
             true => generated.output_ids.clone(),
             false => vec![0; generated.output_tokens],
@@ -98,13 +98,13 @@ fn rounds(generated: &Generated) -> Result<usize, SystemError> {
         (Some(rounds), _) => rounds as usize,
         (None, Some(accepted)) if accepted > 0 => {
             return Err(SystemError::Unsupported(
-                "the server tells accepted drafts and not the rounds that they took".into(),
+                "the server reports accepted drafts, but not the number of rounds".into(),
             ));
         }
         (None, _) => further,
     };
     if rounds > further {
-        let words = format!("the server tells {rounds} rounds for {} tokens", generated.output_tokens);
+        let words = format!("the server reports {rounds} rounds for {} tokens", generated.output_tokens);
         return Err(EngineError::InvalidRequest(words).into());
     }
     Ok(rounds)
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn rounds_are_the_servers_or_one_a_token() {
         let observed = |rounds| Observed {
-            served: vec![Served {
+            served: vec![CompletedRequest {
                 request: 0,
                 arrival: Duration::ZERO,
                 late: Duration::from_millis(1),

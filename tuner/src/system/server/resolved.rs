@@ -1,4 +1,4 @@
-//! What a server really runs, held against what it was asked for.
+//! Compares what a server really runs with what was requested.
 
 use std::{collections::BTreeSet, fs::File, io::Read as _, path::Path};
 
@@ -15,7 +15,7 @@ use serde_json::Value;
 use super::{LaunchPlan, SystemError};
 use crate::configuration::{Configuration, Load};
 
-/// What the server has rewritten: notes where it is still the configuration that was asked for, else an error. A figure that
+/// What the server has rewritten: notes if it is still the requested configuration, else an error. A figure that
 /// the server does not tell is not judged.
 pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configuration) -> Result<Vec<String>, String> {
     let Some(resolved) = &info.resolved else { return Ok(Vec::new()) };
@@ -26,17 +26,19 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
         let speculates = resolved.get("speculative_algorithm").is_some_and(|name| !name.is_null());
         let asked = configuration.shape;
         if speculates && !asked.is_off() && runs != asked {
-            return Err(format!("the server runs the tree {runs} where {asked} was asked for: it rewrites its flags"));
+            return Err(format!(
+                "the server runs the tree {runs} instead of the requested {asked}: it rewrites its flags"
+            ));
         }
         if speculates && asked.is_off() {
-            return Err(format!("the server speculates with {runs} where no speculation was asked for"));
+            return Err(format!("the server speculates with {runs} although no speculation was requested"));
         }
     }
     let mut notes = Vec::new();
     let asked = configuration.knobs.max_running_requests.unwrap_or(plan.max_running_requests);
     if let Some(runs) = most_running(resolved).filter(|runs| *runs < asked) {
         notes.push(format!(
-            "{configuration}: the server runs at most {runs} requests together, and was asked for {asked}"
+            "{configuration}: the server runs at most {runs} requests together instead of the requested {asked}"
         ));
     }
     if resolved.get("disable_cuda_graph").and_then(Value::as_bool) == Some(true) {
@@ -60,7 +62,7 @@ pub fn beside_the_linter(
         return Vec::new();
     };
     let version = info.version.as_deref().and_then(|version| version.parse().ok());
-    // A server that was there before tells its command itself.
+    // A server that was already running reports its command itself.
     let command = if command.is_empty() { running::launch_of(answer).unwrap_or_default() } else { command.to_owned() };
     let source = Source::new("<launch>", command);
     let parsed = launch::parse(&source, &Options { engine: Some(Engine::Sglang), version });

@@ -15,7 +15,7 @@ use crate::terminal;
 /// Lines shown around a change.
 const AROUND: usize = 3;
 
-/// The change from a text to the fixed one, as `patch` takes it; empty where there is none.
+/// The unified diff from a text to the fixed one; empty if they are equal.
 pub(super) fn diff(source: &Source, fixed: &str) -> String {
     if fixed == source.text() {
         return String::new();
@@ -50,11 +50,11 @@ pub(super) fn write(fixed: &str, file: &Path, source: &Source) -> anyhow::Result
     if fixed == source.text() {
         return Ok(());
     }
-    // Behind a symbolic link it is the file itself that changes.
+    // After a symbolic link it is the file itself that changes.
     let place = file.canonicalize().with_context(|| format!("cannot write {}", file.display()))?;
     let present = fs::read(&place).with_context(|| format!("cannot read {}", file.display()))?;
     if present != source.text().as_bytes() {
-        bail!("{} was changed while it was judged, and is left as it is; run the command again", file.display());
+        bail!("{} changed while it was being checked, so it was not written; run the command again", file.display());
     }
     replace(&place, fixed).with_context(|| format!("cannot write {}", file.display()))
 }

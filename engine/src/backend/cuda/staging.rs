@@ -1,12 +1,12 @@
-//! What a round reads from the host, the log-probabilities that it leaves for it, and the marks between which it is timed.
-//! Tokens go straight to [`RoundArrays::output`](super::layout::RoundArrays::output).
+//! Page-locked staging buffers of rounds: their input from the host, their log-probabilities, and the events between
+//! which they are timed. Tokens go straight to [`RoundArrays::output`](super::workspace::RoundArrays::output).
 
 use kernels::device::{Device, Event, HostBuffer};
 
 use super::{
-    layout::Extent,
-    limits::{DESCRIBED_WORDS, RING},
+    limits::{DESCRIBED_WORDS, STAGING_SLOTS},
     part::Part,
+    workspace::WorkspaceShape,
 };
 use crate::{backend::RoundTiming, error::EngineError};
 
@@ -17,14 +17,14 @@ pub fn place_of(launched: u64) -> usize {
 
 /// The place from which it steps on to its own.
 pub fn place_before(launched: u64) -> usize {
-    (launched % RING as u64) as usize
+    (launched % STAGING_SLOTS as u64) as usize
 }
 
 /// Memory of one round between host and device.
-pub struct RingPlace {
+pub struct RoundStaging {
     pub slots: HostBuffer,
     /// Slots whose draft reads before the round, and how much: int32 `[2, batch]`.
-    pub unread: HostBuffer,
+    pub pending: HostBuffer,
     pub described: HostBuffer,
     pub begin: Event,
     /// Where the first part ends and where the second does, of a round that runs part by part.
@@ -32,8 +32,8 @@ pub struct RingPlace {
     pub end: Event,
 }
 
-impl RingPlace {
-    /// What a round took that has ended and ran in these parts. What lies before the first and behind the last, copies of
+impl RoundStaging {
+    /// What a round took that has ended and ran in these parts. What lies before the first and after the last, copies of
     /// a few bytes, is theirs.
     pub fn timing(&self, parts: &[Part]) -> Result<RoundTiming, EngineError> {
         let mut timing = RoundTiming { total: self.end.since(&self.begin)?, ..RoundTiming::default() };
@@ -53,16 +53,16 @@ impl RingPlace {
 }
 
 /// Input and output of the rounds under way.
-pub fn ring(device: &Device, extent: Extent) -> Result<Vec<RingPlace>, EngineError> {
+pub fn ring(device: &Device, extent: WorkspaceShape) -> Result<Vec<RoundStaging>, EngineError> {
     let place = |_| {
-        Ok(RingPlace {
+        Ok(RoundStaging {
             slots: device.host_buffer(extent.batch * 4)?,
-            unread: device.host_buffer(extent.batch * 8)?,
+            pending: device.host_buffer(extent.batch * 8)?,
             described: device.host_buffer(extent.described_rows() * DESCRIBED_WORDS * 4)?,
             begin: device.event()?,
             between: [device.event()?, device.event()?],
             end: device.event()?,
         })
     };
-    (0..RING).map(place).collect()
+    (0..STAGING_SLOTS).map(place).collect()
 }

@@ -1,29 +1,27 @@
-//! The ways that a script may go, and what arrays hold on each of them.
-//!
-//! An array is often put together in parts, some of which stand where a script may not come by. A command that uses such
-//! an array is one launch for each way: with the words that are there on it, and with note of those that may be there
-//! too.
+//! The ways that a script may go, and what arrays hold on each of them. An array is often assembled in parts, some of
+//! them in branches that may not run. A command that uses such an array is one launch for each path: with the words
+//! that are present on it, and with note of the ones that may be present too.
 
 use std::rc::Rc;
 
 use super::line::{ArrayPlace, Field};
 use crate::text::Span;
 
-/// Deepest block that is told from the one around it.
+/// Maximum depth of blocks that are distinguished.
 pub const DEEPEST: usize = 16;
 
 /// Most parts of an array that are kept apart.
 const MOST_PARTS: usize = 32;
 
-/// Most ways on which one command is looked at.
+/// Maximum number of paths for one command.
 const MOST_WAYS: usize = 8;
 
-/// One of a block's ways, such as what is behind its `else`.
+/// One branch of a block, such as its `else` part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
-    /// The block, by a number of its own.
+    /// The id of the block.
     pub block: u32,
-    /// Which of its ways, only one of which is gone.
+    /// The index of the branch, of which only one runs.
     pub turn: u32,
     /// Whether it is the body of a function, which may run after what is below it.
     pub of_function: bool,
@@ -38,9 +36,9 @@ impl Way {
 /// When words are part of an array.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// The ways that must all be gone, from the outermost block on.
+    /// The branches that must all run, starting with the outermost block.
     pub on: Vec<Way>,
-    /// The ways that must not be gone: the array gets other words on them.
+    /// The branches that must not run: the array gets other words there.
     pub not_on: Vec<Way>,
 }
 
@@ -49,13 +47,13 @@ impl Condition {
         self.on.iter().all(|way| gone.contains(way)) && !self.not_on.iter().any(|way| gone.contains(way))
     }
 
-    /// Whether it is met whatever other ways are gone.
+    /// Whether it is met regardless of other branches.
     fn is_certain(&self, gone: &[Way]) -> bool {
         let excluded = |way: &Way| gone.iter().any(|other| way.excludes(*other));
         self.is_met(gone) && self.not_on.iter().all(excluded)
     }
 
-    /// Whether it cannot be met once these ways are gone.
+    /// Whether it cannot be met if these branches run.
     fn is_lost(&self, gone: &[Way]) -> bool {
         self.not_on.iter().any(|way| gone.contains(way))
             || self.on.iter().any(|way| gone.iter().any(|other| way.excludes(*other)))
@@ -69,7 +67,7 @@ impl Condition {
     }
 }
 
-/// Words of a list that are not there on every way.
+/// Words of a list that are not present on every path.
 #[derive(Clone, Debug)]
 pub struct Conditional {
     pub from: usize,
@@ -78,7 +76,7 @@ pub struct Conditional {
 }
 
 impl Conditional {
-    /// Words that are there where the first of these ways are gone; `None` where that is sure once the second are.
+    /// Words that are present if the first branches run; `None` if that is certain once the second ones run.
     pub fn on(on: &[Way], gone: &[Way], from: usize, to: usize) -> Option<Self> {
         let condition = Condition { on: on.to_vec(), not_on: Vec::new() };
         (!condition.is_certain(gone)).then(|| Self { from, to, condition: Rc::new(condition) })
@@ -90,7 +88,7 @@ impl Conditional {
 struct Piece<'a> {
     fields: Vec<Field<'a>>,
     condition: Rc<Condition>,
-    /// Whether it was put behind what the array held.
+    /// Whether it was put after what the array held.
     appended: bool,
 }
 
@@ -98,7 +96,7 @@ struct Piece<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct Elements<'a> {
     pieces: Vec<Piece<'a>>,
-    /// Its assignments, those that append left out.
+    /// Its assignments, without appending ones.
     pub places: Vec<ArrayPlace>,
     pub used: bool,
     pub order: usize,
@@ -128,7 +126,7 @@ impl<'a> Elements<'a> {
         self.pieces = first.pieces;
     }
 
-    /// Puts words in the place of all that is there, where these ways are gone. False where there are too many parts.
+    /// Replaces all words if these branches run. False if there are too many parts.
     pub fn replace(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way]) -> bool {
         let Some(innermost) = gone.last() else { return false };
         if self.pieces.len() >= MOST_PARTS {
@@ -144,7 +142,7 @@ impl<'a> Elements<'a> {
         true
     }
 
-    /// Puts words behind all that is there, where these ways are gone.
+    /// Appends words if these branches run.
     pub fn append(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way]) {
         let here = Rc::new(Condition { on: gone.to_vec(), not_on: Vec::new() });
         let mut at = 0;
@@ -162,7 +160,7 @@ impl<'a> Elements<'a> {
         if fields.is_empty() {
             return;
         }
-        // Beyond that many parts the last ones are not told apart.
+        // Beyond that many parts the last ones are not distinguished.
         let full = self.pieces.len() > 2 * MOST_PARTS;
         match self.pieces.last_mut() {
             Some(last) if full || last.condition == condition => last.fields.extend(fields),
@@ -170,7 +168,7 @@ impl<'a> Elements<'a> {
         }
     }
 
-    /// Adds the words that are or may be there, once these ways are gone, to a list.
+    /// Adds the words that are or may be present, if these branches run, to a list.
     pub fn expand(&self, gone: &[Way], fields: &mut Vec<Field<'a>>, conditional: &mut Vec<Conditional>) {
         for piece in self.pieces.iter().filter(|piece| !piece.condition.is_lost(gone)) {
             let from = fields.len();
@@ -187,7 +185,7 @@ pub struct OnWay<'a> {
     pub words: Vec<Field<'a>>,
     /// Words that may be there too.
     pub perhaps: Vec<Field<'a>>,
-    /// Where those words stand that are not there on every way.
+    /// Spans of the words that are not present on every path.
     pub branches: Vec<Span>,
 }
 

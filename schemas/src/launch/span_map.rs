@@ -1,11 +1,11 @@
-//! The way back from a text that was put together to the text that its parts were taken from.
+//! Maps spans of an assembled text back to the text that its parts were taken from.
 
 use crate::text::Span;
 
-/// A part of a text that was put together; as long as its place where it stands there byte for byte.
+/// A part of an assembled text; verbatim if it has the length of its source span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Piece<T> {
-    /// In the text that was put together.
+pub(super) struct MappedPart<T> {
+    /// In the assembled text.
     pub text: Span,
     /// In the text that it was taken from.
     pub place: Span,
@@ -17,22 +17,22 @@ pub(super) struct Piece<T> {
 
 /// All pieces of a text, in its order.
 #[derive(Clone, Debug)]
-pub(super) struct Pieces<T>(Vec<Piece<T>>);
+pub(super) struct SpanMap<T>(Vec<MappedPart<T>>);
 
-impl<T> Default for Pieces<T> {
+impl<T> Default for SpanMap<T> {
     fn default() -> Self {
         Self(Vec::new())
     }
 }
 
-impl<T: Copy> Pieces<T> {
+impl<T: Copy> SpanMap<T> {
     /// Adds the next piece.
-    pub fn push(&mut self, piece: Piece<T>) {
+    pub fn push(&mut self, piece: MappedPart<T>) {
         self.0.push(piece);
     }
 
     /// All of them, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Piece<T>> {
+    pub fn iter(&self) -> impl Iterator<Item = &MappedPart<T>> {
         self.0.iter()
     }
 
@@ -56,7 +56,7 @@ impl<T: Copy> Pieces<T> {
             Some(offset) if last.is_verbatim() => last.place.end - offset,
             _ => last.place.end,
         };
-        // Pieces of several wholes need not stand in the order of the text.
+        // Parts of several wholes need not be in the order of the text.
         if end < start && touched.len() > 1 {
             return touched.iter().map(|piece| piece.place).reduce(Span::join).unwrap_or_default();
         }
@@ -71,18 +71,18 @@ impl<T: Copy> Pieces<T> {
     }
 
     /// The piece at an offset of the text, or the next one.
-    pub fn at(&self, offset: usize) -> Option<Piece<T>> {
+    pub fn at(&self, offset: usize) -> Option<MappedPart<T>> {
         self.0.get(self.0.partition_point(|piece| piece.text.end <= offset)).copied()
     }
 
-    fn touched(&self, span: Span) -> &[Piece<T>] {
+    fn touched(&self, span: Span) -> &[MappedPart<T>] {
         let first = self.0.partition_point(|piece| piece.text.end <= span.start);
         let last = self.0.partition_point(|piece| piece.text.start < span.end);
         self.0.get(first..last).unwrap_or_default()
     }
 }
 
-impl<T> Piece<T> {
+impl<T> MappedPart<T> {
     fn is_verbatim(&self) -> bool {
         self.text.end - self.text.start == self.place.end - self.place.start
     }
@@ -92,12 +92,12 @@ impl<T> Piece<T> {
 mod tests {
     use super::*;
 
-    /// Of `ab$X-ef`, where `$X` is what stands at 0 to 5.
-    fn pieces() -> Pieces<()> {
-        let mut pieces = Pieces::default();
+    /// For `ab$X-ef`, where `$X` is the text at 0 to 5.
+    fn pieces() -> SpanMap<()> {
+        let mut pieces = SpanMap::default();
         for (text, place, whole) in [((0, 2), (10, 12), 10), ((2, 7), (0, 5), 0), ((8, 10), (15, 17), 10)] {
             let (text, place) = (Span::new(text.0, text.1), Span::new(place.0, place.1));
-            pieces.push(Piece { text, place, whole, with: () });
+            pieces.push(MappedPart { text, place, whole, with: () });
         }
         pieces
     }

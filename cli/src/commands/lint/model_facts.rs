@@ -14,16 +14,16 @@ use super::Arguments;
 use crate::terminal;
 
 /// The places where facts come from, and what the user named.
-pub(super) struct Known {
+pub(super) struct ModelFactsCache {
     target: Option<ModelFacts>,
     draft: Option<ModelFacts>,
     sources: Sources,
-    /// What was said already: one broken file is told once, however many launches name it.
+    /// Notes already printed: a broken file is reported once, however many launches name it.
     said: BTreeSet<String>,
 }
 
-impl Known {
-    /// Reads the folders that the user names: they must be there.
+impl ModelFactsCache {
+    /// Reads the folders that the user names; they must exist.
     pub fn new(arguments: &Arguments) -> anyhow::Result<Self> {
         let mut known = Self {
             target: None,
@@ -64,7 +64,7 @@ impl Known {
             _ => Key::Revision,
         };
         let revision = launch.text(revision).map_or("main", |revision| revision.value);
-        // Only a draft with a vocabulary of its own can disagree with the target's.
+        // Only a draft with its own vocabulary can disagree with the target's.
         let standalone =
             launch.text(Key::SpeculativeAlgorithm).is_some_and(|name| name.value.eq_ignore_ascii_case("STANDALONE"));
         let found = self.sources.find(name, revision, Wanted { tokenizer: standalone })?;

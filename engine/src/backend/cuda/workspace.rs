@@ -1,26 +1,26 @@
-//! What of the device's memory belongs to what: sizes first, buffers after they have been checked.
+//! The workspace on the device: sizes first, then buffers once the sizes have been checked against free memory.
 
 use kernels::{
     device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
     launch::{
         ChosenRows, ExpertsBytes, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows,
-        Sees, Sequences, Stand,
+        Sees, Sequences, WalkState,
     },
 };
 use schemas::tree::TreeShape;
 
 use super::{
-    limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LATENT_ROWS, LATENT_ROWS_IN_SPLITS, LOGIT_ROWS, RING},
+    limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LATENT_ROWS, LATENT_ROWS_IN_SPLITS, LOGIT_ROWS, STAGING_SLOTS},
     weights::{experts_shape, latent_dims, weights_in},
 };
 use crate::{
-    backend::{Capacity, MOST_UNREAD, inner_rows},
+    backend::{Capacity, MAX_PENDING_DRAFT, inner_rows},
     spec::{AttentionSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec},
 };
 
 /// How large a pass and its parts can become.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Extent {
+pub struct WorkspaceShape {
     /// Rows of a pass: a prompt's piece, the nodes of a verified batch, its beams, or its draft extension.
     pub rows: usize,
     /// Requests of a round.
@@ -125,7 +125,7 @@ pub struct RowArrays {
     /// `[rows, own_stride]`.
     pub own: Buffer,
     pub own_stride: usize,
-    /// `[rows, own_stride]`, `[rows]` and `[rows, words]`: what groups of rows see of their own, each of it once.
+    /// `[rows, own_stride]`, `[rows]` and `[rows, words]`: own cache rows of groups of rows, each listed once.
     pub group_own: Buffer,
     pub group_own_count: Buffer,
     pub own_mask: Buffer,
@@ -154,17 +154,18 @@ pub struct RoundArrays {
     /// Float.
     pub node_score: Buffer,
     pub chosen: Buffer,
-    /// `[batch]` each: rows where walks down the trees stand, their slots, the positions of the tokens behind them, and these.
+    /// `[batch]` each: current rows of the walks down the trees, their slots, the positions of the next tokens, and
+    /// these tokens.
     pub stand: [Buffer; 4],
-    /// Of inner nodes over which the target runs first their rows and the tokens behind them, `[half of the rows]` each; and where in
-    /// these a node stands, `[rows]`.
+    /// For inner nodes that the target runs over first: their rows and the tokens after them, `[rows / 2]` each, and
+    /// the index of each node in these, `[rows]`.
     pub inner_row: Buffer,
     pub inner_choice: Buffer,
     pub inner_place: Buffer,
     /// The rows of passes over some nodes of trees: as many as half of all.
     pub picked: RowArrays,
     /// `[2]`: whether a walk awaits a choice. Walks leave the first at zero, and expect it so.
-    pub awaited: Buffer,
+    pub needed: Buffer,
     pub accepted_node: Buffer,
     pub move_from: Buffer,
     pub move_to: Buffer,
@@ -172,14 +173,14 @@ pub struct RoundArrays {
     pub group_prefix: Buffer,
     pub group_rows: Buffer,
     /// `[batch]`: where a round without speculation keeps what the draft will read of it.
-    pub unread_place: Buffer,
+    pub pending_place: Buffer,
     /// `[batch]`: how much the draft has to read of each request, written by the host.
-    pub unread: Buffer,
+    pub pending: Buffer,
     /// Of each place of the ring `[batch]` counts, then `[batch, steps + 1]` tokens: what the host reads.
     pub output: HostBuffer,
     /// Which of them the last round wrote to.
     pub output_place: Buffer,
-    /// What requests that want log-probabilities are told of their tokens, `[rows, 1 + 2 · MOST_CHOICES]` words in three
+    /// Log-probabilities for the requests that want them, `[rows, 1 + 2 · MOST_CHOICES]` words in three
     /// parts: of the tokens (float), the best alternatives (int32), and theirs (float).
     pub described: Buffer,
     /// Rows of it.
@@ -201,12 +202,12 @@ pub struct SlotArrays {
     /// u64.
     pub seed: Buffer,
     pub logprob_count: Buffer,
-    /// The draft's state behind the last token that it has read: `[slots, draft hidden]`.
+    /// The draft's state after the last token that it has read: `[slots, draft hidden]`.
     pub recurrent: Buffer,
-    /// What the draft has yet to read, a ring for each slot: int32 `[slots, MOST_UNREAD]`.
-    pub unread_tokens: Buffer,
-    /// What the features of these rows are made of: `[slots, MOST_UNREAD, …]`.
-    pub unread_rows: Buffer,
+    /// What the draft has yet to read, a ring for each slot: int32 `[slots, MAX_PENDING_DRAFT]`.
+    pub pending_tokens: Buffer,
+    /// The inputs of the features of these rows: `[slots, MAX_PENDING_DRAFT, …]`.
+    pub pending_rows: Buffer,
 }
 
 /// How tokens after rows are chosen, int32 each.
@@ -218,7 +219,7 @@ pub struct Sampled<'a> {
     pub position: Slice<'a>,
 }
 
-impl Extent {
+impl WorkspaceShape {
     /// What rounds of a shape at a batch size need.
     pub fn of_round(shape: TreeShape, batch: usize) -> Self {
         let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
@@ -237,10 +238,10 @@ impl Extent {
     /// What rounds of several shapes at a batch size need.
     pub fn of_rounds(shapes: &[TreeShape], batch: usize) -> Self {
         let rounds = shapes.iter().fold(Self::default(), |extent, shape| extent.and(Self::of_round(*shape, batch)));
-        // What rounds without speculation leave is read in passes of their own.
+        // The draft reads the output of rounds without speculation in separate passes.
         let speculates = |shape: &TreeShape| !shape.is_off();
         let leaves = shapes.iter().any(speculates) && !shapes.iter().all(speculates);
-        Self { rows: rounds.rows.max(if leaves { MOST_UNREAD } else { 0 }), ..rounds }
+        Self { rows: rounds.rows.max(if leaves { MAX_PENDING_DRAFT } else { 0 }), ..rounds }
     }
 
     /// What pieces of prompts need.
@@ -275,15 +276,15 @@ impl Extent {
         self.steps + 1
     }
 
-    /// Words of a mask over what the rows of a request see of their own.
+    /// Words of a mask over the own rows of a request.
     fn own_mask_words(self) -> usize {
         Kernels::own_mask_words(self.branches, self.own_stride()).max(1)
     }
 }
 
-/// Sizes of everything, in bytes of one element.
+/// WorkspaceSizes of everything, in bytes of one element.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes<'a> {
+pub struct WorkspaceSizes<'a> {
     pub target: &'a TargetSpec,
     pub draft: Option<&'a DraftSpec>,
     pub element: Element,
@@ -293,7 +294,7 @@ pub struct Sizes<'a> {
     pub batch_invariant: bool,
 }
 
-impl Sizes<'_> {
+impl WorkspaceSizes<'_> {
     /// The widest of something over all layers of target and draft.
     fn widest(&self, width: impl Fn(&LayerSpec) -> usize) -> usize {
         let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
@@ -329,8 +330,8 @@ impl Sizes<'_> {
     }
 
     /// Bytes of each part of [`Activations`], in its order (both states apart).
-    fn activations(&self, extent: Extent) -> [usize; 23] {
-        let Extent { rows, .. } = extent;
+    fn activations(&self, extent: WorkspaceShape) -> [usize; 23] {
+        let WorkspaceShape { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
         let draft = self.draft.map_or(1, DraftSpec::hidden);
         let attended = self.widest_latent(|latent| latent.value_width().max(latent.query_rank.unwrap_or_default()));
@@ -378,7 +379,7 @@ impl Sizes<'_> {
     }
 
     /// Bytes of each part of [`ExpertActivations`].
-    fn experts(&self, extent: Extent) -> ExpertsBytes {
+    fn experts(&self, extent: WorkspaceShape) -> ExpertsBytes {
         let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
         let shapes = layers
             .filter_map(|layer| experts_shape(layer.ffn.experts()?, layer.hidden, weights_in(layer.formats.ffn)).ok());
@@ -387,7 +388,7 @@ impl Sizes<'_> {
     }
 
     /// Bytes of all activations, row and round arrays.
-    pub fn work(&self, extent: Extent) -> u64 {
+    pub fn work(&self, extent: WorkspaceShape) -> u64 {
         let activations = self.activations(extent).iter().chain(&self.experts(extent)).sum::<usize>();
         let words = 13 + 2 * extent.own_stride() + extent.own_mask_words();
         let rows = ((extent.rows + inner_rows(extent.rows)) * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
@@ -403,13 +404,13 @@ impl Sizes<'_> {
     }
 
     /// Bytes of a row that the draft has yet to read.
-    fn unread_row(&self) -> usize {
+    fn pending_row(&self) -> usize {
         self.draft.map_or(0, |draft| draft.feature_width(self.target.hidden) * self.element.bytes())
     }
 
     /// Bytes that a slot keeps for the draft to read later.
-    pub fn unread_slot(&self) -> u64 {
-        (MOST_UNREAD * (self.unread_row() + 4)) as u64
+    pub fn pending_slot(&self) -> u64 {
+        (MAX_PENDING_DRAFT * (self.pending_row() + 4)) as u64
     }
 
     /// Bytes of all weights.
@@ -420,7 +421,7 @@ impl Sizes<'_> {
     }
 }
 
-/// Weights of the largest of a layer's matrices that lie in FP8 and are multiplied whole: those of experts never are.
+/// Number of weights in the largest FP8 matrix of a layer that is dequantised for the library; experts never are.
 fn widest_in_fp8(layer: &LayerSpec) -> usize {
     let attention = match &layer.attention {
         _ if layer.formats.attention.fp8().is_none() => 0,
@@ -439,7 +440,7 @@ fn widest_in_fp8(layer: &LayerSpec) -> usize {
 }
 
 impl Activations {
-    pub fn new(device: &Device, sizes: &Sizes<'_>, extent: Extent) -> Result<Self, DeviceError> {
+    pub fn new(device: &Device, sizes: &WorkspaceSizes<'_>, extent: WorkspaceShape) -> Result<Self, DeviceError> {
         let mut bytes = sizes.activations(extent).into_iter();
         let mut next = || device.allocate(bytes.next().unwrap_or_default().max(16));
         let this = Self {
@@ -486,17 +487,17 @@ impl RowArrays {
         }
     }
 
-    /// The same, with the positions of the tokens behind them.
+    /// The same, with the positions of the tokens after them.
     pub fn chosen(&self) -> ChosenRows<'_> {
         ChosenRows { rows: self.pass(), sample_position: self.sample_position.slice() }
     }
 
-    /// How the tokens behind the rows are chosen.
+    /// Sampling parameters for the tokens after the rows.
     pub fn sampled(&self) -> Sampled<'_> {
         Sampled { slot: self.slot.slice(), position: self.sample_position.slice() }
     }
 
-    /// What the rows of groups see of their own.
+    /// Own cache rows of groups.
     pub fn own_rows(&self) -> OwnRows<'_> {
         OwnRows {
             cache_rows: self.group_own.slice(),
@@ -511,7 +512,7 @@ impl RowArrays {
         Sees::Own(self.own_rows())
     }
 
-    pub fn new(device: &Device, extent: Extent) -> Result<Self, DeviceError> {
+    pub fn new(device: &Device, extent: WorkspaceShape) -> Result<Self, DeviceError> {
         let ints = |width: usize| device.zeros(extent.rows * width * 4);
         let own_stride = extent.own_stride();
         Ok(Self {
@@ -534,11 +535,11 @@ impl RowArrays {
 }
 
 impl RoundArrays {
-    pub fn new(device: &Device, extent: Extent) -> Result<Self, DeviceError> {
-        let Extent { batch, steps, pool, topk, .. } = extent;
+    pub fn new(device: &Device, extent: WorkspaceShape) -> Result<Self, DeviceError> {
+        let WorkspaceShape { batch, steps, pool, topk, .. } = extent;
         let ints = |width: usize| device.zeros(batch * width * 4);
         let proposals = topk.max(1) * topk.max(1);
-        let picked = Extent { rows: inner_rows(extent.rows), ..extent };
+        let picked = WorkspaceShape { rows: inner_rows(extent.rows), ..extent };
         let described_rows = extent.described_rows();
         Ok(Self {
             slot: ints(1)?,
@@ -558,28 +559,28 @@ impl RoundArrays {
             inner_choice: device.zeros(picked.rows * 4)?,
             inner_place: device.zeros(extent.rows * 4)?,
             picked: RowArrays::new(device, picked)?,
-            awaited: device.zeros(8)?,
+            needed: device.zeros(8)?,
             accepted_node: ints(steps + 1)?,
             move_from: ints(steps + 1)?,
             move_to: ints(steps + 1)?,
             last_row: ints(1)?,
             group_prefix: ints(1)?,
             group_rows: ints(1)?,
-            unread_place: ints(1)?,
-            unread: ints(1)?,
-            output: device.host_buffer(RING * batch * (steps + 2) * 4)?,
+            pending_place: ints(1)?,
+            pending: ints(1)?,
+            output: device.host_buffer(STAGING_SLOTS * batch * (steps + 2) * 4)?,
             output_place: device.zeros(4)?,
             described: device.zeros(described_rows * DESCRIBED_WORDS * 4)?,
             described_rows,
         })
     }
 
-    /// Where walks down the trees stand.
-    pub fn stand(&self) -> Stand<'_> {
-        Stand::from(&self.stand)
+    /// Current positions of the walks down the trees.
+    pub fn stand(&self) -> WalkState<'_> {
+        WalkState::from(&self.stand)
     }
 
-    /// The inner nodes of trees of so many nodes together over which the target runs first.
+    /// The inner nodes that the target runs over first, for trees of this many nodes in total.
     pub fn inner(&self, nodes: usize) -> InnerNodes<'_> {
         InnerNodes {
             place: self.inner_place.slice(),
@@ -597,7 +598,7 @@ impl RoundArrays {
 
     /// Where rounds leave what they produce.
     pub fn outputs(&self) -> Outputs<'_> {
-        Outputs { at: self.output.slice(), places: RING, place: self.output_place.slice() }
+        Outputs { at: self.output.slice(), places: STAGING_SLOTS, place: self.output_place.slice() }
     }
 }
 
@@ -614,11 +615,16 @@ impl SlotArrays {
         }
     }
 
-    /// Arrays for the slots of a capacity and one more; `slack` further positions can be written behind the context.
-    pub fn new(device: &Device, capacity: &Capacity, slack: usize, sizes: &Sizes<'_>) -> Result<Self, DeviceError> {
+    /// Arrays for `capacity + 1` slots; `slack` positions can be written past the context.
+    pub fn new(
+        device: &Device,
+        capacity: &Capacity,
+        slack: usize,
+        sizes: &WorkspaceSizes<'_>,
+    ) -> Result<Self, DeviceError> {
         let slots = capacity.slots + 1;
         let table_width = (capacity.context_length + slack).div_ceil(capacity.page_size);
-        // What no request owns leads to the page behind the last, which nobody reads.
+        // Rows that no request owns map to the page after the last, which is never read.
         let table = device.upload(&vec![capacity.pages as i32; slots * table_width])?;
         let words = || device.zeros(slots * 4);
         Ok(Self {
@@ -633,8 +639,8 @@ impl SlotArrays {
             seed: device.zeros(slots * 8)?,
             logprob_count: device.upload(&vec![-1_i32; slots])?,
             recurrent: device.zeros(slots * sizes.draft.map_or(16, |draft| draft.hidden() * sizes.element.bytes()))?,
-            unread_tokens: device.zeros(slots * MOST_UNREAD * 4)?,
-            unread_rows: device.zeros(slots * sizes.unread_row() * MOST_UNREAD + 16)?,
+            pending_tokens: device.zeros(slots * MAX_PENDING_DRAFT * 4)?,
+            pending_rows: device.zeros(slots * sizes.pending_row() * MAX_PENDING_DRAFT + 16)?,
         })
     }
 }

@@ -1,29 +1,29 @@
-//! Rounds under way: what is launched, in which graphs, and what is read of it.
+//! Rounds in flight: launching their graphs and reading their results.
 
 use kernels::device::HostBuffer;
 
 use super::{
     CudaBackend, GraphKey,
-    layout::Extent,
-    limits::{MOST_CHOICES, RING},
+    limits::{MOST_CHOICES, STAGING_SLOTS},
     memory,
     part::Part,
-    ring::place_of,
+    staging::place_of,
+    workspace::WorkspaceShape,
 };
 use crate::{
-    backend::{Backend, MOST_UNREAD, ProducedToken, Round, RoundOutput, Slot, Ticket, TokenLogprobs, Yield},
+    backend::{Backend, MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, Slot, Ticket, TokenLogprobs, Yield},
     error::EngineError,
 };
 
 /// A round under way.
-pub struct Flight {
+pub struct InFlightRound {
     ticket: u64,
     place: usize,
     batch: usize,
     most: usize,
     /// The parts in which it runs, if it does not run whole.
     parts: Option<&'static [Part]>,
-    /// What each request wants to know of its tokens.
+    /// Log-probabilities that each request wants.
     logprobs: Vec<Option<usize>>,
 }
 
@@ -33,13 +33,13 @@ impl CudaBackend {
         self.check_round(round)?;
         let eager = self.options.disable_cuda_graph;
         let batch = if eager { round.slots.len() } else { self.padded(round.slots.len()) };
-        let leaves = self.leaves_unread(round.shape);
+        let leaves = self.leaves_pending(round.shape);
         let wanted = |slot: &Slot| self.slots.get(slot.0 as usize)?.as_ref()?.logprobs;
         let logprobs: Vec<Option<usize>> = round.slots.iter().map(wanted).collect();
         let key = GraphKey {
             shape: round.shape,
             batch,
-            keep_unread: leaves,
+            keep_pending: leaves,
             describe: logprobs.iter().any(Option::is_some),
             simulate: self.simulate_bits(),
             part: None,
@@ -49,7 +49,7 @@ impl CudaBackend {
             None => vec![key],
             Some(parts) => parts.iter().map(|part| GraphKey { part: Some(*part), ..key }).collect(),
         };
-        self.grow(Extent::of_round(round.shape, batch))?;
+        self.grow(WorkspaceShape::of_round(round.shape, batch))?;
         for key in keys.iter().filter(|_| !eager) {
             if !self.graphs.contains_key(key) {
                 // A batch that no capture size covers, or a part. Its first run must not disturb the rounds under way.
@@ -58,24 +58,24 @@ impl CudaBackend {
             }
         }
         let place = place_of(self.launched);
-        self.device.record(&self.ring[place].begin)?;
-        let full = |slot: &Slot| self.unread(*slot) >= MOST_UNREAD;
+        self.device.record(&self.staging[place].begin)?;
+        let full = |slot: &Slot| self.pending_draft_tokens(*slot) >= MAX_PENDING_DRAFT;
         if !round.shape.is_off() || round.slots.iter().any(full) {
-            self.read_unread(place, round.slots)?;
+            self.read_pending(place, round.slots)?;
         }
         self.run_at(place, round.slots, &keys)?;
         if leaves {
-            self.count_unread(round.slots);
+            self.count_pending(round.slots);
         }
         let ticket = self.launched;
         self.launched += 1;
         let most = round.shape.num_steps + 1;
-        self.flights.push_back(Flight { ticket, place, batch, most, parts, logprobs });
+        self.flights.push_back(InFlightRound { ticket, place, batch, most, parts, logprobs });
         Ok(Ticket(ticket))
     }
 
     fn check_round(&self, round: Round<'_>) -> Result<(), EngineError> {
-        if self.flights.len() >= RING {
+        if self.flights.len() >= STAGING_SLOTS {
             return Err(EngineError::Device("too many rounds are under way".into()));
         }
         if let Some(slot) = round.slots.iter().find(|slot| !matches!(self.slots.get(slot.0 as usize), Some(Some(_)))) {
@@ -84,7 +84,7 @@ impl CudaBackend {
         if !round.shape.is_off() && !self.follows {
             let shape = round.shape;
             return Err(EngineError::Device(format!(
-                "a round of ({shape}) cannot run: no shape that speculates was prepared, so that the draft does not follow"
+                "a round of ({shape}) cannot run: no speculating shape was prepared, so the draft has no cache"
             )));
         }
         memory::check_shape(&self.machine, round.shape)
@@ -94,7 +94,7 @@ impl CudaBackend {
     /// changed.
     fn run_at(&mut self, place: usize, members: &[Slot], keys: &[GraphKey]) -> Result<(), EngineError> {
         let Some(GraphKey { batch, describe, .. }) = keys.first().copied() else { return Ok(()) };
-        let slots = self.ring[place].slots.values_mut::<i32>(0, batch);
+        let slots = self.staging[place].slots.values_mut::<i32>(0, batch);
         slots.fill(self.machine.capacity.slots as i32);
         for (to, slot) in slots.iter_mut().zip(members) {
             *to = slot.0 as i32;
@@ -103,10 +103,10 @@ impl CudaBackend {
         // before the kernel ahead has ended, but none before a copy has.
         if self.options.disable_cuda_graph || !self.sent.starts_with(slots) {
             let sent = slots.to_vec();
-            self.device.write_async(self.round.slot.slice(), &self.ring[place].slots, 0..batch * 4)?;
+            self.device.write_async(self.round.slot.slice(), &self.staging[place].slots, 0..batch * 4)?;
             self.sent = sent;
         }
-        let place = &self.ring[place];
+        let place = &self.staging[place];
         for (at, key) in keys.iter().enumerate() {
             if let Some(before) = at.checked_sub(1).and_then(|before| place.between.get(before)) {
                 self.device.record(before)?;
@@ -124,7 +124,7 @@ impl CudaBackend {
         let Some(flight) = self.flights.pop_front().filter(|flight| flight.ticket == ticket.0) else {
             return Err(EngineError::Device(format!("round {} was not launched, or is not next", ticket.0)));
         };
-        let place = &self.ring[flight.place];
+        let place = &self.staging[flight.place];
         place.end.wait()?;
         let requests = flight.logprobs.len();
         let first = flight.place * self.round.outputs().ints();
@@ -132,7 +132,7 @@ impl CudaBackend {
         let tokens = self.round.output.values::<i32>(first + flight.batch, requests * flight.most);
         let yields = counts.iter().zip(tokens.chunks_exact(flight.most)).enumerate().map(|(at, (count, tokens))| {
             let tokens = &tokens[..usize::try_from(*count).unwrap_or_default().min(flight.most)];
-            // The position of a token that there is none for, negated.
+            // The position of a missing token, negated.
             let none = tokens.iter().position(|id| *id < 0);
             let token = |(row, id): (usize, &i32)| ProducedToken {
                 id: *id as u32,

@@ -12,7 +12,7 @@ use super::files::File;
 const FILES_FOR_THREADS: usize = 8;
 
 /// Does something with each file, each one once, on all processors; what comes out is in the order of the files.
-pub(super) fn each<T: Send>(files: &[File], work: impl Fn(&File) -> T + Sync) -> Vec<T> {
+pub(super) fn map<T: Send>(files: &[File], work: impl Fn(&File) -> T + Sync) -> Vec<T> {
     let mut seen = HashSet::new();
     let files: Vec<&File> = files.iter().filter(|file| seen.insert(&file.path)).collect();
     let threads = thread::available_parallelism().map_or(1, usize::from).min(files.len());
@@ -32,7 +32,7 @@ pub(super) fn each<T: Send>(files: &[File], work: impl Fn(&File) -> T + Sync) ->
     let mut done: Vec<(usize, T)> = thread::scope(|scope| {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
         let joined = workers.into_iter().map(|worker| worker.join());
-        // A worker that panicked has said so; its panic goes on here.
+        // A worker that panicked has reported it; the panic is resumed here.
         joined.flat_map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
     });
     done.sort_by_key(|(at, _)| *at);

@@ -1,4 +1,4 @@
-//! What the draft leaves unread, against a list of tokens by position.
+//! What the draft leaves pending, against a list of tokens by position.
 
 use super::{
     Numbers,
@@ -7,11 +7,11 @@ use super::{
 };
 use crate::{
     device::{Device, Element},
-    launch::{Kernels, Reading, UnreadTokens},
+    launch::{Kernels, PendingTokens, Reading},
 };
 
 /// Keeps tokens round by round and reads them together.
-pub fn check_unread(device: &Device) -> Result<(), String> {
+pub fn check_pending(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(47);
     for (batch, depth) in [(1, 1), (2, 5), (9, 32), (70, 3)] {
         check_one(device, &mut numbers, batch, depth)?;
@@ -20,12 +20,12 @@ pub fn check_unread(device: &Device) -> Result<(), String> {
 }
 
 fn check_one(device: &Device, numbers: &mut Numbers, batch: usize, depth: usize) -> Result<(), String> {
-    let what = format!("unread tokens of {batch} requests, {depth} places each");
+    let what = format!("pending tokens of {batch} requests, {depth} places each");
     let kernels = Kernels::new(device.clone(), Element::F32);
     let mut situation = Situation::new(numbers, batch, depth);
     let mut counts = vec![0; situation.slots];
     let ring = poisoned(device, situation.slots * depth)?;
-    let unread = UnreadTokens { tokens: ring.slice(), depth };
+    let pending = PendingTokens { tokens: ring.slice(), depth };
     let upload = |values: &[i32]| device.upload(values).map_err(text);
     // Rounds of changing batches, each of which leaves a token; the token at a position of a slot is a function of both.
     let token = |slot: usize, position: i32| slot as i32 * 1000 + position;
@@ -43,7 +43,7 @@ fn check_one(device: &Device, numbers: &mut Numbers, batch: usize, depth: usize)
             situation.length[*slot] += 1;
             counts[*slot] += 1;
         }
-        // Padding writes to the ring of the dummy slot, which nobody reads.
+        // Padding writes to the ring of the dummy slot, which is never read.
         rows[0].push(7);
         rows[1].push(0);
         rows[2].push(situation.dummy());
@@ -53,7 +53,7 @@ fn check_one(device: &Device, numbers: &mut Numbers, batch: usize, depth: usize)
         let (count, place) = (places.len(), poisoned(device, places.len())?);
         let mut operand = layout.operand();
         (operand.token, operand.position, operand.slot) = (tokens.slice(), positions.slice(), slots.slice());
-        kernels.keep_unread(unread, situation.slots, operand, place.slice(), count).map_err(text)?;
+        kernels.keep_pending(pending, situation.slots, operand, place.slice(), count).map_err(text)?;
         same(&format!("{what}, places"), &ints(device, &place)?, &places)?;
     }
 
@@ -68,12 +68,12 @@ fn check_one(device: &Device, numbers: &mut Numbers, batch: usize, depth: usize)
         batch: late.len(),
         most,
         batch_slot: batch_slot.slice(),
-        unread: given.slice(),
+        pending: given.slice(),
         rows: layout.operand(),
         row_source: row_source.slice(),
         last_row: last_row.slice(),
     };
-    kernels.unread_rows(reading, unread, situation.sequences(&uploaded)).map_err(text)?;
+    kernels.pending_rows(reading, pending, situation.sequences(&uploaded)).map_err(text)?;
     let (mut expected, mut sources, mut lasts) = (empty_rows(), Vec::new(), Vec::new());
     for (at, slot) in late.iter().enumerate() {
         let start = situation.length[*slot] - counts[*slot] as i32;

@@ -1,4 +1,4 @@
-//! One text: read, resolved, judged, and what its comments suppress taken out.
+//! Checks one text: parses it, resolves launches, runs the rules, and applies suppression comments.
 
 use std::{
     path::Path,
@@ -15,26 +15,26 @@ use schemas::{
     version::EngineVersion,
 };
 
-use super::{Arguments, known::Known, ours, settings::Settings};
+use super::{Arguments, model_facts::ModelFactsCache, ours, settings::Settings};
 
-/// Judges texts.
+/// Checks texts.
 pub(super) struct Linter<'a> {
     arguments: &'a Arguments,
     /// Facts are gathered by one thread at a time: each checkpoint is read once.
-    known: Mutex<Known>,
+    known: Mutex<ModelFactsCache>,
     settings: Settings,
-    /// The version of the server that is asked.
+    /// Version of the server given with --url.
     runs: Option<EngineVersion>,
 }
 
-/// How a file is judged.
-pub(super) struct Judged {
+/// Settings for checking a file.
+pub(super) struct CheckSettings {
     pub selection: Selection,
     pub engine: Option<Engine>,
     pub engine_version: Option<EngineVersion>,
     pub gpu_memory: Option<u64>,
     pub expected_concurrency: Option<usize>,
-    /// Whether it was found in a folder: then it may well be no launch.
+    /// Whether it was found in a folder, so that it need not contain a launch.
     pub found: bool,
 }
 
@@ -59,7 +59,7 @@ impl Way {
 }
 
 /// One text with what was found in it.
-pub(super) struct Looked {
+pub(super) struct Checked {
     pub source: Source,
     pub diagnostics: Vec<Diagnostic>,
     /// What SGLang runs of its launches, each with the way of the script that it is on. How vLLM fills in and rewrites is not
@@ -69,11 +69,11 @@ pub(super) struct Looked {
     pub has_composed: bool,
     /// Whether there is a launch of vLLM.
     pub has_vllm: bool,
-    /// Whether there was nothing to judge: no launch, in a text that need not have one.
+    /// Whether there was nothing to check: no launch, in a text that need not have one.
     pub passed_over: bool,
 }
 
-impl Looked {
+impl Checked {
     fn nothing(source: Source) -> Self {
         Self {
             source,
@@ -94,20 +94,20 @@ impl<'a> Linter<'a> {
     pub fn new(arguments: &'a Arguments, runs: Option<EngineVersion>) -> anyhow::Result<Self> {
         Ok(Self {
             arguments,
-            known: Mutex::new(Known::new(arguments)?),
+            known: Mutex::new(ModelFactsCache::new(arguments)?),
             settings: Settings::new(arguments.config.as_deref(), arguments.isolated)?,
             runs,
         })
     }
 
     /// The command line's word, else the word of the file's settings.
-    pub fn settings_of(&self, file: &Path) -> anyhow::Result<Judged> {
+    pub fn settings_of(&self, file: &Path) -> anyhow::Result<CheckSettings> {
         let Arguments { select, ignore, engine, engine_version, gpu_memory, expected_concurrency, .. } = self.arguments;
         let lint = self.settings.of(file)?;
         let select = if select.is_empty() { &lint.select } else { select };
         let ignore: Vec<&String> = lint.ignore.iter().chain(ignore).collect();
         let select: Vec<&String> = select.iter().collect();
-        Ok(Judged {
+        Ok(CheckSettings {
             selection: Selection::new(&select, &ignore)?,
             engine: engine.or(lint.engine()),
             engine_version: engine_version.or(self.runs).or(lint.engine_version()),
@@ -117,44 +117,44 @@ impl<'a> Linter<'a> {
         })
     }
 
-    /// Judges a text.
-    pub fn look(&self, source: Source, judged: &Judged) -> Looked {
+    /// Checks a text.
+    pub fn check(&self, source: Source, settings: &CheckSettings) -> Checked {
         if let Some(mut diagnostics) = ours::findings(&source) {
-            diagnostics.retain(|finding| judged.selection.admits_finding(finding));
-            return Looked { diagnostics, ..Looked::nothing(source) };
+            diagnostics.retain(|finding| settings.selection.admits_finding(finding));
+            return Checked { diagnostics, ..Checked::nothing(source) };
         }
-        let options = launch::Options { engine: judged.engine, version: judged.engine_version };
+        let options = launch::Options { engine: settings.engine, version: settings.engine_version };
         let parsed = launch::parse(&source, &options);
-        let mut looked = Looked::nothing(source);
-        if parsed.launches.is_empty() && (self.arguments.allow_no_launch || judged.found) {
-            return Looked { passed_over: true, ..looked };
+        let mut checked = Checked::nothing(source);
+        if parsed.launches.is_empty() && (self.arguments.allow_no_launch || settings.found) {
+            return Checked { passed_over: true, ..checked };
         }
         let mut diagnostics = parsed.diagnostics;
-        diagnostics.retain(|finding| judged.selection.admits_finding(finding));
+        diagnostics.retain(|finding| settings.selection.admits_finding(finding));
         for launch in &parsed.launches {
             let (target, draft) = self.known.lock().unwrap_or_else(PoisonError::into_inner).of(launch);
             let (target, draft) = (target.as_ref(), draft.as_ref());
-            let (version, given) = version_of(launch, judged.engine_version);
-            let resolved = resolve(launch, version, given, target, draft, judged.gpu_memory);
+            let (version, given) = version_of(launch, settings.engine_version);
+            let resolved = resolve(launch, version, given, target, draft, settings.gpu_memory);
             let context = Context {
                 launch,
                 resolved: &resolved,
                 target,
                 draft,
-                expected_concurrency: judged.expected_concurrency,
-                gpu_memory: judged.gpu_memory,
+                expected_concurrency: settings.expected_concurrency,
+                gpu_memory: settings.gpu_memory,
             };
-            diagnostics.extend(lint(&context, &judged.selection));
-            looked.has_composed |= !launch.is_editable();
+            diagnostics.extend(lint(&context, &settings.selection));
+            checked.has_composed |= !launch.is_editable();
             match launch.engine {
-                Engine::Vllm => looked.has_vllm = true,
+                Engine::Vllm => checked.has_vllm = true,
                 Engine::Sglang | Engine::Slime | Engine::Spectune => {
-                    looked.resolved.push((Way::of(launch, &looked.source), resolved));
+                    checked.resolved.push((Way::of(launch, &checked.source), resolved));
                 }
             }
         }
-        looked.diagnostics = suppression::apply(&looked.source, diagnostics, &judged.selection);
-        tidy(&mut looked.diagnostics);
-        looked
+        checked.diagnostics = suppression::apply(&checked.source, diagnostics, &settings.selection);
+        tidy(&mut checked.diagnostics);
+        checked
     }
 }

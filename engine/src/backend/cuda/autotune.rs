@@ -1,4 +1,4 @@
-//! Which kernels of products make a round the shortest.
+//! Autotuning of GEMM kernels inside whole rounds.
 //!
 //! Alone, some are equally fast, and in a round they are not: our own begin while the kernel ahead ends, the library's do not, and
 //! what one asks of memory the next has to wait for. So of those that a search has found to be about the same, each is recorded
@@ -16,50 +16,51 @@ use crate::{backend::PageId, error::EngineError, request::SamplingParams};
 
 /// Positions of the requests that rounds are timed with, at most.
 const CONTEXT: usize = 512;
-/// Rounds that are timed together, one right behind the other as where requests run.
+/// Rounds that are timed together, back to back as in serving.
 const TOGETHER: u32 = 4;
 /// Turns of two graphs, at least and at most.
 const LEAST_TURNS: usize = 2;
 const MOST_TURNS: usize = 6;
 /// Time of the turns of two graphs, on the device.
 const BUDGET: Duration = Duration::from_millis(200);
-/// Part by which a round has to be shorter than the one before it: less is noise.
+/// Fraction by which a round must be shorter than the previous best; less is noise.
 const GAIN: f64 = 0.002;
 /// Part by which it may be longer and be run again.
 const BEHIND: f64 = 0.01;
 
 /// One of two graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Contender {
+enum Candidate {
     Known,
     New,
 }
 
 impl CudaBackend {
-    /// Settles which kernels run a round's products, and returns its graph with them. Takes slots and writes to no page; where
-    /// requests are open, what is the fastest alone stands.
-    pub(super) fn raced(&mut self, key: GraphKey, graph: Graph) -> Result<Graph, EngineError> {
-        let undecided = self.machine.products.undecided()?;
+    /// Settles which kernels run a round's products, and returns its graph with them. Takes slots and writes to no
+    /// page; where requests are open, the kernel that is fastest alone is kept.
+    pub(super) fn tune_in_graph(&mut self, key: GraphKey, graph: Graph) -> Result<Graph, EngineError> {
+        let undecided = self.machine.gemm.undecided()?;
         let is_idle = self.flights.is_empty() && self.slots.iter().all(Option::is_none);
         let races = is_idle && key.part.is_none() && !undecided.is_empty();
         let best = match races {
-            true => self.with_made_up_requests(key.batch, |backend| backend.race(key, graph, undecided))?,
+            true => self.with_synthetic_requests(key.batch, |backend| backend.compare(key, graph, undecided))?,
             false => graph,
         };
-        self.machine.products.settle();
+        self.machine.gemm.settle();
         Ok(best)
     }
 
-    /// Compares kernels product by product, those first that read the most. Requests are made up.
-    fn race(
+    /// Compares kernels product by product, starting with the largest reads, on a synthetic batch.
+    fn compare(
         &self,
         key: GraphKey,
         mut best: Graph,
         undecided: Vec<(Matmul, Vec<Fastest>)>,
     ) -> Result<Graph, EngineError> {
-        let products = &self.machine.products;
+        let products = &self.machine.gemm;
         let mut chosen: Vec<Fastest> = undecided.iter().map(|(_, finalists)| finalists[0]).collect();
-        // What one of our own gains where it begins while another ends shows only beside others: so first all of them together.
+        // The gain from overlapping with a predecessor shows only if the neighbours overlap too, so all of them are
+        // tried together first.
         let own: Vec<Fastest> = undecided.iter().map(|(_, finalists)| own_or_first(finalists)).collect();
         if own != chosen
             && undecided.iter().zip(&own).all(|((matmul, _), own)| products.choose(*matmul, *own))
@@ -94,15 +95,15 @@ impl CudaBackend {
         let Some(graph) = recorded else { return Ok(None) };
         let marks = [self.device.event()?, self.device.event()?];
         let is_faster = is_faster(|contender| match contender {
-            Contender::Known => self.timed(key.batch, known, &marks),
-            Contender::New => self.timed(key.batch, &graph, &marks),
+            Candidate::Known => self.timed(key.batch, known, &marks),
+            Candidate::New => self.timed(key.batch, &graph, &marks),
         })?;
         Ok(is_faster.then_some(graph))
     }
 
-    /// Does something to requests that are laid out for the next round and are nobody's, while none are open: what they see lies on
+    /// Runs `work` on a synthetic batch, while no request is open: what they see lies on
     /// pages as it does where requests run, what they write goes to that of padding.
-    pub(super) fn with_made_up_requests<R>(
+    pub(super) fn with_synthetic_requests<R>(
         &mut self,
         batch: usize,
         work: impl FnOnce(&Self) -> Result<R, EngineError>,
@@ -126,14 +127,14 @@ impl CudaBackend {
         self.sent.clear();
         self.device.write(self.round.slot.slice(), &slots)?;
         if let Some(draft) = &self.machine.draft {
-            // Zeros, as they are at first, would make all proposals alike.
+            // With the initial zeros all proposals would be equal.
             let bytes = batch * draft.spec.hidden() * self.options.element.bytes();
             self.machine.kernels.fill_random(self.machine.slots.recurrent.range(0..bytes), 1.0, 0)?;
         }
         Ok(())
     }
 
-    /// Positions of such a request: whole pages, with room behind them.
+    /// Positions of such a request: whole pages, with free space after them.
     fn context(&self) -> usize {
         let page_size = self.machine.capacity.page_size;
         let room = self.machine.slots.table_width.min(self.machine.capacity.pages) * page_size / 2;
@@ -158,19 +159,19 @@ impl CudaBackend {
 
 /// Of a product's kernels ours, if it is among them.
 fn own_or_first(finalists: &[Fastest]) -> Fastest {
-    finalists.iter().copied().find(|one| matches!(one, Fastest::Rival(_))).unwrap_or(finalists[0])
+    finalists.iter().copied().find(|one| matches!(one, Fastest::Own(_))).unwrap_or(finalists[0])
 }
 
 /// Whether a new graph is faster than a known one, by both in turns.
-fn is_faster<E>(mut time: impl FnMut(Contender) -> Result<Duration, E>) -> Result<bool, E> {
+fn is_faster<E>(mut time: impl FnMut(Candidate) -> Result<Duration, E>) -> Result<bool, E> {
     // Its first rounds load it.
-    time(Contender::New)?;
+    time(Candidate::New)?;
     let (mut known, mut new) = (Vec::new(), Vec::new());
     let mut spent = Duration::ZERO;
     let mut lead = 0.0;
     while known.len() < MOST_TURNS {
         // Who is first changes, since a device that gets warmer gets slower.
-        let mut pair = [(Contender::Known, &mut known), (Contender::New, &mut new)];
+        let mut pair = [(Candidate::Known, &mut known), (Candidate::New, &mut new)];
         let is_odd = !pair[0].1.len().is_multiple_of(2);
         pair.rotate_left(usize::from(is_odd));
         for (contender, times) in pair {
@@ -197,14 +198,14 @@ fn shorter_half(times: &mut [Duration]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Whether the new one is faster, and how often they were timed, of graphs that take so many microseconds each time, and the
+    /// Whether the new one is faster, and how often they were timed, of graphs that take this many microseconds each time, and the
     /// last of these from then on.
     fn check(known: &[u64], new: &[u64]) -> (bool, usize) {
         let mut runs = [0, 0];
         let found = is_faster(|contender| {
             let (times, at) = match contender {
-                Contender::Known => (known, 0),
-                Contender::New => (new, 1),
+                Candidate::Known => (known, 0),
+                Candidate::New => (new, 1),
             };
             let time = times[runs[at].min(times.len() - 1)];
             runs[at] += 1;

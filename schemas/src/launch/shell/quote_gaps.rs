@@ -1,22 +1,11 @@
-//! Where a quoted text is left and begun again in the midst of a word: `'serve --tp 8 '"$MORE"' --page-size 1'`.
+//! Gaps where a quoted text is closed and reopened inside a word: `'serve --tp 8 '"$MORE"' --page-size 1'`.
 
-use super::lexer::Reader;
-
-/// A text that is read in which such places are passed over.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Seams {
-    /// The quote that the text is in.
-    outer: u8,
-    /// Whether it is left now.
-    left: bool,
-    /// Whether there are other quotes around what stands there.
-    quoted: bool,
-}
+use super::lexer::{QuoteGaps, Reader};
 
 impl Reader<'_> {
     /// Passes over the places where the text leaves the quote that it is in.
     pub fn in_quotes(mut self, outer: u8) -> Self {
-        self.seams = Some(Seams { outer, left: false, quoted: false });
+        self.seams = Some(QuoteGaps { outer, left: false, quoted: false });
         self
     }
 

@@ -1,8 +1,7 @@
 // What the draft has yet to read. A round without speculation leaves its token to the draft of a later round: here it is
 // kept with the place of the target's row that belongs to it, and laid out when the draft reads several at once.
-//
-// Each slot has a ring of `depth` places; position p stands at place slot · depth + p mod depth, so that nothing has to be
-// counted on the device. The host knows how many of a slot's last positions are unread: at most `depth`.
+// Each slot has a ring of `depth` places; position p is at place slot · depth + p mod depth, so that nothing has to be
+// counted on the device. The host knows how many of a slot's last positions are pending: at most `depth`.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -13,7 +12,7 @@
 /// target's rows to follow by gather_rows.
 /// Grid ceil(rows / 64), 64 threads.
 extern "C" __global__ void __launch_bounds__(64)
-    keep_unread(int* tokens, int* place, const int* row_token, const int* row_position, const int* row_slot, int depth,
+    keep_pending(int* tokens, int* place, const int* row_token, const int* row_position, const int* row_slot, int depth,
                 int rows) {
   wait_for_predecessor();
   int row = (int)(blockIdx.x * 64 + threadIdx.x);
@@ -25,18 +24,18 @@ extern "C" __global__ void __launch_bounds__(64)
 
 /// Lays out the rows with which the draft reads what slots have left.
 ///
-/// Reads batch_slot, unread `[batch]` (1 ≤ unread ≤ most ≤ depth), length `[slots]`, page_table, tokens `[slots, depth]`.
-/// Writes the rows r = b·most + i: for i < unread the position length − unread + i with its token, its cache row, its
+/// Reads batch_slot, pending `[batch]` (1 ≤ pending ≤ most ≤ depth), length `[slots]`, page_table, tokens `[slots, depth]`.
+/// Writes the rows r = b·most + i: for i < pending the position length − pending + i with its token, its cache row, its
 /// slot, and prefix = position + 1; row_source = its place in the ring. Rows past that are padding: they belong to the
 /// dummy slot, see nothing, write nothing (−1), and repeat the last token and source. own_count is 0.
-/// last_row `[batch]`: b·most + unread − 1.
+/// last_row `[batch]`: b·most + pending − 1.
 /// Grid batch, 32 threads.
 extern "C" __global__ void __launch_bounds__(32)
-    unread_rows(const int* batch_slot, const int* unread, const int* length, const int* page_table, int table_width,
+    pending_rows(const int* batch_slot, const int* pending, const int* length, const int* page_table, int table_width,
                 int page_size, int dummy_slot, const int* tokens, int depth, int most, int* row_token, int* row_position,
                 int* row_write, int* row_slot, int* row_prefix, int* row_own_count, int* row_source, int* last_row) {
   wait_for_predecessor();
-  int request = (int)blockIdx.x, slot = batch_slot[request], count = unread[request];
+  int request = (int)blockIdx.x, slot = batch_slot[request], count = pending[request];
   int start = max(length[slot] - count, 0);
   for (int i = (int)threadIdx.x; i < most; i += WARP) {
     int at = request * most + i, position = start + min(i, count - 1);

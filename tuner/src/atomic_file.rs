@@ -1,4 +1,4 @@
-//! Files of a sweep's folder: written whole or not at all, and read up to a limit.
+//! Files of a sweep's folder: written atomically, and read up to a size limit.
 
 use std::{
     fs::{self, File},
@@ -25,7 +25,7 @@ impl Version {
         self.expect_within(read, read)
     }
 
-    /// Whether it is one of those that are read, from the oldest to the newest.
+    /// Whether it is between the oldest and the newest supported version.
     ///
     /// # Errors
     /// In words, when it is another.
@@ -35,11 +35,13 @@ impl Version {
             return Ok(());
         }
         let read = if oldest == newest { newest.to_string() } else { format!("{oldest} to {newest}") };
-        Err(format!("it has format {found}, and this program reads {read}: another version of spectune wrote it"))
+        Err(format!(
+            "it has format {found}, but this program reads {read}: it was written by another version of spectune"
+        ))
     }
 }
 
-/// Writes a file of a folder: beside its place first, and moved there once it is on the disk, so that a reader never sees
+/// Writes a file of a folder to a temporary place, and moves it once it is on disk, so that a reader never sees
 /// half of it and an older one survives a failure.
 ///
 /// # Errors
@@ -59,7 +61,7 @@ pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), Tuner
 /// The text of a file.
 ///
 /// # Errors
-/// When it cannot be read, is no UTF-8, or is larger than `largest` bytes.
+/// When it cannot be read, is not UTF-8, or is larger than `largest` bytes.
 pub(crate) fn read(path: &Path, largest: u64) -> io::Result<String> {
     let mut text = String::new();
     let length = File::open(path)?.take(largest + 1).read_to_string(&mut text)?;
@@ -69,7 +71,7 @@ pub(crate) fn read(path: &Path, largest: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// As [`read`]; `None` where there is no such file.
+/// Like [`read`], but `None` if the file does not exist.
 pub(crate) fn read_if_there(path: &Path, largest: u64) -> io::Result<Option<String>> {
     match read(path, largest) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),

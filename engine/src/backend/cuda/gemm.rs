@@ -1,4 +1,4 @@
-//! Which kernel computes a product: one of ours that stream the weights, or the device's matrix library; and when the
+//! Chooses the kernel for a GEMM: one of our weight-streaming kernels or the device's matrix library; and when the
 //! fastest is searched.
 
 use std::{
@@ -13,12 +13,12 @@ use std::{
 use kernels::{
     device::{
         Buffer, Device, DeviceError, Slice,
-        matmul::{Fastest, Matmul, MatmulHandle, Operands, Rival, Rivals},
+        matmul::{Fastest, KernelLaunch, Matmul, MatmulHandle, Operands, SearchSetup},
     },
     launch::linear_version,
 };
 
-use super::ranks::Meeting;
+use super::meeting::Meeting;
 
 /// Rows up to which the streaming kernels run where nothing has been timed: weights are all that they wait for.
 const FEW_ROWS: usize = 32;
@@ -32,8 +32,8 @@ const LEAST_SHARE: f64 = 0.02;
 const MOST_COMPARED_ROWS: usize = 64;
 
 /// What runs products, by shape.
-pub struct Products {
-    plans: Mutex<HashMap<Matmul, Plan>>,
+pub struct GemmDispatch {
+    plans: Mutex<HashMap<Matmul, GemmPlan>>,
     workspace: Buffer,
     /// Names the streaming kernels, so that what was timed with others is not used.
     streaming: String,
@@ -44,7 +44,7 @@ pub struct Products {
 }
 
 /// A shape of products.
-struct Plan {
+struct GemmPlan {
     /// None where the device has no matrix library.
     handle: Option<MatmulHandle>,
     /// How often it ran while fastest kernels were searched.
@@ -53,7 +53,7 @@ struct Plan {
 
 /// A product `y = x · wᵀ` that the library may run.
 #[derive(Clone, Copy)]
-pub struct Product<'a> {
+pub struct Gemm<'a> {
     pub y: Slice<'a>,
     /// Takes up the library's result instead, unless that is left in parts.
     pub onto: Option<Slice<'a>>,
@@ -62,23 +62,23 @@ pub struct Product<'a> {
     pub x: Slice<'a>,
     pub w: Slice<'a>,
     /// Runs it by a streaming kernel, which may leave the result elsewhere.
-    pub stream: Rival<'a>,
+    pub stream: KernelLaunch<'a>,
     /// Whether that may be the fastest.
     pub may_stream: bool,
     /// What makes the library's whole result that of the streaming kernel.
-    pub behind_library: Option<Rival<'a>>,
-    /// What uses a result in so many parts, if it may be left in several. Runs only to be timed.
+    pub behind_library: Option<KernelLaunch<'a>>,
+    /// The consumer of a result in this many split-K partials, if that is allowed. Runs only to be timed.
     pub user: Option<&'a dyn Fn(usize) -> Result<(), DeviceError>>,
-    /// A short kernel without effect, as stands between products.
-    pub neighbour: Rival<'a>,
-    /// Overwrites x with values as real ones are: rows that are all alike, as those of padding, take less power and time.
-    pub prepare: Rival<'a>,
+    /// A short kernel without effect, like those between two products.
+    pub neighbour: KernelLaunch<'a>,
+    /// Overwrites x with realistic values: identical rows, such as padding, take less power and time.
+    pub prepare: KernelLaunch<'a>,
 }
 
 /// Who runs a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// The library has, and left it in so many parts.
+pub enum GemmOutcome {
+    /// The library has, and left it in this many partials.
     Done(usize),
     /// The library has, and added it to what takes it up.
     Added,
@@ -86,7 +86,7 @@ pub enum Outcome {
     Stream,
 }
 
-impl Products {
+impl GemmDispatch {
     /// Workspace that cuBLASLt asks for at most.
     pub const WORKSPACE: usize = 32 << 20;
 
@@ -112,23 +112,23 @@ impl Products {
     }
 
     /// Runs a product by the library, or says that the streaming kernel is faster.
-    pub fn run(&self, device: &Device, matmul: Matmul, product: Product<'_>) -> Result<Outcome, DeviceError> {
+    pub fn run(&self, device: &Device, matmul: Matmul, product: Gemm<'_>) -> Result<GemmOutcome, DeviceError> {
         let mut plans = self.plans();
         let plan = match plans.entry(matmul) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Plan { handle: self.planned(device, matmul)?, uses: 0 }),
+            Entry::Vacant(new) => new.insert(GemmPlan { handle: self.planned(device, matmul)?, uses: 0 }),
         };
         let searches = self.searches.load(Ordering::Relaxed);
         plan.uses += usize::from(searches);
-        let Some(plan) = &mut plan.handle else { return Ok(Outcome::Stream) };
-        let Product { y, onto, parts, x, w, stream, may_stream, behind_library, user, neighbour, prepare } = product;
+        let Some(plan) = &mut plan.handle else { return Ok(GemmOutcome::Stream) };
+        let Gemm { y, onto, parts, x, w, stream, may_stream, behind_library, user, neighbour, prepare } = product;
         let operands = Operands { y, onto, parts, x, w, workspace: self.workspace.slice() };
         let worth = matmul.inputs * matmul.outputs * matmul.element.bytes() >= LEAST_SEARCHED;
         if searches && worth && plan.fastest().is_none() {
             if self.leads() {
                 prepare()?;
-                let rivals: &[Rival<'_>] = if may_stream { &[stream] } else { &[] };
-                plan.search(device, operands, Rivals { rivals, neighbour, behind_library, user })?;
+                let own_kernels: &[KernelLaunch<'_>] = if may_stream { &[stream] } else { &[] };
+                plan.search(device, operands, SearchSetup { own_kernels, neighbour, behind_library, user })?;
             }
             let found = self.agree(plan.fastest())?;
             if let Some(found) = found.filter(|_| !self.leads()) {
@@ -136,15 +136,15 @@ impl Products {
             }
         }
         match plan.fastest() {
-            Some(Fastest::Rival(_)) => Ok(Outcome::Stream),
-            None if matmul.rows <= FEW_ROWS => Ok(Outcome::Stream),
+            Some(Fastest::Own(_)) => Ok(GemmOutcome::Stream),
+            None if matmul.rows <= FEW_ROWS => Ok(GemmOutcome::Stream),
             None | Some(Fastest::Library { .. }) => {
                 let parts = plan.run(operands)?;
                 if parts == 1 && onto.is_some() {
-                    return Ok(Outcome::Added);
+                    return Ok(GemmOutcome::Added);
                 }
                 behind_library.filter(|_| parts == 1).map_or(Ok(()), |behind| behind())?;
-                Ok(Outcome::Done(parts))
+                Ok(GemmOutcome::Done(parts))
             }
         }
     }
@@ -173,20 +173,20 @@ impl Products {
     /// Whether it is known that the streaming kernel is the fastest of a product.
     pub fn streams(&self, matmul: Matmul) -> bool {
         match self.plans().get(&matmul) {
-            Some(Plan { handle: Some(plan), .. }) => match plan.fastest() {
-                Some(fastest) => matches!(fastest, Fastest::Rival(_)),
+            Some(GemmPlan { handle: Some(plan), .. }) => match plan.fastest() {
+                Some(fastest) => matches!(fastest, Fastest::Own(_)),
                 None => matmul.rows <= FEW_ROWS,
             },
-            Some(Plan { handle: None, .. }) => true,
+            Some(GemmPlan { handle: None, .. }) => true,
             None => false,
         }
     }
 
-    /// Products of the last work that was [`searching`](Self::searching) with more than one kernel that may be the fastest, those
+    /// GemmDispatch of the last work that was [`searching`](Self::searching) with more than one kernel that may be the fastest, those
     /// first that read the most, and these kernels: first the one that is chosen.
     pub fn undecided(&self) -> Result<Vec<(Matmul, Vec<Fastest>)>, DeviceError> {
         let plans = self.plans();
-        let read = |matmul: &Matmul, plan: &Plan| plan.uses * matmul.inputs * matmul.outputs;
+        let read = |matmul: &Matmul, plan: &GemmPlan| plan.uses * matmul.inputs * matmul.outputs;
         let all: usize = plans.iter().map(|(matmul, plan)| read(matmul, plan)).sum();
         let mut open: Vec<(usize, Matmul, Vec<Fastest>)> = plans
             .iter()
@@ -213,7 +213,7 @@ impl Products {
         self.plans().values_mut().filter_map(|plan| plan.handle.as_mut()).for_each(MatmulHandle::settle);
     }
 
-    fn plans(&self) -> MutexGuard<'_, HashMap<Matmul, Plan>> {
+    fn plans(&self) -> MutexGuard<'_, HashMap<Matmul, GemmPlan>> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
