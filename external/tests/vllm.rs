@@ -35,10 +35,10 @@ const OF_0_33: Answers = Answers {
     reset: r#"{"success": true}"#,
 };
 
-/// Serves them; what was asked is kept, each as path and body.
 /// What was asked: path and body of each request.
 type Asked = Arc<Mutex<Vec<(String, String)>>>;
 
+/// Serves the answers and keeps what was asked.
 fn serve(answers: Answers) -> (Api, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let base = format!("http://{}", listener.local_addr().expect("an address"));
