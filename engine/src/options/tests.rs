@@ -54,14 +54,14 @@ fn a_published_shape_may_be_cut_short() {
 #[test]
 fn what_has_no_sense_is_refused_by_name() {
     for (line, expected) in [
-        ("", "give --model-path"),
+        ("", "add --model-path"),
         ("--model-shape llama-3.1-8b", "add --load-format dummy"),
         ("--model-path m --model-shape x --load-format dummy", "give one of them"),
         ("--model-path m --load-format gguf", "--load-format gguf"),
         ("--model-path m --chunked-prefill-size 0", "--chunked-prefill-size 0: expected"),
         ("--model-path m --cuda-graph-max-bs 0", "--cuda-graph-max-bs 0: expected"),
         ("--model-path m --cuda-graph-bs 0", "--cuda-graph-bs 0: expected"),
-        ("--model-path m --attention-backend fast", "--attention-backend fast is not known"),
+        ("--model-path m --attention-backend fast", "--attention-backend fast is unknown"),
         ("--model-path m --simulate-accept-length 0.5", "--simulate-accept-length 0.5: expected"),
         ("--model-path m --simulate-accept-length NaN", "--simulate-accept-length NaN: expected"),
         ("--model-path m --tp-size 0", "--tp-size 0: expected"),
