@@ -96,7 +96,9 @@ pub struct Generated {
     pub rounds: Option<u64>,
     /// Drafts accepted in them, if the server reports them.
     pub accepted_drafts: Option<u64>,
-    /// Entry j counts the rounds that accepted j drafts; empty if the server does not report it.
+    /// Drafts that were proposed in them, where the server tells them.
+    pub proposed_drafts: Option<u64>,
+    /// Entry j counts the rounds that accepted j drafts; empty where the server does not tell it.
     pub accept_histogram: Vec<u64>,
 }
 
@@ -171,11 +173,10 @@ impl Api {
     /// # Errors
     /// When it does not answer.
     pub fn flush_cache(&self) -> Result<bool, ServerError> {
-        let path = match self.kind {
-            Kind::Sglang => "/flush_cache",
-            Kind::Vllm => "/reset_prefix_cache",
-        };
-        Ok(self.address.post(path, &json!({}))?.status == 200)
+        match self.kind {
+            Kind::Sglang => Ok(self.address.post("/flush_cache", &json!({}))?.status == 200),
+            Kind::Vllm => vllm::reset_prefix_cache(&self.address),
+        }
     }
 
     /// Generates text and takes the times at which its tokens arrive.
@@ -222,6 +223,7 @@ impl Generated {
             last_token: Duration::ZERO,
             rounds: None,
             accepted_drafts: None,
+            proposed_drafts: None,
             accept_histogram: Vec::new(),
         }
     }

@@ -193,6 +193,7 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
                     Role::Candidate => "candidate",
                     Role::NoSpeculation => "no_speculation",
                     Role::EngineDefault => "engine_default",
+                    Role::Probe => "probe",
                 })
                 .collect::<Vec<_>>(),
         ),

@@ -195,6 +195,8 @@ pub struct Launch {
     pub engine_version: Option<Located<EngineVersion>>,
     /// The image that runs it, where the text names one.
     pub image: Option<String>,
+    /// Whether the text around it describes a modified engine: patches, or a plugin with values of its own.
+    pub is_changed: bool,
     /// Where a flag can be inserted, and the text that must precede it.
     pub(crate) insertion: Insertion,
 }
@@ -360,7 +362,7 @@ impl Launch {
     /// Whether the launch names an image that no project of the engine publishes: it may hold a fork, with flags and words of its
     /// own.
     pub fn may_be_fork(&self) -> bool {
-        self.image.as_deref().is_some_and(|image| !evidence::is_published(image))
+        self.is_changed || self.image.as_deref().is_some_and(|image| !evidence::is_published(image))
     }
 
     /// Whether an edit of this launch can be written in the user's text.

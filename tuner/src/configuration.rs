@@ -81,6 +81,12 @@ impl Configuration {
         self.table.is_empty() && self.knobs.are_default()
     }
 
+    /// The tree that runs at a running batch.
+    pub fn shape_at(&self, batch: usize) -> TreeShape {
+        let row = self.table.iter().find(|row| row.max_running_batch >= batch).or(self.table.last());
+        row.map_or(self.shape, |row| row.shape)
+    }
+
     /// Every tree that it can run.
     pub fn shapes(&self) -> impl Iterator<Item = TreeShape> + '_ {
         self.table.iter().map(|row| row.shape).chain(self.table.is_empty().then_some(self.shape))

@@ -32,6 +32,9 @@ pub enum Role {
     NoSpeculation,
     /// What the engine would choose by itself: always in the race.
     EngineDefault,
+    /// Not in the race: a start of a server that runs another chain at each batch size, so that one start tells what rounds of several
+    /// take. Its figures are those of the chains, beside each other in one memory; who is fastest, starts of their own tell.
+    Probe,
 }
 
 /// What must agree for trials to be ranked together.

@@ -235,8 +235,10 @@ impl Doubt {
 /// long pause between ([`blocks`]). A figure over no speculation comes with an interval that holds, for all contenders together, in 98.5%
 /// of races. Speculation pays where that of the chosen configuration lies above 1. Of those of which it does, the simplest that
 /// ties with the best of them is chosen; each is held against that one itself.
+///
+/// What was measured to learn costs ([`Role::Probe`]) is not in the race.
 pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, objective: Metric) -> Vec<LoadRanking> {
-    let records: Vec<&Record> = records.into_iter().collect();
+    let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
     let blocks = blocks::blocks(&records);
     let mut races: BTreeMap<Load, Race<'_>> = BTreeMap::new();
     for (record, block) in records.into_iter().zip(blocks) {
@@ -279,7 +281,7 @@ pub fn relative<'a>(
     to: &Configuration,
     metric: Metric,
 ) -> Option<Interval> {
-    let records: Vec<&Record> = records.into_iter().collect();
+    let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
     let blocks = blocks::blocks(&records);
     let mut race: Race<'_> = BTreeMap::new();
     for (record, block) in records.into_iter().zip(blocks).filter(|(record, _)| record.trial.load == load) {

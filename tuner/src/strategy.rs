@@ -10,7 +10,7 @@ mod tests;
 
 use schemas::sweep::{Metric, Search, StrategyName};
 
-pub use self::few_starts::{Found, most_trials as few_starts_trials, run as few_starts};
+pub use self::few_starts::{Found, most_trials as few_starts_trials, rotations, run as few_starts};
 pub use crate::shard::Shard;
 use crate::{
     TunerError,

@@ -15,6 +15,14 @@ use crate::{
 
 /// An engine that can be set up and measured.
 pub trait System {
+    /// Whether it can run a configuration, as far as it is known before it is set up for it.
+    ///
+    /// # Errors
+    /// When it cannot, with the reason.
+    fn supports(&self, _configuration: &Configuration) -> Result<(), SystemError> {
+        Ok(())
+    }
+
     /// Sets it up for a configuration, so that a trial of it can run.
     ///
     /// # Errors

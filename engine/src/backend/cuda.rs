@@ -4,6 +4,7 @@
 
 mod autotune;
 mod bandwidth;
+mod exchange;
 mod gemm;
 mod group;
 mod in_flight;
@@ -47,10 +48,15 @@ use self::{
     workspace::{Activations, RoundArrays, RowArrays, WorkspaceShape},
 };
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot,
-    StateRow, TargetStates, Ticket, Yield, expect_finite,
+    Asked, Backend, Capacity, DeviceInfo, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round,
+    RoundOutput, Slot, StateRow, TargetStates, Ticket, Yield, expect_finite,
 };
-use crate::{error::EngineError, options::padded, request::SamplingParams, spec::ModelCost};
+use crate::{
+    error::EngineError,
+    options::{EngineOptions, padded},
+    request::SamplingParams,
+    spec::ModelCost,
+};
 
 pub use group::{Group, SharedModels};
 pub use machine::AttentionKernels;
@@ -299,6 +305,10 @@ impl Backend for CudaBackend {
         self.device.synchronize()?;
         self.capture_time += begin.elapsed();
         Ok(())
+    }
+
+    fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
+        self.take_weights(options, which)
     }
 
     fn open(

@@ -1,5 +1,7 @@
 //! Engine flags, spelled as SGLang spells them.
 
+use std::{fs::File, io::Read};
+
 use schemas::{
     flags::{Key, SGLANG_ATTENTION_BACKENDS},
     launch::{Launch, Setting},
@@ -10,6 +12,9 @@ use super::{
     ATTENTION_BACKENDS, EngineOptions, LoadFormat, Quantization, ShapePolicy, default_shape, default_shape_of,
 };
 use crate::error::EngineError;
+
+/// Largest adaptive file that is read, in bytes.
+const LARGEST_ADAPTIVE: u64 = 1 << 20;
 
 /// Options with what engine flags ask for on top.
 ///
@@ -99,6 +104,9 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if SHAPE.iter().any(|key| launch.has(*key)) {
         options.policy = ShapePolicy::fixed(shape(launch, &options)?);
     }
+    if let Some(policy) = adaptive(launch)? {
+        options.policy = policy;
+    }
     Ok(options)
 }
 
@@ -127,6 +135,32 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
         }
     };
     shape.map_err(|error| EngineError::Configuration(format!("tree shape: {error}")))
+}
+
+/// The table of SGLang's adaptive file: chains by running batch, which this engine follows as they are written.
+fn adaptive(launch: &Launch) -> Result<Option<ShapePolicy>, EngineError> {
+    let wrong = |words: String| Err(EngineError::Configuration(words));
+    let path = launch.text(Key::SpeculativeAdaptiveConfig).map(|word| word.value);
+    if !launch.has(Key::SpeculativeAdaptive) {
+        return match path {
+            Some(_) => wrong("--speculative-adaptive-config is of no effect without --speculative-adaptive".into()),
+            None => Ok(None),
+        };
+    }
+    let Some(path) = path else {
+        return wrong(
+            "--speculative-adaptive: this engine follows a table of chains by running batch, and moves among none by itself: give it with \
+             --speculative-adaptive-config, one candidate a slot"
+                .into(),
+        );
+    };
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(LARGEST_ADAPTIVE).read_to_string(&mut text));
+    read.map_err(|error| EngineError::Configuration(format!("--speculative-adaptive-config {path}: {error}")))?;
+    match schemas::adaptive::read(&text) {
+        Ok(table) => Ok(ShapePolicy::table(table)),
+        Err(error) => wrong(format!("--speculative-adaptive-config {path}: {error}")),
+    }
 }
 
 /// A model has to come from somewhere, and from one place only.

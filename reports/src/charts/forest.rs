@@ -114,7 +114,7 @@ fn colour(entry: &Entry) -> Role {
         (true, _) => Role::Chosen,
         (_, Part::EngineDefault) => Role::Default,
         (_, Part::NoSpeculation) => Role::Baseline,
-        (_, Part::Candidate) => Role::Candidate,
+        (_, Part::Candidate | Part::Probe) => Role::Candidate,
     }
 }
 

@@ -79,7 +79,7 @@ fn row(
         (true, _) => "chosen",
         (_, Part::EngineDefault) => "default",
         (_, Part::NoSpeculation) => "no spec.",
-        (_, Part::Candidate) => "",
+        (_, Part::Candidate | Part::Probe) => "",
     };
     let font = Font::new(SMALL, if entry.chosen { Role::Chosen } else { Role::Ink }).align(Align::Right);
     canvas.text((left - 10, middle), &shape, Font { bold: entry.chosen, ..font })?;

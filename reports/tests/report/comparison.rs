@@ -2,7 +2,6 @@
 
 use std::{fs, path::PathBuf};
 
-use polars_core::prelude::*;
 use polars_io::prelude::*;
 use reports::{ReportInput, Sweep};
 use tuner::{

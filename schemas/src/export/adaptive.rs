@@ -1,12 +1,9 @@
 //! The file after SGLang's `--speculative-adaptive-config`.
 //!
-//! Its keys are the smallest batch sizes for which their steps hold; 0 steps are no speculation
-//! (SGLang 0.5.23 `speculative/adaptive_spec_params.py`).
-
-use serde_json::{Map, Value, json};
+//! [`crate::adaptive`] says what it is; 0 steps are no speculation.
 
 use super::{ExportError, Exported, Tuning, schedule::Schedule};
-use crate::version::EngineVersion;
+use crate::{adaptive, version::EngineVersion};
 
 /// The first version that is known to have the flag.
 const FIRST: EngineVersion = EngineVersion::new(0, 5, 12).post(1);
@@ -36,9 +33,7 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>, version: EngineVersion) 
         Some(other) => return Err(ExportError::AdaptiveAlgorithm(other.to_owned())),
         None => return Err(ExportError::AdaptiveAlgorithm("none".into())),
     }
-    let slot = |(first, _, steps): &(usize, usize, usize)| (first.to_string(), json!({ "candidate_steps": [steps] }));
-    let slots: Map<String, Value> = schedule.ranges.iter().map(slot).collect();
-    let text = serde_json::to_string_pretty(&Value::Object(slots)).unwrap_or_default() + "\n";
+    let text = adaptive::write(schedule.ranges.iter().map(|(first, _, steps)| (*first, *steps)));
     let running = batch_size.map_or_else(String::new, |batch| format!(" --max-running-requests {batch}"));
     let mut notes = vec![
         format!(

@@ -381,6 +381,7 @@ pub const FLAGS: &[Flag] = &[
         "Accept a draft token above this target probability; below 1 the output is lossy",
     ),
     Flag::new(Key::SpeculativeAdaptive, "speculative-adaptive", Nothing, "Choose the number of steps at run time")
+        .ours()
         .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::SpeculativeAdaptiveConfig,
@@ -388,6 +389,7 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "File with the candidate steps of adaptive speculation",
     )
+    .ours()
     .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::SpeculativeAlgorithm,

@@ -242,7 +242,10 @@ fn build(
         diagnostics.push(problems::VLLM_UNREAD.at(detected.anchor, message, "not checked"));
         // Whether a word belongs to a flag that is not read is not known.
         diagnostics.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
-        diagnostics.extend(vllm::bad_values(source, &arguments));
+        let wrong = vllm::bad_values(source, &arguments);
+        // A page that shows a flag by itself shows what is given, not how a shell is told.
+        let is_shown = detected.is_bare && is_page(source);
+        diagnostics.extend(wrong.into_iter().map(|one| if is_shown { problems::at_most_warning(one) } else { one }));
         bad_values(&arguments, engine, diagnostics);
     } else if detected.is_sure && detected.launcher != Launcher::Hydra {
         diagnostics.append(&mut troubles);
@@ -287,6 +290,7 @@ fn build(
         environment_is_open: line.surroundings.is_open,
         engine_version: stated,
         image: line.surroundings.image.clone(),
+        is_changed: false,
         insertion,
     }
 }
@@ -405,6 +409,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         environment_is_open: false,
         engine_version: None,
         image: None,
+        is_changed: false,
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };
     (source, launch, diagnostics)

@@ -107,7 +107,7 @@ fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<E
         }
         return Some(Told { engine, launcher, first: last + 1, words: Some((from, last)), is_sure: true });
     }
-    if let Some(at) = hydra::program(texts) {
+    if let Some(at) = hydra::program(texts, &line.words) {
         let engine = hydra::engine(texts.get(at + 1..).unwrap_or_default())?;
         return Some(Told { engine, launcher: Launcher::Hydra, first: at + 1, words: Some((at, at)), is_sure: true });
     }

@@ -85,6 +85,9 @@ pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
 /// images does not count. Where it is not certain that a statement is about this launch, a version that lacks what the launch
 /// uses is not the one that runs.
 pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
+    if !launches.is_empty() && speaks_of_changes(source.text()) {
+        launches.iter_mut().for_each(|launch| launch.is_changed = true);
+    }
     let open = |launch: &Launch| launch.engine_version.is_none() && launch.image.is_none();
     if !launches.iter().any(open) {
         return;
@@ -122,6 +125,22 @@ pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
             None => None,
         };
     }
+}
+
+/// Whether a text patches an engine, or names a plugin of vLLM that brings words of its own.
+fn speaks_of_changes(text: &str) -> bool {
+    const WORDS: [&str; 9] = [
+        "git apply",
+        "patch -p",
+        "patches/",
+        "vllm-gcu",
+        "vllm-kunlun",
+        "vllm-metax",
+        "vllm_gcu",
+        "vllm_kunlun",
+        "vllm_metax",
+    ];
+    WORDS.iter().any(|word| text.contains(word))
 }
 
 fn registered(engine: Engine) -> &'static Registered {

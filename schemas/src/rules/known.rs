@@ -60,6 +60,12 @@ pub(super) struct Fault {
     /// Flags that must not be given so.
     #[serde(default)]
     without: Vec<Given>,
+    /// Keys of vLLM's speculative configuration that must be given so.
+    #[serde(default)]
+    keys: Vec<GivenKey>,
+    /// Keys of it that must not be given.
+    #[serde(default)]
+    no_keys: Vec<String>,
     /// Draft tokens: SGLang's `num_draft_tokens`, vLLM's `num_speculative_tokens`; any of them.
     #[serde(default)]
     tokens: Vec<u64>,
@@ -101,6 +107,14 @@ struct Given {
     parts: Vec<String>,
 }
 
+/// A key of vLLM's speculative configuration with a text of which any of these is a part.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GivenKey {
+    key: String,
+    parts: Vec<String>,
+}
+
 /// All rows.
 fn faults() -> &'static [Fault] {
     static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
@@ -126,6 +140,9 @@ impl Fault {
         }
         let place = self.method_place(context)?;
         if !self.is_target(context) || !self.is_draft(context) || !self.is_gpu(context) || !self.has_tokens(context) {
+            return None;
+        }
+        if !self.has_keys(context) {
             return None;
         }
         let mut causes = Vec::new();
@@ -197,6 +214,18 @@ impl Fault {
         let name = context.launch.text(crate::flags::Key::SpeculativeDraftModelPath);
         let name = name.map(|name| name.value.to_ascii_lowercase()).unwrap_or_default();
         self.drafts.is_empty() || self.drafts.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    fn has_keys(&self, context: &Context<'_>) -> bool {
+        if self.keys.is_empty() && self.no_keys.is_empty() {
+            return true;
+        }
+        let Some(config) = context.launch.vllm_speculation() else { return false };
+        let is_given = |given: &GivenKey| {
+            let text = config.text(&given.key).unwrap_or_default().to_ascii_lowercase();
+            given.parts.iter().any(|part| text.contains(part.as_str()))
+        };
+        self.keys.iter().all(is_given) && !self.no_keys.iter().any(|key| config.may_give(key))
     }
 
     fn is_gpu(&self, context: &Context<'_>) -> bool {

@@ -14,13 +14,15 @@ use super::{
     system_bench::{Field, SystemBench},
 };
 use crate::{
-    TunerError, acceptance, guidance,
+    TunerError, acceptance,
+    configuration::Configuration,
+    guidance,
     guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
     latency::additive::AdditiveModel,
     record::Fingerprint,
     settings,
     space::{Candidate, Expanded},
-    strategy::{self, Found},
+    strategy::{self, Experiment, Found},
     system::{
         System,
         server::{Host, LaunchPlan, Servers, words},
@@ -58,9 +60,10 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let (journal, records) = open(request, &header(request, &ready, planned), progress)?;
     progress.planned(planned, records.len());
     let mut found = Found::default();
+    let tables = acceptance.as_ref().map_or_else(Vec::new, |table| tables(&ready.experiment, table, &system, progress));
     let mut bench = SystemBench::new(request, Field::from(&ready), &mut system, journal, records, progress);
     let searched = match &acceptance {
-        Some(table) => strategy::few_starts(&file.search, &ready.experiment, table, &mut found, &mut bench),
+        Some(table) => strategy::few_starts(&file.search, &ready.experiment, table, &tables, &mut found, &mut bench),
         None => strategy::search(&file.search, &ready.experiment, &[], &mut bench),
     };
     let measured = bench.end();
@@ -73,6 +76,23 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let summary = finish(request, searched, measured, model.context_length, &ready.fingerprint, guide.as_ref());
     stopped?;
     summary
+}
+
+/// Starts that serve several chains, where the system runs them.
+fn tables(
+    experiment: &Experiment,
+    acceptance: &AcceptanceTable,
+    system: &dyn System,
+    progress: &mut dyn Progress,
+) -> Vec<Configuration> {
+    let tables = strategy::rotations(experiment, acceptance);
+    match tables.first().map_or(Ok(()), |first| system.supports(first)) {
+        Ok(()) => tables,
+        Err(reason) => {
+            progress.note(&format!("every chain has a start of its own: {reason}"));
+            Vec::new()
+        }
+    }
 }
 
 /// The command line of every configuration's server; empty where none is started. Name and port are those of the start.
@@ -131,6 +151,11 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
     let system = &request.file.system;
     let host = Host::this();
     let version = info.version.as_deref().unwrap_or("of an unknown version");
+    // Our own server speaks SGLang's interface, and says that it is not SGLang.
+    let engine = match info.resolved.as_ref().and_then(|answer| answer["engine"].as_str()) {
+        Some(name) => format!("{name} {version}, served"),
+        None => format!("{} {version}", system.kind.name()),
+    };
     let start = match &system.url {
         Some(url) => format!("at {url}"),
         None => [system.command.as_slice(), system.extra_args.as_slice()].concat().join(" "),
@@ -148,7 +173,7 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
         units: host.gpus.len().max(1),
         device_name: if host.gpus.is_empty() { host.processor } else { host.gpus.join(" + ") },
         driver: host.driver,
-        engine: format!("{} {version}", system.kind.name()),
+        engine,
         target: prepare::model_hash(&request.folder, &models.target),
         draft: prepare::model_hash(&request.folder, &models.draft),
         workload: ready.workload.hash.clone(),

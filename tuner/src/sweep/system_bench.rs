@@ -157,7 +157,8 @@ impl<'a> SystemBench<'a> {
 
     fn role(&self, trial: &Trial) -> Role {
         let found = self.field.experiment.entrants.iter().find(|one| one.configuration == trial.configuration);
-        found.map_or(Role::Candidate, |one| one.role)
+        // Only what is measured to learn costs is not in the experiment.
+        found.map_or(Role::Probe, |one| one.role)
     }
 }
 

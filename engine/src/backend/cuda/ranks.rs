@@ -109,7 +109,7 @@ impl Machine {
 mod tests {
     use kernels::device::{Alarm, Device, Mail};
 
-    use super::{super::meeting::Meeting, *};
+    use super::super::meeting::Meeting;
 
     /// An alarm for two ranks.
     fn alarm() -> Alarm {
@@ -124,7 +124,7 @@ mod tests {
             for meeting in Meeting::of(3, &alarm) {
                 scope.spawn(move || {
                     for time in 0..200 {
-                        let rank = meeting.share.rank;
+                        let rank = meeting.share().rank;
                         assert_eq!(meeting.exchange((time, rank)), Ok(vec![(time, 0), (time, 1), (time, 2)]));
                         assert_eq!(meeting.agree(rank), Ok(0));
                     }

@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use tuner::record::Role;
+
 use crate::{
     figures,
     page::part::{Cell, Part, Table},
@@ -32,6 +34,11 @@ pub fn part(section: &Section<'_>) -> Part {
         section.records.iter().map(|(_, record)| record.trial.configuration.to_string()).collect();
     row("trials", format!("{} measured, {} failed", figures::count(measured as u64), figures::count(failed as u64)));
     row("configurations measured", figures::count(tried.len() as u64));
+    let probes = section.records.iter().filter(|(_, record)| record.role == Role::Probe).count();
+    if probes > 0 {
+        let of = format!("{} trials, not ranked", figures::count(probes as u64));
+        row("in starts that serve several chains, to learn costs", of);
+    }
     for plan in &section.plans {
         let done = plan.finished >= plan.planned;
         let end = if done { "the plan is complete" } else { "ended before its plan, or is still running" };

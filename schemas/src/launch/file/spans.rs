@@ -77,8 +77,14 @@ fn holds_launch(entries: &[Entry<'_>]) -> bool {
         return true;
     }
     // Other programs have a `model` and a `revision` too, among much else.
-    let own = names().take(MOST_GUESSES).filter(|name| is_key(name.clone()) || is_slip(name.clone())).count();
-    own > 0 && own * 2 >= entries.len().min(MOST_GUESSES)
+    let is_own = |(key, value): &&Entry<'_>| {
+        let name = key.get_ref().replace('_', "-");
+        // No flag is a table.
+        let is_table = matches!(value.get_ref(), DeValue::Table(_));
+        (name == "environment" || !is_table) && (is_key(name.clone()) || is_slip(name))
+    };
+    let own = entries.iter().take(MOST_GUESSES).filter(is_own).count();
+    own > 0 && own * 2 > entries.len().min(MOST_GUESSES)
 }
 
 fn invalid(message: &str, span: Option<Range<usize>>, source: &Source) -> Diagnostic {
@@ -174,6 +180,7 @@ fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnosti
         environment_is_open: false,
         engine_version,
         image: None,
+        is_changed: false,
         insertion: insertion(source, last_end),
     }
 }

@@ -145,6 +145,11 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
     if flags == items.len() && flags > 1 {
         return Look::Nothing;
     }
+    // A flag with what belongs to it is a row of a table.
+    let is_row = node.parent().is_some_and(|parent| matches!(parent.kind(), "list" | "tuple"));
+    if is_row && texts.first().is_some_and(|first| first.starts_with("--")) {
+        return Look::Nothing;
+    }
     let mut command = Composed::default();
     for (item, word) in items.iter().zip(&words) {
         match word.as_deref() {

@@ -93,7 +93,11 @@ impl<'a> Interpreter<'a> {
             }
             let quote = self.source.slice(span).as_bytes().first().copied();
             // What is escaped for the quotes around it means something else to the command inside.
-            if quote == Some(b'"') && text.contains("\\\"") {
+            let is_escaped = match quote {
+                Some(b'"') => text.contains("\\\""),
+                _ => text.contains("'\\''"),
+            };
+            if is_escaped {
                 let mut used = Used::default();
                 let split = self.split_value(span, &mut used);
                 let surroundings = self.surroundings(&command.assignments);

@@ -158,6 +158,7 @@ impl<'a> Reader<'a> {
             environment_is_open: false,
             engine_version: None,
             image: None,
+            is_changed: false,
             insertion: self.insertion(map, &entries, writing),
         };
         for entry in &entries {

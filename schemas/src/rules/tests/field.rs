@@ -437,3 +437,95 @@ fn reports_of_the_last_months() {
     silent(&vllm("Qwen/Qwen3.8-27B", &second.replace("DFlash2", "DFlash")), Some("0.27.0"), "VL24");
     finds(&vllm("moonshotai/Kimi-K3 --kv-transfer-config {}", dspark), Some("0.27.1"), "VL25", Severity::Warning);
 }
+
+/// Reports of June to September 2026.
+#[test]
+fn second_reports_are_told() {
+    let eagle = "--speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4";
+    let ngram = |more: &str| sglang(&format!("--model-path m --speculative-algorithm NGRAM {more}"));
+    finds(&ngram("--speculative-ngram-capacity 18"), Some("0.5.23"), "SD133", Severity::Error);
+    silent(&ngram("--speculative-ngram-capacity 19"), Some("0.5.23"), "SD133");
+    silent(&ngram("--speculative-ngram-capacity 5 --speculative-ngram-max-trie-depth 4"), Some("0.5.18"), "SD133");
+    silent(&ngram("--speculative-ngram-capacity 5 --speculative-ngram-max-trie-depth $D"), Some("0.5.18"), "SD133");
+
+    let store = |more: &str| {
+        sglang(&format!("--model-path m {eagle} --enable-hierarchical-cache --hicache-storage-backend mooncake {more}"))
+    };
+    let alone = "--hicache-storage-backend-extra-config '{\"standalone_storage\": true}'";
+    finds(&store(alone), Some("0.5.14"), "SD193", Severity::Error);
+    silent(&store(alone), Some("0.5.19"), "SD193");
+    silent(&store(""), Some("0.5.14"), "SD193");
+
+    let v4 = format!("--model-path deepseek-ai/DeepSeek-V4-Flash --tp 8 --dp 8 {eagle}");
+    finds(&sglang(&format!("{v4} --enable-dp-attention")), Some("0.5.15"), "SD193", Severity::Warning);
+    silent(&sglang(&format!("{v4} --enable-dp-attention")), Some("0.5.20"), "SD193");
+    silent(&sglang(&v4), Some("0.5.15"), "SD193");
+    let decode = format!("--model-path zai-org/GLM-5.3 {eagle} --disaggregation-mode decode --tp 8 --dp 2");
+    finds(&sglang(&format!("{decode} --enable-dp-attention")), Some("0.5.19"), "SD193", Severity::Warning);
+    silent(&sglang(&decode), Some("0.5.19"), "SD193");
+
+    let radix = |algorithm: &str| {
+        let own = eagle.replace("EAGLE", algorithm);
+        sglang(&format!("--model-path m --disaggregation-mode decode --disaggregation-decode-enable-radix-cache {own}"))
+    };
+    finds(&radix("EAGLE"), Some("0.5.22"), "SD101", Severity::Error);
+    silent(&radix("EAGLE"), Some("0.5.23"), "SD101");
+    // Nobody named a version: what starts in the newest is not told.
+    silent(&radix("EAGLE"), None, "SD101");
+
+    let simulated = |algorithm: &str| {
+        format!(
+            "SGLANG_SIMULATE_ACC_LEN=3 sglang serve --model-path m --speculative-algorithm {algorithm} --speculative-draft-model-path d"
+        )
+    };
+    finds(&simulated("DFLASH"), Some("0.5.16"), "SD190", Severity::Warning);
+    finds(&simulated("DFLASH"), Some("0.5.17"), "SD190", Severity::Error);
+    finds(&simulated("EAGLE3"), Some("0.5.16"), "SD190", Severity::Error);
+}
+
+/// The same of vLLM.
+#[test]
+fn second_reports_of_vllm_are_told() {
+    let dspark = "{\"method\": \"dspark\", \"model\": \"d\", \"num_speculative_tokens\": 7}";
+    let mtp = "{\"method\": \"mtp\", \"num_speculative_tokens\": 1}";
+    finds(&vllm("deepseek-ai/DeepSeek-V4-Flash-0731", mtp), Some("0.27.1"), "VL24", Severity::Error);
+    silent(&vllm("deepseek-ai/DeepSeek-V4-Flash", mtp), Some("0.27.1"), "VL24");
+    finds(&vllm("XiaomiMiMo/MiMo-V2.5-Pro", mtp), Some("0.24.0"), "VL25", Severity::Warning);
+    silent(&vllm("XiaomiMiMo/MiMo-V2.5-Pro --no-async-scheduling", mtp), Some("0.24.0"), "VL25");
+    let glm = |flags: &str, json: &str| vllm(&format!("zai-org/GLM-5.2-FP8 {flags}"), json);
+    finds(&glm("--kv-cache-dtype fp8_ds_mla", dspark), Some("0.29.0"), "VL24", Severity::Error);
+    let own = dspark.replace("\"d\"", "\"d\", \"kv_cache_dtype\": \"bfloat16\"");
+    silent(&glm("--kv-cache-dtype fp8_ds_mla", &own), Some("0.29.0"), "VL24");
+    finds(&glm("--decode-context-parallel-size 4", dspark), Some("0.29.0"), "VL25", Severity::Warning);
+    silent(&glm("--decode-context-parallel-size 1", dspark), Some("0.29.0"), "VL25");
+    let block = "{\"method\": \"dflash\", \"model\": \"d\", \"num_speculative_tokens\": 7}";
+    let hybrid = block.replace("\"d\"", "\"d\", \"kv_cache_dtype\": \"fp8\"");
+    finds(&vllm("Qwen/Qwen3.8-27B", &hybrid), Some("0.28.0"), "VL24", Severity::Warning);
+    silent(&vllm("Qwen/Qwen3-8B", &hybrid), Some("0.28.0"), "VL24");
+    let quantised = vllm("Qwen/Qwen3-8B --kv-cache-dtype fp8", block);
+    finds(&quantised, Some("0.21.0"), "VL24", Severity::Warning);
+    silent(&quantised, Some("0.29.0"), "VL24");
+    let gb10 = Beside { version: Some("0.29.0"), gpu: Some("GB10"), ..Beside::default() };
+    finds_beside(&quantised, gb10, "VL24", Severity::Warning);
+}
+
+#[test]
+fn ranks_names_and_tokens_of_drafts_are_looked_at() {
+    let with = |method: &str, more: &str| {
+        format!("{{\"method\": \"{method}\", \"model\": \"d\", \"num_speculative_tokens\": 3, {more}}}")
+    };
+    let over = |method: &str, ranks: u32| {
+        vllm("m --tensor-parallel-size 4", &with(method, &format!("\"draft_tensor_parallel_size\": {ranks}")))
+    };
+    finds(&over("draft_model", 1), Some("0.33.0"), "VL17", Severity::Error);
+    finds(&over("mtp", 1), Some("0.33.0"), "VL17", Severity::Warning);
+    finds(&over("eagle3", 2), Some("0.33.0"), "VL17", Severity::Error);
+    silent(&over("dspark", 1), Some("0.33.0"), "VL17");
+    silent(&over("draft_model", 4), Some("0.33.0"), "VL17");
+    finds(&vllm("m", "{\"method\": \"mtp\"}"), Some("0.28.0"), "VL02", Severity::Error);
+    // What the draft's config says is not known.
+    finds(&vllm("m", "{\"model\": \"a/accelerator\"}"), Some("0.28.0"), "VL02", Severity::Warning);
+    let named = "{\"method\": \"draft_model\", \"model\": \"/a/eagle-1/small\", \"num_speculative_tokens\": 3}";
+    finds(&vllm("m", named), Some("0.28.0"), "VL08", Severity::Warning);
+    silent(&vllm("m", &named.replace("eagle-1", "b")), Some("0.28.0"), "VL08");
+}
