@@ -1,11 +1,14 @@
 //! One command, one file.
 
 mod bench;
+mod completions;
+mod demo;
 mod drift;
 mod explain;
 mod export;
 mod generate;
 mod lint;
+mod man;
 mod merge;
 mod report;
 mod schema;
@@ -14,9 +17,34 @@ mod serve;
 mod sweep;
 mod train;
 
-use clap::Subcommand;
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::exit::Exit;
+use crate::{
+    exit::{self, Exit},
+    version,
+};
+
+/// Finds out whether a speculative-decoding configuration will work, which one is fastest, and runs it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "spectune",
+    version = version::SHORT,
+    long_version = version::LONG,
+    about,
+    after_help = exit::AFTER_HELP,
+    propagate_version = true,
+    disable_help_subcommand = true
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The whole program as clap knows it, from which completions and manual pages are made.
+fn program() -> clap::Command {
+    Arguments::command()
+}
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -47,6 +75,12 @@ pub enum Command {
     Drift(drift::Arguments),
     /// Run the engine's invariants and kernels on this machine's device
     Selftest(selftest::Arguments),
+    /// Write the demo models and sweep files to a folder
+    Demo(demo::Arguments),
+    /// Print the completions of a shell
+    Completions(completions::Arguments),
+    /// Write the manual pages, one for each command
+    Man(man::Arguments),
 }
 
 impl Command {
@@ -69,6 +103,9 @@ impl Command {
             Self::Train(arguments) => train::run(arguments),
             Self::Drift(arguments) => drift::run(arguments),
             Self::Selftest(arguments) => selftest::run(arguments),
+            Self::Demo(arguments) => demo::run(arguments),
+            Self::Completions(arguments) => completions::run(arguments),
+            Self::Man(arguments) => man::run(arguments),
         }
     }
 }

@@ -185,6 +185,15 @@ pub struct Asked {
     pub tokens: Vec<u32>,
 }
 
+/// Whose weights are exchanged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exchange {
+    /// The draft's alone.
+    Draft,
+    /// The target's, and the draft's with them, which may share some.
+    All,
+}
+
 /// A device that holds a target, a draft and their caches.
 pub trait Backend: Send {
     /// What it has room for. Constant.
@@ -235,12 +244,17 @@ pub trait Backend: Send {
         captured: &mut dyn FnMut(usize, usize),
     ) -> Result<(), EngineError>;
 
-    /// Takes the draft of the options' folder in place of the loaded one, where both are of one description; what the draft's
-    /// cache holds is not of it. Whether this backend can: one that cannot has changed nothing. Only while no slot is open.
+    /// Takes the memory of the caches now, where it is only promised yet, so that none is missing or taken later. Only while
+    /// no slot is open.
+    fn commit_memory(&mut self) {}
+
+    /// Takes weights of the options' folders in place of the loaded ones, where both are of one description. Slots that are
+    /// open go on with what the caches hold, which the old weights have computed. Whether this backend can: one that cannot
+    /// has changed nothing.
     ///
     /// # Errors
-    /// When the draft cannot be read or is another kind of draft; the loaded one stays.
-    fn exchange_draft(&mut self, _options: &EngineOptions) -> Result<bool, EngineError> {
+    /// When the weights cannot be read or are of another description; the loaded ones stay.
+    fn exchange(&mut self, _options: &EngineOptions, _which: Exchange) -> Result<bool, EngineError> {
         Ok(false)
     }
 
@@ -321,12 +335,12 @@ pub trait Backend: Send {
         false
     }
 
-    /// Tells what comes before the output of a slot that has been opened: its whole prompt, cached or not, and the tokens
-    /// that end it. Asked only where [`adjusts_logits`](Self::adjusts_logits), and only of slots with adjustments.
+    /// Tells what comes before the next token of a slot that has been opened: its whole prompt and what has been produced
+    /// after it, cached or not; and the tokens that end it. Asked only where [`adjusts_logits`](Self::adjusts_logits), and only of slots with adjustments.
     ///
     /// # Errors
     /// When the slot is not open.
-    fn adjust(&mut self, _slot: Slot, _prompt: &[u32], _ends: &[u32]) -> Result<(), EngineError> {
+    fn adjust(&mut self, _slot: Slot, _prompt: &[u32], _output: &[u32], _ends: &[u32]) -> Result<(), EngineError> {
         Ok(())
     }
 

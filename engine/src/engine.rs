@@ -8,17 +8,18 @@ use std::{ops::ControlFlow, path::Path, time::Duration};
 use schemas::tree::TreeShape;
 
 use crate::{
-    backend::{Capacity, DeviceInfo, GpuState},
+    backend::{Capacity, DeviceInfo, Exchange, GpuState},
     checkpoint::{Folder, GenerationConfig},
     error::EngineError,
     identity::Identity,
-    load::{Loaded, load},
+    load::{Loaded, hashes, load},
     options::{EngineOptions, ShapePolicy},
     replay::{self, Acceptance, KeepStates, Keeping, ReplayProgress, ReplayText},
     request::{Completion, Event, FinishReason, Request, RequestId},
     scheduler::{ModelEnds, Reuse, Scheduler, SchedulerOptions, Statistics},
     spec::ModelCost,
     text::Text,
+    weights::WeightFolders,
 };
 
 pub use self::states::TextStates;
@@ -178,7 +179,8 @@ impl Engine {
     /// When a request is running, the draft does not fit, or loading fails; the engine is unusable then.
     pub fn with_draft(mut self, folder: &Path) -> Result<Self, EngineError> {
         let options = EngineOptions { draft_model_path: Some(folder.to_owned()), ..self.options.clone() };
-        if !self.scheduler.exchange_draft(&options)? {
+        self.scheduler.expect_idle("the draft can be exchanged")?;
+        if !self.scheduler.exchange(&options, Exchange::Draft, true)? {
             drop(self);
             return Self::load(options);
         }
@@ -230,6 +232,63 @@ impl Engine {
     ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
         let keeping = Keeping { keep, identity: &self.identity, options: &self.options };
         replay::run(self.scheduler.lend()?, texts, shapes, Some(keeping), progress)
+    }
+
+    /// Takes the weights of other folders, of models of the same descriptions: those of both models, or of the draft alone.
+    /// Tokenizer, chat template and end tokens stay. Requests that run go on with what the KV cache holds of them, which the
+    /// old weights have computed; [`retract`](Self::retract) lets them read all of it again. `flush` forgets what the cache
+    /// holds of requests that have ended.
+    ///
+    /// # Errors
+    /// When the weights do not fit, or with `flush` a request runs: nothing has changed then. When the device fails, the
+    /// engine is not usable afterwards.
+    pub fn update_weights(&mut self, folders: &WeightFolders, flush: bool) -> Result<(), EngineError> {
+        let (options, which) = folders.resolve(&self.options)?;
+        if !self.scheduler.exchange(&options, which, flush)? {
+            return Err(EngineError::Configuration(format!(
+                "{} cannot exchange weights while it serves: start it again with the new ones",
+                self.device().device
+            )));
+        }
+        (self.identity.target, self.identity.draft) = hashes(&options)?;
+        self.options = options;
+        Ok(())
+    }
+
+    /// Puts requests that run back into the queue. They keep what they have produced, and read prompt and output again when
+    /// they go on.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn retract(&mut self) -> Result<Vec<Event>, EngineError> {
+        self.scheduler.retract()
+    }
+
+    /// Takes the memory of the KV cache now, where the system has only promised it: a process that runs for long then has
+    /// from the start what it will need, and grows no more. Only while idle.
+    ///
+    /// # Errors
+    /// When a request runs.
+    pub fn commit_memory(&mut self) -> Result<(), EngineError> {
+        self.scheduler.commit_memory()
+    }
+
+    /// Ends what is cancelled, collects what was launched, and begins nothing.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn settle(&mut self) -> Result<Vec<Event>, EngineError> {
+        self.scheduler.settle()
+    }
+
+    /// Lets no request leave the queue from now on, or lets them again.
+    pub fn hold_queue(&mut self, hold: bool) {
+        self.scheduler.hold_queue(hold);
+    }
+
+    /// Whether no request runs; some may wait.
+    pub fn nothing_runs(&self) -> bool {
+        self.scheduler.nothing_runs()
     }
 
     /// Forgets what the KV cache holds of requests that have ended. Only while idle.

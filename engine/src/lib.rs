@@ -29,6 +29,7 @@ pub mod spec;
 pub mod text;
 mod token;
 mod tree;
+mod weights;
 
 /// What fingerprints call this engine: figures of two versions are not compared.
 pub const NAME_AND_VERSION: &str = concat!("spectune ", env!("CARGO_PKG_VERSION"));
@@ -43,3 +44,4 @@ pub use replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
 pub use request::{
     Completion, Event, FinishReason, OutputText, PromptLogprobs, Request, RequestId, SamplingParams, StopConditions,
 };
+pub use weights::WeightFolders;

@@ -54,15 +54,52 @@ pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
     }
 }
 
-fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
+/// What checkpoints hold: descriptions, and where the tensors are.
+pub(crate) struct Described {
+    /// The target's.
+    pub folder: Folder,
+    /// The target's tensors.
+    pub weights: Weights,
+    /// The target.
+    pub spec: TargetSpec,
+    /// The draft, with its tensors where they are not the target's.
+    pub draft: Option<(DraftSpec, Option<Weights>)>,
+}
+
+/// Reads what the options' folders hold.
+///
+/// # Errors
+/// When a file is missing or malformed, or target and draft do not fit.
+pub(crate) fn describe(options: &EngineOptions) -> Result<Described, EngineError> {
     let folder = Folder::open(&options.model_path)?;
-    let draft = DraftFrom::options(options)?;
-    let made_for = folder.config.derived_context_length();
-    let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
     let weights = folder.weights()?;
     let stored = StoredIn::Checkpoint(Tensors::new(&weights));
     let spec = quantised_target(read_target(&folder, &weights)?, stored, options.quantization)?;
-    let own_draft = draft.as_ref().map(|draft| draft_of(draft, &folder, &weights, &spec, options)).transpose()?;
+    let draft = DraftFrom::options(options)?;
+    let draft = draft.as_ref().map(|draft| draft_of(draft, &folder, &weights, &spec, options)).transpose()?;
+    Ok(Described { folder, weights, spec, draft })
+}
+
+/// What identifies the checkpoints of the options: hashes of target and draft.
+///
+/// # Errors
+/// When a file cannot be read.
+pub(crate) fn hashes(options: &EngineOptions) -> Result<(String, Option<String>), EngineError> {
+    let target = Folder::open(&options.model_path)?.hash()?;
+    let draft = match DraftFrom::options(options)? {
+        None => None,
+        Some(DraftFrom::Folder(folder)) => Some(folder.hash()?),
+        Some(DraftFrom::Target) => Some(target.clone()),
+    };
+    let draft = draft.map(|hash| quantised_hash(hash, options.draft_quantization));
+    Ok((quantised_hash(target, options.quantization), draft))
+}
+
+fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
+    let Described { folder, weights, spec, draft: own_draft } = describe(options)?;
+    let made_for = folder.config.derived_context_length();
+    let context_length = context_length(&options.model_path.display().to_string(), made_for, options.context_length)?;
+    let (target_hash, draft_hash) = hashes(options)?;
     let quantised = described(&spec.layers);
     let backend: Box<dyn Backend> = match devices.is_empty() {
         true => {
@@ -87,16 +124,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
     end_tokens.extend(text.as_ref().and_then(Text::end_token));
     Ok(Loaded {
         backend,
-        identity: Identity {
-            name: name(&options.model_path),
-            target: quantised_hash(folder.hash()?, options.quantization),
-            draft: match &draft {
-                None => None,
-                Some(DraftFrom::Folder(folder)) => Some(quantised_hash(folder.hash()?, options.draft_quantization)),
-                Some(DraftFrom::Target) => Some(quantised_hash(folder.hash()?, options.draft_quantization)),
-            },
-            quantised,
-        },
+        identity: Identity { name: name(&options.model_path), target: target_hash, draft: draft_hash, quantised },
         context_length,
         text,
         generation,

@@ -2,7 +2,6 @@
 
 use std::{ffi::OsString, ops::Range, path::PathBuf, time::Duration};
 
-use schemas::model::is_plain_name;
 use serde::Deserialize;
 use ureq::{Agent, Body, http::Response};
 

@@ -14,6 +14,7 @@ mod cuda;
 mod driver;
 mod emulator;
 mod error;
+mod libraries;
 mod mail;
 pub mod matmul;
 mod state;
@@ -33,6 +34,7 @@ pub use collective::{Collective, GroupId};
 pub use compile::{KernelFile, Split, compile_for};
 pub use driver::{Event, Graph, Link};
 pub use error::DeviceError;
+pub use libraries::keep_pooled_memory;
 pub use mail::{Alarm, Mail};
 pub use state::GpuState;
 

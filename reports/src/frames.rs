@@ -3,7 +3,8 @@
 mod comparison;
 mod predictions;
 
-use polars::prelude::*;
+use polars_core::prelude::*;
+use polars_io::prelude::*;
 use tuner::{
     configuration::Load,
     record::{Fingerprint, Measurement, Record, Role, Spread},

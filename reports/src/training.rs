@@ -94,13 +94,12 @@ fn subject(record: &TrainingRecord) -> Vec<Fact> {
     let models = &record.models;
     let mut facts = vec![
         fact("target", format!("{} ({})", models.name, models.target)),
-        fact("tree (num_steps,topk,num_draft_tokens)", record.shape.clone()),
+        fact("tree", format!("{} (num_steps,topk,num_draft_tokens)", record.shape)),
         fact("values that train", figures::count(models.parameters)),
         fact("previous head", models.before.clone().unwrap_or_else(|| "random values".into())),
     ];
     facts.extend(models.after.clone().map(|after| fact("written head", after)));
     facts.push(fact("engine on", models.device.clone()));
-    facts.push(fact("trained on", "the processor, in float32".into()));
     facts
 }
 

@@ -109,7 +109,7 @@ mod tests {
         check("[lint]\ngpu_memory = \"H200\"\n", Ok(()));
         check("[lint]\nselect = [\"SD\", \"XX\"]\n", Err((2, 17, "'XX'")));
         check("[lint]\nselct = []\n", Err((2, 1, "unknown key")));
-        check("[lint]\nengine = \"tgi\"\n", Err((2, 10, "no engine")));
+        check("[lint]\nengine = \"tgi\"\n", Err((2, 10, "not an engine")));
         check("[lint]\nengine_version = \"new\"\n", Err((2, 18, "version")));
         check("select = []\n", Err((1, 1, "unknown key")));
     }

@@ -332,7 +332,7 @@ file = "docs/python.jsonl"
     fn errors_point_at_the_place() {
         for (from, to, line, message) in [
             ("\"3,1,4\"", "\"3,1,5\"", 8, "num_draft_tokens must be num_steps + 1 = 4"),
-            ("\"3,1,4\"", "\"0,1,1\"", 8, "no speculation"),
+            ("\"3,1,4\"", "\"0,1,1\"", 8, "not speculation"),
             ("file = ", "flie = ", 11, "unknown key `flie`"),
             ("file = ", "log = \"x\"\nfile = ", 10, "exactly one of file, input_ids and log"),
             ("draft = \"draft\"\n", "", 2, "`draft` is missing"),

@@ -456,7 +456,7 @@ verdict = "speculation does not pay here"
     #[test]
     fn other_formats_and_impossible_shapes_are_refused_at_their_place() {
         for (from, to, expected) in [
-            ("format = 2", "format = 3", "it has format 3, and this program reads 1 to 2"),
+            ("format = 2", "format = 3", "it has format 3, but this program reads 1 to 2"),
             ("format = 2", "format = 0", "it has format 0"),
             ("num_draft_tokens = 4", "num_draft_tokens = 9", "must be num_steps + 1"),
             ("max_running_batch = 1", "max_running_batch = 9", "ascending"),

@@ -181,6 +181,11 @@ impl ApiError {
         Self { status: StatusCode::SERVICE_UNAVAILABLE, ..Self::failed(message) }
     }
 
+    /// The status of the answer.
+    pub fn status(&self) -> StatusCode {
+        self.status
+    }
+
     /// What is wrong.
     pub fn message(&self) -> &str {
         &self.message

@@ -27,9 +27,11 @@ pub async fn version() -> Json<Value> {
 
 /// `GET /model_info`, with SGLang's names.
 pub async fn model_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
-    let facts = state.worker.facts();
-    let path = &facts.options.model_path;
-    Json(json!({"model_path": path, "tokenizer_path": path, "is_generation": true}))
+    let (facts, weights) = (state.worker.facts(), state.worker.published().weights);
+    Json(json!({
+        "model_path": weights.model_path, "tokenizer_path": facts.options.model_path, "is_generation": true,
+        "weight_version": weights.version,
+    }))
 }
 
 /// `GET /server_info`: which configuration runs, on what, and how well its drafts are accepted. SGLang's names where it
@@ -48,8 +50,9 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
         "engine": "spectune",
         "version": env!("CARGO_PKG_VERSION"),
         "served_model_name": state.model(),
-        "model_path": options.model_path,
-        "speculative_draft_model_path": options.draft_model_path,
+        "model_path": now.weights.model_path,
+        "speculative_draft_model_path": now.weights.draft_model_path,
+        "weight_version": now.weights.version,
         "speculative_algorithm": options.algorithm,
         "speculative_num_steps": shape.map(|shape| shape.num_steps),
         "speculative_eagle_topk": shape.map(|shape| shape.topk),
@@ -72,7 +75,7 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
             "device": facts.device.device, "name": facts.device.name, "driver": facts.device.driver,
             "units": facts.device.units,
         },
-        "fingerprint": {"target": facts.identity.target, "draft": facts.identity.draft},
+        "fingerprint": {"target": now.weights.fingerprint.0, "draft": now.weights.fingerprint.1},
         // SGLang's benchmarks look here.
         "internal_states": [{
             "avg_spec_accept_length": accept_length,
@@ -86,6 +89,6 @@ fn model_object(state: &State) -> Value {
     let facts = state.worker.facts();
     json!({
         "id": state.model(), "object": "model", "created": state.started, "owned_by": "spectune",
-        "root": facts.options.model_path, "max_model_len": facts.capacity.context_length,
+        "root": state.worker.published().weights.model_path, "max_model_len": facts.capacity.context_length,
     })
 }

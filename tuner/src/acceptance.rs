@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        for (target, words) in [(Some("b"), "row 4: accept length 9"), (Some("c"), "no row of the target")] {
+        for (target, words) in [(Some("b"), "row 4: accept length 9"), (Some("c"), "no row for the requested target")] {
             let error = check(TABLE, target, None).expect_err(words);
             assert!(error.contains(words), "{error}");
         }

@@ -7,10 +7,7 @@ mod system_bench;
 
 use std::path::{Path, PathBuf};
 
-use schemas::{
-    sweep::{StrategyName, SweepFile},
-    tuned::TunedFile,
-};
+use schemas::{sweep::StrategyName, tuned::TunedFile};
 
 pub use self::request::{Progress, SweepRequest};
 use self::{
@@ -29,7 +26,7 @@ use crate::{
     record::{Fingerprint, Record, Trial},
     selection::{LoadRanking, rank},
     space::Expanded,
-    strategy::{self, Experiment, Planned, SearchStop, Shard},
+    strategy::{self, Experiment, Planned, SearchStop},
     system::InProcess,
 };
 

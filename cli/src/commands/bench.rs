@@ -179,7 +179,7 @@ fn notes(engine: &Engine, startup: f64, bandwidth: f64) -> String {
         "{} ({}); loaded in {startup:.1} s{capture}; memory {:.0} GB/s\n\
          accept: output tokens / rounds, the first token and bonus tokens included (SGLang's definition); * simulated\n\
          floor: time to read a round's bytes (weights once per pass, KV cache) at that bandwidth; omitted where \
-         rounds are faster, because the processor's caches hold the data",
+         rounds are faster: caches hold the data, or rows choose fewer experts than an even choice would",
         device.device,
         device.name,
         bandwidth / 1e9

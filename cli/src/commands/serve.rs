@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use clap::builder::PossibleValuesParser;
 use server::{ServeError, ServeOptions, serve};
 
 use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
@@ -50,6 +51,12 @@ pub struct Arguments {
     /// Add speculation statistics to every response
     #[arg(long)]
     request_metrics: bool,
+    /// Format of tool calls (default: detected from the chat template)
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(server::tool_call_parsers()))]
+    tool_call_parser: Option<String>,
+    /// How reasoning is separated from the answer (default: detected from the chat template)
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(server::reasoning_parsers()))]
+    reasoning_parser: Option<String>,
     /// Seconds that running requests may continue after a stop signal
     #[arg(long, value_name = "SECONDS", default_value_t = 10, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(0..=86_400))]
@@ -76,6 +83,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         request_metrics: arguments.request_metrics,
         shutdown_grace: Duration::from_secs(arguments.shutdown_grace),
         log_requests: arguments.log_requests,
+        tool_call_parser: arguments.tool_call_parser,
+        reasoning_parser: arguments.reasoning_parser,
     };
     let model = options.model_name(engine.identity()).to_owned();
     let device = engine.device().device;

@@ -34,8 +34,8 @@ pub use self::{
     quality::{Quality, quantisation_quality},
 };
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot, StateRow,
-    TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
+    Asked, Backend, Capacity, DeviceInfo, Exchange, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot,
+    StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
 };
 use crate::{adjust::Adjuster, error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
 
@@ -133,9 +133,20 @@ impl Backend for CpuBackend {
         Ok(())
     }
 
-    fn exchange_draft(&mut self, options: &EngineOptions) -> Result<bool, EngineError> {
-        let Some(draft) = &mut self.draft else { return Ok(false) };
-        load::exchange(draft, &self.target, options)?;
+    fn commit_memory(&mut self) {
+        self.caches.iter_mut().chain(&mut self.draft_cache).for_each(Cache::clear);
+    }
+
+    fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
+        match which {
+            Exchange::Draft => {
+                let Some(draft) = &mut self.draft else { return Ok(false) };
+                *draft = load::other_draft(draft, &self.target, options)?;
+            }
+            Exchange::All => {
+                (self.target, self.draft) = load::other_models(&self.target, self.draft.as_ref(), options)?;
+            }
+        }
         Ok(true)
     }
 
@@ -208,9 +219,11 @@ impl Backend for CpuBackend {
         true
     }
 
-    fn adjust(&mut self, slot: Slot, prompt: &[u32], ends: &[u32]) -> Result<(), EngineError> {
+    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
         let state = self.slots.get_mut(slot)?;
-        state.adjuster = Some(Adjuster::new(state.sampling.adjustments.clone(), prompt, ends));
+        let mut adjuster = Adjuster::new(state.sampling.adjustments.clone(), prompt, ends);
+        output.iter().for_each(|token| adjuster.push(*token));
+        state.adjuster = Some(adjuster);
         Ok(())
     }
 

@@ -4,6 +4,7 @@
 
 mod autotune;
 mod bandwidth;
+mod exchange;
 mod gemm;
 mod group;
 mod in_flight;
@@ -43,14 +44,19 @@ use self::{
     part::Part,
     replay::Trace,
     round::{RoundMemory, RoundOptions},
-    staging::{RoundStaging, place_before, ring},
+    staging::{RoundStaging, place_before, staging_of},
     workspace::{Activations, RoundArrays, RowArrays, WorkspaceShape},
 };
 use super::{
-    Asked, Backend, Capacity, DeviceInfo, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot,
-    StateRow, TargetStates, Ticket, Yield, expect_finite,
+    Asked, Backend, Capacity, DeviceInfo, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round,
+    RoundOutput, Slot, StateRow, TargetStates, Ticket, Yield, expect_finite,
 };
-use crate::{error::EngineError, options::padded, request::SamplingParams, spec::ModelCost};
+use crate::{
+    error::EngineError,
+    options::{EngineOptions, padded},
+    request::SamplingParams,
+    spec::ModelCost,
+};
 
 pub use group::{Group, SharedModels};
 pub use machine::AttentionKernels;
@@ -197,7 +203,7 @@ impl CudaBackend {
         self.work = Activations::new(&self.device, &memory::sizes(&self.machine), extent)?;
         self.arrays = RowArrays::new(&self.device, extent)?;
         self.round = RoundArrays::new(&self.device, extent)?;
-        self.staging = ring(&self.device, extent)?;
+        self.staging = staging_of(&self.device, extent)?;
         self.step_back()?;
         self.sent.clear();
         let scratch = extent.scratch * extent.batch;
@@ -299,6 +305,10 @@ impl Backend for CudaBackend {
         self.device.synchronize()?;
         self.capture_time += begin.elapsed();
         Ok(())
+    }
+
+    fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
+        self.take_weights(options, which)
     }
 
     fn open(

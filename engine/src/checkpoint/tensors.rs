@@ -7,7 +7,7 @@ use kernels::{
     reference::{Fp8Matrix, Fp8Scales, Matrix},
 };
 
-use super::{TensorPlace, Weights, weights::element};
+use super::{TensorPlace, Weights, dtype::element};
 use crate::{
     error::EngineError,
     spec::{LinearTensors, TensorSpec},

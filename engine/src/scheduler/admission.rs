@@ -57,8 +57,7 @@ impl Limits {
         let room = capacity.context_length - prompt;
         let new = request.stop.max_new_tokens.unwrap_or(room).min(room);
         request.stop.max_new_tokens = Some(new);
-        let ahead = capacity.rounds_in_flight.saturating_sub(1) * self.tokens_a_round;
-        let positions = prompt + new + self.tree + ahead;
+        let positions = self.positions(request);
         let (needed, total) = (positions.div_ceil(capacity.page_size), capacity.pages);
         if needed > total {
             return invalid(format!(
@@ -68,6 +67,13 @@ impl Limits {
             ));
         }
         Ok(positions)
+    }
+
+    /// Positions that a request can fill whose tokens are settled.
+    pub fn positions(&self, request: &Request) -> usize {
+        let ahead = self.capacity.rounds_in_flight.saturating_sub(1) * self.tokens_a_round;
+        let new = request.stop.max_new_tokens.unwrap_or_default();
+        request.input_ids.len() + new + self.tree + ahead
     }
 }
 

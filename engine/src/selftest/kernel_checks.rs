@@ -28,7 +28,11 @@ pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> 
     checks
         .extend(UNTYPED_CHECKS.iter().map(|(name, check)| KernelCheck { name: (*name).into(), run: Box::new(check) }));
     let Scope::Kernels(texts) = scope else { return Ok(checks) };
-    let is_asked_for = |check: &KernelCheck| texts.iter().any(|text| check.name.contains(text.as_str()));
+    let texts_in_lower_case: Vec<String> = texts.iter().map(|text| text.to_lowercase()).collect();
+    let is_asked_for = |check: &KernelCheck| {
+        let name = check.name.to_lowercase();
+        texts_in_lower_case.iter().any(|text| name.contains(text))
+    };
     let (chosen, others): (Vec<_>, Vec<_>) = checks.into_iter().partition(is_asked_for);
     if chosen.is_empty() {
         let names: Vec<String> = others.into_iter().map(|check| check.name).collect();

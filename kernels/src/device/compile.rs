@@ -7,7 +7,7 @@ use std::{
 
 use cudarc::nvrtc::{result, sys};
 
-use super::{DeviceError, cache};
+use super::{DeviceError, cache, libraries};
 
 /// A source file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,8 +114,7 @@ pub(super) fn cached(
 /// # Errors
 /// When NVRTC is missing, or refuses the source.
 pub fn compile_for(file: KernelFile, options: &[String], architecture: &str) -> Result<Vec<u8>, DeviceError> {
-    // SAFETY: looks for a library by name and runs its initialisers.
-    if !unsafe { sys::is_culib_present() } {
+    if !libraries::has_nvrtc() {
         return Err(DeviceError::Missing {
             library: "NVRTC (libnvrtc.so), which compiles the kernels,".into(),
             hint: "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and add its folder to LD_LIBRARY_PATH"

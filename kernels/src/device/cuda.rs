@@ -24,6 +24,7 @@ use cudarc::driver::{
 use super::{
     Arg, Axis, DeviceError, Geometry, GpuState, GroupId, KernelFile, Properties, Split, Tiles, compile,
     driver::{Collective, Driver, Event, Graph, KernelHandle, Link, Mark, Value},
+    libraries,
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -94,15 +95,12 @@ unsafe impl Sync for CudaEvent {}
 
 /// How many devices there are; 0 without a driver.
 pub(super) fn count() -> usize {
-    // SAFETY: looks for a library by name and runs its initialisers.
-    let present = unsafe { sys::is_culib_present() };
-    let count = present.then(|| result::init().and_then(|()| result::device::get_count()));
+    let count = libraries::has_driver().then(|| result::init().and_then(|()| result::device::get_count()));
     count.and_then(Result::ok).and_then(|count| usize::try_from(count).ok()).unwrap_or_default()
 }
 
 pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
-    // SAFETY: looks for a library by name and runs its initialisers.
-    if !unsafe { sys::is_culib_present() } {
+    if !libraries::has_driver() {
         return Err(DeviceError::Missing {
             library: "the CUDA driver (libcuda.so.1)".into(),
             hint: "install NVIDIA's driver; in a container, start it with the GPU passed through (--gpus all)".into(),

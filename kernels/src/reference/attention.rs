@@ -53,6 +53,12 @@ impl KeyValues {
         }
     }
 
+    /// Writes zeros to all rows, which makes the system give the memory that it has promised.
+    pub fn clear(&mut self) {
+        self.keys.fill(0.0);
+        self.values.fill(0.0);
+    }
+
     /// Values in a row of keys, and of values.
     pub fn width(&self) -> usize {
         self.heads * self.head_dim

@@ -38,6 +38,11 @@ impl Latents {
         }
     }
 
+    /// Writes zeros to all rows, which makes the system give the memory that it has promised.
+    pub fn clear(&mut self) {
+        self.rows.fill(0.0);
+    }
+
     /// Writes rows: `latents` is `[rows.len(), rank]`, `keys` is `[rows.len(), rotated]`.
     pub fn write(&mut self, rows: &[u32], latents: &[f32], keys: &[f32]) {
         let (width, rank) = (self.width(), self.rank);

@@ -1,6 +1,6 @@
 //! Predictions, one row per configuration and load, with the measurements.
 
-use polars::prelude::*;
+use polars_core::prelude::*;
 use tuner::guide::Prediction;
 
 use super::{batch_size, frame, request_rate};

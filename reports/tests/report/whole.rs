@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use polars::prelude::*;
+use polars_core::prelude::*;
+use polars_io::prelude::*;
 use reports::{ReportInput, Sweep};
 use schemas::tree::TreeShape;
 use tuner::{

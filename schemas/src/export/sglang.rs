@@ -92,7 +92,7 @@ pub fn slime(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Expor
     for (name, value) in &tuning.launch.environment {
         notes.push(format!("set {name}={} in the environment of slime's rollout engines", quoted(value)));
     }
-    let pinned = if version == SLIME_PIN { ", which slime pins," } else { "" };
+    let pinned = if version == SLIME_PIN { ", which slime pins" } else { "" };
     notes.push(format!("flags are spelled as in SGLang {version}{pinned}"));
     Ok(Exported { text, notes })
 }

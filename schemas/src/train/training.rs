@@ -38,7 +38,8 @@ pub struct Training {
     pub beta1: f64,
     /// AdamW's β₂.
     pub beta2: f64,
-    /// Dtype of weights, states and gradients in training. The written head keeps its own dtype.
+    /// Dtype of the layers' arithmetic in training. Trained values and their moments have 32 bits; the written head keeps its own
+    /// dtype.
     pub precision: Precision,
     /// Seed of the order of texts, of held-out prompts and of a random head.
     pub seed: u64,
@@ -65,9 +66,13 @@ pub enum Loss {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// 32 bits throughout. The only one so far: processors multiply 16-bit numbers slower than these.
+    /// bfloat16 on a GPU, float32 on the processor.
     #[default]
+    Auto,
+    /// 32 bits throughout.
     Float32,
+    /// Products of 16-bit numbers, added up in 32 bits. On GPUs alone: processors multiply them slower.
+    Bfloat16,
 }
 
 /// Learning-rate schedule after warm-up.
@@ -137,7 +142,7 @@ impl Default for Training {
             weight_decay: 0.0,
             beta1: 0.9,
             beta2: 0.95,
-            precision: Precision::Float32,
+            precision: Precision::Auto,
             seed: 0,
             states_mib: 4096,
             checkpoint_every: 50,

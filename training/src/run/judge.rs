@@ -177,6 +177,6 @@ fn facts(trainer: &mut Trainer<'_>, head: Option<&std::path::Path>) -> Result<Mo
         after: head.map(|head| Folder::open(head)?.hash()).transpose()?,
         algorithm: trainer.request.file.models.algorithm.to_ascii_uppercase(),
         parameters,
-        device: format!("{} ({})", device.device, device.name),
+        device: format!("{} ({}), steps: {}", device.device, device.name, trainer.compute.name()),
     })
 }

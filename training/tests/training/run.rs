@@ -10,7 +10,7 @@ use std::{
 use engine::{DeviceChoice, Engine, EngineOptions, ModelFiles, Request, SamplingParams, ShapePolicy, StopConditions};
 use schemas::{text::Source, train::TrainFile, training_record::TrainingRecord};
 use tempfile::TempDir;
-use training::{Finished, Outcome, Progress, Prompt, PromptSet, TrainRequest, head::trained_tensors};
+use training::{Finished, Outcome, Progress, Prompt, PromptSet, StepsOn, TrainRequest, head::trained_tensors};
 
 use crate::common::repository;
 
@@ -91,6 +91,7 @@ fn train(file: &TrainFile, head: &Path, out: &Path, count: usize, stop_after: Op
     let request = TrainRequest {
         file,
         options: options(Some(head)),
+        steps_on: StepsOn::Processor,
         sets: vec![PromptSet { name: "demo".into(), prompts: prompts(&engine, count) }],
         general: Vec::new(),
         out,
@@ -203,6 +204,7 @@ fn a_folder_of_another_run_is_left_alone() {
         let request = TrainRequest {
             file: &file,
             options: options(Some(&head)),
+            steps_on: StepsOn::Processor,
             sets: vec![PromptSet { name: "demo".into(), prompts: prompts(&engine, 16) }],
             general: Vec::new(),
             out: out.path(),

@@ -187,7 +187,7 @@ fn texts_outlive_a_kill_and_are_not_run_again() {
         (written.replacen("\"device\":\"cpu\"", "\"device\":\"cuda:0\"", 1), "device cuda:0, now cpu"),
         (written.replacen(line(3), line(4), 1), "damaged"),
         (written[..written.len() - 9].to_owned(), "damaged"),
-        (String::new(), "no whole line"),
+        (String::new(), "no complete line"),
         ("{}\n".into(), "line 1: missing field `format`"),
     ] {
         assert_ne!(spoiled, written, "{reason}");

@@ -3,8 +3,8 @@ use schemas::tree::TreeShape;
 use super::*;
 use crate::{
     configuration::{Real, TableRow},
-    made_up,
     record::{Origin, Outcome, Stalls, Steady, Trial},
+    synthetic,
 };
 
 fn record(shape: &str, repeat: usize, rate: f64) -> Record {

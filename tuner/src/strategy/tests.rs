@@ -8,7 +8,7 @@ use schemas::{
 };
 
 use super::*;
-use crate::{configuration::Configuration, made_up, space::expand};
+use crate::{configuration::Configuration, space::expand, synthetic};
 
 /// A simulated machine: every configuration has a true speed, and figures scatter around it.
 struct MadeUp {

@@ -50,7 +50,7 @@ mod tests {
         for count in [0, 1, 7, 8, 500] {
             let named = |number: usize| File { path: PathBuf::from(number.to_string()), found: false };
             let files: Vec<File> = (0..count).chain(0..count).map(named).collect();
-            let seen = each(&files, |file| file.path.to_string_lossy().into_owned());
+            let seen = map(&files, |file| file.path.to_string_lossy().into_owned());
             let expected: Vec<String> = (0..count).map(|number| number.to_string()).collect();
             assert_eq!(seen, expected);
         }

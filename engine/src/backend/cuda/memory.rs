@@ -14,7 +14,7 @@ use super::{
     gemm::GemmDispatch,
     limits::{ROUNDS_IN_FLIGHT, SPLITS},
     machine::{AttentionKernels, Machine, Ranks},
-    ring,
+    staging_of,
     weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, latent_dims, rotation_table, weights_in},
     workspace::{Activations, RoundArrays, RowArrays, SlotArrays, WorkspaceShape, WorkspaceSizes},
 };
@@ -166,7 +166,7 @@ pub fn load(
         work,
         arrays: RowArrays::new(&device, extent)?,
         round: RoundArrays::new(&device, extent)?,
-        ring: ring(&device, extent)?,
+        staging: staging_of(&device, extent)?,
         sent: Vec::new(),
         slot_staging: device.host_buffer(capacity.slots * CudaBackend::staging_bytes(table_width))?,
         slots: (0..capacity.slots).map(|_| None).collect(),

@@ -53,7 +53,7 @@ impl RoundStaging {
 }
 
 /// Input and output of the rounds under way.
-pub fn ring(device: &Device, extent: WorkspaceShape) -> Result<Vec<RoundStaging>, EngineError> {
+pub fn staging_of(device: &Device, extent: WorkspaceShape) -> Result<Vec<RoundStaging>, EngineError> {
     let place = |_| {
         Ok(RoundStaging {
             slots: device.host_buffer(extent.batch * 4)?,

@@ -8,7 +8,7 @@ use schemas::tree::TreeShape;
 
 use super::{AttentionKernels, CudaBackend, CudaOptions, Models, WeightSource, load};
 use crate::{
-    Acceptance, Engine, KeepStates, ReplayText,
+    Acceptance, Engine, KeepStates, ReplayText, WeightFolders,
     backend::{
         Backend, MAX_PENDING_DRAFT, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot, VerifyPlan, Yield,
         first_token,
@@ -324,7 +324,7 @@ fn a_tree_that_the_draft_has_not_followed_is_refused() {
     backend.prepare(&[TreeShape::OFF], &[], &mut |_, _| {}).expect("no speculation");
     backend.open(Slot(0), &SamplingParams::default(), &[PageId(0), PageId(1)], 0).expect("a free slot");
     let error = backend.launch(Round { shape: TreeShape::chain(2), slots: &[Slot(0)] }).expect_err("no draft follows");
-    assert!(error.to_string().contains("no shape that speculates was prepared"), "{error}");
+    assert!(error.to_string().contains("no speculating shape was prepared"), "{error}");
 }
 
 /// Plain rounds for slot 0, and for slot 1 in those from `begin` on; then rounds of a tree for both. Returns what each
@@ -492,4 +492,53 @@ fn a_replay_counts_what_rounds_count_and_what_the_cpu_counts() {
             assert!(found.expected_drafts.zip(expected.expected_drafts).is_none_or(close), "{found:?}, {expected:?}");
         }
     }
+}
+
+/// The demo target with the halves of its last norm swapped.
+fn other_target(to: &Path) {
+    let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny/target");
+    for name in ["config.json", "tokenizer.json"] {
+        std::fs::copy(from.join(name), to.join(name)).expect("a copy");
+    }
+    let mut bytes = std::fs::read(from.join("model.safetensors")).expect("weights");
+    let length = bytes.first_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length) as usize);
+    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + length]).expect("a header");
+    let at = |end: usize| header["model.norm.weight"]["data_offsets"][end].as_u64().expect("a norm") as usize;
+    let norm = &mut bytes[8 + length + at(0)..8 + length + at(1)];
+    norm.rotate_left(norm.len() / 2);
+    std::fs::write(to.join("model.safetensors"), bytes).expect("weights");
+}
+
+#[test]
+fn weights_of_another_folder_are_written_over_the_loaded_ones() {
+    let folder = tempfile::tempdir().expect("a folder");
+    other_target(folder.path());
+    let mut engine = short_engine(DeviceChoice::Emulator, "eagle2", "float32", "2,2,4".parse().expect("a shape"));
+    let outputs = |engine: &mut Engine| {
+        let (_, texts) = short_texts(engine, 2);
+        texts.into_iter().map(|text| text.tokens).collect::<Vec<_>>()
+    };
+    let old = outputs(&mut engine);
+    let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
+    let update = |engine: &mut Engine, folder: &Path| {
+        let folders = WeightFolders { model: Some(folder.to_owned()), draft: None };
+        engine.update_weights(&folders, true)
+    };
+    update(&mut engine, folder.path()).expect("they fit");
+    let new = outputs(&mut engine);
+    let mut fresh = Engine::load(EngineOptions {
+        device: DeviceChoice::Cpu,
+        model_path: folder.path().to_owned(),
+        ..engine.options().clone()
+    })
+    .expect("it loads");
+    assert_eq!(new, outputs(&mut fresh));
+    assert_ne!(new, old);
+    assert!(update(&mut engine, &models.join("eagle3")).is_err(), "another kind of draft");
+    assert!(update(&mut engine, &models).is_err(), "no checkpoint");
+    assert_eq!(outputs(&mut engine), new);
+    for folder in ["eagle2", "target"] {
+        update(&mut engine, &models.join(folder)).expect("they fit");
+    }
+    assert_eq!(outputs(&mut engine), old);
 }

@@ -9,7 +9,7 @@ use cudarc::{
 
 use super::failed;
 use crate::device::{
-    DeviceError, Element,
+    DeviceError, Element, libraries,
     matmul::{Algorithm, Axis, Matmul, MatmulPlan, Words},
 };
 
@@ -59,8 +59,7 @@ unsafe impl Sync for Plan {}
 
 /// Opens the library; `None` where it is not on this machine.
 pub fn open() -> Result<Option<Arc<Library>>, DeviceError> {
-    // SAFETY: looks for a library by name and runs its initialisers.
-    if !unsafe { sys::is_culib_present() } {
+    if !libraries::has_cublaslt() {
         return Ok(None);
     }
     let handle = result::create_handle().map_err(|error| failed("cublasLtCreate", error))?;

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_librarys_order_stands_where_the_gain_is_noise() {
+    fn the_order_of_the_library_stays_where_the_gain_is_noise() {
         assert_eq!(picked(&[&[1000], &[997], &[994]]).0, Some(0));
         assert_eq!(picked(&[&[1000], &[980], &[975]]).0, Some(1));
     }

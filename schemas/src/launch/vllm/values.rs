@@ -284,10 +284,7 @@ mod tests {
             ],
         );
         check("-sc '[1]'", &["LT13 `-sc` takes a JSON object, but got `[1]` at `'[1]'`"]);
-        check(
-            "-sc \"{\\\"method\\\": 3}\"",
-            &["LT13 `method` takes a text, but got `3` at `\"{\\\"method\\\": 3}\"`"],
-        );
+        check("-sc \"{\\\"method\\\": 3}\"", &["LT13 `method` takes a text, but got `3` at `\"{\\\"method\\\": 3}\"`"]);
     }
 
     #[test]

@@ -5,13 +5,13 @@ use std::time::Duration;
 use engine::{Completion, EngineError, FinishReason, Request, backend::RoundTiming};
 use external::{
     api::{Generate, Generated},
-    load::{Arrivals, CompletedRequest, Observed},
+    load::{Arrivals, Observed, Served},
 };
 
 use super::SystemError;
 use crate::{
     configuration::Load,
-    runner::{CompletedRequest as ServedRequest, Observations},
+    runner::{CompletedRequest, Observations},
 };
 
 /// How far a simulated accept length may be from the requested one, as a share: few rounds scatter, and the last one of
@@ -49,7 +49,7 @@ pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Re
         }
         request_rounds += completion.rounds as u64;
         ends.push(one.arrival + one.late + one.generated.last_token);
-        Ok(ServedRequest { late: one.late, submitted: one.arrival + one.late, completion })
+        Ok(CompletedRequest { late: one.late, submitted: one.arrival + one.late, completion })
     });
     let served = served.collect::<Result<Vec<_>, SystemError>>()?;
     let (together, times) = match arrivals {
@@ -68,7 +68,7 @@ pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Re
     })
 }
 
-fn completion(requests: &[Request], served: &CompletedRequest) -> Result<Completion, SystemError> {
+fn completion(requests: &[Request], served: &Served) -> Result<Completion, SystemError> {
     let generated = &served.generated;
     let rounds = rounds(generated)?;
     Ok(Completion {
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn rounds_are_the_servers_or_one_a_token() {
         let observed = |rounds| Observed {
-            served: vec![CompletedRequest {
+            served: vec![Served {
                 request: 0,
                 arrival: Duration::ZERO,
                 late: Duration::from_millis(1),

@@ -181,6 +181,12 @@ impl ExpertBuffers {
         })
     }
 
+    /// All of them, in an order that depends on their description alone.
+    pub fn buffers(&self) -> Vec<&Buffer> {
+        let scales = self.scales.iter().flatten().map(|scales| &scales.at);
+        [&self.router, &self.gate_up, &self.down].into_iter().chain(&self.correction).chain(scales).collect()
+    }
+
     /// As the kernels take them.
     pub fn weights(&self) -> ExpertsWeights<'_> {
         ExpertsWeights {
