@@ -1,4 +1,4 @@
-//! The engine that callers see: a scheduler over a backend, and the text side of a model.
+//! The public engine: a scheduler over a backend, with tokenizer and chat template.
 
 mod states;
 pub mod timing;
@@ -8,17 +8,18 @@ use std::{ops::ControlFlow, path::Path, time::Duration};
 use schemas::tree::TreeShape;
 
 use crate::{
-    backend::{Capacity, DeviceInfo, GpuState},
+    backend::{Capacity, DeviceInfo, Exchange, GpuState},
     checkpoint::{Folder, GenerationConfig},
     error::EngineError,
     identity::Identity,
-    load::{Loaded, load},
+    load::{Loaded, hashes, load},
     options::{EngineOptions, ShapePolicy},
     replay::{self, Acceptance, KeepStates, Keeping, ReplayProgress, ReplayText},
     request::{Completion, Event, FinishReason, Request, RequestId},
     scheduler::{ModelEnds, Reuse, Scheduler, SchedulerOptions, Statistics},
     spec::ModelCost,
     text::Text,
+    weights::WeightFolders,
 };
 
 pub use self::states::TextStates;
@@ -41,7 +42,7 @@ impl Engine {
         Self::load_watched(options, &mut |_, _| {})
     }
 
-    /// The same, which takes a while: behind the models, `captured` is told how many of a GPU's graphs there are, of how many. On
+    /// Like [`load`](Self::load), but reports the progress of graph capture as `captured(done, total)`. On
     /// a GPU's first start each of them is searched for its fastest kernels.
     ///
     /// # Errors
@@ -150,7 +151,7 @@ impl Engine {
         self.set_policy_watched(policy, &mut |_, _| {})
     }
 
-    /// The same; `captured` is told of graphs as by [`load_watched`](Self::load_watched).
+    /// Like the above; `captured` reports graphs as in [`load_watched`](Self::load_watched).
     ///
     /// # Errors
     /// As [`set_policy`](Self::set_policy).
@@ -175,10 +176,11 @@ impl Engine {
     /// again.
     ///
     /// # Errors
-    /// When a request runs, the draft does not fit, or loading fails; the engine is gone then.
+    /// When a request is running, the draft does not fit, or loading fails; the engine is unusable then.
     pub fn with_draft(mut self, folder: &Path) -> Result<Self, EngineError> {
         let options = EngineOptions { draft_model_path: Some(folder.to_owned()), ..self.options.clone() };
-        if !self.scheduler.exchange_draft(&options)? {
+        self.scheduler.expect_idle("the draft can be exchanged")?;
+        if !self.scheduler.exchange(&options, Exchange::Draft, true)? {
             drop(self);
             return Self::load(options);
         }
@@ -215,9 +217,9 @@ impl Engine {
         replay::run(self.scheduler.lend()?, texts, shapes, None, progress)
     }
 
-    /// As [`replay`](Self::replay), and keeps what the target leaves behind the texts in a file. Where that is there
-    /// already, of these texts, this target, device and settings, and a draft that sees the same of it, the draft runs alone.
-    /// A file that cannot be used or written costs only what it would have spared.
+    /// As [`replay`](Self::replay), and keeps the target's states of the texts in a file. Where that is there already,
+    /// of these texts, this target, device and settings, and a draft that sees the same of it, the draft runs alone. A
+    /// file that cannot be used or written costs only what it would have spared.
     ///
     /// # Errors
     /// As [`replay`](Self::replay), and when the file could be opened and then no longer be read.
@@ -232,6 +234,63 @@ impl Engine {
         replay::run(self.scheduler.lend()?, texts, shapes, Some(keeping), progress)
     }
 
+    /// Takes the weights of other folders, of models of the same descriptions: those of both models, or of the draft alone.
+    /// Tokenizer, chat template and end tokens stay. Requests that run go on with what the KV cache holds of them, which the
+    /// old weights have computed; [`retract`](Self::retract) lets them read all of it again. `flush` forgets what the cache
+    /// holds of requests that have ended.
+    ///
+    /// # Errors
+    /// When the weights do not fit, or with `flush` a request runs: nothing has changed then. When the device fails, the
+    /// engine is not usable afterwards.
+    pub fn update_weights(&mut self, folders: &WeightFolders, flush: bool) -> Result<(), EngineError> {
+        let (options, which) = folders.resolve(&self.options)?;
+        if !self.scheduler.exchange(&options, which, flush)? {
+            return Err(EngineError::Configuration(format!(
+                "{} cannot exchange weights while it serves: start it again with the new ones",
+                self.device().device
+            )));
+        }
+        (self.identity.target, self.identity.draft) = hashes(&options)?;
+        self.options = options;
+        Ok(())
+    }
+
+    /// Puts requests that run back into the queue. They keep what they have produced, and read prompt and output again when
+    /// they go on.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn retract(&mut self) -> Result<Vec<Event>, EngineError> {
+        self.scheduler.retract()
+    }
+
+    /// Takes the memory of the KV cache now, where the system has only promised it: a process that runs for long then has
+    /// from the start what it will need, and grows no more. Only while idle.
+    ///
+    /// # Errors
+    /// When a request runs.
+    pub fn commit_memory(&mut self) -> Result<(), EngineError> {
+        self.scheduler.commit_memory()
+    }
+
+    /// Ends what is cancelled, collects what was launched, and begins nothing.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn settle(&mut self) -> Result<Vec<Event>, EngineError> {
+        self.scheduler.settle()
+    }
+
+    /// Lets no request leave the queue from now on, or lets them again.
+    pub fn hold_queue(&mut self, hold: bool) {
+        self.scheduler.hold_queue(hold);
+    }
+
+    /// Whether no request runs; some may wait.
+    pub fn nothing_runs(&self) -> bool {
+        self.scheduler.nothing_runs()
+    }
+
     /// Forgets what the KV cache holds of requests that have ended. Only while idle.
     ///
     /// # Errors
@@ -240,7 +299,7 @@ impl Engine {
         self.scheduler.flush_cache()
     }
 
-    /// Whether logits can be changed before a token is chosen, and log-probabilities of prompts be told.
+    /// Whether the device supports changing logits before a token is chosen, and log-probabilities of prompts.
     pub fn adjusts_logits(&self) -> bool {
         self.scheduler.backend().adjusts_logits()
     }
@@ -263,7 +322,7 @@ impl Engine {
         self.scheduler.backend().capture_time()
     }
 
-    /// What the GPU's driver says of it now; `None` on a CPU, and where no driver tells.
+    /// The state that the GPU's driver reports now; `None` on a CPU, or if the driver reports none.
     pub fn gpu_state(&self) -> Option<GpuState> {
         self.scheduler.backend().gpu_state()
     }
@@ -283,7 +342,7 @@ impl Engine {
         self.scheduler.backend().capacity()
     }
 
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub fn max_running_requests(&self) -> usize {
         self.scheduler.largest_batch()
     }
@@ -303,7 +362,7 @@ impl Engine {
         self.text.as_ref()
     }
 
-    /// How the model wants to be sampled.
+    /// The sampling parameters that the model recommends.
     pub fn generation_config(&self) -> &GenerationConfig {
         &self.generation
     }

@@ -1,8 +1,8 @@
 //! Runs a target with its draft: checkpoints, models, trees, KV cache, scheduler, backends.
 //!
 //! The way of a request: [`Engine::submit`] checks it and puts it in the queue; [`Engine::step`] admits what fits,
-//! takes prompts in and runs one round for the whole batch on the [`Backend`](backend::Backend); what a round yields
-//! comes back as [`Event`]s. One thread owns an engine; others talk to it over channels of their own (crate `server`).
+//! prefills prompts and runs one round for the whole batch on the [`Backend`](backend::Backend); what a round yields
+//! comes back as [`Event`]s. One thread owns an engine; other threads talk to it over channels (crate `server`).
 //! [`Engine::time_rounds`] times rounds without a workload.
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,7 @@ pub mod spec;
 pub mod text;
 mod token;
 mod tree;
+mod weights;
 
 /// What fingerprints call this engine: figures of two versions are not compared.
 pub const NAME_AND_VERSION: &str = concat!("spectune ", env!("CARGO_PKG_VERSION"));
@@ -43,3 +44,4 @@ pub use replay::{Acceptance, KeepStates, ReplayProgress, ReplayText};
 pub use request::{
     Completion, Event, FinishReason, OutputText, PromptLogprobs, Request, RequestId, SamplingParams, StopConditions,
 };
+pub use weights::WeightFolders;

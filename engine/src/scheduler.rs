@@ -1,4 +1,4 @@
-//! Continuous batching: who runs, on which pages, and when they end.
+//! Continuous batching: which requests run, on which pages, and when they end.
 
 mod admission;
 #[cfg(test)]
@@ -23,7 +23,7 @@ use self::{
 pub use self::{prefix::Reuse, statistics::Statistics};
 use crate::{
     adjust::Adjustments,
-    backend::{Backend, PrefillChunk, Round, Slot, Ticket},
+    backend::{Backend, Exchange, PrefillChunk, Round, Slot, Ticket},
     error::EngineError,
     options::{EngineOptions, ShapePolicy},
     request::{Event, FinishReason, Request, RequestId, StopConditions},
@@ -50,7 +50,7 @@ impl ModelEnds {
 /// How a scheduler is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulerOptions {
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub largest_batch: usize,
     /// Most prompt tokens of a step.
     pub prefill_budget: usize,
@@ -59,7 +59,7 @@ pub struct SchedulerOptions {
 }
 
 /// Requests over a backend. It never over-commits: a request is admitted when all pages that it can ever need are free,
-/// or kept for nobody in particular.
+/// or kept by the prefix cache.
 pub struct Scheduler {
     backend: Box<dyn Backend>,
     model: ModelEnds,
@@ -67,12 +67,14 @@ pub struct Scheduler {
     options: SchedulerOptions,
     waiting: VecDeque<Waiting>,
     running: Vec<Running>,
-    in_flight: VecDeque<Flight>,
+    in_flight: VecDeque<LaunchedRound>,
     cancelled: Vec<RequestId>,
     slots: Vec<Slot>,
     pages: PagePool,
     statistics: Statistics,
     submitted: u64,
+    /// Whether no request leaves the queue.
+    holds_queue: bool,
 }
 
 struct Waiting {
@@ -83,13 +85,15 @@ struct Waiting {
     /// The pages of its prompt that may be used again: never that of its last token, which always runs.
     keys: PageKeys,
     submitted: Instant,
+    /// What it has produced already, if it was put back into the queue.
+    retracted: Option<Box<Running>>,
 }
 
 /// Fewer tokens than these are read sooner than waited for (SGLang's threshold for prompts in one batch).
 const WORTH_WAITING: usize = 32;
 
 /// A round that is launched and not collected.
-struct Flight {
+struct LaunchedRound {
     ticket: Ticket,
     shape: TreeShape,
     members: Vec<RequestId>,
@@ -116,6 +120,7 @@ impl Scheduler {
             in_flight: VecDeque::new(),
             cancelled: Vec::new(),
             submitted: 0,
+            holds_queue: false,
             backend,
             model,
             policy,
@@ -137,7 +142,7 @@ impl Scheduler {
         &self.model.end_tokens
     }
 
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub fn largest_batch(&self) -> usize {
         self.options.largest_batch
     }
@@ -168,7 +173,7 @@ impl Scheduler {
     /// # Errors
     /// When a request runs.
     pub fn simulate_accept_length(&mut self, length: Option<f32>) -> Result<(), EngineError> {
-        self.expect_idle("acceptance can be made up")?;
+        self.expect_idle("acceptance can be simulated")?;
         self.backend.simulate_accept_length(length);
         self.options.reuse = self.options.reuse.under_simulation(length.is_some());
         Ok(())
@@ -200,7 +205,10 @@ impl Scheduler {
     /// # Errors
     /// When a request runs.
     pub fn flush_cache(&mut self) -> Result<(), EngineError> {
-        self.expect_idle("the prefix cache can be flushed")?;
+        // Requests in the queue hold nothing of it.
+        if !self.nothing_runs() {
+            self.expect_idle("the prefix cache can be flushed")?;
+        }
         self.pages.clear();
         self.statistics.pages_cached = 0;
         Ok(())
@@ -223,18 +231,86 @@ impl Scheduler {
         Ok(self.backend.as_mut())
     }
 
-    /// Exchanges the draft's weights while idle; whether the backend can. See [`Backend::exchange_draft`].
+    /// Exchanges weights; whether the backend can. See [`Backend::exchange`]. Requests that run go on with what the KV cache
+    /// holds of them. `flush` forgets what it holds of those that have ended.
     ///
     /// # Errors
-    /// When a request runs, or the draft does not fit.
-    pub fn exchange_draft(&mut self, options: &EngineOptions) -> Result<bool, EngineError> {
-        self.expect_idle("the draft can be exchanged")?;
-        self.pages.clear();
-        self.statistics.pages_cached = 0;
-        self.backend.exchange_draft(options)
+    /// When the weights do not fit, or with `flush` a request runs.
+    pub fn exchange(&mut self, options: &EngineOptions, which: Exchange, flush: bool) -> Result<bool, EngineError> {
+        if flush && !self.nothing_runs() {
+            return Err(EngineError::Configuration(
+                "the prefix cache can be flushed only while no request runs: retract or abort those that do, or leave \
+                 the cache as it is"
+                    .into(),
+            ));
+        }
+        let exchanged = self.backend.exchange(options, which)?;
+        if exchanged && flush {
+            self.pages.clear();
+            self.statistics.pages_cached = 0;
+        }
+        Ok(exchanged)
     }
 
-    /// Changes the policy while idle; `captured` is told of graphs as by [`Backend::prepare`].
+    /// Whether no request holds a slot: some may wait.
+    pub fn nothing_runs(&self) -> bool {
+        self.running.is_empty()
+    }
+
+    /// Lets no request leave the queue from now on, or lets them again.
+    pub fn hold_queue(&mut self, hold: bool) {
+        self.holds_queue = hold;
+    }
+
+    /// Ends what is cancelled and collects what was launched, and begins nothing.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn settle(&mut self) -> Result<Vec<Event>, EngineError> {
+        let mut events = Vec::new();
+        self.end_cancelled(&mut events);
+        while !self.in_flight.is_empty() {
+            self.collect(&mut events)?;
+        }
+        self.count();
+        Ok(events)
+    }
+
+    /// Puts the requests that run back into the queue, before all others. They keep what they have produced; prompt and
+    /// output are read again when they go on, with the weights that there are then.
+    ///
+    /// # Errors
+    /// When the device fails.
+    pub fn retract(&mut self) -> Result<Vec<Event>, EngineError> {
+        let events = self.settle()?;
+        for mut running in std::mem::take(&mut self.running).into_iter().rev() {
+            self.release(&mut running);
+            running.retract();
+            let request = running.request().clone();
+            self.waiting.push_front(Waiting {
+                id: running.id(),
+                positions: self.limits().positions(&request),
+                keys: self.keys(&request, running.to_read()),
+                submitted: Instant::now(),
+                request,
+                retracted: Some(Box::new(running)),
+            });
+        }
+        self.count();
+        Ok(events)
+    }
+
+    /// Takes the memory of the caches now; see [`Backend::commit_memory`].
+    ///
+    /// # Errors
+    /// When a request runs.
+    pub fn commit_memory(&mut self) -> Result<(), EngineError> {
+        self.flush_cache()?;
+        self.backend.commit_memory();
+        Ok(())
+    }
+
+    /// Changes the policy while idle; `captured` reports graphs as in [`Backend::prepare`].
     ///
     /// # Errors
     /// When requests are running, or the backend cannot run a shape.
@@ -260,13 +336,7 @@ impl Scheduler {
     /// # Errors
     /// When it can never run.
     pub fn submit(&mut self, mut request: Request) -> Result<RequestId, EngineError> {
-        let limits = Limits {
-            capacity: self.backend.capacity(),
-            tree: self.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1),
-            tokens_a_round: self.policy.shapes().map(TreeShape::most_tokens_a_round).max().unwrap_or(1),
-            has_text: self.model.text.is_some(),
-            adjusts_logits: self.backend.adjusts_logits(),
-        };
+        let limits = self.limits();
         // Clients write out what changes nothing.
         if request.sampling.adjustments.change_nothing(&self.model.ends(&request.stop)) {
             request.sampling.adjustments = Adjustments::default();
@@ -274,15 +344,31 @@ impl Scheduler {
         let positions = limits.admit(&mut request)?;
         self.submitted += 1;
         let id = RequestId(self.submitted);
-        let mut keys = PageKeys::new(limits.capacity.page_size);
-        if self.options.reuse != Reuse::Off {
-            // What is to be told of a prompt has to be computed: these positions are never taken from the cache.
-            let told = request.sampling.prompt_logprobs.map_or(usize::MAX, |told| told.from);
-            keys.extend(&request.input_ids[..told.min(request.input_ids.len())]);
-        }
-        self.waiting.push_back(Waiting { id, request, positions, keys, submitted: Instant::now() });
+        let keys = self.keys(&request, &request.input_ids);
+        self.waiting.push_back(Waiting { id, request, positions, keys, submitted: Instant::now(), retracted: None });
         self.statistics.waiting = self.waiting.len();
         Ok(id)
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            capacity: self.backend.capacity(),
+            tree: self.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1),
+            tokens_a_round: self.policy.shapes().map(TreeShape::most_tokens_a_round).max().unwrap_or(1),
+            has_text: self.model.text.is_some(),
+            adjusts_logits: self.backend.adjusts_logits(),
+        }
+    }
+
+    /// The pages of what a request has to read that may be used again.
+    fn keys(&self, request: &Request, to_read: &[u32]) -> PageKeys {
+        let mut keys = PageKeys::new(self.backend.capacity().page_size);
+        if self.options.reuse != Reuse::Off {
+            // Log-probabilities of a prompt must be computed, so these positions are never taken from the cache.
+            let told = request.sampling.prompt_logprobs.map_or(usize::MAX, |told| told.from);
+            keys.extend(&to_read[..told.min(to_read.len())]);
+        }
+        keys
     }
 
     /// Ends a request with the next step. Numbers that are not queued or running are ignored.
@@ -310,16 +396,21 @@ impl Scheduler {
         self.admit()?;
         self.prefill(&mut events)?;
         let launched = self.launch()?;
-        // What may stay in flight stays there as long as there is work behind it.
+        // Rounds stay in flight as long as there is more work.
         let keep = if launched { self.backend.capacity().rounds_in_flight.max(1) - 1 } else { 0 };
         while self.in_flight.len() > keep {
             self.collect(&mut events)?;
         }
+        self.count();
+        Ok(events)
+    }
+
+    /// Counts what there is now.
+    fn count(&mut self) {
         self.statistics.waiting = self.waiting.len();
         self.statistics.running = self.running.iter().filter(|running| running.finished().is_none()).count();
         self.statistics.pages_cached = self.pages.kept();
         self.statistics.pages_used = self.statistics.pages_total - self.pages.free() - self.pages.kept();
-        Ok(events)
     }
 
     fn end_cancelled(&mut self, events: &mut Vec<Event>) {
@@ -327,7 +418,10 @@ impl Scheduler {
             if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id)
                 && let Some(waiting) = self.waiting.remove(at)
             {
-                let mut running = Running::new(waiting.id, waiting.request, waiting.submitted, None, &self.model);
+                let mut running = match waiting.retracted {
+                    Some(running) => *running,
+                    None => Running::new(waiting.id, waiting.request, waiting.submitted, None, &self.model),
+                };
                 running.end(FinishReason::Cancelled);
                 events.extend(running.take_events());
                 self.statistics.finished(&FinishReason::Cancelled);
@@ -339,10 +433,10 @@ impl Scheduler {
         self.sweep(events);
     }
 
-    /// First come, first served: a request that does not fit holds back those behind it, so that it is not starved.
+    /// First come, first served: a request that does not fit blocks the later ones, so that it is not starved.
     fn admit(&mut self) -> Result<(), EngineError> {
         let page_size = self.backend.capacity().page_size;
-        while let Some(next) = self.waiting.front() {
+        while let Some(next) = self.waiting.front().filter(|_| !self.holds_queue) {
             if self.slots.is_empty() || self.is_being_read(next) {
                 break;
             }
@@ -354,11 +448,17 @@ impl Scheduler {
             let sampling = &next.request.sampling;
             self.backend.open(slot, sampling, pages.ids(), cached)?;
             if sampling.adjustments != Adjustments::default() {
-                self.backend.adjust(slot, &next.request.input_ids, &self.model.ends(&next.request.stop))?;
+                let output = next.retracted.as_ref().map_or(&[][..], |running| running.output());
+                self.backend.adjust(slot, &next.request.input_ids, output, &self.model.ends(&next.request.stop))?;
+            }
+            let place = Place { slot, pages, keys: next.keys, cached };
+            if let Some(mut running) = next.retracted {
+                running.resume(place);
+                self.running.push(*running);
+                continue;
             }
             self.statistics.prompt_tokens += next.request.input_ids.len() as u64;
             self.statistics.cached_tokens += cached as u64;
-            let place = Place { slot, pages, keys: next.keys, cached };
             self.running.push(Running::new(next.id, next.request, next.submitted, Some(place), &self.model));
         }
         Ok(())
@@ -433,13 +533,13 @@ impl Scheduler {
         }
         let shape = self.policy.shape(slots.len());
         let ticket = self.backend.launch(Round { shape, slots: &slots })?;
-        self.in_flight.push_back(Flight { ticket, shape, members });
+        self.in_flight.push_back(LaunchedRound { ticket, shape, members });
         Ok(true)
     }
 
     /// Reads the oldest launched round.
     fn collect(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
-        let Some(Flight { ticket, shape, members }) = self.in_flight.pop_front() else { return Ok(()) };
+        let Some(LaunchedRound { ticket, shape, members }) = self.in_flight.pop_front() else { return Ok(()) };
         let output = self.backend.collect(ticket)?;
         let (launched, mut batch) = (members.len(), 0);
         for (id, produced) in members.into_iter().zip(output.yields) {
@@ -448,7 +548,7 @@ impl Scheduler {
                 batch += 1;
                 self.statistics.kept(kept);
             }
-            // Of a request that has ended, by these tokens or before, nobody wants a further one.
+            // Tokens of a request that has already ended are dropped.
             if let Some(position) = produced.not_finite {
                 running.end(no_token(self.backend.as_ref(), running, position));
             }
@@ -458,7 +558,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Collects what happened, and gives back what finished requests held.
+    /// Collects events, and releases the resources of finished requests.
     fn sweep(&mut self, events: &mut Vec<Event>) {
         let mut at = 0;
         while let Some(running) = self.running.get_mut(at) {
@@ -472,13 +572,18 @@ impl Scheduler {
                 at += 1;
                 continue;
             }
-            let done = self.running.remove(at);
-            let unread = done.slot().map_or(0, |slot| self.backend.unread(slot));
-            if let Some(place) = done.into_place(self.options.reuse, unread) {
-                self.backend.close(place.slot);
-                self.slots.push(place.slot);
-                self.pages.close(place.pages, place.keys.all());
-            }
+            let mut done = self.running.remove(at);
+            self.release(&mut done);
+        }
+    }
+
+    /// Takes back what a request holds.
+    fn release(&mut self, running: &mut Running) {
+        let unread = running.slot().map_or(0, |slot| self.backend.pending_draft_tokens(slot));
+        if let Some(place) = running.leave_place(self.options.reuse, unread) {
+            self.backend.close(place.slot);
+            self.slots.push(place.slot);
+            self.pages.close(place.pages, place.keys.all());
         }
     }
 }

@@ -17,11 +17,14 @@ use super::{
     error::ApiError,
     fields::Fields,
     parameters::{Lengths, MOST_LOGPROBS, Parameters, check_model, named},
-    prompt_logprobs, prompts,
+    prompt_logprobs,
+    prompts::{self, ChatPrompt},
+    reading::{Parts, Piece, Reader, Reading, Reasoning},
+    reasoning,
     replies::{self, Choice, Head, StreamUsage, UsageSoFar},
     state::State,
     stream::{self, Chunks},
-    tools::{ToolStream, Tools},
+    tools::Tools,
 };
 
 /// What a client asks for.
@@ -30,6 +33,7 @@ struct Asked {
     messages: Vec<Value>,
     options: ChatOptions,
     tools: Option<Tools>,
+    reasoning: Option<Reasoning>,
     /// Whether the tokenizer's special tokens stand around what the template writes.
     special: bool,
     stream: Option<StreamUsage>,
@@ -49,10 +53,22 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
     let asked = read(fields, &state, &text)?;
-    let Asked { mut parameters, messages, options, tools, special, stream, name, prompt_logprobs, cache_details } =
-        asked;
-    let prompt = prompts::encode_chat(&state, text.clone(), messages, options, special).await?;
+    let Asked {
+        mut parameters,
+        messages,
+        options,
+        tools,
+        reasoning,
+        special,
+        stream,
+        name,
+        prompt_logprobs,
+        cache_details,
+    } = asked;
+    let ChatPrompt { tokens: prompt, thinks } =
+        prompts::encode_chat(&state, text.clone(), messages, options, special).await?;
     let length = prompt.len();
+    let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some());
     prompts::check_length(&state, "messages", length, parameters.stop.max_new_tokens)?;
     parameters.compile(&state).await?;
     let running = state.submit(named(parameters.requests(&prompt, &state), name.as_deref())).await?;
@@ -60,7 +76,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let Some(mode) = stream else {
         let head = Head::new(&state, "chatcmpl", "chat.completion", name);
         let choices = replies::wait(running).await?;
-        let mut object = whole(&state, &text, &head, tools.as_ref(), &choices);
+        let mut object = whole(&state, &text, &head, &reading, &choices);
         if let (Some(count), Some(first)) = (prompt_logprobs, choices.first()) {
             let logprobs = &first.completion.prompt_logprobs;
             object["prompt_logprobs"] = prompt_logprobs::list(&prompt, logprobs, count, Some(&text));
@@ -72,8 +88,9 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     };
     let head = Head::new(&state, "chatcmpl", "chat.completion.chunk", name);
     let usage = UsageSoFar::new(mode, vec![length; choices]);
-    let calls = tools.map(|tools| (tools, vec![ToolStream::new(); choices]));
-    Ok(stream::respond(running, ChatChunks { state, text, head, mode, usage, choices, cache_details, calls }))
+    let readers = vec![reading.stream(); choices];
+    let chunks = ChatChunks { state, text, head, mode, usage, choices, cache_details, reading, readers };
+    Ok(stream::respond(running, chunks))
 }
 
 fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiError> {
@@ -87,8 +104,10 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
     } else if top.is_some_and(|top| top > 0) {
         return Err(fields.complain("top_logprobs", "top_logprobs needs logprobs to be true"));
     }
-    let (messages, options, tools) = conversation(&mut fields, text)?;
+    let (messages, options, tools) = conversation(&mut fields, text, state)?;
     call_by_grammar(&fields, &mut parameters, tools.as_ref(), text)?;
+    let reasoning = Reasoning::read(&mut fields, state.thinking)?;
+    see_marks(&mut parameters, tools.as_ref(), reasoning, text);
     let special = fields.flag("add_special_tokens")?;
     let stream = StreamUsage::read(&mut fields)?;
     let prompt_logprobs = prompt_logprobs::read(&mut fields, stream.is_some())?;
@@ -96,24 +115,38 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
     let name = fields.text("rid")?;
     let cache_details = fields.flag("return_cached_tokens_details")?;
     fields.finish()?;
-    Ok(Asked { parameters, messages, options, tools, special, stream, name, prompt_logprobs, cache_details })
+    Ok(Asked { parameters, messages, options, tools, reasoning, special, stream, name, prompt_logprobs, cache_details })
 }
 
 /// Messages, and how they become a prompt.
 ///
 /// # Errors
 /// When one is wrong.
-pub fn conversation(fields: &mut Fields, text: &Text) -> Result<(Vec<Value>, ChatOptions, Option<Tools>), ApiError> {
-    let (mut messages, mut options) = (messages(fields)?, chat_options(fields)?);
-    let tools = Tools::read(fields, text)?;
+pub fn conversation(
+    fields: &mut Fields,
+    text: &Text,
+    state: &State,
+) -> Result<(Vec<Value>, ChatOptions, Option<Tools>), ApiError> {
+    let source = text.template_source().unwrap_or_default();
+    let (mut messages, mut options) = (messages(fields)?, chat_options(fields, source)?);
+    if !source.contains("developer") {
+        // OpenAI's newer name for it.
+        for message in messages.iter_mut().filter(|message| message["role"] == "developer") {
+            message["role"] = "system".into();
+        }
+    }
+    let tools = Tools::read(fields, text, state.family)?;
     if let Some(tools) = &tools {
         tools.tell(&mut messages, &mut options);
     }
     Ok((messages, options, tools))
 }
 
-/// Where functions have to be called, the output is nothing else; where they may be, their marks have to be seen.
-fn call_by_grammar(
+/// Where functions have to be called, the output is nothing else.
+///
+/// # Errors
+/// When it is to have another form too.
+pub fn call_by_grammar(
     fields: &Fields,
     parameters: &mut Parameters,
     tools: Option<&Tools>,
@@ -126,16 +159,28 @@ fn call_by_grammar(
         return Err(fields.complain(name, message));
     }
     parameters.form = tools.form(text).map(|form| ("tool_choice", form));
-    let hidden = |marker: &&str| text.special_token(marker).is_some();
-    if parameters.stop.text == OutputText::Plain && tools.family.markers().iter().any(hidden) {
-        parameters.stop.text = OutputText::WithSpecialTokens;
-    }
     Ok(())
 }
 
-fn chat_options(fields: &mut Fields) -> Result<ChatOptions, ApiError> {
+/// Marks that tell calls and reasoning have to be in the text.
+pub fn see_marks(parameters: &mut Parameters, tools: Option<&Tools>, reasoning: Option<Reasoning>, text: &Text) {
+    let of_tools = tools.map_or(&[][..], |tools| tools.family.markers());
+    let of_reasoning = reasoning.map(|_| reasoning::CLOSE);
+    let is_hidden = |marker: &str| text.special_token(marker).is_some();
+    let hidden = of_tools.iter().copied().chain(of_reasoning).any(is_hidden);
+    if parameters.stop.text == OutputText::Plain && hidden {
+        parameters.stop.text = OutputText::WithSpecialTokens;
+    }
+}
+
+/// How messages become a prompt.
+///
+/// # Errors
+/// When a field is wrong.
+pub fn chat_options(fields: &mut Fields, template: &str) -> Result<ChatOptions, ApiError> {
     const CONTINUE: &str = "continue_final_message";
-    let variables = template_variables(fields)?;
+    let mut variables = template_variables(fields)?;
+    set_effort(fields, template, &mut variables)?;
     let continue_final_message = fields.flag(CONTINUE)?;
     // Whoever continues a message asks for no new one; vLLM wants both to be written out.
     let add_generation_prompt = fields.flag_or("add_generation_prompt", !continue_final_message)?;
@@ -143,6 +188,24 @@ fn chat_options(fields: &mut Fields) -> Result<ChatOptions, ApiError> {
         return Err(fields.complain(CONTINUE, "continue_final_message needs add_generation_prompt to be false"));
     }
     Ok(ChatOptions { variables, tools: Vec::new(), add_generation_prompt, continue_final_message })
+}
+
+/// OpenAI's `reasoning_effort`, as far as the template knows it; `none` lets models not think that can do without. What the
+/// template does not know is left, to be refused.
+fn set_effort(fields: &mut Fields, template: &str, variables: &mut TemplateVariables) -> Result<(), ApiError> {
+    const NAME: &str = "reasoning_effort";
+    let Some(effort) = fields.text(NAME)? else { return Ok(()) };
+    if effort == "none" {
+        for name in ["enable_thinking", "thinking"] {
+            variables.entry(name).or_insert_with(|| false.into());
+        }
+    }
+    if template.contains(NAME) {
+        variables.entry(NAME).or_insert_with(|| effort.into());
+    } else {
+        fields.put(NAME, effort.into());
+    }
+    Ok(())
 }
 
 fn messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
@@ -221,16 +284,19 @@ fn text_of(parts: &[Value]) -> Option<String> {
     parts.iter().map(|part| text(part.as_object()?)).collect()
 }
 
-fn whole(state: &State, text: &Text, head: &Head, tools: Option<&Tools>, choices: &[Choice]) -> Value {
+fn whole(state: &State, text: &Text, head: &Head, reading: &Reading, choices: &[Choice]) -> Value {
     let list = choices.iter().enumerate().map(|(index, Choice { completion, tokens })| {
-        let mut message = json!({"role": "assistant", "content": completion.text});
+        let Parts { reasoning, content, calls } = reading.whole(&completion.text);
+        let mut message = json!({"role": "assistant", "content": content});
+        if let Some(reasoning) = reasoning {
+            message["reasoning_content"] = if reasoning.is_empty() { Value::Null } else { reasoning.into() };
+        }
         let mut reason = completion.finish_reason.word();
-        if let Some(tools) = tools
-            && let (content, calls) = tools.parse(&completion.text)
-            && !calls.is_empty()
-        {
-            message["content"] = if content.is_empty() { Value::Null } else { content.into() };
-            message["tool_calls"] = tools.written(&calls, None, &|| state.random_number());
+        if let (Some(tools), false) = (&reading.tools, calls.is_empty()) {
+            if content.is_empty() {
+                message["content"] = Value::Null;
+            }
+            message["tool_calls"] = tools.written(&calls, &|| state.random_number());
             reason = reason_with_calls(reason);
         }
         json!({"index": index, "message": message, "logprobs": logprobs(tokens, text), "finish_reason": reason})
@@ -255,11 +321,29 @@ struct ChatChunks {
     usage: UsageSoFar,
     choices: usize,
     cache_details: bool,
-    /// The tools, and what there is of each choice.
-    calls: Option<(Tools, Vec<ToolStream>)>,
+    reading: Reading,
+    /// Of each choice.
+    readers: Vec<Reader>,
 }
 
 impl ChatChunks {
+    /// What can be sent, each in a delta of its own.
+    fn deltas(&self, piece: Piece) -> Vec<Value> {
+        let mut deltas = Vec::new();
+        if !piece.reasoning.is_empty() {
+            deltas.push(json!({"reasoning_content": piece.reasoning}));
+        }
+        if !piece.content.is_empty() {
+            deltas.push(json!({"content": piece.content}));
+        }
+        for call in &piece.calls {
+            if let Some(tools) = &self.reading.tools {
+                deltas.push(json!({"tool_calls": tools.written_piece(call, &|| self.state.random_number())}));
+            }
+        }
+        deltas
+    }
+
     fn chunk(&mut self, index: usize, further: usize, delta: Value, logprobs: Value, reason: Value) -> Value {
         let choice = json!({"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason});
         let mut chunk = self.head.object(json!([choice]));
@@ -274,27 +358,29 @@ impl Chunks for ChatChunks {
         Some(self.chunk(index, 0, delta, Value::Null, Value::Null))
     }
 
-    fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value> {
+    fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Vec<Value> {
         let logprobs = logprobs(tokens, &self.text);
-        let shown = self.calls.as_mut().map(|(tools, streams)| streams[index].push(text, tools));
-        let text = shown.as_deref().unwrap_or(text);
-        let chunk = self.chunk(index, tokens.len(), json!({"content": text}), logprobs.clone(), Value::Null);
+        let piece = self.readers[index].push(text, &self.reading);
+        let mut deltas = self.deltas(piece);
         // Text that is held back comes with a later token.
-        (!text.is_empty() || !logprobs.is_null()).then_some(chunk)
+        if deltas.is_empty() && !logprobs.is_null() {
+            deltas.push(json!({"content": ""}));
+        }
+        // What is told of the tokens is told once.
+        let mut told = (tokens.len(), logprobs);
+        let chunk = |delta: Value| {
+            let (further, logprobs) = std::mem::take(&mut told);
+            self.chunk(index, further, delta, logprobs, Value::Null)
+        };
+        deltas.into_iter().map(chunk).collect()
     }
 
     fn end(&mut self, index: usize, completion: &Completion) -> Vec<Value> {
         let mut reason = completion.finish_reason.word();
-        let mut deltas = Vec::new();
-        if let Some((tools, streams)) = &self.calls {
-            let (content, calls) = streams[index].finish(tools);
-            if !content.is_empty() {
-                deltas.push(json!({"content": content}));
-            }
-            if !calls.is_empty() {
-                deltas.push(json!({"tool_calls": tools.written(&calls, Some(0), &|| self.state.random_number())}));
-                reason = reason_with_calls(reason);
-            }
+        let piece = self.readers[index].finish(&self.reading);
+        let deltas = self.deltas(piece);
+        if self.readers[index].has_calls() {
+            reason = reason_with_calls(reason);
         }
         let mut chunks: Vec<Value> =
             deltas.into_iter().map(|delta| self.chunk(index, 0, delta, Value::Null, Value::Null)).collect();

@@ -181,14 +181,14 @@ impl Chunks for TextChunks {
         (!text.is_empty()).then(|| self.chunk(index, 0, &text, Value::Null, Value::Null))
     }
 
-    fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value> {
+    fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Vec<Value> {
         let mut lists = Lists::new(self.answer.text.as_ref(), self.offsets[index]);
         lists.add(tokens);
         self.offsets[index] = lists.offset;
         let logprobs = lists.value();
         let chunk = self.chunk(index, tokens.len(), text, logprobs.clone(), Value::Null);
         // Text that is held back comes with a later token.
-        (!text.is_empty() || !logprobs.is_null()).then_some(chunk)
+        if text.is_empty() && logprobs.is_null() { Vec::new() } else { vec![chunk] }
     }
 
     fn end(&mut self, index: usize, completion: &Completion) -> Vec<Value> {

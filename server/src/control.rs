@@ -58,15 +58,17 @@ pub async fn abort_request(Shared(state): Shared<Arc<State>>, body: JsonBody) ->
     Ok(Json(json!({"status": "ok"})))
 }
 
-/// `POST /pause_generation`: no token is generated until `/continue_generation`. Running requests end where they are, or
-/// wait with `mode` `in_place`.
+/// `POST /pause_generation`: no token is generated until `/continue_generation`. Running requests end where they are; with
+/// `mode` `in_place` they wait, and with `retract` they go back into the queue, hold nothing of the KV cache, and read
+/// what they have again when they go on.
 pub async fn pause_generation(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let JsonBody(mut fields, _held) = body;
     let how = match fields.text("mode")?.as_deref() {
         None | Some("abort") => Pause::Abort,
+        Some("retract") => Pause::Retract,
         Some("in_place") => Pause::InPlace,
         Some(other) => {
-            return Err(fields.complain("mode", format!("mode is '{other}', expected abort or in_place")));
+            return Err(fields.complain("mode", format!("mode is '{other}', expected abort, retract or in_place")));
         }
     };
     fields.finish()?;

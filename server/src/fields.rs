@@ -48,6 +48,11 @@ impl Fields {
         self.fields.remove(name).filter(|value| !value.is_null())
     }
 
+    /// Puts a value in place of another.
+    pub fn put(&mut self, name: &str, value: Value) {
+        self.fields.insert(name.to_owned(), value);
+    }
+
     /// The fields of an object inside; none where it is absent.
     ///
     /// # Errors

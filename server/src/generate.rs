@@ -56,6 +56,7 @@ enum Ids {
 
 /// What all parts of an answer share.
 struct Answer {
+    state: Arc<State>,
     /// Of each choice.
     ids: Vec<String>,
     several: bool,
@@ -89,6 +90,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         Some(named.request.input_ids.get(from..).unwrap_or_default().to_vec())
     };
     let answer = Answer {
+        state: state.clone(),
         ids: requests.iter().map(|one| one.name.clone().unwrap_or_else(|| state.response_id("gen"))).collect(),
         several,
         simulated: state.worker.facts().options.makes_up_acceptance(),
@@ -253,6 +255,7 @@ impl Answer {
             "id": self.ids[index],
             "finish_reason": finish_reason(completion),
             "prompt_tokens": completion.prompt_tokens,
+            "weight_version": self.state.worker.published().weights.version,
             "completion_tokens": completion.output_ids.len(),
             "cached_tokens": completion.cached_tokens,
             "queue_time": completion.queued.as_secs_f64(),
@@ -361,7 +364,7 @@ impl Chunks for GenerateChunks {
         None
     }
 
-    fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value> {
+    fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Vec<Value> {
         let so_far = &mut self.so_far[index];
         so_far.text.push_str(text);
         so_far.tokens.extend_from_slice(tokens);
@@ -371,7 +374,7 @@ impl Chunks for GenerateChunks {
             "prompt_tokens": self.so_far[index].prompt_tokens,
             "completion_tokens": self.so_far[index].tokens.len(),
         });
-        Some(self.chunk(index, meta))
+        vec![self.chunk(index, meta)]
     }
 
     fn end(&mut self, index: usize, completion: &Completion) -> Vec<Value> {

@@ -27,9 +27,11 @@ pub async fn version() -> Json<Value> {
 
 /// `GET /model_info`, with SGLang's names.
 pub async fn model_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
-    let facts = state.worker.facts();
-    let path = &facts.options.model_path;
-    Json(json!({"model_path": path, "tokenizer_path": path, "is_generation": true}))
+    let (facts, weights) = (state.worker.facts(), state.worker.published().weights);
+    Json(json!({
+        "model_path": weights.model_path, "tokenizer_path": facts.options.model_path, "is_generation": true,
+        "weight_version": weights.version,
+    }))
 }
 
 /// `GET /server_info`: which configuration runs, on what, and how well its drafts are accepted. SGLang's names where it
@@ -40,7 +42,8 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
     let shapes: Vec<String> = options.policy.shapes().map(|shape| shape.to_string()).collect();
     let now = state.worker.published();
     let statistics = &now.statistics;
-    // A table of shapes has no one triple.
+    // A table of shapes has no one triple, but one that runs now; SGLang tells it so of its adaptive steps.
+    let runs = Some(options.policy.shape(statistics.running.max(1))).filter(|_| options.algorithm.is_some());
     let shape = options.policy.shapes().next().filter(|_| shapes.len() == 1 && options.algorithm.is_some());
     let tokens = statistics.accepted_drafts() + statistics.request_rounds;
     let accept_length = (statistics.request_rounds > 0).then(|| tokens as f64 / statistics.request_rounds as f64);
@@ -48,12 +51,14 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
         "engine": "spectune",
         "version": env!("CARGO_PKG_VERSION"),
         "served_model_name": state.model(),
-        "model_path": options.model_path,
-        "speculative_draft_model_path": options.draft_model_path,
+        "model_path": now.weights.model_path,
+        "speculative_draft_model_path": now.weights.draft_model_path,
+        "weight_version": now.weights.version,
         "speculative_algorithm": options.algorithm,
         "speculative_num_steps": shape.map(|shape| shape.num_steps),
         "speculative_eagle_topk": shape.map(|shape| shape.topk),
         "speculative_num_draft_tokens": shape.map(|shape| shape.num_draft_tokens),
+        "speculative_adaptive": shapes.len() > 1,
         "tree_shapes": shapes,
         "simulate_accept_length": options.simulate_accept_length,
         "dtype": options.dtype,
@@ -72,12 +77,15 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
             "device": facts.device.device, "name": facts.device.name, "driver": facts.device.driver,
             "units": facts.device.units,
         },
-        "fingerprint": {"target": facts.identity.target, "draft": facts.identity.draft},
+        "fingerprint": {"target": now.weights.fingerprint.0, "draft": now.weights.fingerprint.1},
         // SGLang's benchmarks look here.
         "internal_states": [{
             "avg_spec_accept_length": accept_length,
             "last_gen_throughput": now.throughput,
             "effective_max_running_requests_per_dp": facts.max_running_requests,
+            "speculative_num_steps": runs.map(|shape| shape.num_steps),
+            "speculative_eagle_topk": runs.map(|shape| shape.topk),
+            "speculative_num_draft_tokens": runs.map(|shape| shape.num_draft_tokens),
         }],
     }))
 }
@@ -86,6 +94,6 @@ fn model_object(state: &State) -> Value {
     let facts = state.worker.facts();
     json!({
         "id": state.model(), "object": "model", "created": state.started, "owned_by": "spectune",
-        "root": facts.options.model_path, "max_model_len": facts.capacity.context_length,
+        "root": state.worker.published().weights.model_path, "max_model_len": facts.capacity.context_length,
     })
 }

@@ -24,6 +24,8 @@ mod neutral;
 mod parameters;
 mod prompt_logprobs;
 mod prompts;
+mod reading;
+mod reasoning;
 mod replies;
 mod request_log;
 mod responses;
@@ -34,6 +36,7 @@ mod stream;
 mod throughput;
 mod tokenize;
 mod tools;
+mod updates;
 mod worker;
 
 #[cfg(test)]
@@ -70,6 +73,11 @@ pub struct ServeOptions {
     pub request_metrics: bool,
     /// How long running requests may go on after a signal to stop.
     pub shutdown_grace: Duration,
+    /// How the model writes calls of functions, by the name of a parser ([`tool_call_parsers`]); told by its chat template
+    /// unless given.
+    pub tool_call_parser: Option<String>,
+    /// How its reasoning is told apart ([`reasoning_parsers`]); told by its chat template unless given.
+    pub reasoning_parser: Option<String>,
     /// A file to which every finished request is added, prompt and answer as tokens; `None` logs none.
     pub log_requests: Option<PathBuf>,
 }
@@ -111,6 +119,8 @@ impl Default for ServeOptions {
             allowed_origins: Vec::new(),
             request_metrics: false,
             shutdown_grace: Duration::from_secs(10),
+            tool_call_parser: None,
+            reasoning_parser: None,
             log_requests: None,
         }
     }
@@ -123,11 +133,21 @@ impl ServeOptions {
     }
 }
 
+/// Names of parsers of calls.
+pub fn tool_call_parsers() -> impl Iterator<Item = &'static str> {
+    tools::PARSERS.iter().map(|(name, _)| *name)
+}
+
+/// Names of parsers of reasoning.
+pub fn reasoning_parsers() -> impl Iterator<Item = &'static str> {
+    reasoning::PARSERS.iter().map(|(name, _)| *name)
+}
+
 /// Serves until SIGINT or SIGTERM. `ready` is called with the address once requests are taken.
 ///
 /// # Errors
 /// When an option or the address cannot be used, or the engine fails.
-pub fn serve(engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
+pub fn serve(mut engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
     if options.api_key.as_deref().is_some_and(|key| key.trim().is_empty()) {
         return Err(ServeError::Option("--api-key is empty: give a key, or leave the flag out to ask for none".into()));
     }
@@ -136,6 +156,7 @@ pub fn serve(engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAdd
         let listener = listen(&options).await?;
         let signals = shutdown::signals()?;
         warn_of_defaults(&engine);
+        engine.commit_memory().map_err(|error| ServeError::Engine(error.to_string()))?;
         let (state, thread) = start(engine, options)?;
         ready(listener.local_addr()?);
         let ended = shutdown::run(listener, state.clone(), signals).await;

@@ -82,7 +82,7 @@ impl fmt::Debug for EngineCollector {
 
 impl Collector for EngineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Published { statistics: now, throughput } = self.0.published();
+        let Published { statistics: now, throughput, .. } = self.0.published();
         counters(&mut encoder, &now)?;
         by_position(&mut encoder, &now)?;
         outcomes(&mut encoder, &now)?;

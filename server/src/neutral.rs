@@ -31,7 +31,7 @@ enum Neutral {
 use Neutral::{ListOf, NoList, NoObject, NoText, Number, Object, Off, Switch, Text, Words};
 
 /// Parameters of OpenAI, SGLang and vLLM that are not read, each with its neutral values.
-const NEUTRAL: [(&str, &[Neutral]); 57] = [
+const NEUTRAL: [(&str, &[Neutral]); 59] = [
     ("allowed_token_ids", &[NoList]),
     ("audio", &[NoObject]),
     ("bad_words", &[NoList]),
@@ -39,6 +39,7 @@ const NEUTRAL: [(&str, &[Neutral]); 57] = [
     ("bootstrap_host", &[NoText]),
     ("cache_salt", &[NoText]),
     ("conversation", &[NoText]),
+    ("conversation_id", &[Text]),
     ("custom_logit_processor", &[NoText]),
     ("custom_params", &[NoObject]),
     ("documents", &[NoList]),
@@ -68,10 +69,11 @@ const NEUTRAL: [(&str, &[Neutral]); 57] = [
     ("return_token_ids", &[Off]),
     ("return_tokens_as_token_ids", &[Off]),
     ("return_prompt_token_ids", &[Off]),
+    ("routing_key", &[Text]),
     ("safety_identifier", &[Text]),
     ("separate_reasoning", &[Switch]),
     ("service_tier", &[Words(&["auto", "default"])]),
-    ("session_id", &[NoText]),
+    ("session_id", &[Text]),
     ("session_params", &[NoObject]),
     // For tokenizers that are not fast ones.
     ("spaces_between_special_tokens", &[Switch]),

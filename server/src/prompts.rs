@@ -8,6 +8,7 @@ use super::{
     fields::{Fields, token, tokens},
     lanes::Wanted,
     memory::footprint,
+    reasoning,
     state::State,
 };
 
@@ -106,6 +107,15 @@ pub async fn encode(
     state.lanes.run(bytes, all).await
 }
 
+/// A conversation that the engine takes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatPrompt {
+    /// Its tokens.
+    pub tokens: Vec<u32>,
+    /// Whether the model thinks already where it ends.
+    pub thinks: bool,
+}
+
 /// Turns a conversation into tokens.
 ///
 /// # Errors
@@ -116,7 +126,7 @@ pub async fn encode_chat(
     messages: Vec<Value>,
     options: ChatOptions,
     special: bool,
-) -> Result<Vec<u32>, ApiError> {
+) -> Result<ChatPrompt, ApiError> {
     const NAME: &str = "messages";
     let most = state.worker.facts().capacity.context_length;
     // No template writes a message in less than a token.
@@ -127,7 +137,8 @@ pub async fn encode_chat(
     let all = move |wanted: &Wanted| {
         let rendered = text.render_chat(&messages, &options)?;
         drop(messages);
-        within(&text, &rendered, special, most, NAME, wanted)
+        let thinks = reasoning::begins_inside(&rendered);
+        Ok(ChatPrompt { tokens: within(&text, &rendered, special, most, NAME, wanted)?, thinks })
     };
     state.lanes.run(bytes, all).await
 }

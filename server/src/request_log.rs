@@ -68,6 +68,13 @@ impl RequestLog {
         })
     }
 
+    /// Requests are those of other weights from now on. Those that have begun are not logged: they run with both.
+    pub fn weights_changed(&mut self, engine: &Engine) {
+        self.open.clear();
+        self.target = engine.identity().target.clone();
+        self.draft = engine.identity().draft.clone().filter(|_| engine.options().policy.speculates());
+    }
+
     /// Remembers a request that was taken.
     pub fn begin(&mut self, id: RequestId, request: &Request) {
         let adjusted = request.sampling.adjustments != Adjustments::default();

@@ -17,7 +17,7 @@ use super::{
     error::ApiError,
     generate, health, info, metrics, responses,
     state::State,
-    tokenize,
+    tokenize, updates,
 };
 
 /// All pages. As in SGLang, health and metrics ask for no key: those who watch a server need not be able to use it.
@@ -39,6 +39,8 @@ pub fn router(state: Arc<State>) -> Router {
         .route("/abort_request", post(control::abort_request))
         .route("/pause_generation", post(control::pause_generation))
         .route("/continue_generation", post(control::continue_generation))
+        .route("/update_weights_from_disk", post(updates::update_from_disk))
+        .route("/update_weight_version", post(updates::update_version))
         .route("/server_info", get(info::server_info))
         .route("/get_server_info", get(info::server_info))
         .route("/model_info", get(info::model_info))

@@ -16,6 +16,8 @@ use super::{
     lanes::Lanes,
     memory::{Held, Memory},
     metrics::Metrics,
+    reasoning::Thinking,
+    tools::Family,
     worker::{Named, Running, Worker},
 };
 
@@ -31,6 +33,10 @@ pub struct State {
     pub memory: Memory,
     /// Where long work is done.
     pub lanes: Lanes,
+    /// How the model writes calls of functions.
+    pub family: Family,
+    /// Whether and where it thinks.
+    pub thinking: Thinking,
     /// Grammars of structured output.
     pub grammars: Arc<Grammars>,
     /// When it started, in seconds since the Unix epoch.
@@ -45,7 +51,13 @@ impl State {
     pub fn new(worker: Worker, options: ServeOptions, metrics: Metrics) -> Self {
         let facts = worker.facts();
         let grammars = Grammars::new(facts.text.clone(), facts.capacity.vocab_size, facts.end_tokens.clone());
+        let template = facts.text.as_ref().and_then(|text| text.template_source()).unwrap_or_default();
+        let (calls, thoughts) = (options.tool_call_parser.as_deref(), options.reasoning_parser.as_deref());
+        let family = calls.and_then(Family::of_parser).unwrap_or_else(|| Family::of_template(template));
+        let thinking = thoughts.and_then(Thinking::of_parser).unwrap_or_else(|| Thinking::of_template(template));
         Self {
+            family,
+            thinking,
             worker,
             memory: Memory::new(options.max_request_memory),
             lanes: Lanes::default(),
@@ -67,8 +79,10 @@ impl State {
     /// Whether a client may call the model so: by its name, by the path that was given for it, which is its name in
     /// SGLang, or `default`, which SGLang's clients say.
     pub fn is_served(&self, asked: &str) -> bool {
-        let path = &self.worker.facts().options.model_path;
-        [self.model(), "default", ""].contains(&asked) || path.to_str() == Some(asked)
+        let path = |path: &std::path::Path| path.to_str() == Some(asked);
+        [self.model(), "default", ""].contains(&asked)
+            || path(&self.worker.facts().options.model_path)
+            || path(&self.worker.published().weights.model_path)
     }
 
     /// An id that no other response has.

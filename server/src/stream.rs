@@ -25,7 +25,7 @@ pub trait Chunks: Send + 'static {
     fn begin(&mut self, index: usize) -> Option<Value>;
 
     /// Tokens of a choice, and the text that can be shown now.
-    fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Option<Value>;
+    fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Vec<Value>;
 
     /// The end of a choice.
     fn end(&mut self, index: usize, completion: &Completion) -> Vec<Value>;
@@ -64,7 +64,7 @@ async fn pump(running: Vec<Running>, mut chunks: impl Chunks, sender: &Sender<St
             send(sender, &value).await?;
         }
         let values = match event {
-            Ok(Event::Tokens { tokens, text, .. }) => Vec::from_iter(chunks.tokens(index, &tokens, &text)),
+            Ok(Event::Tokens { tokens, text, .. }) => chunks.tokens(index, &tokens, &text),
             Ok(Event::Finished { completion, .. }) => {
                 let values = chunks.end(index, &completion);
                 completions[index] = Some(*completion);
@@ -130,8 +130,8 @@ mod tests {
             Some(json!(format!("begin {index}")))
         }
 
-        fn tokens(&mut self, index: usize, tokens: &[ProducedToken], _: &str) -> Option<Value> {
-            Some(json!(format!("{} of {index}", tokens.len())))
+        fn tokens(&mut self, index: usize, tokens: &[ProducedToken], _: &str) -> Vec<Value> {
+            vec![json!(format!("{} of {index}", tokens.len()))]
         }
 
         fn end(&mut self, index: usize, _: &Completion) -> Vec<Value> {

@@ -1,6 +1,8 @@
 //! The server over a real socket, on the demo models.
 
+mod abuse;
 mod evaluations;
+mod rollouts;
 mod structured;
 
 use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};

@@ -29,9 +29,9 @@ pub async fn tokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Resu
         None => {
             let special = fields.flag("add_special_tokens")?;
             let text = text(&state)?;
-            let (messages, options, _) = chat::conversation(&mut fields, &text)?;
+            let (messages, options, _) = chat::conversation(&mut fields, &text, &state)?;
             fields.finish()?;
-            (vec![prompts::encode_chat(&state, text, messages, options, special).await?], false)
+            (vec![prompts::encode_chat(&state, text, messages, options, special).await?.tokens], false)
         }
     };
     let names = |tokens: &Vec<u32>| {

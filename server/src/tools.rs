@@ -1,12 +1,17 @@
 //! Tools that the assistant may call: what clients write of them, and what an answer says.
 
 mod family;
+mod grammar;
+mod partial;
 mod stream;
 
 use engine::text::{ChatOptions, Text};
 use serde_json::{Value, json};
 
-pub use self::{family::Family, stream::ToolStream};
+pub use self::{
+    family::{Family, PARSERS},
+    stream::{CallPiece, Shown, ToolStream, beginning},
+};
 use super::{error::ApiError, fields::Fields, grammar::Form};
 
 /// Most tools of a request.
@@ -59,11 +64,12 @@ pub struct Call {
 }
 
 impl Tools {
-    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`; `None` where nothing can be called.
+    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`; `None` where nothing can be called. `family` is how the model
+    /// writes calls.
     ///
     /// # Errors
     /// When one is wrong.
-    pub fn read(fields: &mut Fields, text: &Text) -> Result<Option<Self>, ApiError> {
+    pub fn read(fields: &mut Fields, text: &Text, family: Family) -> Result<Option<Self>, ApiError> {
         let functions = functions(fields)?;
         let parallel = fields.flag_or("parallel_tool_calls", true)?;
         let choice = match fields.value("tool_choice") {
@@ -73,7 +79,7 @@ impl Tools {
         let (Some(choice), false) = (choice, functions.is_empty()) else { return Ok(None) };
         let source = text.template_source().unwrap_or_default();
         let in_template = source.contains("tools");
-        Ok(Some(Self { functions, choice, parallel, family: Family::of_template(source), in_template }))
+        Ok(Some(Self { functions, choice, parallel, family, in_template }))
     }
 
     /// Tells the model of its tools: by its template, or in a system message where the template knows no tools.
@@ -114,22 +120,36 @@ impl Tools {
 
     /// Takes an answer apart: its content and the calls in it.
     pub fn parse(&self, answer: &str) -> (String, Vec<Call>) {
-        self.family.parse(answer, &self.functions)
+        let (content, mut calls) = self.family.parse(answer, &self.functions);
+        calls.truncate(self.most_calls());
+        (content, calls)
     }
 
-    /// Calls as OpenAI writes them, with ids made of random numbers; `first` is the number of the first in a stream.
-    pub fn written(&self, calls: &[Call], first: Option<usize>, random: &dyn Fn() -> u64) -> Value {
-        let one = |(at, call): (usize, &Call)| {
-            let mut value = json!({
+    /// Calls that an answer may have.
+    fn most_calls(&self) -> usize {
+        if self.parallel { usize::MAX } else { 1 }
+    }
+
+    /// Calls as OpenAI writes them, with ids made of random numbers.
+    pub fn written(&self, calls: &[Call], random: &dyn Fn() -> u64) -> Value {
+        let one = |call: &Call| {
+            json!({
                 "id": self.family.call_id(random()), "type": "function",
                 "function": {"name": call.name, "arguments": call.arguments},
-            });
-            if let Some(first) = first {
-                value["index"] = (first + at).into();
-            }
-            value
+            })
         };
-        calls.iter().enumerate().map(one).collect()
+        calls.iter().map(one).collect()
+    }
+
+    /// A piece of a call as OpenAI writes it in a stream: name and id come with the first.
+    pub fn written_piece(&self, piece: &CallPiece, random: &dyn Fn() -> u64) -> Value {
+        let mut value = json!({"index": piece.number, "function": {"arguments": piece.arguments}});
+        if let Some(name) = &piece.name {
+            value["id"] = self.family.call_id(random()).into();
+            value["type"] = "function".into();
+            value["function"]["name"] = name.as_str().into();
+        }
+        json!([value])
     }
 }
 

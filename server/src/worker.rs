@@ -1,7 +1,7 @@
 //! The thread that owns the engine.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{Receiver, Sender, TryRecvError, channel},
@@ -10,7 +10,7 @@ use std::{
 };
 
 use engine::{
-    Engine, EngineOptions, Event, Identity, Request, RequestId,
+    Engine, EngineError, EngineOptions, Event, Identity, Request, RequestId,
     backend::{Capacity, DeviceInfo},
     checkpoint::GenerationConfig,
     scheduler::Statistics,
@@ -27,6 +27,7 @@ use super::{
     memory::Held,
     request_log::RequestLog,
     throughput::Throughput,
+    updates::{LoadedWeights, Update},
 };
 
 /// A handle on the engine's thread.
@@ -46,19 +47,21 @@ pub struct Published {
     pub statistics: Statistics,
     /// Tokens a second of late; 0 while idle.
     pub throughput: f64,
+    /// The weights that are loaded.
+    pub weights: Arc<LoadedWeights>,
 }
 
 /// What does not change while the engine runs.
 pub struct Facts {
-    /// The options in effect.
+    /// The options in effect, but for the folders of the weights.
     pub options: EngineOptions,
-    /// What identifies the models.
+    /// What identified the models at the start.
     pub identity: Identity,
     /// What it runs on.
     pub device: DeviceInfo,
     /// What it has room for.
     pub capacity: Capacity,
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub max_running_requests: usize,
     /// Tokenizer and chat template.
     pub text: Option<Text>,
@@ -107,7 +110,9 @@ pub enum Abort {
 pub enum Pause {
     /// Running and waiting requests end where they are.
     Abort,
-    /// They wait, and go on when generation does.
+    /// Running requests go back into the queue, and read what they have again when generation goes on.
+    Retract,
+    /// They wait where they are, and go on when generation does.
     InPlace,
 }
 
@@ -116,6 +121,8 @@ enum Command {
     Abort(Abort),
     Flush(oneshot::Sender<Result<(), ApiError>>),
     Pause(Pause, oneshot::Sender<()>),
+    Update(Update, oneshot::Sender<Result<(), ApiError>>),
+    SetVersion(String, oneshot::Sender<()>),
     Continue(oneshot::Sender<()>),
     /// The server ends: requests that still run are cut off.
     CutOff,
@@ -144,7 +151,9 @@ impl Worker {
             end_tokens: engine.end_tokens().to_vec(),
         };
         let (holder, alive) = watch::channel(());
-        let published = Published { statistics: engine.statistics().clone(), throughput: 0.0 };
+        let weights = Arc::new(LoadedWeights::of(&engine));
+        let published =
+            Published { statistics: engine.statistics().clone(), throughput: 0.0, weights: weights.clone() };
         let published = Arc::new(Mutex::new(published));
         let worker = Self { commands, published: published.clone(), facts: Arc::new(facts), alive };
         let thread = std::thread::spawn(move || {
@@ -160,7 +169,8 @@ impl Worker {
                 throughput,
                 listeners,
                 paused: false,
-                ending: false,
+                updates: VecDeque::new(),
+                weights,
                 cut_off: false,
             };
             one.run(&received)
@@ -204,6 +214,22 @@ impl Worker {
     /// When the engine has failed or ended.
     pub async fn go_on(&self) -> Result<(), ApiError> {
         self.ask(Command::Continue).await
+    }
+
+    /// Takes other weights: at once while generation is paused, else when no request runs; until then none leaves the queue.
+    ///
+    /// # Errors
+    /// When they do not fit, and the old ones stay, or the engine has failed or ended.
+    pub async fn update(&self, update: Update) -> Result<(), ApiError> {
+        self.ask(|reply| Command::Update(update, reply)).await?
+    }
+
+    /// Calls the loaded weights so.
+    ///
+    /// # Errors
+    /// When the engine has failed or ended.
+    pub async fn set_version(&self, version: String) -> Result<(), ApiError> {
+        self.ask(|reply| Command::SetVersion(version, reply)).await
     }
 
     /// Ends all requests because the server ends.
@@ -263,8 +289,9 @@ struct Loop {
     listeners: HashMap<RequestId, Listener>,
     /// Whether no step is run.
     paused: bool,
-    /// Whether one is all the same, in which requests end that the pause has aborted.
-    ending: bool,
+    /// Updates of weights that wait for running requests to end.
+    updates: VecDeque<(Update, oneshot::Sender<Result<(), ApiError>>)>,
+    weights: Arc<LoadedWeights>,
     /// Whether requests that are cancelled are so because the server ends.
     cut_off: bool,
 }
@@ -273,30 +300,37 @@ impl Loop {
     fn run(mut self, commands: &Receiver<Command>) -> Option<String> {
         loop {
             // With nothing to do it waits for a command; else it takes those that are there.
-            let nothing_to_do = self.engine.is_idle() || (self.paused && !self.ending);
+            let nothing_to_do = self.engine.is_idle() || self.paused;
             let mut next = if nothing_to_do { Some(commands.recv().ok()?) } else { None };
             loop {
                 match next.take().map_or_else(|| commands.try_recv(), Ok) {
                     Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return None,
-                    Ok(command) => self.obey(command),
+                    // Dropping the listeners tells every client.
+                    Ok(command) => {
+                        if let Err(error) = self.obey(command) {
+                            return Some(error.to_string());
+                        }
+                    }
                     Err(TryRecvError::Empty) => break,
                 }
             }
             let gone = self.listeners.iter().filter(|(_, listener)| listener.is_gone()).map(|(id, _)| *id);
             gone.for_each(|id| self.engine.cancel(id));
-            if self.paused && !std::mem::take(&mut self.ending) {
-                continue;
-            }
-            match self.engine.step_each() {
-                Ok(events) => events.into_iter().for_each(|event| self.deliver(event)),
-                // Dropping the listeners tells every client.
-                Err(error) => return Some(error.to_string()),
+            let events = if self.paused { self.engine.settle() } else { self.engine.step_each() };
+            let ended = events.and_then(|events| {
+                self.deliver_all(events);
+                self.update_weights()
+            });
+            if let Err(error) = ended {
+                return Some(error.to_string());
             }
             self.publish();
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    /// # Errors
+    /// When the device fails.
+    fn obey(&mut self, command: Command) -> Result<(), EngineError> {
         // Those who asked may have left.
         match command {
             Command::Submit(requests, reply) => {
@@ -314,9 +348,26 @@ impl Loop {
             Command::Pause(how, reply) => {
                 if how == Pause::Abort {
                     self.abort(&Abort::All);
-                    self.ending = true;
                 }
+                let events = if how == Pause::Retract { self.engine.retract()? } else { self.engine.settle()? };
+                self.deliver_all(events);
                 self.paused = true;
+                self.publish();
+                let _ = reply.send(());
+            }
+            Command::Update(update, reply) => {
+                if update.abort_all {
+                    self.abort(&Abort::All);
+                    let events = self.engine.settle()?;
+                    self.deliver_all(events);
+                }
+                self.engine.hold_queue(true);
+                self.updates.push_back((update, reply));
+                self.update_weights()?;
+            }
+            Command::SetVersion(version, reply) => {
+                self.weights = Arc::new(LoadedWeights { version, ..(*self.weights).clone() });
+                self.publish();
                 let _ = reply.send(());
             }
             Command::Continue(reply) => {
@@ -331,6 +382,32 @@ impl Loop {
             // The loop has ended by then.
             Command::Stop => {}
         }
+        Ok(())
+    }
+
+    /// Takes the weights that wait to be taken, unless requests run with the old ones that nobody has paused.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn update_weights(&mut self) -> Result<(), EngineError> {
+        while self.paused || self.engine.nothing_runs() {
+            let Some((update, reply)) = self.updates.pop_front() else { break };
+            let updated = self.engine.update_weights(&update.folders, update.flush);
+            if let Err(error @ EngineError::Device(_)) = updated {
+                let _ = reply.send(Err(ApiError::failed(error.to_string())));
+                return Err(error);
+            }
+            if updated.is_ok() {
+                self.weights = Arc::new(LoadedWeights::after(&self.weights, &self.engine, update.version));
+                if let Some(log) = &mut self.log {
+                    log.weights_changed(&self.engine);
+                }
+            }
+            self.publish();
+            let _ = reply.send(updated.map_err(|error| ApiError::invalid(error.to_string())));
+        }
+        self.engine.hold_queue(!self.updates.is_empty());
+        Ok(())
     }
 
     fn abort(&mut self, which: &Abort) {
@@ -374,6 +451,10 @@ impl Loop {
         Ok(ids.into_iter().map(listen).collect())
     }
 
+    fn deliver_all(&mut self, events: Vec<Event>) {
+        events.into_iter().for_each(|event| self.deliver(event));
+    }
+
     fn deliver(&mut self, event: Event) {
         let (id, last) = match &event {
             Event::Tokens { request, .. } => (*request, false),
@@ -398,7 +479,8 @@ impl Loop {
     fn publish(&mut self) {
         let statistics = self.engine.statistics().clone();
         let throughput = self.throughput.update(statistics.generated_tokens, self.engine.is_idle());
-        *self.published.lock().unwrap_or_else(PoisonError::into_inner) = Published { statistics, throughput };
+        *self.published.lock().unwrap_or_else(PoisonError::into_inner) =
+            Published { statistics, throughput, weights: self.weights.clone() };
     }
 }
 
@@ -424,7 +506,8 @@ mod tests {
             throughput: Throughput::default(),
             listeners: HashMap::new(),
             paused: false,
-            ending: false,
+            updates: VecDeque::new(),
+            weights: Arc::default(),
             cut_off: false,
         };
         let request = |token: u32| Request {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs real clients against `spectune serve` and prints a table: ok, FAILED, or SKIPPED where a client cannot be installed.
+"""Runs real clients against `spectune serve` and prints a table: works, FAILED, or SKIPPED where a client cannot be installed.
 
     cargo build --release && python3 tests/clients/run.py target/release/spectune [--only openai,aiohttp] [--work DIR]
 
@@ -11,49 +11,69 @@ import argparse
 import os
 import pathlib
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 import venv
 
-HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
-MODELS = ROOT / "models" / "tiny"
+import demo_server
+from demo_server import MODELS, ROOT
 
-# Name, packages, and what is run with the server's address.
+HERE = pathlib.Path(__file__).resolve().parent
+TARGET, DRAFT = MODELS / "target", MODELS / "eagle3"
+
+# Name, packages, and what is run with the server's address. A package that begins with `alone:` comes without what it
+# depends on.
 PYTHON = [
     ("openai", ["openai==2.54.0"], [ROOT / "tests/openai/client.py", "{url}/v1"]),
     ("openai features", ["openai==2.54.0"], [HERE / "openai_features.py", "{url}"]),
     ("aiohttp", ["aiohttp==3.13.2"], [HERE / "aiohttp_timing.py", "{url}"]),
+    ("rollouts", ["aiohttp==3.13.2"], [HERE / "rollout_client.py", "{url}", TARGET, DRAFT]),
     ("langchain", ["langchain-openai==1.1.0"], [HERE / "langchain_client.py", "{url}"]),
+    ("llama-index", ["llama-index-llms-openai-like==0.8.1"], [HERE / "llama_index_client.py", "{url}"]),
     ("instructor", ["instructor==1.13.0"], [HERE / "instructor_client.py", "{url}"]),
+    ("LiteLLM", ["litellm==1.110.2"], [HERE / "litellm_client.py", "{url}"]),
+    ("OpenAI Agents", ["openai-agents==0.24.0"], [HERE / "agents_client.py", "{url}"]),
     (
         "lm-eval",
-        ["lm-eval[api]==0.4.9.2"],
+        ["lm-eval[api]==0.4.13"],
         [
             "-m", "lm_eval", "--model", "local-completions", "--tasks", "spectune_choice", "--include_path",
             HERE / "lm_eval", "--model_args",
-            "model=target,base_url={url}/v1/completions,tokenizer=" + str(MODELS / "target")
-            + ",num_concurrent=4,max_length=512",
+            f"model=target,base_url={{url}}/v1/completions,tokenizer={TARGET},num_concurrent=4,max_length=512",
         ],
     ),
+    ("AIPerf", ["aiperf==0.13.0"], [HERE / "aiperf_client.py", "{url}", TARGET]),
     (
-        "AIPerf",
-        ["aiperf==0.13.0"],
-        [
-            "-m", "aiperf", "profile", "--model", "target", "--url", "{url}", "--endpoint-type", "chat", "--streaming",
-            "--tokenizer", MODELS / "target", "--request-count", "8", "--concurrency", "2",
-            "--synthetic-input-tokens-mean", "64", "--output-tokens-mean", "24", "--ui", "none",
-        ],
+        "SGLang bench_serving",
+        ["alone:sglang==0.5.16", "aiohttp==3.13.2", "numpy==2.3.4", "requests==2.32.5", "tqdm==4.67.1", "transformers==4.57.1",
+         "pillow==12.0.0", "pybase64==1.4.2", "jinja2==3.1.6"],
+        [HERE / "sglang_bench.py", "{url}", TARGET],
+    ),
+    (
+        "GuideLLM",
+        ["guidellm==0.8.1"],
+        ["-m", "guidellm", "benchmark", "run", "--target", "{url}", "--model", "target", "--processor", TARGET, "--profile", "concurrent",
+         "--rate", "2", "--max-requests", "12", "--data", "prompt_tokens=64,output_tokens=32", "--disable-console-interactive"],
+    ),
+    (
+        "evalscope perf",
+        ["evalscope[perf]==1.14.1"],
+        ["-m", "evalscope.cli.cli", "perf", "--url", "{url}/v1/chat/completions", "--model", "target", "--api", "openai", "--number", "12",
+         "--parallel", "2", "--dataset", "random", "--tokenizer-path", TARGET, "--min-prompt-length", "32", "--max-prompt-length", "64",
+         "--min-tokens", "16", "--max-tokens", "32", "--stream"],
     ),
 ]
 NODE = [
     ("openai npm", ["openai@6.9.0"], [HERE / "node" / "openai.mjs", "{url}"]),
     ("AI SDK", ["ai@6.0.3", "@ai-sdk/openai-compatible@2.0.1", "@ai-sdk/openai@3.0.1", "zod@4.1.12"],
      [HERE / "node" / "ai.mjs", "{url}"]),
+]
+SYSTEM = [("curl", "curl", [HERE / "curl.sh", "{url}"])]
+# What is not installed, and why: clients that are named so that nobody takes them for tested.
+LEFT_OUT = [
+    ("vLLM bench serve", "its package needs torch; its two backends of bench_serving run above"),
+    ("k6", "it is a program of its own that no package index has"),
 ]
 
 
@@ -68,45 +88,23 @@ def main():
     parser.add_argument("--work", type=pathlib.Path, help="folder for environments; kept, so that they are made once")
     arguments = parser.parse_args()
     only = arguments.only.split(",") if arguments.only else None
-    work = arguments.work or pathlib.Path(tempfile.mkdtemp(prefix="spectune-clients-"))
-    server, url = serve(arguments.binary)
+    work = (arguments.work or pathlib.Path(tempfile.mkdtemp(prefix="spectune-clients-"))).resolve()
+    work.mkdir(parents=True, exist_ok=True)
     rows = []
-    try:
-        for kind, clients in ((python_command, PYTHON), (node_command, NODE)):
+    with demo_server.serve(arguments.binary) as (server, url):
+        for kind, clients in ((python_command, PYTHON), (node_command, NODE), (system_command, SYSTEM)):
             for name, packages, command in clients:
                 if only is None or name in only:
-                    rows.append((name, " ".join(packages), run(kind, work, name, packages, command, url)))
-    finally:
-        server.terminate()
-        server.wait(timeout=60)
+                    rows.append((name, packages, run(kind, work, name, packages, command, url)))
+        alive = server.poll() is None
+    rows += [(name, reason, "SKIPPED") for name, reason in LEFT_OUT if only is None]
     width = max(len(name) for name, _, _ in rows)
     print()
     for name, packages, result in rows:
-        print(f"{name:<{width}}  {result:<8}  {packages}")
-    return 1 if any(result == "FAILED" for _, _, result in rows) else 0
-
-
-def serve(binary):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        binary, "serve", "--model-path", MODELS / "target", "--speculative-algorithm", "EAGLE3",
-        "--speculative-draft-model-path", MODELS / "eagle3", "--speculative-num-steps", "3", "--speculative-eagle-topk", "4",
-        "--speculative-num-draft-tokens", "8", "--device", "cpu", "--port", str(port),
-    ]
-    server = subprocess.Popen(command)
-    url = f"http://127.0.0.1:{port}"
-    for _ in range(600):
-        try:
-            urllib.request.urlopen(f"{url}/health", timeout=1)
-            return server, url
-        except OSError:
-            if server.poll() is not None:
-                sys.exit(f"the server ended with {server.returncode}")
-            time.sleep(0.1)
-    server.kill()
-    sys.exit("the server does not become healthy")
+        print(f"{name:<{width}}  {result:<8}  {packages if isinstance(packages, str) else ' '.join(packages)}")
+    if not alive:
+        print("FAILED: the server has ended")
+    return 1 if not alive or any(result == "FAILED" for _, _, result in rows) else 0
 
 
 def run(kind, work, name, packages, command, url):
@@ -116,21 +114,27 @@ def run(kind, work, name, packages, command, url):
     except Skipped as reason:
         print(f"SKIPPED: {reason}")
         return "SKIPPED"
-    environment = {**os.environ, **environment, "OPENAI_API_KEY": "none", "HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+    offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    environment = {**os.environ, **environment, **offline, "OPENAI_API_KEY": "none"}
     command = prefix + [str(part).replace("{url}", url) for part in command]
     try:
-        ended = subprocess.run(command, env=environment, timeout=900, cwd=work)
+        ended = subprocess.run(command, env=environment, timeout=900, cwd=HERE)
     except subprocess.TimeoutExpired:
         print("it does not end")
         return "FAILED"
-    return "ok" if ended.returncode == 0 else "FAILED"
+    return "works" if ended.returncode == 0 else "FAILED"
 
 
 def python_command(folder, packages):
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
         venv.create(folder, with_pip=True, clear=True)
-        install([python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages])
+        together = [package for package in packages if not package.startswith("alone:")]
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        install([*pip, *together])
+        for package in packages:
+            if package.startswith("alone:"):
+                install([*pip, "--no-deps", package.removeprefix("alone:")])
         (folder / "ready").touch()
     return [str(python)], {}
 
@@ -147,6 +151,12 @@ def node_command(folder, packages):
     for script in (HERE / "node").glob("*.mjs"):
         shutil.copy(script, folder)
     return [sys.executable, "-c", NODE_LAUNCHER, str(folder)], {}
+
+
+def system_command(_, program):
+    if not shutil.which(program):
+        raise Skipped(f"there is no {program}")
+    return ["bash"], {}
 
 
 NODE_LAUNCHER = """

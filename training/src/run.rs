@@ -92,7 +92,7 @@ pub enum Progress<'a> {
     },
     /// A checkpoint was evaluated.
     Evaluated {
-        /// The outcome; the first one is that of the head from before.
+        /// The outcome; the first one is that of the previous head.
         evaluation: &'a Evaluation,
         /// Whether it is the best so far.
         best: bool,

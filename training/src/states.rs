@@ -22,7 +22,7 @@ pub struct States<'a> {
 }
 
 impl<'a> States<'a> {
-    /// Of texts, in at most so many MiB.
+    /// Of texts, in at most this many MiB.
     pub fn new(texts: &'a [Option<ReplayText>], most_mib: usize, compute: Compute) -> Self {
         Self { texts, kept: HashMap::new(), bytes: 0, most_bytes: most_mib << 20, compute, seconds: 0.0 }
     }

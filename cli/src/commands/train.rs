@@ -17,8 +17,8 @@ use tuner::sweep::folder_of;
 use self::progress::Shown;
 use crate::{
     exit::{self, Exit},
-    setup::{self, WrongFile},
-    terminal,
+    setup, terminal,
+    wrong_file::WrongFile,
 };
 
 const EXAMPLES: &str = "\

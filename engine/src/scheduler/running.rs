@@ -20,7 +20,12 @@ pub struct Running {
     place: Option<Place>,
     end_tokens: Vec<u32>,
     stream: TextStream,
+    /// What is read again, prompt and output, of a request that was put back into the queue.
+    read_again: Option<Vec<u32>>,
+    /// Tokens of it, or else of the prompt, that the device has read.
     prompt_read: usize,
+    /// Tokens of the prompt that were in the cache when it was admitted first.
+    cached: usize,
     output: Vec<u32>,
     rounds: usize,
     proposed: u64,
@@ -65,7 +70,9 @@ impl Running {
             end_tokens: model.ends(&request.stop),
             stream: text_stream(&request.stop, model),
             request,
+            read_again: None,
             prompt_read: place.as_ref().map_or(0, |place| place.cached),
+            cached: place.as_ref().map_or(0, |place| place.cached),
             place,
             output: Vec::new(),
             rounds: 0,
@@ -84,6 +91,38 @@ impl Running {
     /// Its number.
     pub fn id(&self) -> RequestId {
         self.id
+    }
+
+    /// Starts anew with all that it has produced: prompt and output are read when it [goes on](Self::resume). Its place has
+    /// been given back.
+    pub fn retract(&mut self) {
+        if !self.output.is_empty() {
+            self.read_again = Some(self.sequence());
+            // What was asked of the prompt has been told.
+            self.request.sampling.prompt_logprobs = None;
+        }
+        self.prompt_read = 0;
+    }
+
+    /// Goes on in another place, which holds the first `place.cached` positions.
+    pub fn resume(&mut self, place: Place) {
+        self.prompt_read = place.cached;
+        self.place = Some(place);
+    }
+
+    /// The request.
+    pub fn request(&self) -> &Request {
+        &self.request
+    }
+
+    /// What it has produced.
+    pub fn output(&self) -> &[u32] {
+        &self.output
+    }
+
+    /// What the device has to read before it can produce anything.
+    pub fn to_read(&self) -> &[u32] {
+        self.read_again.as_deref().unwrap_or(&self.request.input_ids)
     }
 
     /// Its slot.
@@ -116,27 +155,32 @@ impl Running {
     }
 
     /// Slot and pages, to be given back, with the keys of the pages that may be used again: not of those whose last
-    /// `unread` positions the draft has not read.
-    pub fn into_place(mut self, reuse: Reuse, unread: usize) -> Option<Place> {
-        if let Some(place) = &mut self.place {
-            // The last token is in no cache yet; rows behind it may belong to tokens that were cut off.
-            let mut filled = self.prompt_read;
-            if reuse == Reuse::All && !self.output.is_empty() {
-                filled += (self.output.len() - 1).saturating_sub(unread);
-                let mut sequence = self.request.input_ids;
-                sequence.append(&mut self.output);
-                place.keys.extend(&sequence);
-            }
-            place.keys.truncate(filled);
+    /// `unread` positions the draft has not read. Not while a launched round holds the slot.
+    pub fn leave_place(&mut self, reuse: Reuse, unread: usize) -> Option<Place> {
+        let mut place = self.place.take()?;
+        // The last token is in no cache yet; rows after it may belong to tokens that were cut off.
+        let mut filled = self.prompt_read;
+        let sequence = self.sequence();
+        let produced = sequence.len() - self.to_read().len();
+        if reuse == Reuse::All && produced > 0 {
+            filled += (produced - 1).saturating_sub(unread);
+            place.keys.extend(&sequence);
         }
-        self.place
+        place.keys.truncate(filled);
+        Some(place)
+    }
+
+    /// Prompt and output.
+    fn sequence(&self) -> Vec<u32> {
+        [self.request.input_ids.as_slice(), &self.output].concat()
     }
 
     /// Whether a further round can yield something: there is a token to continue from, and the rounds in flight, of
     /// which each yields at least one token, do not end it.
     pub fn wants_round(&self) -> bool {
         let ends = self.request.stop.max_new_tokens.unwrap_or(usize::MAX);
-        self.finished.is_none() && !self.output.is_empty() && self.output.len() + self.in_flight < ends
+        let has_read = self.prompt_read >= self.to_read().len() && !self.output.is_empty();
+        self.finished.is_none() && has_read && self.output.len() + self.in_flight < ends
     }
 
     /// It takes part in a round.
@@ -151,7 +195,7 @@ impl Running {
 
     /// Slot, position and tokens of what is left of the prompt.
     pub fn unread_prompt(&self) -> Option<(Slot, usize, &[u32])> {
-        let rest = &self.request.input_ids[self.prompt_read..];
+        let rest = &self.to_read()[self.prompt_read..];
         if rest.is_empty() || self.finished.is_some() { None } else { Some((self.slot()?, self.prompt_read, rest)) }
     }
 
@@ -160,9 +204,11 @@ impl Running {
         self.prompt_read += count;
     }
 
-    /// Takes what is to be told of the prompt.
+    /// Takes the log-probabilities of the prompt.
     pub fn take_prompt_logprobs(&mut self, logprobs: Vec<TokenLogprobs>) {
-        self.prompt_logprobs = logprobs;
+        if self.read_again.is_none() {
+            self.prompt_logprobs = logprobs;
+        }
     }
 
     /// Whether only the prompt was to be read.
@@ -231,7 +277,7 @@ impl Running {
         kept
     }
 
-    /// Ends it where it stands.
+    /// Ends it immediately.
     pub fn end(&mut self, reason: FinishReason) {
         if self.finished.is_none() {
             self.finished = Some(reason);
@@ -251,7 +297,7 @@ impl Running {
             output_ids: self.output.clone(),
             text: self.stream.whole().to_owned(),
             prompt_tokens: self.request.input_ids.len(),
-            cached_tokens: self.place.as_ref().map_or(0, |place| place.cached),
+            cached_tokens: self.cached,
             rounds: self.rounds,
             proposed_drafts: self.proposed,
             accept_histogram: self.histogram.clone(),

@@ -1,9 +1,11 @@
 //! How families of models write calls of functions, and how that is read.
 
-use engine::text::Text;
 use serde_json::{Map, Value};
 
-use super::{super::grammar::with_white_space, Call, Function};
+use super::{
+    Call, Function,
+    partial::{self, Partial},
+};
 
 /// A way of writing calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,21 +16,55 @@ pub enum Family {
     Llama,
     /// `[TOOL_CALLS]` and a list of `{"name": …, "arguments": …}`, or in newer ones `NAME[ARGS]{…}`: Mistral.
     Mistral,
+    /// `<tool_call><function=NAME>` and `<parameter=KEY>` for each argument: Qwen3-Coder, MiMo-V2.
+    Tags,
     /// `<tool_call>NAME` and `<arg_key>`, `<arg_value>` for each argument: GLM-4.5.
     Glm,
     /// `<｜tool▁call▁begin｜>function<｜tool▁sep｜>NAME` and fenced JSON: DeepSeek-V3 and R1.
     DeepSeek,
 }
 
-const CALLS_BEGIN: &str = "<｜tool▁calls▁begin｜>";
-const CALLS_END: &str = "<｜tool▁calls▁end｜>";
-const CALL_BEGIN: &str = "<｜tool▁call▁begin｜>";
-const CALL_END: &str = "<｜tool▁call▁end｜>";
-const SEPARATOR: &str = "<｜tool▁sep｜>";
+/// Opens all calls of DeepSeek.
+pub const CALLS_BEGIN: &str = "<｜tool▁calls▁begin｜>";
+/// Closes them.
+pub const CALLS_END: &str = "<｜tool▁calls▁end｜>";
+/// Opens one of them.
+pub const CALL_BEGIN: &str = "<｜tool▁call▁begin｜>";
+/// Closes it.
+pub const CALL_END: &str = "<｜tool▁call▁end｜>";
+/// Between the kind and the name.
+pub const SEPARATOR: &str = "<｜tool▁sep｜>";
 const PYTHON_TAG: &str = "<|python_tag|>";
-const MISTRAL: &str = "[TOOL_CALLS]";
+/// Opens calls of Mistral.
+pub const MISTRAL: &str = "[TOOL_CALLS]";
+
+/// SGLang's and vLLM's names of parsers.
+pub const PARSERS: [(&str, Family); 17] = [
+    ("hermes", Family::Hermes),
+    ("qwen", Family::Hermes),
+    ("qwen25", Family::Hermes),
+    ("mimo", Family::Tags),
+    ("qwen3_coder", Family::Tags),
+    ("llama3", Family::Llama),
+    ("llama3_json", Family::Llama),
+    ("llama4_json", Family::Llama),
+    ("mistral", Family::Mistral),
+    ("glm", Family::Glm),
+    ("glm45", Family::Glm),
+    ("glm47", Family::Glm),
+    ("deepseekv3", Family::DeepSeek),
+    ("deepseekv31", Family::DeepSeek),
+    ("deepseek_v3", Family::DeepSeek),
+    ("deepseek_v31", Family::DeepSeek),
+    ("deepseek-v3", Family::DeepSeek),
+];
 
 impl Family {
+    /// That of a parser.
+    pub fn of_parser(name: &str) -> Option<Self> {
+        PARSERS.iter().find(|(known, _)| *known == name).map(|(_, family)| *family)
+    }
+
     /// That of a model, told by its chat template.
     pub fn of_template(source: &str) -> Self {
         let says = |word: &str| source.contains(word);
@@ -38,6 +74,8 @@ impl Family {
             Self::DeepSeek
         } else if says(MISTRAL) {
             Self::Mistral
+        } else if says("<function=") {
+            Self::Tags
         } else if says("<tool_call>") {
             Self::Hermes
         } else if says("python_tag") || says("ipython") {
@@ -50,7 +88,7 @@ impl Family {
     /// What a call, or the first of several, begins with; an answer of Llama's is a call from its first character on.
     pub fn markers(self) -> &'static [&'static str] {
         match self {
-            Self::Hermes | Self::Glm => &["<tool_call>"],
+            Self::Hermes | Self::Glm | Self::Tags => &["<tool_call>"],
             Self::Llama => &[PYTHON_TAG, "{"],
             Self::Mistral => &[MISTRAL],
             Self::DeepSeek => &[CALLS_BEGIN],
@@ -69,197 +107,136 @@ impl Family {
 
     /// An answer's content and the calls in it. Where calls cannot be read all of it is content.
     pub fn parse(self, answer: &str, functions: &[Function]) -> (String, Vec<Call>) {
-        let known = |call: &Call| functions.iter().any(|function| function.name == call.name);
-        let parsed = match self {
-            Self::Hermes => hermes(answer),
-            Self::Llama => llama(answer),
-            Self::Mistral => mistral(answer),
-            Self::Glm => glm(answer, functions),
-            Self::DeepSeek => deep_seek(answer),
-        };
-        match parsed {
-            Some((content, calls)) if !calls.is_empty() && calls.iter().all(known) => (content.trim().into(), calls),
-            _ => (answer.to_owned(), Vec::new()),
+        let nothing = || (answer.to_owned(), Vec::new());
+        let Some(at) = self.begin(answer) else { return nothing() };
+        let calls = self.calls(&answer[at..], functions);
+        let is_known = |call: &Partial| functions.iter().any(|function| function.name == call.name);
+        let is_json = |call: &Partial| serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
+        let good = |call: &Partial| call.complete && is_known(call) && is_json(call);
+        if calls.is_empty() || !calls.iter().all(good) {
+            return nothing();
         }
+        let calls = calls.into_iter().map(|call| Call { name: call.name, arguments: call.arguments });
+        (answer[..at].trim_end().to_owned(), calls.collect())
     }
 
-    /// The grammar of one call of some functions, or of several, in llguidance's language.
-    pub fn grammar(self, functions: &[&Function], several: bool, text: &Text) -> String {
-        let literal = |marker: &str| match text.special_token(marker) {
-            Some(id) => format!("<[{id}]>"),
-            None => quoted(marker),
-        };
-        let mut rules = String::new();
-        let mut names = Vec::new();
-        for (at, function) in functions.iter().enumerate() {
-            names.push(format!("call_{at}"));
-            let name = &function.name;
-            let body = match self {
-                Self::Glm => glm_arguments(at, function, &mut rules),
-                _ => {
-                    let schema = with_white_space(function.parameters.clone());
-                    rules.push_str(&format!("args_{at}: %json {schema}\n"));
-                    format!("args_{at}")
-                }
-            };
-            let call = match self {
-                Self::Hermes => format!(
-                    "{} {} {body} {} {}",
-                    literal("<tool_call>"),
-                    quoted(&format!("\n{{\"name\": \"{name}\", \"arguments\": ")),
-                    quoted("}\n"),
-                    literal("</tool_call>")
-                ),
-                Self::Llama => {
-                    format!("{} {body} \"}}\"", quoted(&format!("{{\"name\": \"{name}\", \"parameters\": ")))
-                }
-                Self::Mistral => {
-                    format!("{} {body} \"}}\"", quoted(&format!("{{\"name\": \"{name}\", \"arguments\": ")))
-                }
-                Self::Glm => format!(
-                    "{} {} {body} {}",
-                    literal("<tool_call>"),
-                    quoted(&format!("{name}\n")),
-                    literal("</tool_call>")
-                ),
-                Self::DeepSeek => format!(
-                    "{} \"function\" {} {} {body} {} {}",
-                    literal(CALL_BEGIN),
-                    literal(SEPARATOR),
-                    quoted(&format!("{name}\n```json\n")),
-                    quoted("\n```"),
-                    literal(CALL_END)
-                ),
-            };
-            rules.push_str(&format!("call_{at}: {call}\n"));
+    /// Where calls begin in an answer.
+    fn begin(self, answer: &str) -> Option<usize> {
+        if self.begins_with_call() {
+            let begun = answer.trim_start();
+            return self.markers().iter().any(|marker| begun.starts_with(marker)).then_some(0);
         }
-        let (first, between, last) = match self {
-            Self::Hermes | Self::Glm | Self::Llama => {
-                (String::new(), if self == Self::Llama { "\"; \"" } else { "\"\\n\"" }, String::new())
-            }
-            Self::Mistral => (format!("{} \"[\"", literal(MISTRAL)), "\", \"", "\"]\"".to_owned()),
-            Self::DeepSeek => (literal(CALLS_BEGIN), "\"\\n\"", literal(CALLS_END)),
-        };
-        let further = if several { format!(" ({between} call)*") } else { String::new() };
-        format!("start: {first} call{further} {last}\ncall: {}\n{rules}", names.join(" | "))
+        self.markers().iter().filter_map(|marker| answer.find(marker)).min()
+    }
+
+    /// The calls in what follows from the first marker on; the last may still be growing. It ends at the first that is not
+    /// to be read.
+    pub fn calls(self, text: &str, functions: &[Function]) -> Vec<Partial> {
+        match self {
+            Self::Hermes => pieces(text, "<tool_call>", "</tool_call>", |piece, _| Some(partial::json_call(piece)?.0)),
+            Self::Llama => llama(text),
+            Self::Mistral => mistral(text),
+            Self::Glm => pieces(text, "<tool_call>", "</tool_call>", |piece, closed| glm(piece, closed, functions)),
+            Self::Tags => pieces(text, "<tool_call>", "</tool_call>", |piece, closed| tags(piece, closed, functions)),
+            Self::DeepSeek => pieces(text, CALL_BEGIN, CALL_END, |piece, _| deep_seek(piece)),
+        }
     }
 }
 
-/// A string of llguidance's language, which writes them as JSON does.
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
+/// What is made of each piece between two marks, which is told whether its end is there; the last may lack it.
+fn pieces(text: &str, open: &str, close: &str, read: impl Fn(&str, bool) -> Option<Partial>) -> Vec<Partial> {
+    let one = |piece: &str| match piece.split_once(close) {
+        Some((piece, _)) => read(piece, true),
+        None => read(piece, false),
+    };
+    text.split(open).skip(1).map_while(one).collect()
 }
 
-/// `{"name": …, "arguments": …}`, or with `parameters`.
-fn call_of(value: &Value) -> Option<Call> {
-    let arguments = value.get("arguments").or_else(|| value.get("parameters"))?;
-    let arguments = arguments.as_str().map_or_else(|| arguments.to_string(), ToOwned::to_owned);
-    Some(Call { name: value.get("name")?.as_str()?.to_owned(), arguments })
-}
-
-/// Pieces of an answer between two marks, and what stands before the first; the last may lack its end.
-fn between<'a>(answer: &'a str, open: &str, close: &str) -> Option<(&'a str, Vec<&'a str>)> {
-    let (content, rest) = answer.split_once(open)?;
-    let pieces = rest.split(open).map(|piece| piece.split_once(close).map_or(piece, |(piece, _)| piece));
-    Some((content, pieces.collect()))
-}
-
-fn hermes(answer: &str) -> Option<(&str, Vec<Call>)> {
-    let (content, pieces) = between(answer, "<tool_call>", "</tool_call>")?;
-    let call = |piece: &&str| call_of(&serde_json::from_str(piece.trim()).ok()?);
-    Some((content, pieces.iter().map(call).collect::<Option<_>>()?))
-}
-
-fn llama(answer: &str) -> Option<(&str, Vec<Call>)> {
-    let answer = answer.trim();
-    let mut rest = answer.strip_prefix(PYTHON_TAG).unwrap_or(answer);
+fn llama(text: &str) -> Vec<Partial> {
+    let text = text.trim_start();
+    let mut rest = text.strip_prefix(PYTHON_TAG).unwrap_or(text);
     let mut calls = Vec::new();
-    while !rest.trim().is_empty() {
-        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
-        calls.push(call_of(&values.next()?.ok()?)?);
-        rest = rest[values.byte_offset()..].trim_start().trim_start_matches(';');
+    while let Some((call, end)) = partial::json_call(rest) {
+        calls.push(call);
+        rest = rest[end..].trim_start().trim_start_matches(';');
     }
-    Some(("", calls))
+    calls
 }
 
-fn mistral(answer: &str) -> Option<(&str, Vec<Call>)> {
-    let (content, rest) = answer.split_once(MISTRAL)?;
-    if let Ok(Value::Array(list)) = serde_json::from_str(rest.trim()) {
-        return Some((content, list.iter().map(call_of).collect::<Option<_>>()?));
+fn mistral(text: &str) -> Vec<Partial> {
+    let Some((_, after)) = text.split_once(MISTRAL) else { return Vec::new() };
+    if let Some(mut rest) = after.trim_start().strip_prefix('[') {
+        let mut calls = Vec::new();
+        while let Some((call, end)) = partial::json_call(rest) {
+            calls.push(call);
+            rest = rest[end..].trim_start().trim_start_matches(',');
+        }
+        return calls;
     }
     // Newer ones write a mark for each call.
-    let call = |piece: &str| {
+    let one = |piece: &str| {
         let (name, arguments) = piece.split_once("[ARGS]").or_else(|| piece.find('{').map(|at| piece.split_at(at)))?;
-        let arguments: Map<String, Value> = serde_json::from_str(arguments.trim()).ok()?;
+        let (arguments, complete) = partial::object(arguments);
         let name = name.split("[CALL_ID]").next().unwrap_or_default().trim().to_owned();
-        Some(Call { name, arguments: Value::Object(arguments).to_string() })
+        Some(Partial { name, arguments: arguments.to_owned(), complete })
     };
-    Some((content, rest.split(MISTRAL).map(call).collect::<Option<_>>()?))
+    after.split(MISTRAL).map_while(one).collect()
 }
 
-fn glm<'a>(answer: &'a str, functions: &[Function]) -> Option<(&'a str, Vec<Call>)> {
-    let (content, pieces) = between(answer, "<tool_call>", "</tool_call>")?;
-    let call = |piece: &&str| {
-        let (name, mut rest) = piece.split_at(piece.find("<arg_key>").unwrap_or(piece.len()));
-        let name = name.trim();
-        let function = functions.iter().find(|function| function.name == name)?;
-        let mut arguments = Map::new();
-        while let Some((_, argument)) = rest.split_once("<arg_key>") {
-            let (key, behind) = argument.split_once("</arg_key>")?;
-            let (_, value) = behind.split_once("<arg_value>")?;
-            let (value, behind) = value.split_once("</arg_value>")?;
-            let is_text = function.parameters["properties"][key.trim()]["type"] == "string";
-            let parsed = if is_text { None } else { serde_json::from_str(value.trim()).ok() };
-            arguments.insert(key.trim().to_owned(), parsed.unwrap_or_else(|| value.into()));
-            rest = behind;
-        }
-        Some(Call { name: name.to_owned(), arguments: Value::Object(arguments).to_string() })
-    };
-    Some((content, pieces.iter().map(call).collect::<Option<_>>()?))
+/// Whether an argument of this schema is written as it is, and not as JSON.
+pub fn is_text(schema: &Value) -> bool {
+    schema["type"] == "string" && schema.get("enum").is_none()
 }
 
-/// Required arguments in their order, others where the model likes; texts as they are, all else as JSON.
-fn glm_arguments(at: usize, function: &Function, rules: &mut String) -> String {
-    let none = Map::new();
-    let properties = function.parameters["properties"].as_object().unwrap_or(&none);
-    let required = |name: &String| {
-        function.parameters["required"].as_array().is_some_and(|list| list.iter().any(|one| one == name.as_str()))
-    };
-    let definitions = ["$defs", "definitions"].map(|name| (name, function.parameters.get(name)));
-    let mut parts = Vec::new();
-    for (number, (name, schema)) in properties.iter().enumerate() {
-        let rule = format!("arg_{at}_{number}");
-        let value = if schema["type"] == "string" && schema.get("enum").is_none() {
-            "/[^<]*/".to_owned()
-        } else {
-            let mut schema = with_white_space(schema.clone());
-            for (name, definitions) in definitions.iter().filter_map(|(name, some)| Some((name, (*some)?))) {
-                schema[*name] = definitions.clone();
-            }
-            format!("%json {schema}")
-        };
-        rules.push_str(&format!("value_{at}_{number}: {value}\n"));
-        let key = quoted(&format!("<arg_key>{name}</arg_key>\n<arg_value>"));
-        rules.push_str(&format!("{rule}: {key} value_{at}_{number} {}\n", quoted("</arg_value>\n")));
-        parts.push(if required(name) { rule } else { format!("{rule}?") });
+/// The value of an argument that is written without quotes where it is a text.
+fn argument(function: &Function, key: &str, written: &str) -> Value {
+    let is_text = function.parameters["properties"][key]["type"] == "string";
+    let parsed = if is_text { None } else { serde_json::from_str(written.trim()).ok() };
+    parsed.unwrap_or_else(|| written.into())
+}
+
+fn glm(piece: &str, closed: bool, functions: &[Function]) -> Option<Partial> {
+    let (name, mut rest) = piece.split_at(piece.find("<arg_key>").unwrap_or(piece.len()));
+    let name = name.trim();
+    let function = functions.iter().find(|function| function.name == name).filter(|_| closed)?;
+    let mut arguments = Map::new();
+    while let Some((_, argument)) = rest.split_once("<arg_key>") {
+        let (key, after) = argument.split_once("</arg_key>")?;
+        let (_, value) = after.split_once("<arg_value>")?;
+        let (value, after) = value.split_once("</arg_value>")?;
+        arguments.insert(key.trim().to_owned(), self::argument(function, key.trim(), value));
+        rest = after;
     }
-    parts.join(" ")
+    Some(Partial::whole(name, Value::Object(arguments).to_string()))
 }
 
-fn deep_seek(answer: &str) -> Option<(&str, Vec<Call>)> {
-    let (content, rest) = answer.split_once(CALLS_BEGIN)?;
-    let (_, pieces) = between(rest, CALL_BEGIN, CALL_END)?;
-    let call = |piece: &&str| {
-        let (kind, behind) = piece.split_once(SEPARATOR)?;
-        // V3 and R1 name the kind first and fence the arguments; V3.1 has the name there and no fence.
-        let (name, arguments) = match behind.split_once("```json") {
-            Some((name, fenced)) => (name, fenced.split("```").next().unwrap_or_default()),
-            None => (kind, behind),
-        };
-        let arguments: Map<String, Value> = serde_json::from_str(arguments.trim()).ok()?;
-        Some(Call { name: name.trim().to_owned(), arguments: Value::Object(arguments).to_string() })
+fn tags(piece: &str, closed: bool, functions: &[Function]) -> Option<Partial> {
+    let (_, call) = piece.split_once("<function=").filter(|_| closed)?;
+    let (name, body) = call.split_once('>')?;
+    let function = functions.iter().find(|function| function.name == name.trim())?;
+    let body = body.split("</function>").next().unwrap_or_default();
+    let mut arguments = Map::new();
+    for parameter in body.split("<parameter=").skip(1) {
+        let (key, value) = parameter.split_once('>')?;
+        let value = value.split_once("</parameter>").map_or(value, |(value, _)| value);
+        // One line break on either side is the format's.
+        let value = value.strip_prefix('\n').unwrap_or(value);
+        let value = value.strip_suffix('\n').unwrap_or(value);
+        arguments.insert(key.trim().to_owned(), argument(function, key.trim(), value));
+    }
+    Some(Partial::whole(name.trim(), Value::Object(arguments).to_string()))
+}
+
+fn deep_seek(piece: &str) -> Option<Partial> {
+    let (kind, after) = piece.split_once(SEPARATOR)?;
+    // V3 and R1 name the kind first and fence the arguments; V3.1 has the name there and no fence.
+    let (name, arguments) = match after.split_once("```json") {
+        Some((name, fenced)) => (name, fenced),
+        None if after.trim_start().starts_with('{') => (kind, after),
+        None => return None,
     };
-    Some((content, pieces.iter().map(call).collect::<Option<_>>()?))
+    let (arguments, complete) = partial::object(arguments);
+    Some(Partial { name: name.trim().to_owned(), arguments: arguments.to_owned(), complete })
 }
 
 #[cfg(test)]
@@ -317,6 +294,13 @@ mod tests {
             &[("weather", two)],
         );
         check(
+            Family::Tags,
+            "<tool_call>\n<function=weather>\n<parameter=city>\nParis\n</parameter>\n<parameter=days>\n2\n</parameter>\n\
+             </function>\n</tool_call>",
+            "",
+            &[("weather", json!({"city": "Paris", "days": 2}))],
+        );
+        check(
             Family::DeepSeek,
             "Yes.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"city\": \"Paris\"}\n```\
              <｜tool▁call▁end｜><｜tool▁calls▁end｜>",
@@ -333,7 +317,8 @@ mod tests {
 
     #[test]
     fn what_is_no_call_is_content() {
-        for family in [Family::Hermes, Family::Llama, Family::Mistral, Family::Glm, Family::DeepSeek] {
+        let families = [Family::Hermes, Family::Llama, Family::Mistral, Family::Glm, Family::Tags, Family::DeepSeek];
+        for family in families {
             for answer in ["", "Hello {\"name\": 1}", "{\"name\": \"unknown\", \"parameters\": {}}"] {
                 check(family, answer, answer, &[]);
             }
@@ -349,6 +334,7 @@ mod tests {
         check("<tool_call>{{ name }}<arg_key>", Family::Glm);
         check("<｜tool▁calls▁begin｜>", Family::DeepSeek);
         check("[TOOL_CALLS]", Family::Mistral);
+        check("<tool_call><function=", Family::Tags);
         check("<tool_call>", Family::Hermes);
         check("<|python_tag|>", Family::Llama);
         check("{{ messages }}", Family::Hermes);

@@ -1,41 +1,75 @@
 //! An answer that may turn into calls while it is streamed.
 
-use super::{Call, Tools};
+use super::{Tools, partial::Partial};
 
 /// The answer of one choice so far.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ToolStream {
     whole: String,
     /// Bytes of it that have been shown as content.
     shown: usize,
-    /// Whether what has not been shown waits for the end: it begins with a marker.
-    waits: bool,
+    /// Whether what has not been shown begins with a marker.
+    calls: bool,
+    /// Bytes of the arguments of each call that have been sent.
+    sent: Vec<usize>,
+}
+
+/// What can be sent of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// Content.
+    pub content: String,
+    /// Pieces of calls, in order.
+    pub calls: Vec<CallPiece>,
+}
+
+/// A piece of a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallPiece {
+    /// The call's number in the answer.
+    pub number: usize,
+    /// The function's name, with the first piece.
+    pub name: Option<String>,
+    /// Further text of its arguments.
+    pub arguments: String,
 }
 
 impl ToolStream {
-    /// Nothing yet.
-    pub fn new() -> Self {
-        Self { whole: String::new(), shown: 0, waits: false }
+    /// Takes further text and returns what can be sent now.
+    pub fn push(&mut self, text: &str, tools: &Tools) -> Shown {
+        self.whole.push_str(text);
+        let content = if self.calls { String::new() } else { self.further_content(tools) };
+        let calls = if self.calls { self.further_calls(tools) } else { Vec::new() };
+        Shown { content, calls }
     }
 
-    /// Takes further text and returns what of the content can be shown now.
-    pub fn push(&mut self, text: &str, tools: &Tools) -> String {
-        self.whole.push_str(text);
-        if self.waits {
-            return String::new();
-        }
-        let hidden = &self.whole[self.shown..];
-        let family = tools.family;
+    /// The end: what is left.
+    pub fn finish(&mut self, tools: &Tools) -> Shown {
+        let calls = if self.calls { self.further_calls(tools) } else { Vec::new() };
+        // What looked like calls and was none is content, unless some of it was.
+        let content = if self.sent.is_empty() { self.whole[self.shown..].to_owned() } else { String::new() };
+        Shown { content, calls }
+    }
+
+    /// Whether calls have been sent.
+    pub fn has_calls(&self) -> bool {
+        !self.sent.is_empty()
+    }
+
+    /// Content up to where a call begins or may begin.
+    fn further_content(&mut self, tools: &Tools) -> String {
+        let (hidden, family) = (&self.whole[self.shown..], tools.family);
         let end = if family.begins_with_call() && self.shown > 0 {
             hidden.len()
         } else if family.begins_with_call() {
             let begun = hidden.trim_start();
-            let may_be = |marker: &&str| begun.starts_with(marker) || marker.starts_with(begun);
-            if family.markers().iter().any(may_be) { 0 } else { hidden.len() }
+            self.calls = family.markers().iter().any(|marker| begun.starts_with(marker));
+            let may_be = |marker: &&str| marker.starts_with(begun);
+            if self.calls || family.markers().iter().any(may_be) { 0 } else { hidden.len() }
         } else {
             match family.markers().iter().filter_map(|marker| hidden.find(marker)).min() {
                 Some(at) => {
-                    self.waits = true;
+                    self.calls = true;
                     at
                 }
                 None => {
@@ -43,24 +77,38 @@ impl ToolStream {
                 }
             }
         };
-        let content = hidden[..end].to_owned();
-        self.shown += end;
+        // White space before a call is not shown, so it waits for what follows.
+        let content = hidden[..end].trim_end().to_owned();
+        self.shown += if self.calls { end } else { content.len() };
         content
     }
 
-    /// The end: what of the content has not been shown, and the calls.
-    pub fn finish(&self, tools: &Tools) -> (String, Vec<Call>) {
-        let (content, calls) = tools.parse(&self.whole);
-        if calls.is_empty() {
-            return (self.whole[self.shown..].to_owned(), calls);
+    /// What calls have grown by. A call is sent once it is known to be one of a tool.
+    fn further_calls(&mut self, tools: &Tools) -> Vec<CallPiece> {
+        let mut pieces = Vec::new();
+        let calls = tools.family.calls(&self.whole[self.shown..], &tools.functions);
+        let is_known = |call: &Partial| tools.functions.iter().any(|function| function.name == call.name);
+        for (number, call) in calls.iter().enumerate().take(tools.most_calls()) {
+            if !is_known(call) {
+                break;
+            }
+            let name = (number == self.sent.len()).then(|| call.name.clone());
+            if name.is_some() {
+                self.sent.push(0);
+            }
+            let Some(sent) = self.sent.get_mut(number) else { break };
+            let arguments = call.arguments.get(*sent..).unwrap_or_default().to_owned();
+            if name.is_some() || !arguments.is_empty() {
+                *sent += arguments.len();
+                pieces.push(CallPiece { number, name, arguments });
+            }
         }
-        // The content is a part of what has been shown, or all of it.
-        (content.get(self.shown..).unwrap_or_default().to_owned(), calls)
+        pieces
     }
 }
 
 /// Bytes at the end of a text with which a marker may begin.
-fn beginning(text: &str, marker: &str) -> usize {
+pub fn beginning(text: &str, marker: &str) -> usize {
     let ends = marker.char_indices().map(|(at, _)| at).filter(|at| *at > 0 && text.ends_with(&marker[..*at]));
     ends.max().unwrap_or_default()
 }
@@ -74,25 +122,79 @@ mod tests {
         *,
     };
 
-    fn check(family: Family, pieces: &[&str], shown: &str, calls: usize) {
-        let function = Function { name: "f".into(), parameters: json!({"type": "object"}), written: Value::Null };
-        let tools =
-            Tools { functions: vec![function], choice: Choice::Auto, parallel: true, family, in_template: true };
-        let mut stream = ToolStream::new();
-        let mut content: String = pieces.iter().map(|piece| stream.push(piece, &tools)).collect();
-        let (rest, found) = stream.finish(&tools);
-        content.push_str(&rest);
-        assert_eq!((content.trim_end(), found.len()), (shown, calls), "{pieces:?}");
+    fn tools(family: Family) -> Tools {
+        let parameters = json!({"type": "object", "properties": {"x": {"type": "string"}}});
+        let function = Function { name: "f".into(), parameters, written: Value::Null };
+        Tools { functions: vec![function], choice: Choice::Auto, parallel: true, family, in_template: true }
+    }
+
+    /// Content and arguments of each call, and how many pieces calls came in.
+    fn streamed(family: Family, pieces: impl Iterator<Item = String>) -> (String, Vec<String>, usize) {
+        let tools = tools(family);
+        let mut stream = ToolStream::default();
+        let mut shown: Vec<Shown> = pieces.map(|piece| stream.push(&piece, &tools)).collect();
+        shown.push(stream.finish(&tools));
+        let (mut content, mut calls, mut count) = (String::new(), Vec::new(), 0);
+        for one in shown {
+            content.push_str(&one.content);
+            for piece in one.calls {
+                count += 1;
+                assert_eq!(piece.name.is_some(), piece.number == calls.len(), "a name comes first, and once");
+                if let Some(name) = piece.name {
+                    assert_eq!(name, "f");
+                    calls.push(String::new());
+                }
+                calls[piece.number].push_str(&piece.arguments);
+            }
+        }
+        (content, calls, count)
+    }
+
+    fn check(family: Family, answer: &str, content: &str, calls: &[&str]) {
+        let whole = tools(family).parse(answer);
+        let expected: Vec<String> = whole.1.into_iter().map(|call| call.arguments).collect();
+        assert_eq!(
+            (whole.0.as_str(), expected),
+            (content, calls.iter().map(ToString::to_string).collect()),
+            "{answer}"
+        );
+        for size in [1, 2, 3, 7, answer.len()] {
+            let characters: Vec<char> = answer.chars().collect();
+            let (shown, found, _) = streamed(family, characters.chunks(size).map(|piece| piece.iter().collect()));
+            assert_eq!((shown.as_str(), found), (content, calls.iter().map(ToString::to_string).collect()), "{answer}");
+        }
     }
 
     #[test]
-    fn content_is_shown_and_calls_are_not() {
-        let call = "{\"name\": \"f\", \"arguments\": {}}";
-        check(Family::Hermes, &["Hel", "lo <tool", " call> < x"], "Hello <tool call> < x", 0);
-        check(Family::Hermes, &["Hello ", "<tool", "_call>", call, "</tool_call>"], "Hello", 1);
-        check(Family::Hermes, &["<tool_call>", "broken"], "<tool_call>broken", 0);
-        check(Family::Llama, &["{\"name\": \"f\", ", "\"parameters\": {}}"], "", 1);
-        check(Family::Llama, &["  ", "plain { text"], "  plain { text", 0);
-        check(Family::Mistral, &["[TOOL", "_CALLS]", "[", call, "]"], "", 1);
+    fn a_stream_shows_what_an_answer_at_once_says() {
+        let call = "{\"name\": \"f\", \"arguments\": {\"x\": \"<é>\"}}";
+        let arguments = "{\"x\": \"<é>\"}";
+        check(Family::Hermes, "Hello <tool call> < x", "Hello <tool call> < x", &[]);
+        check(Family::Hermes, &format!("Hello \n<tool_call>\n{call}\n</tool_call>"), "Hello", &[arguments]);
+        let two = format!("<tool_call>{call}</tool_call>\n<tool_call>{call}</tool_call>");
+        check(Family::Hermes, &two, "", &[arguments, arguments]);
+        check(Family::Hermes, "<tool_call>broken", "<tool_call>broken", &[]);
+        let llama = call.replace("arguments", "parameters");
+        check(Family::Llama, &llama, "", &[arguments]);
+        check(Family::Llama, &format!("<|python_tag|>{llama}; {llama}"), "", &[arguments, arguments]);
+        check(Family::Llama, "  plain { text", "  plain { text", &[]);
+        check(Family::Llama, "{\"answer\": 4}", "{\"answer\": 4}", &[]);
+        check(Family::Mistral, &format!("[TOOL_CALLS][{call}, {call}]"), "", &[arguments, arguments]);
+        check(Family::Mistral, &format!("[TOOL_CALLS]f[ARGS]{arguments}"), "", &[arguments]);
+        let glm = "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>";
+        check(Family::Glm, &format!("So: {glm}{glm}"), "So:", &["{\"x\":\"1\"}", "{\"x\":\"1\"}"]);
+        let tags = "<tool_call>\n<function=f>\n<parameter=x>\n1\n</parameter>\n</function>\n</tool_call>";
+        check(Family::Tags, tags, "", &["{\"x\":\"1\"}"]);
+        let fenced = format!(
+            "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{arguments}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
+        );
+        check(Family::DeepSeek, &fenced, "", &[arguments]);
+    }
+
+    #[test]
+    fn arguments_are_sent_as_they_grow() {
+        let answer = "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": \"a long text\"}}</tool_call>";
+        let (_, _, pieces) = streamed(Family::Hermes, answer.chars().map(String::from));
+        assert!(pieces > 10, "{pieces}");
     }
 }

@@ -84,7 +84,7 @@ fn prompts(engine: &Engine, count: usize) -> Vec<Prompt> {
     (0..count).map(|at| Prompt { request: request(at), answer: None }).collect()
 }
 
-/// Runs until the end, or until so many steps are made.
+/// Runs until the end, or until this many steps are made.
 fn train(file: &TrainFile, head: &Path, out: &Path, count: usize, stop_after: Option<usize>) -> Outcome {
     let engine = Engine::load(options(Some(head))).expect("it loads");
     let interrupted = AtomicBool::new(false);

@@ -9,7 +9,7 @@ use crate::sweep_inputs::{missing, model};
 /// The file with the folders of its models, and all that it names is there.
 ///
 /// # Errors
-/// With a finding at the key that names what is not there.
+/// With a finding at the key that names the missing file.
 pub fn resolve(mut file: TrainFile, folder: &Path, source: &Source) -> Result<TrainFile, Box<Diagnostic>> {
     file.models.target = model(&["models", "target"], &file.models.target, folder, source)?;
     if !file.models.draft.is_empty() {

@@ -88,6 +88,14 @@ impl Cache {
         }
     }
 
+    /// Writes zeros to all rows, so that their memory is really there.
+    pub fn clear(&mut self) {
+        match self {
+            Self::KeyValues(cache) => cache.clear(),
+            Self::Latents(cache) => cache.clear(),
+        }
+    }
+
     /// Moves rows: `from[i]` to `to[i]`, in ascending order, where no source lies before its destination in the same list.
     pub fn compact(&mut self, from: &[u32], to: &[u32]) {
         match self {

@@ -1,11 +1,14 @@
 //! Loading, and the account of the machine's memory before anything is taken from it.
 
+use std::path::Path;
+
 use super::{CpuBackend, draft::Draft, target::Target};
 use crate::{
     backend::Capacity,
     checkpoint::{Folder, Weights},
     drafts::{DraftFrom, DraftTarget, read_draft},
     error::EngineError,
+    load::{Described, describe},
     memory,
     options::EngineOptions,
     spec::{DraftSpec, TargetSpec},
@@ -31,29 +34,58 @@ pub fn load(
     Ok(CpuBackend::new(target, draft, capacity, options.simulate_accept_length))
 }
 
-/// Takes the weights of another folder into a draft of the same description.
+/// The draft of the options' folder, of the same description as the loaded one.
 ///
 /// # Errors
 /// When the folder cannot be read, or holds another kind of draft.
-pub(super) fn exchange(draft: &mut Draft, target: &Target, options: &EngineOptions) -> Result<(), EngineError> {
+pub(super) fn other_draft(loaded: &Draft, target: &Target, options: &EngineOptions) -> Result<Draft, EngineError> {
     let folder = Folder::open(&options.model_path)?;
     let Some(DraftFrom::Folder(own)) = DraftFrom::options(options)? else {
-        return Err(EngineError::Configuration("drafts are exchanged for those of another folder".into()));
+        return Err(EngineError::Configuration("swapping drafts across checkpoint folders".into()));
     };
     let weights = own.weights()?;
     let spec = read_draft(&own, &weights, DraftTarget { folder: &folder, spec: target.spec() }, options)?;
-    // The cache of its layer stays, and so does what is captured of the target.
-    if (spec.layer.in_plain(), &spec.features) != (draft.spec().layer.in_plain(), &draft.spec().features) {
-        let path = own.path().display();
-        return Err(EngineError::Configuration(format!(
-            "{path} holds another kind of draft than the one that is loaded"
-        )));
-    }
-    *draft = Draft::load(&weights, spec, target)?;
-    Ok(())
+    check_draft(&spec, loaded.spec(), own.path())?;
+    Draft::load(&weights, spec, target)
 }
 
-/// Refuses before memory is taken that is not there.
+/// Both models of the options' folders, of the same descriptions as the loaded ones.
+///
+/// # Errors
+/// When a folder cannot be read, or holds something else, or memory for both sets of weights is missing.
+pub(super) fn other_models(
+    loaded: &Target,
+    loaded_draft: Option<&Draft>,
+    options: &EngineOptions,
+) -> Result<(Target, Option<Draft>), EngineError> {
+    let Described { folder, weights, spec, draft } = describe(options)?;
+    if spec.in_plain() != loaded.spec().in_plain() {
+        return Err(EngineError::Configuration(format!(
+            "{} holds another model than the one that is loaded",
+            folder.path().display()
+        )));
+    }
+    if let (Some(loaded), Some((spec, _))) = (loaded_draft, &draft) {
+        let path = options.draft_model_path.as_ref().unwrap_or(&options.model_path);
+        check_draft(spec, loaded.spec(), path)?;
+    }
+    check_memory(&spec, draft.as_ref().map(|(spec, _)| spec))?;
+    let target = Target::load(&weights, spec)?;
+    let own = draft.map(|(spec, own)| Draft::load(own.as_ref().unwrap_or(&weights), spec, &target));
+    let draft = own.transpose()?;
+    Ok((target, draft))
+}
+
+/// The cache of its layer stays, and so does what is captured of the target.
+fn check_draft(found: &DraftSpec, loaded: &DraftSpec, path: &Path) -> Result<(), EngineError> {
+    if (found.layer.in_plain(), &found.features) == (loaded.layer.in_plain(), &loaded.features) {
+        return Ok(());
+    }
+    let path = path.display();
+    Err(EngineError::Configuration(format!("{path} holds another kind of draft than the one that is loaded")))
+}
+
+/// Fails before anything is allocated if there is not enough memory.
 fn check_memory(target: &TargetSpec, draft: Option<&DraftSpec>) -> Result<(), EngineError> {
     let target = &target.in_plain();
     let draft = draft.map_or(0, |draft| draft.in_plain().weight_bytes(target, ELEMENT));
@@ -98,7 +130,7 @@ fn capacity(
         context_length,
         vocab_size: target.vocab_size(),
         prefill_chunk: options.chunked_prefill_size.max(1),
-        // The CPU runs a round where it is launched: looking ahead would only run rounds for nobody.
+        // The CPU runs a round when it is launched, so launching ahead would only run rounds that no request needs.
         rounds_in_flight: 1,
     })
 }

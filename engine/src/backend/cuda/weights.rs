@@ -2,6 +2,7 @@
 //! gate and up as another.
 
 mod draft;
+mod exchange;
 mod experts;
 mod fp8;
 mod latent;

@@ -13,7 +13,7 @@ use crate::device::{
     matmul::{Algorithm, Axis, Matmul, MatmulPlan, Words},
 };
 
-/// What cuBLASLt may use beside its operands; NVIDIA advises 32 MiB on Hopper.
+/// Workspace of cuBLASLt; NVIDIA recommends 32 MiB on Hopper.
 const WORKSPACE: usize = 32 << 20;
 
 /// Tiles that the library lists of an algorithm, at most.

@@ -1,0 +1,117 @@
+//! Weights of another checkpoint written over the loaded ones. Buffers stay where they are, since graphs hold their
+//! addresses; what is needed beside them is memory for one layer, or for one table of the vocabulary.
+
+use kernels::{
+    device::{Buffer, Device},
+    launch::Kernels,
+};
+
+use super::{
+    AttentionWeights, DraftWeights, ExpertBuffers, FfnWeights, JoinWeights, LayerWeights, Loader, Projection,
+    TargetWeights, WeightSource,
+};
+use crate::{error::EngineError, spec::DraftSpec};
+
+impl TargetWeights {
+    /// Takes the values of a checkpoint of the same description.
+    ///
+    /// # Errors
+    /// When a tensor cannot be read or the device fails; some values are new by then and some are not.
+    pub fn overwrite(&self, kernels: &Kernels, source: WeightSource<'_>) -> Result<(), EngineError> {
+        let (loader, device) = (Loader::new(kernels, source, self.share), kernels.device());
+        let tensors = self.spec.tensors();
+        copy(device, &[&self.embedding], &[&loader.tensor(&tensors.embedding)?])?;
+        if let (Some(head), Some(tensor)) = (&self.head, &tensors.head) {
+            copy(device, &[head], &[&loader.tensor(tensor)?])?;
+        }
+        for ((layer, spec), tensors) in self.layers.iter().zip(&self.spec.layers).zip(&tensors.layers) {
+            copy(device, &layer.buffers(), &LayerWeights::load(&loader, spec, tensors)?.buffers())?;
+        }
+        copy(device, &[&self.norm], &[&loader.tensor(&tensors.norm)?])
+    }
+}
+
+impl DraftWeights {
+    /// Takes the values of a checkpoint of the same description, but perhaps for other tokens.
+    ///
+    /// # Errors
+    /// As [`TargetWeights::overwrite`].
+    pub fn overwrite(
+        &mut self,
+        kernels: &Kernels,
+        source: WeightSource<'_>,
+        spec: DraftSpec,
+        target: &TargetWeights,
+    ) -> Result<(), EngineError> {
+        let new = Self::load(kernels, source, spec, target, false)?;
+        copy(kernels.device(), &self.buffers(), &new.buffers())?;
+        self.spec = new.spec;
+        Ok(())
+    }
+
+    fn buffers(&self) -> Vec<&Buffer> {
+        let mut all = Vec::from_iter([&self.embedding, &self.head, &self.joined_norm].into_iter().flatten());
+        all.extend(&self.capture_norms);
+        all.extend(self.reduce.iter().flat_map(Projection::buffers));
+        match &self.join {
+            JoinWeights::Linear(projection) => all.extend(projection.buffers()),
+            JoinWeights::NormedIntoAttention { norms, .. } => all.extend([&norms.embedding, &norms.feature]),
+            JoinWeights::NormedLinear { norms, projection, .. } => {
+                all.extend([&norms.embedding, &norms.feature]);
+                all.extend(projection.buffers());
+            }
+        }
+        all.extend(self.layer.buffers());
+        all.extend(&self.output_norm);
+        all.extend(&self.tokens);
+        all
+    }
+}
+
+impl LayerWeights {
+    fn buffers(&self) -> Vec<&Buffer> {
+        let mut all = Vec::from_iter(&self.input_norm);
+        match &self.attention {
+            AttentionWeights::Grouped(grouped) => {
+                all.extend(grouped.qkv.buffers());
+                all.extend(grouped.head_norms.iter().flat_map(|(query, key)| [query, key]));
+                all.extend(grouped.output.buffers());
+            }
+            AttentionWeights::Latent(latent) => {
+                all.extend(latent.entry.buffers());
+                if let Some((norm, projection)) = &latent.query {
+                    all.push(norm);
+                    all.extend(projection.buffers());
+                }
+                all.extend([&latent.norm, &latent.absorb, &latent.expand]);
+                all.extend(latent.output.buffers());
+            }
+        }
+        all.push(&self.post_attention_norm);
+        match &self.ffn {
+            FfnWeights::Dense(dense) => {
+                all.extend(dense.gate_up.buffers());
+                all.extend(dense.down.buffers());
+            }
+            FfnWeights::Experts(experts) => all.extend(ExpertBuffers::buffers(experts)),
+        }
+        all
+    }
+}
+
+impl Projection {
+    fn buffers(&self) -> Vec<&Buffer> {
+        let scales = self.scales.as_ref().map(|scales| &scales.at);
+        [Some(&self.weight), scales, self.bias.as_ref()].into_iter().flatten().collect()
+    }
+}
+
+fn copy(device: &Device, to: &[&Buffer], from: &[&Buffer]) -> Result<(), EngineError> {
+    let bytes = |buffers: &[&Buffer]| buffers.iter().map(|buffer| buffer.bytes()).collect::<Vec<_>>();
+    if bytes(to) != bytes(from) {
+        return Err(EngineError::Device("weights of one description are laid out in two ways".into()));
+    }
+    to.iter().zip(from).try_for_each(|(to, from)| device.copy(to.slice(), from.slice()))?;
+    // What is copied from is given back behind this.
+    Ok(device.synchronize()?)
+}

@@ -1,0 +1,158 @@
+//! What models think before they answer, told apart from the answer (SGLang's `separate_reasoning`).
+//!
+//! Models that think write `<think>`, or have it written by their template, and end with `</think>`. Whether a model does
+//! is told by its chat template.
+
+use super::tools::beginning;
+
+const OPEN: &str = "<think>";
+/// What ends it.
+pub const CLOSE: &str = "</think>";
+
+/// Where an answer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// At its start: it may begin with the mark.
+    Start,
+    Reasoning,
+    Content,
+}
+
+/// An answer as it is streamed.
+#[derive(Clone, Debug)]
+pub struct ReasoningStream {
+    place: Place,
+    /// What may still become a mark.
+    held: String,
+}
+
+/// Whether and where a model thinks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Thinking {
+    /// It does not, or that is not told apart.
+    Off,
+    /// Between the marks.
+    Marked,
+    /// From its first token on, whether or not the prompt ends with the mark.
+    FromStart,
+}
+
+/// SGLang's and vLLM's names of parsers, and what turns them off.
+pub const PARSERS: [(&str, Thinking); 11] = [
+    ("off", Thinking::Off),
+    ("qwen3", Thinking::Marked),
+    ("glm45", Thinking::Marked),
+    ("mimo", Thinking::Marked),
+    ("deepseek-v3", Thinking::Marked),
+    ("deepseek_v3", Thinking::Marked),
+    ("interns1", Thinking::Marked),
+    ("deepseek-r1", Thinking::FromStart),
+    ("deepseek_r1", Thinking::FromStart),
+    ("qwen3-thinking", Thinking::FromStart),
+    ("step3", Thinking::FromStart),
+];
+
+impl Thinking {
+    /// That of a parser.
+    pub fn of_parser(name: &str) -> Option<Self> {
+        PARSERS.iter().find(|(known, _)| *known == name).map(|(_, thinking)| *thinking)
+    }
+
+    /// That of a model, told by its chat template.
+    pub fn of_template(source: &str) -> Self {
+        if source.contains(CLOSE) { Self::Marked } else { Self::Off }
+    }
+}
+
+/// Whether a prompt ends where the model thinks already.
+pub fn begins_inside(prompt: &str) -> bool {
+    prompt.trim_end().ends_with(OPEN)
+}
+
+impl ReasoningStream {
+    /// Of an answer that begins inside, or may begin with the mark.
+    pub fn new(inside: bool) -> Self {
+        Self { place: if inside { Place::Reasoning } else { Place::Start }, held: String::new() }
+    }
+
+    /// Takes further text and returns what can be shown: of the reasoning, and of what follows.
+    pub fn push(&mut self, text: &str) -> (String, String) {
+        self.held.push_str(text);
+        if self.place == Place::Start {
+            let begun = self.held.trim_start();
+            if let Some(rest) = begun.strip_prefix(OPEN) {
+                self.held = rest.to_owned();
+                self.place = Place::Reasoning;
+            } else if !OPEN.starts_with(begun) {
+                self.place = Place::Content;
+            }
+        }
+        match self.place {
+            Place::Start => (String::new(), String::new()),
+            Place::Content => (String::new(), std::mem::take(&mut self.held)),
+            Place::Reasoning => match self.held.split_once(CLOSE) {
+                Some((reasoning, rest)) => {
+                    let shown = (reasoning.to_owned(), rest.to_owned());
+                    self.place = Place::Content;
+                    self.held.clear();
+                    shown
+                }
+                None => {
+                    let held = self.held.split_off(self.held.len() - beginning(&self.held, CLOSE));
+                    (std::mem::replace(&mut self.held, held), String::new())
+                }
+            },
+        }
+    }
+
+    /// The end: what is left of either.
+    pub fn finish(&mut self) -> (String, String) {
+        let held = std::mem::take(&mut self.held);
+        if self.place == Place::Reasoning { (held, String::new()) } else { (String::new(), held) }
+    }
+}
+
+/// An answer that is all there: its reasoning and the rest.
+pub fn split(answer: &str, inside: bool) -> (String, String) {
+    let mut stream = ReasoningStream::new(inside);
+    let (mut reasoning, mut rest) = stream.push(answer);
+    let (last_reasoning, last) = stream.finish();
+    reasoning.push_str(&last_reasoning);
+    rest.push_str(&last);
+    (reasoning, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasoning_is_told_apart_at_once_and_piece_by_piece() {
+        let check = |answer: &str, inside: bool, reasoning: &str, content: &str| {
+            assert_eq!(split(answer, inside), (reasoning.to_owned(), content.to_owned()), "{answer}");
+            let mut stream = ReasoningStream::new(inside);
+            let (mut found, mut rest) = (String::new(), String::new());
+            let pieces = answer.chars().map(|character| stream.push(&character.to_string())).collect::<Vec<_>>();
+            for (piece, further) in pieces.into_iter().chain([stream.finish()]) {
+                found.push_str(&piece);
+                rest.push_str(&further);
+            }
+            assert_eq!((found.as_str(), rest.as_str()), (reasoning, content), "{answer}");
+        };
+        check("<think>Well.</think>Yes.", false, "Well.", "Yes.");
+        check("\n<think>\nWell < </thin</think>", false, "\nWell < </thin", "");
+        check("Well.</think>Yes.</think>", true, "Well.", "Yes.</think>");
+        check("Cut off", true, "Cut off", "");
+        check("Yes, <think> is a word.", false, "", "Yes, <think> is a word.");
+        check("<thin", false, "", "<thin");
+        check("", false, "", "");
+        check("", true, "", "");
+    }
+
+    #[test]
+    fn prompts_and_templates_tell() {
+        assert!(begins_inside("<|assistant|><think>\n") && !begins_inside("<think>\n\n</think>\n\n"));
+        assert_eq!(Thinking::of_template("{{ '</think>' }}"), Thinking::Marked);
+        assert_eq!(Thinking::of_template("{{ messages }}"), Thinking::Off);
+    }
+}

@@ -1,0 +1,131 @@
+//! Malformed, cut and cancelled requests, side by side: none may break the server or leave anything behind. What it takes
+//! by the ten thousand, in time and memory, `tests/clients/abuse.py` tells.
+
+use super::*;
+
+const PAGES: [&str; 5] = ["/v1/completions", "/v1/chat/completions", "/generate", "/v1/responses", "/tokenize"];
+const FIELDS: [&str; 16] = [
+    "model",
+    "prompt",
+    "messages",
+    "input",
+    "text",
+    "input_ids",
+    "max_tokens",
+    "temperature",
+    "n",
+    "stop",
+    "stream",
+    "logit_bias",
+    "response_format",
+    "tools",
+    "tool_choice",
+    "sampling_params",
+];
+
+/// Numbers that are the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % most
+    }
+
+    fn of<T: Clone>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())].clone()
+    }
+
+    fn body(&mut self) -> Value {
+        json!({
+            "prompt": PROMPT, "messages": [{"role": "user", "content": "Why?"}], "text": PROMPT, "input": "Why?",
+            "max_tokens": 1 + self.below(24), "stream": self.below(2) == 0,
+        })
+    }
+
+    /// A body for one page, of which something is odd.
+    fn odd_body(&mut self) -> Value {
+        let odd = [
+            json!(null),
+            json!(false),
+            json!(-1),
+            json!(1.5),
+            json!(1e308),
+            json!(u64::MAX),
+            json!(""),
+            json!("\0"),
+            json!([]),
+            json!([[]]),
+            json!({}),
+            json!("x".repeat(3000)),
+            json!([1, "a"]),
+            json!({"type": "json_schema"}),
+        ];
+        let mut body = self.body();
+        for _ in 0..=self.below(3) {
+            body[self.of(&FIELDS)] = self.of(&odd);
+        }
+        body
+    }
+
+    fn request(&mut self) -> Vec<u8> {
+        let page = self.of(&PAGES);
+        let mut body = if self.below(3) == 0 { self.body() } else { self.odd_body() }.to_string().into_bytes();
+        if self.below(3) == 0 {
+            let at = self.below(body.len());
+            body[at] = self.below(256) as u8;
+        }
+        let length = body.len();
+        let head = format!("POST {page} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n");
+        [head.as_bytes(), &body].concat()
+    }
+}
+
+/// Sends what `numbers` say and returns the status, where the client waited for one.
+async fn misbehave(address: SocketAddr, mut numbers: Numbers) -> Option<u16> {
+    let mut socket = TcpStream::connect(address).await.expect("the server listens");
+    let request = match numbers.below(5) {
+        0 => (0..=numbers.below(200)).map(|_| numbers.below(256) as u8).chain(*b"\r\n\r\n").collect(),
+        _ => numbers.request(),
+    };
+    let sent = if numbers.below(4) == 0 { numbers.below(request.len()) } else { request.len() };
+    // The server may have closed what makes no sense.
+    let _ = socket.write_all(&request[..sent]).await;
+    if sent < request.len() || numbers.below(4) == 0 {
+        let mut some = vec![0; numbers.below(64)];
+        // Part of an answer, or none of it, and then it leaves.
+        let _ = tokio::time::timeout(Duration::from_millis(1), socket.read(&mut some)).await;
+        return None;
+    }
+    let mut answer = Vec::new();
+    let _ = socket.read_to_end(&mut answer).await;
+    String::from_utf8_lossy(&answer).split(' ').nth(1)?.parse().ok()
+}
+
+#[tokio::test]
+async fn clients_that_misbehave_break_nothing_and_leave_nothing() {
+    let server = start(ServeOptions::default()).await;
+    let body = json!({"prompt": PROMPT, "max_tokens": 40, "temperature": 0});
+    let mut seen: BTreeMap<u16, usize> = BTreeMap::new();
+    for round in 0..10 {
+        let clients = (0..40).map(|client| misbehave(server.address, Numbers(round * 1000 + client)));
+        for status in futures::future::join_all(clients).await.into_iter().flatten() {
+            *seen.entry(status).or_default() += 1;
+        }
+    }
+    assert!(seen.keys().all(|status| *status < 500 || *status == 503), "{seen:?}");
+    assert!(seen.contains_key(&200) && seen.contains_key(&400), "{seen:?}");
+    server.idle().await;
+    let statistics = server.state.worker.published().statistics;
+    assert_eq!((statistics.running, statistics.waiting, statistics.pages_used, statistics.broken), (0, 0, 0, 0));
+    // Connections notice one after the other that their clients have left.
+    let whole = ServeOptions::default().max_request_memory;
+    for _ in 0..2000 {
+        if server.state.memory.free() == whole {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(server.state.memory.free(), whole);
+    assert_eq!(server.post("/v1/completions", body).await.json()["choices"][0]["text"], offline(PROMPT, 40).as_str());
+}

@@ -1,0 +1,122 @@
+//! Weights that are loaded while the server serves: `POST /update_weights_from_disk` and what names them, with SGLang's
+//! fields.
+
+use std::{path::PathBuf, sync::Arc};
+
+use axum::{
+    Json,
+    extract::State as Shared,
+    http::StatusCode,
+    response::{IntoResponse, Response},
+};
+use engine::{Engine, WeightFolders};
+use serde_json::json;
+
+use super::{access::JsonBody, error::ApiError, state::State, worker::Abort};
+
+/// What weights are called that no client has named; SGLang's word.
+const FIRST_VERSION: &str = "default";
+
+/// Other weights to load.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Update {
+    /// Where they are.
+    pub folders: WeightFolders,
+    /// Whether requests end where they are, instead of being waited for.
+    pub abort_all: bool,
+    /// Whether the prefix cache is forgotten.
+    pub flush: bool,
+    /// What to call them.
+    pub version: Option<String>,
+}
+
+/// The weights that are loaded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadedWeights {
+    /// The target's folder.
+    pub model_path: PathBuf,
+    /// The draft's, if it has one of its own.
+    pub draft_model_path: Option<PathBuf>,
+    /// Hashes of target and draft.
+    pub fingerprint: (String, Option<String>),
+    /// What clients call them.
+    pub version: String,
+}
+
+impl LoadedWeights {
+    /// Those of an engine that has just been loaded.
+    pub fn of(engine: &Engine) -> Self {
+        let (options, identity) = (engine.options(), engine.identity());
+        Self {
+            model_path: options.model_path.clone(),
+            draft_model_path: options.draft_model_path.clone(),
+            fingerprint: (identity.target.clone(), identity.draft.clone()),
+            version: FIRST_VERSION.into(),
+        }
+    }
+
+    /// Those of an engine that has taken others. They are called as before unless they have a name.
+    pub fn after(before: &Self, engine: &Engine, version: Option<String>) -> Self {
+        Self { version: version.unwrap_or_else(|| before.version.clone()), ..Self::of(engine) }
+    }
+}
+
+/// `POST /update_weights_from_disk`: takes the weights of a folder. `model_path` names one of the target or of the draft,
+/// whichever it holds; `draft_model_path`, which is ours, one of the draft beside it or alone. What does not fit is refused,
+/// and the old weights go on serving.
+pub async fn update_from_disk(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Response, ApiError> {
+    let JsonBody(mut fields, _held) = body;
+    let mut folder = |name: &str| {
+        let given = fields.text(name)?;
+        match given.as_deref() {
+            Some("") => Err(fields.complain(name, format!("{name} is empty; give the folder of a checkpoint"))),
+            _ => Ok(given.map(PathBuf::from)),
+        }
+    };
+    let folders = WeightFolders { model: folder("model_path")?, draft: folder("draft_model_path")? };
+    if folders == WeightFolders::default() {
+        return Err(fields.complain("model_path", "model_path is missing: give the folder of a checkpoint"));
+    }
+    if let Some(format) = fields.text("load_format")?.filter(|format| !["auto", "safetensors"].contains(&&**format)) {
+        let message = format!("load_format is '{format}', expected auto or safetensors");
+        return Err(fields.complain("load_format", message));
+    }
+    let version = fields.text("weight_version")?;
+    let update = Update {
+        folders,
+        abort_all: fields.flag("abort_all_requests")?,
+        flush: fields.flag_or("flush_cache", true)?,
+        version: version.clone(),
+    };
+    // Nothing here depends on them: memory is not kept by an allocator of its own, graphs hold addresses that stay, and a
+    // pause lasts until it is ended.
+    for name in ["is_async", "torch_empty_cache", "keep_pause", "recapture_cuda_graph"] {
+        let _ = fields.flag(name)?;
+    }
+    let _ = fields.integer("token_step", 0..=i64::MAX)?;
+    fields.finish()?;
+    let (status, success, message) = match state.worker.update(update).await {
+        Ok(()) => {
+            let named = version.map(|version| format!(" Weight version updated to {version}."));
+            (StatusCode::OK, true, format!("Succeeded to update model weights.{}", named.unwrap_or_default()))
+        }
+        Err(error) => (error.status(), false, error.message().to_owned()),
+    };
+    let body = json!({"success": success, "message": message, "num_paused_requests": 0});
+    Ok((status, Json(body)).into_response())
+}
+
+/// `POST /update_weight_version`: calls the loaded weights otherwise.
+pub async fn update_version(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Response, ApiError> {
+    let JsonBody(mut fields, _held) = body;
+    let version = fields.text("new_version")?;
+    let version = version.ok_or_else(|| fields.complain("new_version", "new_version is missing"))?;
+    let abort_all = fields.flag_or("abort_all_requests", true)?;
+    fields.finish()?;
+    if abort_all {
+        state.worker.abort(Abort::All);
+    }
+    state.worker.set_version(version.clone()).await?;
+    let message = format!("Weight version updated to {version}");
+    Ok(Json(json!({"success": true, "message": message, "new_version": version})).into_response())
+}

@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""OpenAI Agents SDK: an agent with a tool, over /v1/responses (its default) and over chat completions, at once and streamed."""
+
+import asyncio
+import sys
+
+import agents
+import openai
+
+agents.set_tracing_disabled(True)
+client = openai.AsyncOpenAI(base_url=f"{sys.argv[1]}/v1", api_key="none", max_retries=0)
+calls = []
+
+
+@agents.function_tool
+def look(at: bool) -> str:
+    """Looks here, or elsewhere."""
+    calls.append(at)
+    return "dark"
+
+
+async def main():
+    for model in (agents.OpenAIResponsesModel("target", client), agents.OpenAIChatCompletionsModel("target", client)):
+        settings = agents.ModelSettings(max_tokens=120, temperature=0, tool_choice="required")
+        agent = agents.Agent(name="a", instructions="Look.", tools=[look], model=model, model_settings=settings)
+        before = len(calls)
+        result = await agents.Runner.run(agent, "Is it dark?", max_turns=3)
+        assert len(calls) > before and result.final_output is not None, result
+        before = len(calls)
+        streamed = agents.Runner.run_streamed(agent, "Is it dark?", max_turns=3)
+        events = [event async for event in streamed.stream_events()]
+        assert len(calls) > before and events and streamed.final_output is not None
+        print("ok", type(model).__name__)
+
+
+asyncio.run(main())

@@ -1,0 +1,73 @@
+#!/usr/bin/env python3
+"""SGLang's bench_serving against each of its backends, with the options that ask the server for something; its figures
+beside the server's. Its package is there without what it depends on: only the benchmark is loaded."""
+
+import importlib.machinery
+import importlib.util
+import json
+import pathlib
+import sys
+import tempfile
+import types
+
+import timings
+
+
+class Stub(types.ModuleType):
+    """A module of SGLang's server, of which the benchmark imports a name or two and calls none here."""
+
+    __path__ = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return f"{self.__name__}.{name}"
+
+
+def load_benchmark():
+    root = pathlib.Path(importlib.util.find_spec("sglang").submodule_search_locations[0])
+    # The package itself would import torch.
+    package = types.ModuleType("sglang")
+    package.__path__ = [str(root)]
+    package.__spec__ = importlib.machinery.ModuleSpec("sglang", None, is_package=True)
+    sys.modules["sglang"] = package
+    for name in ("srt", "srt.disaggregation", "srt.disaggregation.utils", "srt.utils", "srt.utils.hf_transformers_utils"):
+        sys.modules[f"sglang.{name}"] = Stub(f"sglang.{name}")
+    for name in ("datasets",):
+        sys.modules.setdefault(name, Stub(name))
+    network = "sglang.srt.utils.network"
+    spec = importlib.util.spec_from_file_location(network, root / "srt/utils/network.py")
+    sys.modules[network] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[network])
+    from sglang.benchmark import serving
+    return serving
+
+
+def main():
+    url, tokenizer = sys.argv[1:]
+    serving, agree = load_benchmark(), True
+    base = ["bench_serving", "--base-url", url, "--model", "target", "--tokenizer", tokenizer, "--dataset-name", "random-ids",
+            "--num-prompts", "24", "--random-input-len", "64", "--random-output-len", "48", "--random-range-ratio", "1",
+            "--max-concurrency", "2", "--disable-tqdm"]
+    runs = [(backend, []) for backend in ("sglang", "sglang-oai", "sglang-oai-chat", "vllm", "vllm-chat")]
+    runs += [("sglang", further) for further in (["--flush-cache"], ["--return-logprob"], ["--disable-stream"], ["--tokenize-prompt"])]
+    runs += [("sglang-oai-chat", ["--cache-report"]), ("sglang", ["--request-rate", "20"])]
+    with tempfile.TemporaryDirectory() as folder:
+        for number, (backend, further) in enumerate(runs):
+            output = pathlib.Path(folder) / f"{number}.jsonl"
+            sys.argv = [*base, "--backend", backend, "--output-file", str(output), *further]
+            before = timings.totals(url)
+            print(f"-- {backend} {' '.join(further)}", flush=True)
+            serving.cli_main()
+            found = json.loads(output.read_text().splitlines()[-1])
+            assert found["completed"] == 24, found["completed"]
+            # Warm-up requests are the server's and not the client's: the first run is one for all others.
+            if number and not further:
+                client = {"first token": found["mean_ttft_ms"] / 1e3, "between tokens": found["mean_tpot_ms"] / 1e3}
+                agree &= timings.compare(before, timings.totals(url), client)
+            if further == [] and "accept_length" in found:
+                print("accept length", found["accept_length"])
+    return 0 if agree else 1
+
+
+sys.exit(main())

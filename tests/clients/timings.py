@@ -1,0 +1,34 @@
+"""First-token and inter-token times as a client reports them, beside the server's own of the same requests."""
+
+import urllib.request
+
+# A client's clock starts before the server's and stops after it: on connections of one machine by about a millisecond.
+SHARE, SLACK = 0.10, 0.0015
+NAMES = {"first token": "spectune_time_to_first_token_seconds", "between tokens": "spectune_inter_token_latency_seconds"}
+
+
+def totals(url):
+    """Sum and count of each of the server's histograms."""
+    found = {}
+    for line in urllib.request.urlopen(f"{url}/metrics", timeout=30).read().decode().splitlines():
+        name, _, value = line.rpartition(" ")
+        for word, metric in NAMES.items():
+            for kind in ("sum", "count"):
+                if name.startswith(f"{metric}_{kind}"):
+                    found[word, kind] = float(value)
+    return found
+
+
+def compare(before, after, client):
+    """Prints both, and whether they agree; `client` has the means in seconds."""
+    agree = True
+    for word in NAMES:
+        count = after[word, "count"] - before.get((word, "count"), 0)
+        server = (after[word, "sum"] - before.get((word, "sum"), 0)) / max(count, 1)
+        off = abs(client[word] - server)
+        # An absolute slack only where the times are so short that nothing else is measured.
+        fine = off <= SHARE * server or (word == "first token" and off <= SLACK)
+        agree &= fine
+        print(f"{word}: client {client[word] * 1e3:.2f} ms, server {server * 1e3:.2f} ms ({client[word] / server - 1:+.1%}) "
+              f"over {count:.0f}{'' if fine else '  DIFFERS'}")
+    return agree
