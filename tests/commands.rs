@@ -452,3 +452,56 @@ fn bench_prints_the_fields_of_its_contract() {
         assert!(ran.stdout.is_empty(), "{}", ran.stdout);
     }
 }
+
+#[test]
+fn the_demo_is_written_once_and_can_be_swept() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("demo");
+    let sweep = out.join("sweeps/demo.toml");
+    check(&["demo", "--out", text(&out)], 0, &["spectune sweep", text(&sweep)]);
+    let original = fs::read(root().join("sweeps/demo.toml")).expect("the repository's");
+    assert_eq!(fs::read(&sweep).expect("a sweep file"), original);
+    for name in ["demo.toml", "guided.toml", "open-loop.toml"] {
+        check(&["lint", text(&out.join("sweeps").join(name))], 0, &[]);
+    }
+    let plan = check(&["sweep", text(&sweep), "--dry-run", "--out", text(&folder.path().join("results"))], 0, &[]);
+    assert!(plan.stdout.contains("3,1,4"), "{}", plan.stdout);
+
+    // A second run changes nothing; a file of the user's is not overwritten, and nothing else is written then.
+    check(&["demo", "--out", text(&out)], 0, &[]);
+    fs::write(&sweep, "mine").expect("written");
+    fs::remove_file(out.join("sweeps/guided.toml")).expect("removed");
+    check(&["demo", "--out", text(&out)], 2, &[text(&sweep), "differs", "--out"]);
+    assert_eq!(fs::read_to_string(&sweep).expect("there"), "mine");
+    assert!(!out.join("sweeps/guided.toml").exists());
+}
+
+#[test]
+fn completions_and_manual_pages_know_commands_and_engine_flags() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let ran = check(&["completions", shell], 0, &[]);
+        for word in ["lint", "sweep", "speculative-num-steps"] {
+            assert!(ran.stdout.contains(word), "{shell}: no {word}");
+        }
+    }
+    check(&["completions", "tcsh"], 2, &["tcsh"]);
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("man1");
+    check(&["man", "--out", text(&out)], 0, &[text(&out)]);
+    let page = fs::read_to_string(out.join("spectune-serve.1")).expect("a page of serve");
+    assert!(page.contains(r"\-\-speculative\-num\-steps"), "{page}");
+    assert!(out.join("spectune.1").is_file());
+    check(&["man", "--out", text(&out.join("spectune.1"))], 2, &["cannot write the manual pages"]);
+}
+
+#[test]
+fn the_version_names_its_commit_and_features() {
+    let short = check(&["-V"], 0, &[]).stdout;
+    assert!(short.starts_with(concat!("spectune ", env!("CARGO_PKG_VERSION"), " (")), "{short}");
+    assert_eq!(short.lines().count(), 1);
+    let long = check(&["--version"], 0, &[]).stdout;
+    for word in [env!("CARGO_PKG_VERSION"), "commit:", "build:", "features:", "cuda"] {
+        assert!(long.contains(word), "no {word} in\n{long}");
+    }
+}

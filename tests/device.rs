@@ -279,7 +279,8 @@ fn random_load(pair: &Pair, device: DeviceChoice, dtype: &str, limit: Limit) {
     assert!(running.is_empty(), "{} requests are stuck", running.len());
     assert_eq!(engine.statistics().pages_used, 0, "pages are leaked");
     println!(
-        "{}: {finished} requests, {cancelled} cancelled, {compared} tokens equal to single runs, {rounds} steps, {:.0} s",
+        "{}: {finished} requests, {cancelled} cancelled, {compared} tokens equal to single runs, {rounds} steps, \
+         {:.0} s",
         pair.folder.display(),
         begin.elapsed().as_secs_f64()
     );

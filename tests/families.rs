@@ -9,11 +9,13 @@ use std::{
 
 use engine::options::DeviceChoice;
 use engine::{Completion, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
-use safetensors::{Dtype, SafeTensors, tensor::TensorView};
+use safetensors::Dtype;
 use serde_json::{Value, json};
 
-/// The tensors of a checkpoint, to be changed and written again.
-type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+use self::tensors::{Tensors, change_tensors, read, write};
+
+#[path = "support/tensors.rs"]
+mod tensors;
 
 const WITH_MTP: [&str; 6] =
     ["glm4_moe", "glm4_moe_air", "glm4_moe_groups", "mimo", "deepseek_v3", "deepseek_v3_direct"];
@@ -29,26 +31,6 @@ fn copy(name: &str) -> tempfile::TempDir {
         fs::copy(family(name).join(file), folder.path().join(file)).expect("a file");
     }
     folder
-}
-
-fn read(folder: &Path) -> Tensors {
-    let bytes = fs::read(folder.join("model.safetensors")).expect("a file");
-    let tensors = SafeTensors::deserialize(&bytes).expect("tensors");
-    let owned = |view: &TensorView<'_>| (view.dtype(), view.shape().to_vec(), view.data().to_vec());
-    tensors.tensors().iter().map(|(name, view)| (name.clone(), owned(view))).collect()
-}
-
-fn write(path: &Path, tensors: &Tensors) {
-    let views = tensors.iter().map(|(name, (dtype, shape, data))| {
-        (name, TensorView::new(*dtype, shape.clone(), data).expect("a tensor of the right length"))
-    });
-    safetensors::serialize_to_file(views, None, path).expect("a file");
-}
-
-fn change_tensors(folder: &Path, change: impl FnOnce(&mut Tensors)) {
-    let mut tensors = read(folder);
-    change(&mut tensors);
-    write(&folder.join("model.safetensors"), &tensors);
 }
 
 fn config(folder: &Path) -> Value {
@@ -243,7 +225,7 @@ fn a_target_without_an_mtp_layer_says_what_to_do() {
         let target = copy(name);
         let prefix = mtp_prefix(name);
         change_tensors(target.path(), |tensors| tensors.retain(|name, _| !name.starts_with(&prefix)));
-        check_refused(options(target.path(), Some("NEXTN"), None), &["MTP layer are not in", "announces 1"]);
+        check_refused(options(target.path(), Some("NEXTN"), None), &["MTP layer are missing from", "declares 1"]);
         Engine::load(options(target.path(), None, None)).expect("the target is whole");
     }
     let several = copy("mimo");

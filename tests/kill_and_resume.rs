@@ -59,6 +59,13 @@ impl Sweep {
         fs::read_to_string(self.out().join("journal.jsonl")).unwrap_or_default()
     }
 
+    /// Waits until the journal has this many whole lines, or the sweep has ended.
+    fn wait_for_lines(&self, lines: usize, sweep: &mut Child) {
+        while self.journal().matches('\n').count() < lines && sweep.try_wait().expect("a child").is_none() {
+            sleep(Duration::from_millis(5));
+        }
+    }
+
     /// Resumes it and checks that it ends well.
     fn finish(&self) {
         let (ended, words) = ended(self.start(spectune()));
@@ -93,14 +100,19 @@ fn a_sweep_that_is_killed_ten_times_measures_each_trial_exactly_once() {
     let mut seen = 0;
     for kill in 0..KILLS {
         let mut child = sweep.start(spectune());
-        // Moments spread over loading, measuring and writing; which of them is hit does not matter.
-        sleep(Duration::from_millis(40 + (kill * 37) % 160));
+        match kill % 2 {
+            // Moments spread over loading, measuring and writing; which of them is hit does not matter.
+            0 => sleep(Duration::from_millis(40 + (kill * 37) % 160)),
+            // Right after a record, however slow the machine is.
+            _ => sweep.wait_for_lines(seen + 1, &mut child),
+        }
         child.kill().expect("SIGKILL");
         child.wait().expect("it ends");
         let whole = sweep.journal().matches('\n').count();
         assert!(whole >= seen, "a finished trial was lost");
         seen = whole;
     }
+    assert!(seen > 1, "no kill hit a sweep that had measured something");
     sweep.finish();
 }
 

@@ -119,7 +119,7 @@ fn what_runs_is_printed_in_forms_that_hold_it() {
     for format in ["sarif", "github"] {
         place.check(&["run.sh", "--resolved", "--format", format], 2, &["full, concise or json"]);
     }
-    let shown = place.check(&["vllm.sh", "--resolved"], 0, &["vllm.sh: what vLLM runs is not resolved"]).stdout;
+    let shown = place.check(&["vllm.sh", "--resolved"], 0, &["vllm.sh: --resolved is not implemented for vLLM"]).stdout;
     assert!(!shown.contains("speculative_algorithm"), "{shown}");
 }
 
@@ -209,7 +209,8 @@ fn statistics_count_the_findings_of_all_files() {
     let ran = place.check(&["a.sh", "b.sh", "--statistics"], 1, &["found 2 errors, 2 warnings"]);
     assert_eq!(
         ran.stdout,
-        "2  SD023  warning  topk1-drafts-adjusted  2 fixable\n2  SD070  error    dtype-mismatch         2 fixable with --unsafe-fixes\n"
+        "2  SD023  warning  topk1-drafts-adjusted  2 fixable\n2  SD070  error    dtype-mismatch         2 fixable \
+         with --unsafe-fixes\n"
     );
     let ran = place.check(&["a.sh", "b.sh", "--statistics", "--format", "json"], 1, &[]);
     assert_eq!(serde_json::from_str::<serde_json::Value>(&ran.stdout).expect("JSON")[0]["count"], 2);

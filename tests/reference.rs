@@ -258,6 +258,6 @@ fn check_rounds(reference: &Reference, head: &str, shape: &str, expected: &Shape
                 histogram[drafts] += count;
             }
         }
-        assert_eq!(histogram, expected.float32.accepted_drafts_histogram, "{head} {shape}: accepted drafts a round");
+        assert_eq!(histogram, expected.float32.accepted_drafts_histogram, "{head} {shape}: accepted drafts per round");
     }
 }

@@ -1,6 +1,7 @@
 //! Sweeps over servers: `spectune serve` stands in for SGLang, whose API it speaks, as real processes over real HTTP.
 
 use std::{
+    collections::BTreeSet,
     fs,
     net::TcpListener,
     path::{Path, PathBuf},
@@ -95,7 +96,7 @@ fn a_guided_sweep_measures_few_servers_and_predicts_the_rest() {
     let failed: Vec<&Value> = records.iter().filter(|one| one["outcome"]["status"] != "measured").collect();
     assert!(failed.is_empty(), "{failed:#?}\n{told}");
     let engine = records[0]["fingerprint"]["engine"].as_str().expect("an engine");
-    assert!(engine.starts_with("sglang "), "{engine}");
+    assert!(engine.starts_with("spectune ") && engine.ends_with("served"), "it says which engine it is: {engine}");
     // No speculation, the default, one that tells costs, and finalists: of nine configurations four at most, each with one start,
     // and no speculation with two.
     let mut configurations: Vec<String> =
@@ -103,13 +104,13 @@ fn a_guided_sweep_measures_few_servers_and_predicts_the_rest() {
     configurations.sort();
     configurations.dedup();
     assert!((3..=4).contains(&configurations.len()), "{configurations:?}");
-    let starts = fs::read_dir(sweep.out().join("servers")).expect("logs").count();
-    assert!(starts <= configurations.len() + 2, "{starts} starts");
+    // The square of chains is not for a space with trees and four starts.
+    assert!(sweep.starts() <= configurations.len() + 2, "{} starts", sweep.starts());
     let guide: Value =
         serde_json::from_str(&fs::read_to_string(sweep.out().join("guide.json")).expect("a guide")).expect("JSON");
     assert!(guide["predictions"].as_array().is_some_and(|all| !all.is_empty()), "{guide}");
     // Acceptance that was replayed is what the server's requests had.
-    for record in &records {
+    for record in records.iter().filter(|one| one["role"] != "probe") {
         let shape = &record["trial"]["configuration"]["shape"];
         let Some(row) = guide["acceptance"]["rows"].as_array().into_iter().flatten().find(|row| row["shape"] == *shape)
         else {
@@ -121,6 +122,129 @@ fn a_guided_sweep_measures_few_servers_and_predicts_the_rest() {
     }
     assert!(sweep.out().join("report.html").exists());
     assert_eq!(sweep.servers_left(), 0);
+}
+
+impl Sweep {
+    /// Chains alone, which a server may run by batch size; three batch sizes.
+    fn of_chains(system: &str, search: &str) -> Self {
+        let sweep = Self::new(system, search);
+        let file = sweep.folder.path().join("sweep.toml");
+        let content = fs::read_to_string(&file).expect("the sweep file");
+        let (head, rest) = content.split_once("[batch]").expect("its tables");
+        let (_, search) = rest.split_once("[search]").expect("its tables");
+        let chains = "[batch]\nsizes = [1, 2, 4]\n[space]\nnum_steps = [1, 2, 4, 5]\ntopk = [1]\n[search]";
+        let content = format!("{head}{chains}{search}").replace("requests = 4", "requests = 8");
+        fs::write(file, content).expect("a sweep file");
+        sweep
+    }
+
+    /// That starts this program's own server, by a script that gets its arguments.
+    fn of_chains_by(script: &str, search: &str) -> Self {
+        let program = env!("CARGO_BIN_EXE_spectune");
+        let command = format!("command = ['sh', '-c', '''{script}''', '{program}', 'serve']");
+        Self::of_chains(&format!("{command}\nextra_args = ['--device', 'cpu']"), search)
+    }
+
+    /// The records of starts that serve several chains.
+    fn probes(&self) -> Vec<Value> {
+        self.records().into_iter().filter(|one| one["role"] == "probe").collect()
+    }
+
+    /// Logs of servers: one a start.
+    fn starts(&self) -> usize {
+        let logs = fs::read_dir(self.out().join("servers")).expect("logs").flatten();
+        logs.filter(|one| one.path().extension().is_some_and(|extension| extension == "log")).count()
+    }
+}
+
+const GUIDED: &str = "strategy = 'guided'\ncandidates = 1\nrepeats = 1";
+/// Starts a server as it is.
+const PLAINLY: &str = r#"exec "$0" "$@""#;
+/// As SGLang where something rules adaptive steps out: a warning, and the chain of the flags.
+const FALLING_BACK: &str = r#"all=; skip=
+for one in "$@"; do
+  if [ -n "$skip" ]; then skip=; continue; fi
+  case "$one" in
+  --speculative-adaptive) echo "speculative_adaptive disabled: dp attention. Falling back to static speculative params." >&2 ;;
+  --speculative-adaptive-config) skip=1 ;;
+  *) all="$all $one" ;;
+  esac
+done
+exec "$0" $all"#;
+
+#[test]
+fn one_start_serves_another_chain_at_each_batch_size() {
+    let sweep = Sweep::of_chains_by(PLAINLY, GUIDED);
+    let ended = sweep.run(&[]);
+    let told = words(&ended);
+    assert!(matches!(ended.status.code(), Some(0 | 1)), "{told}");
+    let probes = sweep.probes();
+    assert_eq!(probes.len(), 3, "one start, three batch sizes: {told}");
+    assert!(sweep.starts() <= 4, "no speculation, the default, several chains, a finalist: {}", sweep.starts());
+    // Each batch size had its own row of the table: the accept length is that of its chain, but for the last requests.
+    let guide: Value =
+        serde_json::from_str(&fs::read_to_string(sweep.out().join("guide.json")).expect("a guide")).expect("JSON");
+    let rows = guide["acceptance"]["rows"].as_array().expect("rows");
+    for probe in &probes {
+        let batch = probe["trial"]["load"]["batch_size"].as_u64().expect("a closed loop");
+        let table = probe["trial"]["configuration"]["table"].as_array().expect("a table");
+        let row = table.iter().find(|row| row["max_running_batch"] == batch).expect("a row for the batch");
+        let replayed = rows.iter().find(|one| one["shape"] == row["shape"]).expect("a chain of the space");
+        let (replayed, served) = (&replayed["accept_length"], &probe["outcome"]["accept_length"]);
+        let (replayed, served) = (replayed.as_f64().expect("a length"), served.as_f64().expect("a length"));
+        let within = if batch == 1 { 1e-6 } else { 0.25 };
+        assert!((replayed / served - 1.0).abs() < within, "{row} at {batch}: replayed {replayed}, served {served}");
+    }
+    let points = guide["round_times"]["points"].as_array().expect("points");
+    let shapes: BTreeSet<String> = points.iter().map(|point| point["shape"].to_string()).collect();
+    assert!(shapes.len() >= 5, "no speculation, the default and three chains: {shapes:?}");
+    assert_eq!(sweep.servers_left(), 0);
+}
+
+#[test]
+fn an_engine_that_falls_back_to_one_chain_is_searched_by_single_starts() {
+    let sweep = Sweep::of_chains_by(FALLING_BACK, GUIDED);
+    let ended = sweep.run(&[]);
+    let told = words(&ended);
+    assert!(matches!(ended.status.code(), Some(0 | 1)), "{told}");
+    let probes = sweep.probes();
+    assert_eq!(probes.len(), 1, "it is tried once: {told}");
+    let reason = probes[0]["outcome"]["reason"].as_str().expect("it failed");
+    assert!(reason.contains("speculative_adaptive disabled: dp attention"), "{reason}");
+    let measured = sweep.records().iter().filter(|one| one["outcome"]["status"] == "measured").count();
+    assert!(measured >= 9, "three configurations or more at three batch sizes: {told}");
+    assert_eq!(sweep.servers_left(), 0);
+}
+
+#[test]
+fn a_kill_while_several_chains_are_served_leaves_no_server_once_the_sweep_goes_on() {
+    let sweep = Sweep::of_chains_by(PLAINLY, GUIDED);
+    let adaptive = || {
+        let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let folder = sweep.folder.path().display().to_string();
+        let is_one = |entry: &fs::DirEntry| {
+            fs::read(entry.path().join("cmdline")).is_ok_and(|words| {
+                let words = String::from_utf8_lossy(&words);
+                words.contains("--speculative-adaptive-config") && words.contains(&folder)
+            })
+        };
+        processes.filter(is_one).count()
+    };
+    for kill in 0..3 {
+        let mut child =
+            sweep.command(&["--resume"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while adaptive() == 0 && child.try_wait().expect("a child").is_none() {
+            assert!(Instant::now() < deadline, "no start of several chains");
+            sleep(Duration::from_millis(5));
+        }
+        child.kill().expect("it dies");
+        child.wait().expect("it is dead");
+        assert!(kill > 0 || adaptive() > 0, "the kill came while its server was there");
+    }
+    let ended = sweep.run(&["--resume"]);
+    assert!(matches!(ended.status.code(), Some(0 | 1)), "{}", words(&ended));
+    assert_eq!((sweep.probes().len(), adaptive(), sweep.servers_left()), (3, 0, 0), "{}", words(&ended));
 }
 
 #[test]
@@ -160,7 +284,7 @@ fn a_server_that_does_not_start_fails_its_trials_with_the_reason() {
     let ended = sweep.run(&[]);
     let told = words(&ended);
     assert_eq!(ended.status.code(), Some(3), "{told}");
-    assert!(told.contains("the engine refuses the configuration") && told.contains("invalid choice: bf17"), "{told}");
+    assert!(told.contains("the engine rejected the configuration") && told.contains("invalid choice: bf17"), "{told}");
     assert_eq!(sweep.servers_left(), 0);
 }
 
@@ -230,7 +354,7 @@ impl Served {
         loop {
             let mut command = Command::new(env!("CARGO_BIN_EXE_spectune"));
             let ended = command.args(["lint", "--url", &self.url]).args(arguments).output().expect("the binary starts");
-            if !String::from_utf8_lossy(&ended.stderr).contains("does not answer") {
+            if !String::from_utf8_lossy(&ended.stderr).contains("does not respond") {
                 return ended;
             }
             assert!(begin.elapsed() < Duration::from_secs(120), "{}", words(&ended));

@@ -1,13 +1,12 @@
 //! Sweeps in parts: shards from a scheduler's variables, job files that run, and folders that are merged.
 #![cfg(unix)]
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{fs, path::PathBuf, process::Command};
 
 use tempfile::TempDir;
+
+#[path = "support/demo_models.rs"]
+mod demo_models;
 
 /// Variables of schedulers that this machine may be part of itself.
 const VARIABLES: [&str; 6] = [
@@ -27,15 +26,7 @@ struct Ran {
 
 /// A folder with copies of the demo models and a small sweep of them on the CPU, `sweep.toml`.
 fn folder() -> TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository");
-    for model in ["target", "eagle3"] {
-        let (from, to) = (root.join("models/tiny").join(model), folder.path().join("models").join(model));
-        fs::create_dir_all(&to).expect("a folder");
-        for file in fs::read_dir(from).expect("a model").flatten() {
-            fs::copy(file.path(), to.join(file.file_name())).expect("a copy");
-        }
-    }
+    let folder = demo_models::folder();
     let content = "[models]\ntarget = 'models/target'\ndraft = 'models/eagle3'\nalgorithm = 'EAGLE3'\n\
                    [engine]\ndevice = 'cpu'\n[workload]\nrandom = { input_length = 16 }\nrequests = 1\n\
                    output_length = 8\n[space]\nshapes = ['1,1,2', '2,1,3']\n[search]\nrepeats = 1\n";
@@ -94,7 +85,7 @@ fn tasks_of_an_array_and_pods_measure_their_shards_and_merging_makes_the_whole()
     assert_eq!(shards.map(|shard| records(&folder, shard)), [3, 3]);
 
     let one = ["merge", shards[0], "--out", "partial"];
-    spectune(&folder, &one, &[], 0, &["3 of at least 3 planned", "no folder holds shard 2/2", "tuned.toml"]);
+    spectune(&folder, &one, &[], 0, &["3 of at least 3 planned", "no folder contains shard 2/2", "tuned.toml"]);
     let both = ["merge", shards[0], shards[1], "--out", "whole"];
     spectune(&folder, &both, &[], 0, &["4 of 4 planned", "2 further repeats", "spectune report whole"]);
     // A folder like any other: reported, exported, and complete.

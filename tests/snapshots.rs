@@ -11,6 +11,8 @@ use self::{
     synthetic::{Synthetic, header},
 };
 
+#[path = "support/demo_models.rs"]
+mod demo_models;
 #[path = "../reports/tests/common/folders.rs"]
 mod folders;
 #[allow(dead_code, reason = "made for the tests of reports, which need more of it")]
@@ -101,15 +103,7 @@ fn job_files_are_printed() {
 
 /// A folder with the demo models, a file of prompts, and a good sweep file to spoil.
 fn sweep_folder() -> TempDir {
-    let folder = tempfile::tempdir().expect("a folder");
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository");
-    for model in ["target", "eagle3"] {
-        let (from, to) = (root.join("models/tiny").join(model), folder.path().join("models").join(model));
-        fs::create_dir_all(&to).expect("a folder");
-        for file in fs::read_dir(from).expect("a model").flatten() {
-            fs::copy(file.path(), to.join(file.file_name())).expect("a copy");
-        }
-    }
+    let folder = demo_models::folder();
     fs::write(folder.path().join("prompts.jsonl"), "{\"prompt\": \"let x\"}\n").expect("prompts");
     fs::write(folder.path().join("sweep.toml"), SWEEP).expect("a sweep file");
     folder

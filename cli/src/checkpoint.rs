@@ -5,13 +5,13 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use facts::{Cache, is_id};
 
-/// The folder of a checkpoint. A name that is a folder, seen from `from`, or that can be none of the hub stays as it is;
-/// another one is looked for in the local cache. Nothing is downloaded.
+/// The folder of a checkpoint. A name that is a folder relative to `from`, or that cannot be a hub id, is returned
+/// unchanged; a hub id is looked up in the local cache. Nothing is downloaded.
 ///
 /// # Errors
 /// When the name may be one of the hub and is not in the cache.
 pub fn folder(from: &Path, name: &str) -> anyhow::Result<String> {
-    /// The branch that the hub gives unless told otherwise.
+    /// The hub's default branch.
     const BRANCH: &str = "main";
     if from.join(name).exists() || !is_id(name) {
         return Ok(name.to_owned());

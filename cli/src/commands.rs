@@ -1,11 +1,14 @@
 //! One command, one file.
 
 mod bench;
+mod completions;
+mod demo;
 mod drift;
 mod explain;
 mod export;
 mod generate;
 mod lint;
+mod man;
 mod merge;
 mod report;
 mod schema;
@@ -14,22 +17,47 @@ mod serve;
 mod sweep;
 mod train;
 
-use clap::Subcommand;
+use clap::{CommandFactory, Parser, Subcommand};
 
-use crate::exit::Exit;
+use crate::{
+    exit::{self, Exit},
+    version,
+};
+
+/// Finds out whether a speculative-decoding configuration will work, which one is fastest, and runs it.
+#[derive(Debug, Parser)]
+#[command(
+    name = "spectune",
+    version = version::SHORT,
+    long_version = version::LONG,
+    about,
+    after_help = exit::AFTER_HELP,
+    propagate_version = true,
+    disable_help_subcommand = true
+)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The whole program as clap knows it, from which completions and manual pages are made.
+fn program() -> clap::Command {
+    Arguments::command()
+}
 
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Find what will fail, be rewritten or waste the GPU in a launch, before it is launched
+    /// Find what will fail, be rewritten or waste the GPU in a launch before it starts
     Lint(lint::Arguments),
     /// Print the page of a rule, or the table of all rules
     Explain(explain::Arguments),
     /// Print the JSON Schema of a configuration file
     Schema(schema::Arguments),
-    /// Measure configurations on a workload and keep the fastest
+    /// Measure configurations on a workload and find the fastest
     Sweep(sweep::Arguments),
-    /// Put the shards of a sweep together into one folder
+    /// Merge the shards of a sweep into one folder
     Merge(merge::Arguments),
     /// Write the ranked report of one or several sweeps
     Report(report::Arguments),
@@ -39,14 +67,20 @@ pub enum Command {
     Generate(generate::Arguments),
     /// Serve the OpenAI API
     Serve(serve::Arguments),
-    /// Measure the engine on random prompts of one length, beside the floor that memory sets
+    /// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth floor
     Bench(bench::Arguments),
     /// Adapt a draft head to prompts, so that more of its drafts are accepted
     Train(train::Arguments),
-    /// Tell from a log of requests whether acceptance has moved since a head was trained
+    /// Check in a request log whether acceptance has changed since a head was trained
     Drift(drift::Arguments),
     /// Run the engine's invariants and kernels on this machine's device
     Selftest(selftest::Arguments),
+    /// Write the demo models and sweep files to a folder
+    Demo(demo::Arguments),
+    /// Print the completions of a shell
+    Completions(completions::Arguments),
+    /// Write the manual pages, one for each command
+    Man(man::Arguments),
 }
 
 impl Command {
@@ -69,6 +103,9 @@ impl Command {
             Self::Train(arguments) => train::run(arguments),
             Self::Drift(arguments) => drift::run(arguments),
             Self::Selftest(arguments) => selftest::run(arguments),
+            Self::Demo(arguments) => demo::run(arguments),
+            Self::Completions(arguments) => completions::run(arguments),
+            Self::Man(arguments) => man::run(arguments),
         }
     }
 }

@@ -6,34 +6,34 @@ use engine::EngineError;
 use training::TrainingError;
 use tuner::TunerError;
 
-/// What the process says to its caller.
+/// The exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// All is well.
+    /// Success.
     Fine = 0,
     /// The linter found errors or warnings, or nothing was eligible.
     Findings = 1,
-    /// Wrong use, broken input, or a file that cannot be read or written.
+    /// Wrong usage, invalid input, or a file that cannot be read or written.
     Usage = 2,
     /// The device or the engine failed.
     Failure = 3,
-    /// Stopped by Ctrl-C or a signal to end before it was done, with all finished work kept: 128 + SIGINT, as shells say it.
+    /// Interrupted by Ctrl-C or SIGTERM, with all finished work kept: 128 + SIGINT, by the convention of shells.
     Interrupted = 130,
 }
 
-/// What stands below `--help`: the exit codes, and the variables that every command reads.
+/// Printed below `--help`: the exit codes, and the environment variables that every command reads.
 pub const AFTER_HELP: &str = "\
 Exit codes:
-  0  fine
+  0  success
   1  findings (lint), or nothing eligible
-  2  wrong use, broken input, or a file that cannot be read or written
-  3  the device or the engine failed
-  130  stopped (Ctrl-C, SIGTERM) before it was done; finished trials are kept, and --resume goes on
+  2  wrong usage, invalid input, or a file that cannot be read or written
+  3  device or engine failure
+  130  interrupted (Ctrl-C, SIGTERM); finished trials are kept, and --resume continues
 
 Environment:
-  SPECTUNE_LOG    level of the log on standard error: error, warn (the default), info or debug
-  SPECTUNE_CACHE  folder of compiled kernels; spectune/kernels in the user's cache unless given
-  NO_COLOR        no colour, if it is set";
+  SPECTUNE_LOG    log level on standard error: error, warn (default), info or debug
+  SPECTUNE_CACHE  folder for compiled kernels (default: spectune/kernels in the user's cache folder)
+  NO_COLOR        disables colour when set";
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
@@ -41,14 +41,14 @@ impl From<Exit> for ExitCode {
     }
 }
 
-/// Prints a complaint of the argument parser (or the help that was asked for) and gives its code.
+/// Prints an error of the argument parser, or the requested help, and returns the exit code.
 pub fn usage(error: &clap::Error) -> ExitCode {
-    // A closed pipe under --help is nobody's error.
+    // A closed pipe under --help is not an error.
     let _ = error.print();
     if error.use_stderr() { Exit::Usage.into() } else { Exit::Fine.into() }
 }
 
-/// The code of an error: what the device did is 3, what the user gave is 2.
+/// The exit code of an error: 3 for device failures, 2 for wrong input.
 pub fn of(error: &anyhow::Error) -> Exit {
     let device = error.chain().any(|cause| {
         matches!(

@@ -8,20 +8,14 @@ mod exit;
 mod setup;
 mod sweep_inputs;
 mod terminal;
+mod version;
+mod wrong_file;
 
 use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::{commands::Command, exit::Exit};
-
-/// Finds out whether a speculative-decoding configuration will work, which one is fastest, and runs it.
-#[derive(Debug, Parser)]
-#[command(name = "spectune", version, about, after_help = exit::AFTER_HELP, propagate_version = true, disable_help_subcommand = true)]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
+use crate::{commands::Arguments, exit::Exit};
 
 fn main() -> ExitCode {
     let arguments = match Arguments::try_parse() {

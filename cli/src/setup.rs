@@ -1,19 +1,14 @@
 //! What several commands need before they start: files with limits, and engine options from a tuned file and flags.
 
-use std::{error::Error, fmt, fs::File, io::Read, path::Path, time::Duration};
+use std::{fs::File, io::Read, path::Path, time::Duration};
 
 use anyhow::{Context, bail};
 use engine::{Engine, EngineOptions, ShapePolicy};
 use indicatif::ProgressBar;
-use schemas::{
-    diagnostic::{Diagnostic, Findings, Format, render},
-    kind::FileKind,
-    text::Source,
-    tuned::TunedFile,
-};
+use schemas::{kind::FileKind, text::Source, tuned::TunedFile};
 use tuner::sweep::folder_of;
 
-use crate::{checkpoint, engine_flags::EngineFlags, terminal};
+use crate::{checkpoint, engine_flags::EngineFlags, terminal, wrong_file::WrongFile};
 
 /// Largest configuration file (launch, sweep, tuned) in bytes.
 pub const LARGEST_CONFIGURATION: u64 = 16 << 20;
@@ -48,43 +43,17 @@ pub fn read_source(path: &Path) -> anyhow::Result<Source> {
     Ok(Source::new(name, read_text(path, LARGEST_CONFIGURATION)?))
 }
 
-/// A configuration file that cannot be used, as an error: [`terminal::print_error`] shows the place in the user's text.
-#[derive(Debug)]
-pub struct WrongFile {
-    source: Source,
-    finding: Box<Diagnostic>,
-}
-
-impl WrongFile {
-    /// What is wrong with a file.
-    pub fn new(source: Source, finding: Box<Diagnostic>) -> Self {
-        Self { source, finding }
-    }
-
-    /// The finding at its place in the text.
-    pub fn shown(&self, coloured: bool) -> String {
-        let findings = [Findings { source: &self.source, diagnostics: std::slice::from_ref(&*self.finding) }];
-        render(&findings, Format::Full, coloured)
-    }
-}
-
-impl fmt::Display for WrongFile {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.source.position(self.finding.span.start);
-        write!(formatter, "{}:{}:{}: {}", self.source.name(), place.line, place.column, self.finding.message)
-    }
-}
-
-impl Error for WrongFile {}
-
 /// Reads a tuned file and repeats its warnings.
 ///
 /// # Errors
-/// When it cannot be read, or is no tuned file.
+/// When it cannot be read, or is not a tuned file.
 pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
     let source = read_source(path)?;
     if FileKind::of(source.text()) == Some(FileKind::Sweep) {
-        bail!("{0} is a sweep file, not a tuned one: `spectune sweep {0}` makes a tuned file of it", path.display());
+        bail!(
+            "{0} is a sweep file, not a tuned one: `spectune sweep {0}` produces a tuned file from it",
+            path.display()
+        );
     }
     let tuned = TunedFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?;
     for caveat in tuned.caveats() {
@@ -93,10 +62,10 @@ pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
     Ok(tuned)
 }
 
-/// The engine's options: those of the tuned file, then the flags, which win.
+/// The engine's options: those of the tuned file, overridden by flags.
 ///
 /// # Errors
-/// When the tuned file is broken, a flag has no sense, or no model is named.
+/// When the tuned file is malformed, a flag is invalid, or no model is given.
 pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Result<EngineOptions> {
     let base = match tuned {
         None => EngineOptions::default(),
@@ -107,7 +76,7 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
     let options = engine::options::with_launch(base, &launch)?;
     if options.simulate_accept_length.is_some() && !options.policy.speculates() {
         bail!(
-            "--simulate-accept-length is of no effect without speculation: give a draft and a tree shape, or leave it out"
+            "--simulate-accept-length has no effect without speculation: give a draft and a tree shape, or remove it"
         );
     }
     Ok(options)
@@ -125,25 +94,26 @@ fn with_folders(words: &[String]) -> anyhow::Result<Vec<String>> {
     Ok(words)
 }
 
-/// Loads an engine, with a bar on a terminal.
+/// Loads an engine, with a progress bar on a terminal.
 ///
 /// # Errors
 /// As [`Engine::load`].
 pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
     if options.makes_up_acceptance() {
-        terminal::note("note: acceptance is simulated: rounds are timed, and what is generated means nothing");
+        terminal::note("note: acceptance is simulated: round times are real, the generated text is meaningless");
     }
     let load = |bar: &ProgressBar| Engine::load_watched(options, &mut |ready, all| show_graphs(bar, ready, all));
     let engine = waiting("loading models", load)?;
     if let Some(quantised) = &engine.identity().quantised {
         terminal::note(&format!(
-            "note: the target has {quantised}; activations are not quantised. Speculation is lossless against the quantised target"
+            "note: the target has {quantised}; activations are not quantised. Speculation is lossless against the \
+             quantised target"
         ));
     }
     Ok(engine)
 }
 
-/// Gives a loaded engine another policy, with a bar on a terminal.
+/// Changes the policy of a loaded engine, with a progress bar on a terminal.
 ///
 /// # Errors
 /// As [`Engine::set_policy`].
@@ -152,7 +122,7 @@ pub fn set_policy(engine: &mut Engine, policy: ShapePolicy) -> anyhow::Result<()
     Ok(waiting("getting ready", set)?)
 }
 
-/// Does what takes a while, and says so by a bar, on a terminal.
+/// Runs slow work with a progress bar on a terminal.
 ///
 /// # Errors
 /// Those of the work.

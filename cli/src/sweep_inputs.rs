@@ -28,10 +28,10 @@ pub fn files(file: &SweepFile, folder: &Path, source: &Source) -> Vec<Diagnostic
     single.chain(tables).map(|wrong| wrong.locate(source)).collect()
 }
 
-/// The sweep file with the folders of its models, and all that it names is there.
+/// The sweep file with the folders of its models; checks that every file it names exists.
 ///
 /// # Errors
-/// With a finding at the key that names what is not there.
+/// With a finding at the key that names the missing file.
 pub fn resolve(mut file: SweepFile, folder: &Path, source: &Source) -> Result<SweepFile, Box<Diagnostic>> {
     if file.models.model_shape.is_none() {
         file.models.target = model(&["models", "target"], &file.models.target, folder, source)?;
@@ -46,10 +46,10 @@ pub fn resolve(mut file: SweepFile, folder: &Path, source: &Source) -> Result<Sw
     }
 }
 
-/// The folder of a model, seen from the folder of the file that names it.
+/// The folder of a model, relative to the folder of the file that names it.
 ///
 /// # Errors
-/// With a finding at the key, when it is not there.
+/// With a finding at the key, when it does not exist.
 pub fn model(
     key: &'static [&'static str],
     name: &str,
@@ -59,7 +59,7 @@ pub fn model(
     let wrong = match checkpoint::folder(folder, name) {
         Ok(found) if folder.join(&found).is_dir() => return Ok(found),
         Ok(_) if folder.join(name).exists() => {
-            Wrong::at(key, format!("{} is a file, not the folder of a checkpoint", tidy(&folder.join(name)).display()))
+            Wrong::at(key, format!("{} is a file, not a checkpoint folder", tidy(&folder.join(name)).display()))
         }
         Ok(_) => nothing(key, None, "folder", name, folder),
         // What could be an id of the hub may as well be a folder with a slip.
@@ -72,11 +72,11 @@ pub fn model(
     Err(Box::new(wrong.locate(source)))
 }
 
-/// A file that is not there, or is none.
+/// A missing file, or a folder in its place.
 pub fn missing(key: &'static [&'static str], element: Option<usize>, name: &str, folder: &Path) -> Option<Wrong> {
     let path = folder.join(name);
     if path.is_dir() {
-        let wrong = Wrong::at(key, format!("{} is a folder, and a file is wanted", tidy(&path).display()));
+        let wrong = Wrong::at(key, format!("{} is a folder, but a file is expected", tidy(&path).display()));
         return Some(element.map_or(wrong.clone(), |at| wrong.element(at)));
     }
     (!path.exists()).then(|| nothing(key, element, "file", name, folder))
@@ -92,7 +92,7 @@ fn nothing(key: &'static [&'static str], element: Option<usize>, what: &str, nam
     })
 }
 
-/// The name beside a path that may have been meant.
+/// A similar name in the same folder.
 fn near(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -6,7 +6,7 @@ use anyhow::Context;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
-use crate::setup::WrongFile;
+use crate::wrong_file::WrongFile;
 
 /// Starts the log on stderr; `SPECTUNE_LOG` sets its level (default: warnings).
 pub fn start_log() {
@@ -24,7 +24,7 @@ pub fn start_log() {
         .try_init();
 }
 
-/// Prints an error with its causes, in one paragraph; of a file that is wrong, the place in its text.
+/// Prints an error with its causes; for an invalid file, with the place in its text.
 pub fn print_error(error: &anyhow::Error) {
     if let Some(wrong) = error.downcast_ref::<WrongFile>() {
         return lines(wrong.shown(stderr_is_coloured()).trim_end());
@@ -47,12 +47,12 @@ pub fn note(text: &str) {
     lines(&wrapped_for_stderr(text));
 }
 
-/// Prints lines for the user as they are: parts of files, drawings.
+/// Prints lines without wrapping: excerpts of files, drawings.
 pub fn lines(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }
 
-/// Text whose lines fit the terminal behind standard error; as it is where there is none.
+/// Text wrapped to the width of the terminal on standard error; unchanged if it is not a terminal.
 pub fn wrapped_for_stderr(text: &str) -> String {
     match terminal_size::terminal_size_of(stderr()) {
         Some((terminal_size::Width(width), _)) => wrapped(text, usize::from(width)),
@@ -60,8 +60,8 @@ pub fn wrapped_for_stderr(text: &str) -> String {
     }
 }
 
-/// Text whose lines have at most `width` characters, where words allow it: a longer word has a line of its own. What goes on
-/// in another line stands under the beginning of its first.
+/// Text wrapped at `width` characters; a longer word gets its own line. Continuation lines have the indentation of the
+/// first.
 fn wrapped(text: &str, width: usize) -> String {
     let mut lines = Vec::new();
     for line in text.lines() {
@@ -84,7 +84,7 @@ fn wrapped(text: &str, width: usize) -> String {
     lines.join("\n")
 }
 
-/// Characters of a word as they are shown: colours take no room.
+/// Displayed width of a word: colour codes take no columns.
 fn shown_length(word: &str) -> usize {
     let mut hidden = false;
     let shown = word.chars().filter(|character| {
@@ -97,7 +97,7 @@ fn shown_length(word: &str) -> usize {
     shown.count()
 }
 
-/// A bar of so many steps, on a terminal.
+/// A progress bar with this many steps, on a terminal.
 pub fn bar(steps: usize, template: &str) -> Option<ProgressBar> {
     if !stderr().is_terminal() {
         return None;
@@ -110,7 +110,7 @@ pub fn bar(steps: usize, template: &str) -> Option<ProgressBar> {
     Some(bar)
 }
 
-/// Prints data; a closed pipe is an error that [`is_broken_pipe`] knows.
+/// Prints data. For a closed pipe it returns an error that [`is_broken_pipe`] recognises.
 ///
 /// # Errors
 /// When stdout cannot be written.
@@ -119,7 +119,7 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
-/// Whether an error only says that nobody reads any more.
+/// Whether the error is a broken pipe.
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
@@ -137,7 +137,7 @@ pub fn stderr_is_coloured() -> bool {
     stderr().is_terminal() && colour_is_wanted()
 }
 
-/// Columns of the terminal; 100 where stdout is none.
+/// Columns of the terminal; 100 if stdout is not a terminal.
 pub fn width() -> usize {
     comfy_table::Table::new().width().map_or(100, usize::from)
 }

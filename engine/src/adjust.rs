@@ -1,4 +1,4 @@
-//! What changes the target's logits before a token is chosen: penalties, bias, a least length, a grammar.
+//! Adjustments of the target's logits before a token is chosen: penalties, bias, a minimum length, a grammar.
 //!
 //! All of it is a function of the request and of the tokens before the one that is chosen. Acceptance asks the target for
 //! one token after the other along a path, so each is drawn from logits that have been adjusted for exactly its own
@@ -43,7 +43,7 @@ pub trait Follow: fmt::Debug + Send + Sync {
     /// Makes the logits of all tokens −∞ that cannot come next. Where the output is complete, tokens that end it can.
     ///
     /// # Errors
-    /// When the grammar cannot be followed any further, such as beyond a limit on its size; there is no output then.
+    /// When the grammar cannot continue, for example because it exceeds a size limit. There is no output then.
     fn mask(&mut self, logits: &mut [f32]) -> Result<(), String>;
 
     /// Takes the token that was chosen. One that ends the output is one too.
@@ -101,7 +101,7 @@ impl Adjustments {
 }
 
 impl Adjuster {
-    /// For an output behind a prompt, which `ends` end.
+    /// For an output that follows a prompt and that the tokens `ends` end.
     pub fn new(adjustments: Adjustments, prompt: &[u32], ends: &[u32]) -> Self {
         let counts = adjustments.repetition_penalty != 1.0;
         Self {
@@ -115,7 +115,7 @@ impl Adjuster {
         }
     }
 
-    /// The logits behind what the output has so far, adjusted. Where the grammar cannot be followed, none is finite.
+    /// The adjusted logits for the token after the output so far. None is finite if the grammar cannot continue.
     pub fn adjust(&mut self, logits: &[f32]) -> Vec<f32> {
         let Adjustments { presence_penalty, frequency_penalty, repetition_penalty, bias, .. } = &self.adjustments;
         let mut adjusted = logits.to_vec();

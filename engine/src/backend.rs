@@ -1,4 +1,4 @@
-//! What a device does for the scheduler, at the size of a round.
+//! The interface of a device to the scheduler, at the granularity of a round.
 //!
 //! The interface carries no tensors: slots, pages and tokens go in, tokens come out. So a GPU backend can keep all
 //! state on the device, hold a whole round (draft, verify, accept, extend) in one graph, and let the host launch
@@ -8,7 +8,7 @@
 pub mod cpu;
 pub mod cuda;
 mod states;
-mod verify_plan;
+pub(crate) mod verify_plan;
 
 use std::{ops::Range, time::Duration};
 
@@ -25,9 +25,9 @@ pub use crate::{
 };
 pub use kernels::device::GpuState;
 
-/// Tokens of a sequence that the draft may leave unread at most. Rounds without speculation leave theirs to be read
+/// Tokens of a sequence that the draft may leave pending at most. Rounds without speculation leave theirs to be read
 /// together with later ones, since one pass of the draft over many rows costs little more than one over a few.
-pub const MOST_UNREAD: usize = 32;
+pub const MAX_PENDING_DRAFT: usize = 32;
 
 /// One page of the KV cache (target and draft share the numbering).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -111,25 +111,24 @@ pub struct Ticket(pub u64);
 pub struct Yield {
     /// Of a round one to steps + 1 tokens, bonus token last; of a prompt one; fewer where one is `not_finite`.
     pub tokens: Vec<ProducedToken>,
-    /// The position of the token behind these for which the target's logits are not finite: there is none, and the request cannot
-    /// go on.
+    /// The position after these tokens, if the target's logits for it are not finite. The request cannot continue then.
     pub not_finite: Option<usize>,
 }
 
 impl Yield {
-    /// Of a prompt whose end has this token behind it, at this position, or `None` where the target's logits are not finite.
+    /// The yield of a prompt: the token that follows it at this position, or `None` if the target's logits are not finite.
     pub fn of_prompt(token: Option<ProducedToken>, position: usize) -> Self {
         let not_finite = token.is_none().then_some(position);
         Self { tokens: Vec::from_iter(token), not_finite }
     }
 }
 
-/// The token behind a prompt that ends: the draft reads some token also where there is none.
+/// The token that follows a prompt. The draft reads a placeholder if there is none.
 pub(crate) fn first_token(first: &Option<Yield>) -> u32 {
     first.iter().flat_map(|one| &one.tokens).next().map_or(0, |token| token.id)
 }
 
-/// Fails where a request's end of a prompt has no token behind it.
+/// Fails if no token follows the end of a request's prompt.
 ///
 /// # Errors
 /// [`EngineError::NotFinite`].
@@ -162,25 +161,25 @@ pub struct RoundOutput {
     pub timing: RoundTiming,
 }
 
-/// A place of a text at which a round could have begun.
+/// A position of a text at which a round could have started.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayPlace<'a> {
     /// Who has read the text.
     pub slot: Slot,
-    /// The root's: so many tokens of the text come before it.
+    /// Position of the root: the number of tokens of the text before it.
     pub position: usize,
-    /// The tokens of the text behind the root.
+    /// The tokens of the text after the root.
     pub text: &'a [u32],
-    /// What is asked of the pool.
+    /// What the pool has to answer.
     pub wanted: Wanted,
 }
 
-/// Tokens of whose chance to follow a position of a text the target is asked.
+/// Tokens whose probability at a position of a text the target computes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// Who has read the text.
     pub slot: Slot,
-    /// The tokens would come behind this one.
+    /// Position that the tokens would follow.
     pub position: usize,
     /// Which.
     pub tokens: Vec<u32>,
@@ -203,7 +202,7 @@ pub trait Backend: Send {
     /// What it runs on. Constant.
     fn device(&self) -> DeviceInfo;
 
-    /// What a GPU's driver says of it now; `None` of a CPU, and where no driver tells.
+    /// The state that the GPU's driver reports now; `None` on a CPU, or if the driver reports none.
     fn gpu_state(&self) -> Option<GpuState> {
         None
     }
@@ -234,7 +233,7 @@ pub trait Backend: Send {
     /// Makes ready for rounds of these shapes at batch sizes up to the largest capture size (a GPU captures its graphs
     /// here). Weights stay loaded. If one of them speculates, the draft follows the sequences that are opened from now on
     /// through all their rounds; otherwise it reads nothing but what is [traced](Self::trace). Only while no slot is open.
-    /// `captured` is told how many of all graphs there are.
+    /// `captured(done, total)` reports the progress of graph capture.
     ///
     /// # Errors
     /// When a shape cannot run on this device, or memory for its buffers is missing.
@@ -293,11 +292,12 @@ pub trait Backend: Send {
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError>;
 
     /// Positions at the end of a slot's sequence that the draft follows but has not read: what its cache holds there is not
-    /// of their tokens. At most [`MOST_UNREAD`].
-    fn unread(&self, slot: Slot) -> usize;
+    /// of their tokens. At most [`MAX_PENDING_DRAFT`].
+    fn pending_draft_tokens(&self, slot: Slot) -> usize;
 
-    /// Keeps, from now on, what [`prefill`](Self::prefill) leaves behind at these positions of a slot that has read none
-    /// of them: the draft's state, and with `target` the target's final hidden state too. Until the slot is closed.
+    /// Keeps, from now on, the states that [`prefill`](Self::prefill) computes at these positions of a slot that has
+    /// read none of them: the draft's state, and with `target` the target's final hidden state too. Until the slot is
+    /// closed.
     ///
     /// # Errors
     /// When the slot is not open, no draft is loaded, or memory for the states is missing; nothing is taken then.
@@ -306,17 +306,18 @@ pub trait Backend: Send {
     /// What [`prefill_traced`](Self::prefill_traced) takes of a position; `None` without a draft. Constant.
     fn state_row(&self) -> Option<StateRow>;
 
-    /// Takes pieces in as [`prefill`](Self::prefill) does, of slots that are traced and of texts that go on behind them,
-    /// and gives out or takes in what the target leaves there. Where the target does not run, its caches stay as they are:
-    /// only the draft can go on.
+    /// Prefills pieces as [`prefill`](Self::prefill) does, for traced slots whose texts continue after the pieces, and
+    /// returns or accepts the target's states there. If the target does not run, its caches are unchanged and only the
+    /// draft can continue.
     ///
     /// # Errors
-    /// When a piece is none of such a text, there are more or fewer states than positions, or the device fails.
+    /// When a piece does not belong to such a text, the number of states is not the number of positions, or the device
+    /// fails.
     fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError>;
 
     /// What the draft would have proposed in rounds that begin at places of texts, for trees of a shape. Each pool may
-    /// leave out what does not change the answer to what is wanted of it, for this shape and for those of the same `topk`
-    /// that are no deeper and no larger. The caches of the texts stay as they are.
+    /// omit what does not change the answer for this shape, and for shapes of the same `topk` that are neither deeper
+    /// nor larger. The caches of the texts are unchanged.
     ///
     /// # Errors
     /// When the draft's state before a place was not kept, or the device fails.
@@ -356,7 +357,7 @@ pub trait Backend: Send {
     /// Lets a rank of a group end as if it had crashed, to see what follows. Of no effect where there is one device.
     fn kill_rank(&mut self, _rank: usize) {}
 
-    /// Gives a slot back; its pages may be used again by the next [`open`](Self::open), and what they hold stays as it is
+    /// Releases a slot. Its pages may be reused by the next [`open`](Self::open), and their contents are kept
     /// until then. Never while a launched round that holds the slot has not been collected.
     fn close(&mut self, slot: Slot);
 }

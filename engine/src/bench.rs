@@ -1,4 +1,4 @@
-//! How fast an engine decodes random prompts, and how near that is to what its memory allows.
+//! Measures how fast an engine decodes random prompts, and compares it with the limit set by memory bandwidth.
 
 use std::{
     collections::HashSet,
@@ -34,7 +34,7 @@ pub struct Load {
 pub struct Plan {
     /// What is run.
     pub load: Load,
-    /// Times that it is run and counted, behind those that warm up.
+    /// Number of measured repeats, after warm-up.
     pub repeats: usize,
     /// Bytes a second that the device reads, from [`Engine::measure_bandwidth`].
     pub bandwidth: f64,
@@ -64,7 +64,7 @@ pub struct Bench {
     pub round_ms: Spread,
     /// Produced tokens / rounds, bonus tokens and the first token included.
     pub accept_length: f64,
-    /// Whether acceptance was made up instead of measured.
+    /// Whether acceptance was simulated instead of measured.
     pub simulated: bool,
     /// What is said of the target's weights where they are quantised.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -156,7 +156,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
     let prefill = runs.iter().map(|seen| (load.batch_size * load.input_len) as f64 / seen.prefill.as_secs_f64());
     let shape = engine.options().policy.shape(load.batch_size);
     let bytes = engine.cost().of_round(shape, load.batch_size, load.input_len + load.output_len / 2);
-    // A floor that is beaten is none.
+    // A floor that was beaten is not a floor.
     let floor = Some(bytes as f64 / bandwidth * 1e3).filter(|floor| *floor <= round_ms.median);
     let tokens: usize = runs.iter().map(|seen| seen.all_tokens).sum();
     let request_rounds: usize = runs.iter().map(|seen| seen.all_request_rounds).sum();

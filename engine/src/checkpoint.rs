@@ -1,8 +1,10 @@
 //! Hugging Face folders, as published: nothing in a file is trusted before it is checked.
 
+mod dtype;
 mod folder;
 mod fp8;
 mod hash;
+mod read;
 mod safetensors;
 mod tensors;
 mod token_map;

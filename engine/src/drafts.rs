@@ -18,7 +18,7 @@ use crate::{
 /// Where a draft is to come from.
 #[derive(Debug)]
 pub enum DraftFrom {
-    /// A folder of its own.
+    /// A separate folder.
     Folder(Box<Folder>),
     /// The MTP layer of the target's own checkpoint.
     Target,
@@ -52,7 +52,7 @@ pub struct DraftTarget<'a> {
 /// restricts what the draft proposes.
 ///
 /// # Errors
-/// When the draft is none that this engine knows, does not fit the target, or contradicts the options, or the token map
+/// When the kind of draft is not supported, does not fit the target, or contradicts the options, or the token map
 /// cannot be read.
 pub fn read_draft(
     folder: &Folder,
@@ -103,12 +103,12 @@ fn with_token_map(spec: DraftSpec, target: DraftTarget<'_>, options: &EngineOpti
 /// A draft that proposes some of the target's tokens only.
 ///
 /// # Errors
-/// When it brings a vocabulary of its own, as EAGLE-3 heads do.
+/// When it has its own vocabulary, as EAGLE-3 heads do.
 pub fn restricted(spec: DraftSpec, tokens: Vec<u32>) -> Result<DraftSpec, EngineError> {
     if spec.algorithm() == "EAGLE3" || spec.head != VocabularySource::Target {
         return Err(EngineError::Configuration(
-            "--speculative-token-map is for EAGLE-1/2 heads and MTP layers: an EAGLE-3 head brings its own map (d2t), and \
-             SGLang ignores this one; leave it out"
+            "--speculative-token-map is for EAGLE-1/2 heads and MTP layers: an EAGLE-3 head has its own map (d2t), \
+             and SGLang ignores this one; remove the flag"
                 .into(),
         ));
     }

@@ -1,4 +1,4 @@
-//! The engine that callers see: a scheduler over a backend, and the text side of a model.
+//! The public engine: a scheduler over a backend, with tokenizer and chat template.
 
 mod states;
 pub mod timing;
@@ -42,7 +42,7 @@ impl Engine {
         Self::load_watched(options, &mut |_, _| {})
     }
 
-    /// The same, which takes a while: behind the models, `captured` is told how many of a GPU's graphs there are, of how many. On
+    /// Like [`load`](Self::load), but reports the progress of graph capture as `captured(done, total)`. On
     /// a GPU's first start each of them is searched for its fastest kernels.
     ///
     /// # Errors
@@ -151,7 +151,7 @@ impl Engine {
         self.set_policy_watched(policy, &mut |_, _| {})
     }
 
-    /// The same; `captured` is told of graphs as by [`load_watched`](Self::load_watched).
+    /// Like the above; `captured` reports graphs as in [`load_watched`](Self::load_watched).
     ///
     /// # Errors
     /// As [`set_policy`](Self::set_policy).
@@ -176,7 +176,7 @@ impl Engine {
     /// again.
     ///
     /// # Errors
-    /// When a request runs, the draft does not fit, or loading fails; the engine is gone then.
+    /// When a request is running, the draft does not fit, or loading fails; the engine is unusable then.
     pub fn with_draft(mut self, folder: &Path) -> Result<Self, EngineError> {
         let options = EngineOptions { draft_model_path: Some(folder.to_owned()), ..self.options.clone() };
         self.scheduler.expect_idle("the draft can be exchanged")?;
@@ -217,9 +217,9 @@ impl Engine {
         replay::run(self.scheduler.lend()?, texts, shapes, None, progress)
     }
 
-    /// As [`replay`](Self::replay), and keeps what the target leaves behind the texts in a file. Where that is there
-    /// already, of these texts, this target, device and settings, and a draft that sees the same of it, the draft runs alone.
-    /// A file that cannot be used or written costs only what it would have spared.
+    /// As [`replay`](Self::replay), and keeps the target's states of the texts in a file. Where that is there already,
+    /// of these texts, this target, device and settings, and a draft that sees the same of it, the draft runs alone. A
+    /// file that cannot be used or written costs only what it would have spared.
     ///
     /// # Errors
     /// As [`replay`](Self::replay), and when the file could be opened and then no longer be read.
@@ -299,7 +299,7 @@ impl Engine {
         self.scheduler.flush_cache()
     }
 
-    /// Whether logits can be changed before a token is chosen, and log-probabilities of prompts be told.
+    /// Whether the device supports changing logits before a token is chosen, and log-probabilities of prompts.
     pub fn adjusts_logits(&self) -> bool {
         self.scheduler.backend().adjusts_logits()
     }
@@ -322,7 +322,7 @@ impl Engine {
         self.scheduler.backend().capture_time()
     }
 
-    /// What the GPU's driver says of it now; `None` on a CPU, and where no driver tells.
+    /// The state that the GPU's driver reports now; `None` on a CPU, or if the driver reports none.
     pub fn gpu_state(&self) -> Option<GpuState> {
         self.scheduler.backend().gpu_state()
     }
@@ -342,7 +342,7 @@ impl Engine {
         self.scheduler.backend().capacity()
     }
 
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub fn max_running_requests(&self) -> usize {
         self.scheduler.largest_batch()
     }
@@ -362,7 +362,7 @@ impl Engine {
         self.text.as_ref()
     }
 
-    /// How the model wants to be sampled.
+    /// The sampling parameters that the model recommends.
     pub fn generation_config(&self) -> &GenerationConfig {
         &self.generation
     }

@@ -1,4 +1,4 @@
-//! What can go wrong in an engine.
+//! Errors of an engine.
 
 use std::path::PathBuf;
 
@@ -57,11 +57,11 @@ pub enum EngineError {
     #[error("{0}")]
     Configuration(String),
     /// Memory does not suffice; nothing was allocated.
-    #[error("{what} needs {needed_mib} MiB, {available_mib} MiB are available; {hint}")]
+    #[error("{what} needs {needed_mib} MiB, but {available_mib} MiB are available; {hint}")]
     OutOfMemory {
         /// For what.
         what: String,
-        /// MiB asked for.
+        /// Requested MiB.
         needed_mib: u64,
         /// MiB there.
         available_mib: u64,
@@ -70,8 +70,8 @@ pub enum EngineError {
     },
     /// The target computes no numbers.
     #[error(
-        "the target's logits for position {position} are not finite (NaN or infinite): its weights are broken, or too \
-         large for their dtype; get the checkpoint anew, or try --dtype bfloat16 or float32"
+        "the target's logits for position {position} are not finite (NaN or infinite): its weights are damaged or \
+         overflow their dtype; download the checkpoint again, or try --dtype bfloat16 or float32"
     )]
     NotFinite {
         /// Of the token that they are for.
@@ -80,7 +80,7 @@ pub enum EngineError {
     /// A request that can never run.
     #[error("{0}")]
     InvalidRequest(String),
-    /// The device failed or is not there.
+    /// The device failed or does not exist.
     #[error("device: {0}")]
     Device(String),
 }

@@ -87,7 +87,7 @@ static FAMILIES: [&Family; 7] = [
 /// The family of a checkpoint.
 ///
 /// # Errors
-/// When it is none of the supported ones.
+/// When it is not supported.
 pub fn family(folder: &Folder) -> Result<&'static Family, EngineError> {
     let architecture = folder.config.architecture().unwrap_or("none");
     let supported = || FAMILIES.iter().flat_map(|family| family.architectures);

@@ -1,4 +1,4 @@
-//! What identifies the models of an engine.
+//! Hashes that identify the models of an engine.
 
 /// What identifies the models of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]

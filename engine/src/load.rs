@@ -34,7 +34,7 @@ pub struct Loaded {
     pub context_length: usize,
     /// Tokenizer and chat template, where there is a tokenizer.
     pub text: Option<Text>,
-    /// How the model wants to be sampled.
+    /// The sampling parameters that the model recommends.
     pub generation: GenerationConfig,
     /// Tokens that end an output.
     pub end_tokens: Vec<u32>,
@@ -43,7 +43,7 @@ pub struct Loaded {
 /// Loads what the options name. Tree shapes are not prepared yet.
 ///
 /// # Errors
-/// When an option has no sense, files are missing or malformed, target and draft do not fit, the device is not there, or
+/// When an option is invalid, files are missing or malformed, target and draft do not match, the device does not exist, or
 /// memory does not suffice.
 pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
     check(options)?;
@@ -164,14 +164,12 @@ fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
 /// zeros take less power, and at its limit 5% less time.)
 fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
     let Some(name) = options.model_shape.as_deref() else {
-        return Err(EngineError::Configuration(
-            "--load-format dummy needs the shape of the weights: give --model-shape".into(),
-        ));
+        return Err(EngineError::Configuration("--load-format dummy needs a model shape: give --model-shape".into()));
     };
     let shape = published(name)?;
     if devices.is_empty() {
         return Err(EngineError::Configuration(
-            "--load-format dummy makes weights on a CUDA device; on the CPU give --model-path a checkpoint".into(),
+            "--load-format dummy makes weights on a CUDA device; on the CPU give a checkpoint with --model-path".into(),
         ));
     }
     let context_length = context_length(name, shape.context_length, options.context_length)?;
@@ -225,7 +223,7 @@ pub(crate) fn devices(choice: DeviceChoice, ranks: usize) -> Result<Vec<(Device,
         return match ranks {
             1 => Ok(Vec::new()),
             _ => Err(EngineError::Configuration(format!(
-                "--tp-size {ranks} shares a model among GPUs, and this runs on the CPU: leave it out, or give --device cuda"
+                "--tp-size {ranks} splits a model over GPUs, but this runs on the CPU: remove it, or give --device cuda"
             ))),
         };
     };
@@ -285,7 +283,7 @@ fn check(options: &EngineOptions) -> Result<(), EngineError> {
     const DTYPES: [&str; 6] = ["auto", "half", "float16", "bfloat16", "float", "float32"];
     let wrong = |reason: String| Err(EngineError::Configuration(reason));
     if !DTYPES.contains(&options.dtype.as_str()) {
-        return wrong(format!("--dtype {} is not known; expected one of {}", options.dtype, DTYPES.join(", ")));
+        return wrong(format!("--dtype {} is unknown; expected one of {}", options.dtype, DTYPES.join(", ")));
     }
     for (flag, value) in [("--page-size", options.page_size), ("--max-running-requests", options.max_running_requests)]
     {
@@ -303,7 +301,7 @@ fn check(options: &EngineOptions) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The type on a GPU: what is asked for, else what the checkpoint is stored in.
+/// The dtype on a GPU: the requested one, else the checkpoint's.
 fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
     let dtype = if asked == "auto" { stored.unwrap_or("float32") } else { asked };
     match dtype {
@@ -311,7 +309,7 @@ fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
         "bfloat16" => Ok(Element::BF16),
         "float" | "float32" => Ok(Element::F32),
         other => Err(EngineError::Configuration(format!(
-            "the checkpoint is stored as {other}, which the GPU does not compute in: give --dtype bfloat16 or float16"
+            "the checkpoint is stored as {other}, which the GPU cannot compute in: give --dtype bfloat16 or float16"
         ))),
     }
 }
@@ -320,19 +318,19 @@ fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
 fn check_quantization(options: &EngineOptions, element: Element) -> Result<(), EngineError> {
     match (options.quantization.or(options.draft_quantization), element) {
         (Some(by), Element::F32) => Err(EngineError::Configuration(format!(
-            "--quantization {} on a GPU needs --dtype bfloat16 or float16; in float32 run it with --device cpu",
+            "--quantization {} on a GPU needs --dtype bfloat16 or float16; for float32 use --device cpu",
             by.name()
         ))),
         _ => Ok(()),
     }
 }
 
-/// The longest sequence: what is asked for, at most what the model was made for.
+/// The maximum sequence length: the requested one, up to the model's.
 fn context_length(model: &str, made_for: usize, asked: Option<usize>) -> Result<usize, EngineError> {
     match asked {
         Some(0) => Err(EngineError::Configuration("--context-length is 0: expected at least 1".into())),
         Some(asked) if asked > made_for => Err(EngineError::Configuration(format!(
-            "--context-length {asked} is longer than the {made_for} tokens that {model} is made for"
+            "--context-length {asked} is longer than the {made_for} tokens that {model} was trained for"
         ))),
         Some(asked) => Ok(asked),
         None => Ok(made_for),

@@ -1,4 +1,4 @@
-//! How much memory the machine has left.
+//! Free memory of the machine.
 
 use std::fs::read_to_string;
 

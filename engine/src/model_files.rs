@@ -20,7 +20,7 @@ pub struct ModelFiles {
     /// What the draft is, where the options name one.
     pub draft: Option<DraftSpec>,
     target_weights: Weights,
-    /// Of a draft with a folder of its own.
+    /// For a draft in a separate folder.
     draft_weights: Option<Weights>,
 }
 

@@ -1,4 +1,4 @@
-//! How an engine is set up.
+//! Options of an engine.
 
 mod flags;
 #[cfg(test)]
@@ -13,7 +13,7 @@ use schemas::{resolve::default_capture_sizes, tree::TreeShape, tuned::TunedFile}
 
 pub use self::flags::with_launch;
 pub use crate::quantization::Quantization;
-use crate::{backend::VerifyPlan, checkpoint::Folder, error::EngineError, spec::published};
+use crate::{backend::verify_plan::VerifyPlan, checkpoint::Folder, error::EngineError, spec::published};
 
 /// Where to run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub enum LoadFormat {
     Dummy,
 }
 
-/// All that an engine is told.
+/// The options of an engine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EngineOptions {
     /// The target's folder.
@@ -61,7 +61,7 @@ pub struct EngineOptions {
     pub device: DeviceChoice,
     /// Dtype of weights and activations (`auto`, `float32`, …); the CPU computes in float32 whatever is stored.
     pub dtype: String,
-    /// How the target's weights are quantised when they are loaded; `None`: they stay as they are stored.
+    /// Quantisation of the target's weights at load time; `None` keeps the stored format.
     pub quantization: Option<Quantization>,
     /// The same of the draft's.
     pub draft_quantization: Option<Quantization>,
@@ -69,7 +69,7 @@ pub struct EngineOptions {
     pub context_length: Option<usize>,
     /// Most requests running together.
     pub max_running_requests: usize,
-    /// Tokens a KV page.
+    /// Tokens per KV page.
     pub page_size: usize,
     /// Share of the device's memory for weights and KV cache.
     pub mem_fraction_static: f64,
@@ -90,14 +90,14 @@ pub struct EngineOptions {
     pub attention_backend: Option<String>,
     /// FR-Spec: a file with the target's tokens that an EAGLE-1/2 head may propose.
     pub token_map: Option<PathBuf>,
-    /// Accept so many tokens a round on average (bonus token included) whatever the target says: for timing rounds. The
-    /// output has no meaning then, and all that is made from it says so.
+    /// Accept this many tokens per round on average (bonus token included), whatever the target predicts: for timing
+    /// rounds. The output has no meaning then, and all that is made from it says so.
     pub simulate_accept_length: Option<f32>,
-    /// Over how much of the trees the target runs on a GPU; `None` for what takes the least time. No flag sets it.
+    /// Which tree nodes the target runs over on a GPU; `None` for the fastest choice. No flag sets it.
     pub verify_plan: Option<VerifyPlan>,
     /// GPUs of this host that share the model, from [`device`](Self::device) on.
     pub tp_size: usize,
-    /// Whether they share the draft's layer too; `None` where that takes the least time. No flag sets it.
+    /// Whether ranks split the draft's layer too; `None` for the faster choice. No flag sets it.
     pub split_draft: Option<bool>,
     /// Where weights come from.
     pub load_format: LoadFormat,
@@ -180,20 +180,20 @@ impl Default for EngineOptions {
     }
 }
 
-/// The batch that runs where so many requests do: the next of these ascending capture sizes, or the batch as it is beyond
+/// The padded batch for this many requests: the next of these ascending capture sizes, or the batch itself beyond
 /// the largest or without any.
 pub fn padded(capture_sizes: &[usize], batch: usize) -> usize {
     capture_sizes.get(capture_sizes.partition_point(|size| *size < batch)).copied().unwrap_or(batch)
 }
 
 impl EngineOptions {
-    /// Whether acceptance is made up, so that outputs have no meaning.
+    /// Whether acceptance is simulated, so that outputs are meaningless.
     pub fn makes_up_acceptance(&self) -> bool {
         self.simulate_accept_length.is_some() && self.policy.speculates()
     }
 
-    /// The batch sizes for which a GPU captures graphs, ascending, each at most the running requests: those that were
-    /// asked for, else SGLang's default list under speculation; none where graphs are off.
+    /// The batch sizes for which a GPU captures graphs, ascending, each at most the running requests: the requested
+    /// ones, else SGLang's default list for speculation; empty if graphs are off.
     pub fn graph_sizes(&self) -> Vec<usize> {
         if self.disable_cuda_graph {
             return Vec::new();
@@ -210,10 +210,10 @@ impl EngineOptions {
     }
 }
 
-/// Largest batch size of the default list unless told otherwise: SGLang's on GPUs of 80 GB class.
+/// Default largest batch size of the default list: SGLang's on GPUs of the 80 GB class.
 const LARGEST_CAPTURE: usize = 256;
 
-/// Requests that run together unless told otherwise: SGLang's number for speculation, with or without it here.
+/// Default limit of running requests: SGLang's number for speculation, used with and without it here.
 const MAX_RUNNING_REQUESTS: usize = 48;
 
 impl FromStr for DeviceChoice {
@@ -262,7 +262,7 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
 /// The quantisation that a key of a file names.
 ///
 /// # Errors
-/// When there is no such quantisation.
+/// When the quantisation is unknown.
 pub fn quantization(key: &str, name: Option<&str>) -> Result<Option<Quantization>, EngineError> {
     name.map_or(Ok(None), |name| Quantization::parse(key, name))
 }
@@ -270,7 +270,7 @@ pub fn quantization(key: &str, name: Option<&str>) -> Result<Option<Quantization
 /// What SGLang chooses for a published shape.
 ///
 /// # Errors
-/// When there is no such shape.
+/// When the shape is unknown.
 pub fn default_shape_of(model_shape: &str) -> Result<TreeShape, EngineError> {
     Ok(schemas::resolve::default_shape(published(model_shape)?.architecture))
 }

@@ -1,4 +1,5 @@
-//! Which layers are kept in FP8: those that a checkpoint stores so, and those that are quantised when they are loaded.
+//! Decides which layers are kept in FP8: the ones that a checkpoint stores in FP8, and the ones that are quantised at
+//! load time.
 //!
 //! What is quantised are the matrices of attention and of feed-forward parts, experts among them, of a target and of its draft.
 //! Embeddings, vocabulary heads, norms, routers and what joins a draft's inputs stay as they are, as in SGLang. Activations are
@@ -29,14 +30,14 @@ impl Quantization {
     /// By the name of SGLang's `--quantization`; `None` for the name of none.
     ///
     /// # Errors
-    /// When there is no such quantisation here.
+    /// When the quantisation is not supported.
     pub fn parse(flag: &str, name: &str) -> Result<Option<Self>, EngineError> {
         match name {
             "fp8" => Ok(Some(Self::Fp8)),
             "unquant" | "none" => Ok(None),
             other => Err(EngineError::Configuration(format!(
-                "{flag} {other} is not done by this engine; it quantises to fp8 (e4m3, a scale for each row), and reads \
-                 checkpoints in FP8 without the flag"
+                "{flag} {other} is not supported; this engine quantises to fp8 (e4m3, one scale per row), and reads \
+                 FP8 checkpoints without the flag"
             ))),
         }
     }
@@ -56,7 +57,7 @@ pub enum StoredIn<'a> {
     Nowhere,
 }
 
-/// A target whose layers are kept as they are stored, or quantised.
+/// A target with the formats of its layers: as stored, or quantised.
 ///
 /// # Errors
 /// When the scales of a matrix are missing or misshapen.
@@ -71,7 +72,7 @@ pub fn quantised_target(
     Ok(target)
 }
 
-/// A draft whose layer is kept as it is stored, or quantised.
+/// A draft with the format of its layer: as stored, or quantised.
 ///
 /// # Errors
 /// As [`quantised_target`].
@@ -100,7 +101,7 @@ fn formats(
             }
             AttentionTensors::Latent(latent) => {
                 let matrices = latent.kept_matrices();
-                // The latent vector's rows lie behind those of the first projection.
+                // The latent vector's rows follow those of the first projection.
                 let aligned = matrices[0].shape.first().is_some_and(|rows| is_aligned(*rows));
                 format(matrices, stored, by, aligned)?
             }
@@ -123,7 +124,7 @@ fn formats(
     })
 }
 
-/// The format of matrices that are kept alike, of which some lie one behind the other; `aligned`: each but the last of these with
+/// The format of matrices that are kept alike, of which some lie one after the other; `aligned`: each but the last of these with
 /// as many rows as whole blocks have. Where some are quantised and others are not, or differently, none is kept in FP8: all have
 /// the values that they stand for.
 fn format<'t>(

@@ -1,12 +1,12 @@
-//! Acceptance along texts that are known already, for many tree shapes at once.
+//! Computes what any tree shape would accept along known texts, without running rounds.
 //!
-//! Speculation is lossless, so every shape follows the same text. One pass over it fills the caches, the draft's from the
-//! target's own states, exactly as rounds would have left them; then the draft alone tells, at each position, which tree
-//! it would have drafted there and so how many tokens a round would have accepted. The walk of a shape hops from round to
-//! round; one expansion of a position serves all shapes of one `topk`, and none is made that no walk comes to.
+//! Speculation is lossless, so every shape produces the same text. One pass over it fills the caches as rounds would have left
+//! them. Then the draft alone runs: at each position it gives the tree that it would have drafted, and so how many tokens a round
+//! would have accepted. Each shape walks from round to round; one expansion of a position serves all shapes with the same `topk`,
+//! and only positions that some walk reaches are expanded.
 //!
-//! The target runs once over each text, whatever the shapes are; where its states are [kept](KeepStates), not even that
-//! when the same texts are replayed again.
+//! The target runs once per text, whatever the shapes. If its states are [kept](KeepStates), a later replay of the same texts
+//! does not run it at all.
 
 mod expected;
 mod family;
@@ -94,7 +94,7 @@ impl Acceptance {
         (self.rounds > 0).then(|| self.output_tokens as f64 / self.rounds as f64)
     }
 
-    /// A round in which so many drafts were accepted, of at most `left` tokens that the text still has.
+    /// A round in which this many drafts were accepted, if at most `left` tokens of the text remain.
     fn count(&mut self, shape: TreeShape, accepted: usize, left: usize) -> usize {
         let kept = (accepted + 1).min(left);
         let drafts = kept.min(accepted);
@@ -161,7 +161,7 @@ fn check(backend: &dyn Backend, at: usize, text: &ReplayText) -> Result<(), Engi
     if *prompt_tokens == 0 || tokens.len() <= *prompt_tokens {
         let count = tokens.len();
         return refused(format!(
-            "{prompt_tokens} of its {count} tokens are the prompt: expected a prompt and an output"
+            "{prompt_tokens} of its {count} tokens are the prompt: expected both a prompt and an output"
         ));
     }
     if let Some(token) = tokens.iter().find(|token| **token as usize >= capacity.vocab_size) {
@@ -169,11 +169,11 @@ fn check(backend: &dyn Backend, at: usize, text: &ReplayText) -> Result<(), Engi
     }
     if tokens.len() > capacity.context_length {
         let (count, most) = (tokens.len(), capacity.context_length);
-        return refused(format!("it has {count} tokens, the context length is {most}; raise --context-length"));
+        return refused(format!("it has {count} tokens, but the context length is {most}; raise --context-length"));
     }
     let (needed, there) = (group::pages(text, capacity.page_size), capacity.pages);
     if needed > there {
-        return refused(format!("it needs {needed} pages, the KV cache has {there}; raise --mem-fraction-static"));
+        return refused(format!("it needs {needed} pages, but the KV cache has {there}; raise --mem-fraction-static"));
     }
     Ok(())
 }

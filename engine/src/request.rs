@@ -1,4 +1,4 @@
-//! Requests, and what comes back.
+//! Requests and their results.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub struct SamplingParams {
     pub prompt_logprobs: Option<PromptLogprobs>,
 }
 
-/// Log-probabilities of a prompt's tokens, each behind those before it.
+/// Log-probabilities of a prompt's tokens, each after those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptLogprobs {
     /// The first position whose token's is reported; nothing comes before the one at 0, so that it has none.
@@ -54,7 +54,7 @@ pub struct StopConditions {
     pub ignore_eos: bool,
     /// Whether the stop string or stop token that ends the output is part of its text.
     pub keep_stop: bool,
-    /// The text in which stop strings are looked for, and which is given out.
+    /// The text that is searched for stop strings and returned.
     pub text: OutputText,
 }
 
@@ -129,7 +129,7 @@ pub struct Completion {
     pub text: String,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
-    /// Of them, those that were in the KV cache already, so that they did not have to be read.
+    /// How many of them were already in the KV cache and were not prefilled.
     pub cached_tokens: usize,
     /// Verify rounds that it took part in (prefill is not one).
     pub rounds: usize,

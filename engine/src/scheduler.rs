@@ -1,4 +1,4 @@
-//! Continuous batching: who runs, on which pages, and when they end.
+//! Continuous batching: which requests run, on which pages, and when they end.
 
 mod admission;
 #[cfg(test)]
@@ -50,7 +50,7 @@ impl ModelEnds {
 /// How a scheduler is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulerOptions {
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub largest_batch: usize,
     /// Most prompt tokens of a step.
     pub prefill_budget: usize,
@@ -59,7 +59,7 @@ pub struct SchedulerOptions {
 }
 
 /// Requests over a backend. It never over-commits: a request is admitted when all pages that it can ever need are free,
-/// or kept for nobody in particular.
+/// or kept by the prefix cache.
 pub struct Scheduler {
     backend: Box<dyn Backend>,
     model: ModelEnds,
@@ -67,7 +67,7 @@ pub struct Scheduler {
     options: SchedulerOptions,
     waiting: VecDeque<Waiting>,
     running: Vec<Running>,
-    in_flight: VecDeque<Flight>,
+    in_flight: VecDeque<LaunchedRound>,
     cancelled: Vec<RequestId>,
     slots: Vec<Slot>,
     pages: PagePool,
@@ -93,7 +93,7 @@ struct Waiting {
 const WORTH_WAITING: usize = 32;
 
 /// A round that is launched and not collected.
-struct Flight {
+struct LaunchedRound {
     ticket: Ticket,
     shape: TreeShape,
     members: Vec<RequestId>,
@@ -142,7 +142,7 @@ impl Scheduler {
         &self.model.end_tokens
     }
 
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub fn largest_batch(&self) -> usize {
         self.options.largest_batch
     }
@@ -173,7 +173,7 @@ impl Scheduler {
     /// # Errors
     /// When a request runs.
     pub fn simulate_accept_length(&mut self, length: Option<f32>) -> Result<(), EngineError> {
-        self.expect_idle("acceptance can be made up")?;
+        self.expect_idle("acceptance can be simulated")?;
         self.backend.simulate_accept_length(length);
         self.options.reuse = self.options.reuse.under_simulation(length.is_some());
         Ok(())
@@ -310,7 +310,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Changes the policy while idle; `captured` is told of graphs as by [`Backend::prepare`].
+    /// Changes the policy while idle; `captured` reports graphs as in [`Backend::prepare`].
     ///
     /// # Errors
     /// When requests are running, or the backend cannot run a shape.
@@ -364,7 +364,7 @@ impl Scheduler {
     fn keys(&self, request: &Request, to_read: &[u32]) -> PageKeys {
         let mut keys = PageKeys::new(self.backend.capacity().page_size);
         if self.options.reuse != Reuse::Off {
-            // What is to be told of a prompt has to be computed: these positions are never taken from the cache.
+            // Log-probabilities of a prompt must be computed, so these positions are never taken from the cache.
             let told = request.sampling.prompt_logprobs.map_or(usize::MAX, |told| told.from);
             keys.extend(&to_read[..told.min(to_read.len())]);
         }
@@ -396,7 +396,7 @@ impl Scheduler {
         self.admit()?;
         self.prefill(&mut events)?;
         let launched = self.launch()?;
-        // What may stay in flight stays there as long as there is work behind it.
+        // Rounds stay in flight as long as there is more work.
         let keep = if launched { self.backend.capacity().rounds_in_flight.max(1) - 1 } else { 0 };
         while self.in_flight.len() > keep {
             self.collect(&mut events)?;
@@ -433,7 +433,7 @@ impl Scheduler {
         self.sweep(events);
     }
 
-    /// First come, first served: a request that does not fit holds back those behind it, so that it is not starved.
+    /// First come, first served: a request that does not fit blocks the later ones, so that it is not starved.
     fn admit(&mut self) -> Result<(), EngineError> {
         let page_size = self.backend.capacity().page_size;
         while let Some(next) = self.waiting.front().filter(|_| !self.holds_queue) {
@@ -533,13 +533,13 @@ impl Scheduler {
         }
         let shape = self.policy.shape(slots.len());
         let ticket = self.backend.launch(Round { shape, slots: &slots })?;
-        self.in_flight.push_back(Flight { ticket, shape, members });
+        self.in_flight.push_back(LaunchedRound { ticket, shape, members });
         Ok(true)
     }
 
     /// Reads the oldest launched round.
     fn collect(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
-        let Some(Flight { ticket, shape, members }) = self.in_flight.pop_front() else { return Ok(()) };
+        let Some(LaunchedRound { ticket, shape, members }) = self.in_flight.pop_front() else { return Ok(()) };
         let output = self.backend.collect(ticket)?;
         let (launched, mut batch) = (members.len(), 0);
         for (id, produced) in members.into_iter().zip(output.yields) {
@@ -548,7 +548,7 @@ impl Scheduler {
                 batch += 1;
                 self.statistics.kept(kept);
             }
-            // Of a request that has ended, by these tokens or before, nobody wants a further one.
+            // Tokens of a request that has already ended are dropped.
             if let Some(position) = produced.not_finite {
                 running.end(no_token(self.backend.as_ref(), running, position));
             }
@@ -558,7 +558,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Collects what happened, and gives back what finished requests held.
+    /// Collects events, and releases the resources of finished requests.
     fn sweep(&mut self, events: &mut Vec<Event>) {
         let mut at = 0;
         while let Some(running) = self.running.get_mut(at) {
@@ -579,7 +579,7 @@ impl Scheduler {
 
     /// Takes back what a request holds.
     fn release(&mut self, running: &mut Running) {
-        let unread = running.slot().map_or(0, |slot| self.backend.unread(slot));
+        let unread = running.slot().map_or(0, |slot| self.backend.pending_draft_tokens(slot));
         if let Some(place) = running.leave_place(self.options.reuse, unread) {
             self.backend.close(place.slot);
             self.slots.push(place.slot);

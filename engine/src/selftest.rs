@@ -1,4 +1,4 @@
-//! The engine's promises, checked on whatever device the user has, with small random models made on the spot.
+//! Checks the engine's invariants on the user's device, with small random models generated on the fly.
 
 mod batches;
 mod default_mode;
@@ -48,9 +48,9 @@ pub enum Scope<'a> {
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     dtypes: &'static [&'static str],
-    /// Types of 2 bytes in which the default mode is held against batch-invariant mode; it has kernels of its own on a GPU.
+    /// 2-byte types in which the default mode, which has its own kernels on a GPU, is compared with batch-invariant mode.
     default_dtypes: &'static [&'static str],
-    /// Types of activations beside which all of it is done with weights in FP8 too.
+    /// Types of activations for which everything is also checked with FP8 weights.
     fp8_dtypes: &'static [&'static str],
     /// Targets with their drafts.
     pairs: &'static [Pair],
@@ -106,7 +106,7 @@ const QUICK_SHARED: Plan =
 /// Runs checks and reports each as it ends: of one device, or of models that several GPUs share, from it on.
 ///
 /// # Errors
-/// When the device cannot be used at all, or there is no such check.
+/// When the device cannot be used, or no check has this name.
 pub fn run(
     choice: DeviceChoice,
     ranks: usize,
@@ -185,7 +185,9 @@ fn check_engines(
             let mut default = load(&models, Setting { batch_invariant: false, ..setting }, plan, false)?;
             let mut invariant = load(&models, setting, plan, false)?;
             report(Check {
-                name: format!("{pair}, {dtype}: the default mode says of tokens what batch-invariant mode says"),
+                name: format!(
+                    "{pair}, {dtype}: the default mode agrees with batch-invariant mode on tokens and log-probabilities"
+                ),
                 failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
             });
         }
@@ -220,7 +222,8 @@ fn check_fp8(
             let mut default = load(models, Setting { batch_invariant: false, ..setting }, plan, false)?;
             report(Check {
                 name: format!(
-                    "{pair}, {dtype} and fp8 weights: the default mode says of tokens what batch-invariant mode says"
+                    "{pair}, {dtype} and fp8 weights: the default mode agrees with batch-invariant mode on tokens \
+                     and log-probabilities"
                 ),
                 failure: near_batch_invariant(&mut default, &mut invariant, plan, dtype)?,
             });
@@ -263,8 +266,8 @@ fn check_engine(
     });
     let used = engine.statistics().pages_used;
     report(Check {
-        name: format!("{label}: every page is given back"),
-        failure: (used > 0).then(|| format!("{used} pages are still held")),
+        name: format!("{label}: every page is released"),
+        failure: (used > 0).then(|| format!("{used} pages are still in use")),
     });
     if setting.choice != DeviceChoice::Cpu && engine.device().device != "cpu" {
         let mut eager = load(models, setting, plan, true)?;

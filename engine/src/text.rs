@@ -1,4 +1,4 @@
-//! The text side of a model: tokenizer, chat template, and text that grows token by token.
+//! Tokenizer, chat template, and streaming detokenisation.
 
 mod bounded;
 mod chat_template;
@@ -84,7 +84,7 @@ impl Text {
         self.encoded(&self.render_chat(messages, &options)?, false)
     }
 
-    /// The text that the model's chat template makes of a conversation; to be encoded without special tokens, which the
+    /// The rendering of a conversation by the model's chat template; to be encoded without special tokens, which the
     /// template writes itself.
     ///
     /// # Errors
@@ -126,12 +126,12 @@ impl Text {
         self.tokenizer.token_to_id(text).filter(|token| self.is_special(*token))
     }
 
-    /// The chat template as the checkpoint has it; `None` where there is none, or a broken one.
+    /// The checkpoint's chat template; `None` if it has none or an invalid one.
     pub fn template_source(&self) -> Option<&str> {
         self.template.as_ref()?.as_ref().ok().map(|template| template.source())
     }
 
-    /// One token as it stands in the vocabulary, for log-probabilities.
+    /// The vocabulary entry of a token, for log-probabilities.
     pub fn token(&self, token: u32) -> TokenText {
         TokenText::of(&self.tokenizer, token)
     }

@@ -230,7 +230,7 @@ fn sampled_speculative_output_has_the_distribution_that_the_target_reports() {
     assert!((rare.1 - rare.0).abs() < 4.0 * rare.0.sqrt().max(2.0), "{} rare outputs for {}", rare.1, rare.0);
 }
 
-/// The best tokens behind each request's prompt, with their log-probabilities.
+/// The best tokens after each request's prompt, with their log-probabilities.
 fn best_tokens(engine: &mut Engine, requests: Vec<Request>) -> Vec<Vec<(u32, f32)>> {
     let ids: Vec<_> = requests.into_iter().map(|request| engine.submit(request).expect("it fits")).collect();
     let mut best = vec![Vec::new(); ids.len()];

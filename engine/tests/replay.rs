@@ -157,7 +157,7 @@ fn texts_that_do_not_fit_together_are_replayed_one_after_the_other() {
     }
     assert!(replay(&mut narrow, &texts, &[]).iter().all(Vec::is_empty));
     assert!(replay(&mut narrow, &[], &shapes).is_empty());
-    // What was replayed leaves nothing behind that a run could trip over.
+    // What was replayed leaves nothing after that a run could trip over.
     let completions = run(&mut narrow, shapes[1], &requests);
     assert_eq!(completions[0].accept_histogram, expected[0][1].accept_histogram);
 }

@@ -1,4 +1,4 @@
-//! What is asked of a server, whichever engine it is.
+//! The client interface to a server, independent of the engine.
 
 mod prometheus;
 mod sglang;
@@ -23,7 +23,7 @@ pub enum Kind {
     Vllm,
 }
 
-/// A server that can be asked.
+/// A client of a server.
 #[derive(Clone, Debug)]
 pub struct Api {
     kind: Kind,
@@ -86,16 +86,18 @@ pub struct Generate<'a> {
 pub struct Generated {
     /// Tokens generated.
     pub output_tokens: usize,
-    /// The tokens, where the server tells them.
+    /// The tokens, if the server reports them.
     pub output_ids: Vec<u32>,
     /// Until the first token arrived.
     pub first_token: Duration,
     /// Until the last token arrived.
     pub last_token: Duration,
-    /// Rounds of this request, where the server tells them.
+    /// Rounds of this request, if the server reports them.
     pub rounds: Option<u64>,
-    /// Drafts that were accepted in them, where the server tells them.
+    /// Drafts accepted in them, if the server reports them.
     pub accepted_drafts: Option<u64>,
+    /// Drafts that were proposed in them, where the server tells them.
+    pub proposed_drafts: Option<u64>,
     /// Entry j counts the rounds that accepted j drafts; empty where the server does not tell it.
     pub accept_histogram: Vec<u64>,
 }
@@ -171,11 +173,10 @@ impl Api {
     /// # Errors
     /// When it does not answer.
     pub fn flush_cache(&self) -> Result<bool, ServerError> {
-        let path = match self.kind {
-            Kind::Sglang => "/flush_cache",
-            Kind::Vllm => "/reset_prefix_cache",
-        };
-        Ok(self.address.post(path, &json!({}))?.status == 200)
+        match self.kind {
+            Kind::Sglang => Ok(self.address.post("/flush_cache", &json!({}))?.status == 200),
+            Kind::Vllm => vllm::reset_prefix_cache(&self.address),
+        }
     }
 
     /// Generates text and takes the times at which its tokens arrive.
@@ -188,7 +189,7 @@ impl Api {
         let (path, mut generated) = match self.kind {
             Kind::Sglang => sglang::generate(&self.address, request, &mut times)?,
             Kind::Vllm => {
-                // vLLM demands a model's name, and serves by the first of its own where none was given.
+                // vLLM requires a model name; its first served model is used if none was given.
                 let name = match &self.served_name {
                     Some(name) => name.clone(),
                     None => self.models()?.into_iter().next().unwrap_or_default(),
@@ -222,6 +223,7 @@ impl Generated {
             last_token: Duration::ZERO,
             rounds: None,
             accepted_drafts: None,
+            proposed_drafts: None,
             accept_histogram: Vec::new(),
         }
     }

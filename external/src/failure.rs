@@ -1,4 +1,4 @@
-//! Why a server failed, told from its log.
+//! Classifies the failure of a server from its log.
 //!
 //! The texts are those of SGLang 0.5.9 to 0.5.23 and vLLM 0.10 to 0.33. A class says what may help: a run that failed by its
 //! configuration is never repeated, one that lost a race for a port is.
@@ -56,7 +56,7 @@ pub enum Remedy {
 pub struct Failure {
     /// Its kind.
     pub class: FailureClass,
-    /// The line of the log that tells it, or what was seen instead.
+    /// The log line with the cause, or what was observed instead.
     pub evidence: String,
     /// The end of the log.
     pub log_tail: String,
@@ -149,9 +149,9 @@ pub fn of_end(ended: Ended, was_ready: bool, log: &str) -> Failure {
         Ended::Signal(signal) => (FailureClass::Crash, format!("ended by signal {signal}")),
         // Both engines' argument parsers exit with 2.
         Ended::Code(2) if !was_ready => {
-            (FailureClass::Configuration, "exit code 2: the arguments were refused".to_owned())
+            (FailureClass::Configuration, "exit code 2: the arguments were rejected".to_owned())
         }
-        Ended::Code(code) => (FailureClass::Crash, format!("exit code {code}, and its log names no cause")),
+        Ended::Code(code) => (FailureClass::Crash, format!("exit code {code}, and its log shows no cause")),
     };
     Failure { class, evidence, log_tail }
 }
@@ -165,7 +165,7 @@ pub fn of_silence(what: &str, log: &str) -> Failure {
     }
 }
 
-/// What a log tells, with the line that does.
+/// The cause found in a log, with its line.
 fn told(log: &str) -> Option<(FailureClass, &str)> {
     SIGNATURES.iter().find_map(|one| {
         let has = |line: &&str| one.texts.iter().all(|text| contains(line, text));
@@ -204,14 +204,14 @@ impl FailureClass {
             Self::OutOfMemoryAtCapture => "out of GPU memory while capturing CUDA graphs",
             Self::OutOfMemoryForCache => "no GPU memory left for a KV cache",
             Self::OutOfMemoryWhileRunning => "out of GPU memory while serving",
-            Self::HostOutOfMemory => "killed for the host's memory",
+            Self::HostOutOfMemory => "killed because the host ran out of memory",
             Self::GpuNotFree => "another process holds the GPU's memory",
             Self::IllegalAccess => "illegal memory access on the GPU",
             Self::Communication => "communication between GPUs failed",
-            Self::Configuration => "the engine refuses the configuration",
+            Self::Configuration => "the engine rejected the configuration",
             Self::PortInUse => "a port was in use",
             Self::Hang => "no answer in time",
-            Self::ForeignServer => "another server answers on the port",
+            Self::ForeignServer => "another server responds on the port",
             Self::Crash => "crashed",
         }
     }
@@ -240,7 +240,7 @@ impl FailureClass {
             Self::HostOutOfMemory => "give the job more host memory",
             Self::GpuNotFree => "end the process that holds the GPU",
             Self::Configuration => "run `spectune lint` on the launch",
-            Self::Communication | Self::PortInUse => "it is tried once more on other ports",
+            Self::Communication | Self::PortInUse => "it is retried once on other ports",
             Self::IllegalAccess | Self::Hang | Self::ForeignServer | Self::Crash => "",
         }
     }
@@ -282,7 +282,8 @@ mod tests {
             ),
             ("ValueError: No available memory for the cache blocks.", FailureClass::OutOfMemoryForCache),
             (
-                "ValueError: To serve at least one request, 4.0 GiB KV cache is needed, which is larger than the available KV cache memory (1.0 GiB)",
+                "ValueError: To serve at least one request, 4.0 GiB KV cache is needed, which is larger than the \
+                 available KV cache memory (1.0 GiB)",
                 FailureClass::OutOfMemoryForCache,
             ),
             (

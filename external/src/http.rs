@@ -15,7 +15,7 @@ const LONGEST_ANSWER: u64 = 16 << 20;
 /// Longest line of a stream, in bytes.
 const LONGEST_LINE: u64 = 4 << 20;
 
-/// A server's address. Cheap to clone; every request has a connection of its own.
+/// A server's address. Cheap to clone; every request opens its own connection.
 #[derive(Clone, Debug)]
 pub struct Address {
     agent: Agent,

@@ -37,9 +37,9 @@ pub enum ServerError {
     /// A request to the server failed.
     #[error("{url}: {reason}")]
     Request {
-        /// What was asked.
+        /// The request.
         url: String,
-        /// Why there is no usable answer.
+        /// Why there is no usable response.
         reason: String,
     },
     /// Processes of the server did not end.
@@ -59,7 +59,7 @@ pub enum ServerError {
         /// What the operating system says.
         source: io::Error,
     },
-    /// The user wants to stop.
+    /// The user requested a stop.
     #[error("interrupted")]
     Interrupted,
 }

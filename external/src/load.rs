@@ -1,4 +1,4 @@
-//! A load on a server: a closed loop that keeps requests running, or an open loop to which they come by themselves.
+//! Puts a load on a server: a closed loop with a constant number of requests, or an open loop with given arrival times.
 
 use std::{
     sync::{

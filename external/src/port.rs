@@ -13,7 +13,7 @@ pub struct Ports {
     given: HashSet<u16>,
 }
 
-/// How often another port is asked for before giving up.
+/// Number of attempts to find an unused port.
 const TRIES: usize = 64;
 
 impl Ports {

@@ -1,8 +1,8 @@
 //! A server as a process group with a log, of which nothing is left when it is stopped.
 //!
-//! Engines start children (schedulers, workers, detokenizers) that outlive a dead parent and hold GPU memory. So the server is the
-//! leader of a process group of its own, and a variable in its environment marks it and all its descendants: whatever leaves the
-//! group is still found by that mark, and only what bears it is ended.
+//! Engines start children (schedulers, workers, detokenizers) that outlive a dead parent and hold GPU memory. So the
+//! server is the leader of its own process group, and a variable in its environment marks it and all its descendants:
+//! processes that leave the group are still found by the mark, and only marked processes are ended.
 
 use std::{
     ffi::OsString,
@@ -23,7 +23,7 @@ use crate::{ServerError, failure::Ended};
 const MARK: &str = "SPECTUNE_SERVER";
 /// Most bytes of a log's end that are read to find a cause.
 const READ_LOG_BYTES: u64 = 1 << 20;
-/// How often a server that is to end is looked at.
+/// Polling interval while a server shuts down.
 const LOOK: Duration = Duration::from_millis(20);
 /// How long processes may take to disappear after SIGKILL: a driver frees a GPU's memory first.
 const AFTER_KILL: Duration = Duration::from_secs(30);
@@ -82,7 +82,7 @@ impl Mark {
         let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
         let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let bears = |pid: &u32| {
-            // Of other users' processes and of those that have ended nothing can be read.
+            // Processes of other users, and processes that have ended, cannot be read.
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes())
         };
@@ -190,7 +190,7 @@ impl Server {
     /// When some do not end after SIGKILL.
     pub fn stop(mut self, grace: Duration) -> Result<(), ServerError> {
         self.signal_group(Signal::TERM);
-        // The main process has to be reaped here: as a zombie it would never be gone.
+        // The main process must be reaped here, or it would stay a zombie.
         let gone = wait(grace, || self.ended().is_some() && self.mark.processes().is_empty());
         if gone {
             return Ok(());
@@ -218,7 +218,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.ended().is_none() || !self.mark.processes().is_empty() {
-            // There is no one to tell; the run's file of servers still names the mark.
+            // Errors cannot be reported here; the run's list of servers still has the mark.
             let _ = self.kill();
         }
     }
@@ -290,7 +290,7 @@ mod tests {
             "sleep 1000",
             "sleep 1000 & sleep 1000 & wait",
             "trap '' TERM; sleep 1000 & while true; do sleep 1; done",
-            // A grandchild in a session of its own, whose parent has ended.
+            // A grandchild in its own session, whose parent has ended.
             "(setsid sh -c 'trap \"\" TERM; while true; do sleep 1; done' &) ; sleep 1000",
         ];
         for script in scripts {

@@ -13,7 +13,7 @@ use crate::{
     process::Server,
 };
 
-/// How often a server that starts is asked.
+/// Polling interval while a server starts.
 const ASK: Duration = Duration::from_millis(200);
 
 /// Waits until a server that was started here answers as itself. Returns how long its start has taken.
@@ -40,7 +40,7 @@ pub fn wait_until_ready(
                 true => Ok(server.started().elapsed()),
                 false => Err(ServerError::Failed(Failure {
                     class: FailureClass::ForeignServer,
-                    evidence: format!("{} is ready, and serves something else than what was started", api.base()),
+                    evidence: format!("{} is ready but serves something other than what was started", api.base()),
                     log_tail: String::new(),
                 })),
             };

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use crate::hub::is_id;
+use crate::names::{is_id, is_revision};
 
 /// Longest name of a commit, or key, in bytes.
 const LONGEST_TEXT: u64 = 4096;
@@ -76,19 +76,9 @@ pub(crate) fn short_text(path: &Path) -> Option<String> {
 }
 
 fn has_config(path: &Path) -> bool {
-    // A link whose file is gone is a config too: the reader tells what is wrong with it.
+    // A dangling link counts as a config too: the reader reports what is wrong with it.
     let config = path.join("config.json");
     config.is_file() || config.is_symlink()
-}
-
-/// Whether a text can be a revision (a branch such as `refs/pr/1`, a tag or a commit), and no way out of the folder.
-pub(crate) fn is_revision(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'/');
-    !text.is_empty()
-        && text.len() < 256
-        && text.bytes().all(plain)
-        && !text.split('/').any(|part| part.starts_with('.'))
-        && !text.starts_with('/')
 }
 
 #[cfg(test)]

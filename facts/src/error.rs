@@ -14,7 +14,7 @@ pub enum Error {
     /// The hub cannot be reached.
     #[error("cannot fetch {url}: {reason}")]
     Unreachable {
-        /// What was asked for.
+        /// The requested file or URL.
         url: String,
         /// What the network says.
         reason: String,
@@ -22,7 +22,7 @@ pub enum Error {
     /// The hub refuses.
     #[error("{url} answers with status {status}{hint}")]
     Refused {
-        /// What was asked for.
+        /// The requested file or URL.
         url: String,
         /// The HTTP status.
         status: u16,

@@ -7,13 +7,13 @@ use crate::Error;
 /// A piece of a file.
 #[derive(Clone, Debug)]
 pub struct Part {
-    /// The bytes; fewer than asked for where the file ends.
+    /// The bytes; fewer than requested at the end of the file.
     pub bytes: Vec<u8>,
     /// How long the whole file is.
     pub size: u64,
 }
 
-/// Read access to the files of one checkpoint. A file that is not there is `None`, not an error.
+/// Read access to the files of one checkpoint. A missing file is `None`, not an error.
 pub trait Files {
     /// Where a file is, for messages.
     fn place(&self, name: &str) -> String;

@@ -29,12 +29,12 @@ impl Folder {
         let path = self.path.join(name);
         let malformed = |reason: String| Error::Malformed { place: self.place(name), reason };
         match path.metadata() {
-            // Opening a pipe waits for somebody who writes to it.
-            Ok(found) if !found.is_file() => return Err(malformed("it is no regular file".into())),
+            // Opening a pipe would block until a writer opens it.
+            Ok(found) if !found.is_file() => return Err(malformed("it is not a regular file".into())),
             Ok(_) => {}
             Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
                 return match path.read_link() {
-                    Ok(aim) => Err(malformed(format!("it is a link to {}, which is not there", aim.display()))),
+                    Ok(aim) => Err(malformed(format!("it is a link to {}, which does not exist", aim.display()))),
                     Err(_) => Ok(None),
                 };
             }

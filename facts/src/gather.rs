@@ -8,7 +8,7 @@ const LONGEST_CONFIG: u64 = 16 << 20;
 
 const LONGEST_TOKENIZER: u64 = 128 << 20;
 
-/// What is worth reading beside the config.
+/// Files to read in addition to the config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wanted {
     /// tokenizer.json, which has megabytes.
@@ -24,15 +24,15 @@ pub struct Gathered {
     pub notes: Vec<String>,
 }
 
-/// Reads a checkpoint. A part that is missing or broken is left out and told; only config.json must be there.
+/// Reads a checkpoint. A missing or malformed part is skipped with a note; only config.json is required.
 ///
 /// # Errors
-/// When there is no valid config.json.
+/// When config.json is missing or invalid.
 pub fn gather(files: &dyn Files, name: &str, wanted: Wanted) -> Result<Gathered, Error> {
     const CONFIG: &str = "config.json";
     let malformed = |reason: String| Error::Malformed { place: files.place(CONFIG), reason };
     let text = text(files, CONFIG, LONGEST_CONFIG)?;
-    let text = text.ok_or_else(|| malformed("not there: this is no Hugging Face checkpoint".into()))?;
+    let text = text.ok_or_else(|| malformed("missing: this is not a Hugging Face checkpoint".into()))?;
     let config = ModelConfig::parse(&text).map_err(|error| malformed(error.to_string()))?;
     let mut facts = ModelFacts { name: name.to_owned(), origin: files.place(CONFIG), config, ..ModelFacts::default() };
     let mut notes = Vec::new();
@@ -52,7 +52,7 @@ pub fn gather(files: &dyn Files, name: &str, wanted: Wanted) -> Result<Gathered,
     Ok(Gathered { facts, notes })
 }
 
-/// A file that may be absent; one that is broken is told and counts as absent.
+/// An optional file; a malformed one is reported and counts as absent.
 fn optional<T>(
     files: &dyn Files,
     name: &str,
@@ -74,7 +74,7 @@ fn text(files: &dyn Files, name: &str, limit: u64) -> Result<Option<String>, Err
     let Some(bytes) = files.whole(name, limit)? else { return Ok(None) };
     let malformed = |error: std::string::FromUtf8Error| Error::Malformed {
         place: files.place(name),
-        reason: format!("no UTF-8 text (first bad byte at offset {})", error.utf8_error().valid_up_to()),
+        reason: format!("not UTF-8 text (first bad byte at offset {})", error.utf8_error().valid_up_to()),
     };
     String::from_utf8(bytes).map(Some).map_err(malformed)
 }

@@ -2,13 +2,13 @@
 
 use std::{ffi::OsString, ops::Range, path::PathBuf, time::Duration};
 
-use schemas::model::is_plain_name;
 use serde::Deserialize;
 use ureq::{Agent, Body, http::Response};
 
 use crate::{
     Error, Files, Part,
-    cache::{home, is_revision, short_text, variable},
+    cache::{home, short_text, variable},
+    names::{is_id, is_revision},
 };
 
 /// Where the hub is unless `HF_ENDPOINT` says otherwise.
@@ -17,16 +17,16 @@ const ENDPOINT: &str = "https://huggingface.co";
 /// Longest time for one request, answer included.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Longest time until a connection stands.
+/// Connection timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Most files of one model whose headers are asked for.
+/// Maximum number of files of a model whose headers are fetched.
 const MOST_HEADERS: usize = 8;
 
 /// Longest list of a model's files.
 const LONGEST_LISTING: u64 = 8 << 20;
 
-/// A hub to ask. Nothing is asked until a file is read.
+/// A client of the hub. It sends no request until a file is read.
 #[derive(Clone, Debug)]
 pub struct Hub {
     agent: Agent,
@@ -86,7 +86,7 @@ impl Hub {
             200 | 206 => Ok(Some(response)),
             // 416: the file is shorter than where the range begins.
             404 | 416 => Ok(None),
-            // For a model that is not there the hub answers strangers as for one that they may not see.
+            // Without a token, the hub gives the same response for a missing model as for a private one.
             status @ (401 | 403) => {
                 Err(refused(status, ": no such model, or it is gated; set HF_TOKEN to a token that may read it"))
             }
@@ -106,19 +106,12 @@ fn unreachable(url: &str, error: &ureq::Error) -> Error {
     Error::Unreachable { url: url.to_owned(), reason: error.to_string() }
 }
 
-/// Whether a text can be the id of a model on the hub: `name` or `organisation/name`.
-pub fn is_id(text: &str) -> bool {
-    let mut parts = text.split('/');
-    let (first, second, third) = (parts.next(), parts.next(), parts.next());
-    third.is_none() && first.is_some_and(is_plain_name) && second.is_none_or(is_plain_name)
-}
-
 /// A model on the hub.
 #[derive(Clone, Debug)]
 pub struct Remote {
     hub: Hub,
     id: String,
-    /// As it stands in an address.
+    /// Percent-encoded for a URL.
     revision: String,
 }
 
@@ -157,14 +150,14 @@ impl Files for Remote {
             header("content-length").and_then(|length| length.parse().ok())
         };
         let malformed = |reason: &str| Error::Malformed { place: url.clone(), reason: reason.to_owned() };
-        let size = size.ok_or_else(|| malformed("the answer does not tell how long the file is"))?;
+        let size = size.ok_or_else(|| malformed("the response does not give the file's length"))?;
         if partial {
             let bytes = self.read(&url, response, length)?;
             return Ok(Some(Part { bytes, size }));
         }
         // A server without ranges sends the whole file: of that only the beginning is cheap to read.
         if range.start > 0 {
-            return Err(malformed("the server gives no ranges of files"));
+            return Err(malformed("the server does not support range requests"));
         }
         use std::io::Read;
         let mut bytes = Vec::new();

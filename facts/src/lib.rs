@@ -10,6 +10,7 @@ mod files;
 mod folder;
 mod gather;
 mod hub;
+mod names;
 mod sources;
 mod tensors;
 
@@ -18,5 +19,6 @@ pub use error::Error;
 pub use files::{Files, Part};
 pub use folder::Folder;
 pub use gather::{Gathered, Wanted, gather};
-pub use hub::{Hub, is_id};
+pub use hub::Hub;
+pub use names::is_id;
 pub use sources::{Found, Sources};

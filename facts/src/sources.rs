@@ -4,9 +4,9 @@ use std::{collections::HashMap, path::Path};
 
 use schemas::model::{ModelFacts, published};
 
-use crate::{Cache, Files, Folder, Gathered, Hub, Wanted, gather, hub::is_id};
+use crate::{Cache, Files, Folder, Gathered, Hub, Wanted, gather, names::is_id};
 
-/// The places to look at: the file system always, the cache and the hub where they are given.
+/// The sources of facts: always the file system; the cache and the hub if given.
 #[derive(Debug, Default)]
 pub struct Sources {
     cache: Option<Cache>,

@@ -10,10 +10,10 @@ const LONGEST_INDEX: u64 = 64 << 20;
 /// Longest header that is read. The format allows 100 MB; published ones stay below a MiB a file.
 const LONGEST_HEADER: u64 = 32 << 20;
 
-/// Bytes that are asked for first, so that most headers come in one read.
+/// Size of the first read, so that most headers need only one.
 const FIRST_READ: u64 = 64 << 10;
 
-/// Fills in index and headers; what cannot be read is told in `notes`.
+/// Fills in index and headers; adds a note for what cannot be read.
 pub(crate) fn read(files: &dyn Files, facts: &mut ModelFacts, notes: &mut Vec<String>) {
     let names = match names(files, facts) {
         Ok(names) => names,
@@ -46,7 +46,7 @@ pub(crate) fn read(files: &dyn Files, facts: &mut ModelFacts, notes: &mut Vec<St
 }
 
 /// The files with the tensors: the single one, else those of the index, else whatever safetensors files there are (some
-/// heads are published under a name of their own).
+/// heads are published under other names).
 fn names(files: &dyn Files, facts: &mut ModelFacts) -> Result<Vec<String>, Error> {
     const SINGLE: &str = "model.safetensors";
     const INDEX: &str = "model.safetensors.index.json";
@@ -66,7 +66,7 @@ fn names(files: &dyn Files, facts: &mut ModelFacts) -> Result<Vec<String>, Error
     Ok(files.safetensors()?.into_iter().filter(own).collect())
 }
 
-/// Whether the MTP layers that the config announces are in a file of their own that the index does not name.
+/// Whether the MTP layers that the config declares are in a separate file that the index does not list.
 fn has_loose_mtp(files: &dyn Files, facts: &ModelFacts, indexed: &[String]) -> Result<bool, Error> {
     const LOOSE: &str = "mtp.safetensors";
     if facts.dropped_mtp_layers().is_none() || indexed.iter().any(|name| name == LOOSE) {
@@ -86,13 +86,13 @@ fn without(files: &dyn Files) -> Option<String> {
 /// The JSON of a file's header.
 fn header(files: &dyn Files, name: &str) -> Result<Vec<u8>, Error> {
     let malformed = |reason: String| Error::Malformed { place: files.place(name), reason };
-    let absent = || malformed("the index names this file, but it is not there".into());
+    let absent = || malformed("the index lists this file, but it does not exist".into());
     let first = files.part(name, 0..FIRST_READ)?.ok_or_else(absent)?;
     let Some(length) = first.bytes.first_chunk::<8>() else {
         return Err(malformed(format!("{} bytes are too few for a safetensors file", first.size)));
     };
     let length = header_length(*length, first.size)
-        .map_err(|error| malformed(format!("{error}: the file is truncated, or is no safetensors file")))?;
+        .map_err(|error| malformed(format!("{error}: the file is truncated or not a safetensors file")))?;
     if length > LONGEST_HEADER {
         return Err(Error::TooLarge { place: format!("the header of {}", files.place(name)), limit: LONGEST_HEADER });
     }
@@ -110,6 +110,6 @@ fn header(files: &dyn Files, name: &str) -> Result<Vec<u8>, Error> {
 /// Adds a header's tensors.
 fn add(files: &dyn Files, name: &str, json: &[u8], all: &mut TensorHeaders) -> Result<(), Error> {
     let malformed = |reason: String| Error::Malformed { place: files.place(name), reason };
-    let text = std::str::from_utf8(json).map_err(|_| malformed("the header is no UTF-8 text".into()))?;
+    let text = std::str::from_utf8(json).map_err(|_| malformed("the header is not UTF-8 text".into()))?;
     all.add_header(text).map_err(|error| malformed(error.to_string()))
 }

@@ -54,7 +54,7 @@ fn what_is_broken_is_left_out_and_told() {
     check("generation_config.json", b"3", "invalid type");
 }
 
-/// A pipe in a file's place would be waited for until somebody writes to it.
+/// Opening a pipe in place of a file would block until a writer opens it.
 #[cfg(unix)]
 #[test]
 fn a_pipe_is_told_and_not_waited_for() {
@@ -81,7 +81,7 @@ fn a_link_whose_file_is_gone_is_told_as_such() {
     let told =
         gather(&Folder::new(folder.path()), "it", Wanted { tokenizer: true }).err().map(|error| error.to_string());
     let told = told.unwrap_or_default();
-    assert!(told.contains("config.json: it is a link to ../blobs/gone, which is not there"), "{told}");
+    assert!(told.contains("config.json: it is a link to ../blobs/gone, which does not exist"), "{told}");
 }
 
 #[test]

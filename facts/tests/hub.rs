@@ -13,7 +13,7 @@ use std::{
 use facts::{Cache, Error, Files, Hub, Sources, Wanted, gather};
 use schemas::model::ModelFacts;
 
-/// What a server does beside sending files.
+/// Special behaviour of a server.
 #[derive(Clone, Default)]
 struct Manners {
     /// Sends whole files whatever range is asked for.
@@ -149,7 +149,7 @@ fn the_token_goes_to_the_hub_and_to_no_other_host() {
 fn servers_without_ranges_give_the_beginning_of_a_file() {
     let server = Server::start(head(), Manners { no_ranges: true, ..Manners::default() });
     let gathered = read(&Hub::new(&server.address, None)).expect("facts");
-    // The header comes with the first read, and nothing behind it is asked for.
+    // The header arrives with the first read, and no further bytes are requested.
     assert!(names(&gathered.facts).contains(&"fc.weight"));
     assert_eq!(gathered.notes, Vec::<String>::new());
 }

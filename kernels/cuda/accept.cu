@@ -67,7 +67,7 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
     }
     return simulated;
   }
-  // The parent of a node that holds its parent's choice; a walk stands on such a node's parent or goes elsewhere.
+  // The parent of a node that holds its parent's choice; a walk is at such a node's parent or elsewhere.
   int from[NODES_A_LANE];
 #pragma unroll
   for (int i = 0; i < NODES_A_LANE; i++) {
@@ -85,25 +85,25 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
   return found;
 }
 
-/// A step of walks down trees whose choices are found on the way: keeps the choices behind the nodes where the walks stand, and
-/// goes on to the next that are not known.
+/// A step of walks down trees whose choices are computed along the way: stores the choices after the walks' current
+/// nodes, and advances to the next nodes without a known choice.
 ///
-/// Reads choice `[batch]`, the target's token behind row `row[request]`; what rows of the target's pass have, row_slot and
+/// Reads choice `[batch]`, the target's token after row `row[request]`; what rows of the target's pass have, row_slot and
 /// row_sample `[batch·nodes]`; what was asked for ahead, ahead_place `[batch·nodes]` as inner_rows has left it and the tokens
 /// ahead_choice (null: nothing was); the rest as accept_drafts. Writes chosen `[batch·nodes]`: at step 0 ahead_choice[place], or
 /// NOT_ASKED, which no node holds; later chosen[row] = choice where it is still NOT_ASKED: what is known stays, for nobody may have
-/// awaited a choice, which then is any token. Then row `[batch]`, the row of the first node on the way from the root whose choice is
+/// needed a choice, which then is any token. Then row `[batch]`, the row of the first node on the way from the root whose choice is
 /// not known, or of the last; and of that row slot and sample `[batch]`.
-/// awaited[step mod 2] is 1 if a walk stands at a node whose choice is not known, padding apart, and else stays 0; the other of the
-/// two becomes 0. The first is 0 when a round begins: behind its last step, `most`, all choices on the ways are known, and a round
+/// needed[step mod 2] is 1 if a walk stands at a node whose choice is not known, padding apart, and else stays 0; the other of the
+/// two becomes 0. The first is 0 when a round begins: after its last step, `most`, all choices on the ways are known, and a round
 /// that ends with step 1, where some may not be, has made it 0 there.
 /// Tree, slots and lengths are older than the target's pass and read ahead.
 /// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
-    walk_on(int* chosen, const int* node_token, const int* node_parent, const int* node_depth, const int* batch_slot,
+    advance_accept(int* chosen, const int* node_token, const int* node_parent, const int* node_depth, const int* batch_slot,
             const u64* seed, int nodes, int most, int dummy_slot, float simulate, const int* length, int step,
             const int* choice, const int* row_slot, const int* row_sample, const int* ahead_place, const int* ahead_choice,
-            int* row, int* slot_of, int* sample_of, int* awaited) {
+            int* row, int* slot_of, int* sample_of, int* needed) {
   __shared__ Tree tree;
   __shared__ int path[MOST_NODES];
   int request = (int)blockIdx.x, node = (int)threadIdx.x;
@@ -124,14 +124,14 @@ extern "C" __global__ void __launch_bounds__(128)
     }
   }
   tree.choices[node] = own;
-  if (request == 0 && node == 0) awaited[(step + 1) % 2] = 0;
+  if (request == 0 && node == 0) needed[(step + 1) % 2] = 0;
   block_sync();
   if (warp() > 0) return;
   int found = walk(tree, runs, simulated, most, path);
   if (lane() > 0) return;
   int at = 0;
   while (at < found - 1 && tree.choices[path[at]] != NOT_ASKED) at++;
-  if (runs && tree.choices[path[at]] == NOT_ASKED) awaited[step % 2] = 1;
+  if (runs && tree.choices[path[at]] == NOT_ASKED) needed[step % 2] = 1;
   u64 next = first + path[at];
   row[request] = (int)next;
   slot_of[request] = row_slot[next];
@@ -140,28 +140,26 @@ extern "C" __global__ void __launch_bounds__(128)
 
 /// Accepts along the target's choices and makes the accepted tokens part of the sequences.
 ///
-/// Reads chosen `[batch·nodes]` (the target's token behind each node), node_token, node_parent, node_depth
-/// `[batch, nodes]`, batch_slot `[batch]`, seed `[slots]` (only for simulation), page_table.
-/// The way is that of `walk`, of as many nodes as `simulated_count` says if `simulate` > 0, up to the first whose choice is not
-/// known (NOT_ASKED), which is left out: never the root. Choices off the way are not used. A way ends where a choice is NOT_FINITE,
-/// unless it is simulated. The host is told the position that has no token; all else takes token 0 for it.
-/// Writes, with `most` = steps + 1:
-/// accepted_node `[batch, most]`: the way from the root; what the host reads, in its own memory, at place *output_place of
-/// output `[places, output_ints]`: `[batch]` counts of produced tokens, 1 to most, and `[batch, most]` tokens: the choices
-/// along the way, drafts and then the bonus token, or of one that is NOT_FINITE its position, negated; those past the count are of
-/// no use. move_from, move_to `[batch, most]`: cache rows for compact_cache, −1 past the count.
-/// The rows r = b·most + i of the draft's extension: token = that of i; position = length + i; write = the cache row
-/// of that position; slot; prefix = length + i + 1; own_count 0; row_source, the row whose features they take: b·nodes +
-/// accepted_node[i], or, where the target ran in two passes (ahead_place `[batch·nodes]` as inner_rows has left it, not null), batch
-/// and the place of a listed node, or the request itself for the node where its walk stood. Rows past the count are padding: they belong to the dummy slot, see nothing, write nothing (−1),
-/// and repeat the last token and source.
-/// last_row `[batch]`: b·most + count − 1. group_prefix, group_rows `[batch]`: length and count (null: not written).
-/// Then length[slot] += count, but stays within the slot's pages (rows behind them are padding too), and root[slot] =
-/// the last token; the dummy slot's stay as they are: its requests accept the root alone, and all their rows are
-/// padding.
-/// All but `chosen` is older than the target's pass, in which rotation or attention releases late, and is read before the
-/// kernel ahead has ended (see `await_predecessor`).
-/// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
+/// Reads chosen `[batch·nodes]` (the target's token after each node), node_token, node_parent, node_depth `[batch,
+/// nodes]`, batch_slot `[batch]`, seed `[slots]` (only for simulation), page_table. The way is that of `walk`, of as
+/// many nodes as `simulated_count` says if `simulate` > 0, up to the first whose choice is not known (NOT_ASKED), which
+/// is left out: never the root. Choices off the path are not used. A path ends at a choice that is NOT_FINITE, unless it
+/// is simulated. The host receives the position without a token; everything else uses token 0 there. Writes, with `most` =
+/// steps + 1: accepted_node `[batch, most]`: the way from the root; what the host reads, in its own memory, at place
+/// *output_place of output `[places, output_ints]`: `[batch]` counts of produced tokens, 1 to most, and `[batch, most]`
+/// tokens: the choices along the way, drafts and then the bonus token, or of one that is NOT_FINITE its position,
+/// negated; those past the count are of no use. move_from, move_to `[batch, most]`: cache rows for compact_cache, −1
+/// past the count. The rows r = b·most + i of the draft's extension: token = that of i; position = length + i; write =
+/// the cache row of that position; slot; prefix = length + i + 1; own_count 0; row_source, the row whose features they
+/// take: b·nodes + accepted_node[i], or, where the target ran in two passes (ahead_place `[batch·nodes]` as inner_rows
+/// has left it, not null), batch and the place of a listed node, or the request itself for the node where its walk
+/// stood. Rows past the count are padding: they belong to the dummy slot, see nothing, write nothing (−1), and repeat
+/// the last token and source. last_row `[batch]`: b·most + count − 1. group_prefix, group_rows `[batch]`: length and
+/// count (null: not written). Then length[slot] += count, but stays within the slot's pages (rows after them are
+/// padding too), and root[slot] = the last token; the dummy slot's stay as they are: its requests accept the root
+/// alone, and all their rows are padding. All but `chosen` is older than the target's pass, in which rotation or
+/// attention releases late, and is read before the kernel ahead has ended (see `await_predecessor`). Grid batch, 128
+/// threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
                   const int* batch_slot, const u64* seed, int nodes, int most, int dummy_slot, float simulate,

@@ -7,8 +7,7 @@
 // The order in which a row's keys are summed is a function of how many it sees, of nothing else: not of the batch, the
 // other rows or the pass. So a position has the same bits whether it was prefilled, decoded or verified. Where products are
 // added up, `multiply_add` says how: a compiler that may choose could choose otherwise in another of these kernels.
-//
-// A block takes one row or several. Several share the loads of the keys that they see alike, and nothing else.
+// A block computes one row or several. Several rows share only the loads of keys that all of them see.
 //
 // -DHEAD_DIM: elements of a head.
 #include "common.cuh"

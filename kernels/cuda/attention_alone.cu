@@ -1,6 +1,6 @@
-// As attention_few_16 of attention_few.cu, for so many groups that nothing is split: four blocks find room on a multiprocessor,
-// and 512 blocks on most devices at once. What they have under way of keys and values waits in the first-level cache, of which
-// they want much: a file of their own, since that is asked for by file.
+// As attention_few_16 of attention_few.cu, for this many groups that nothing is split: four blocks find room on a
+// multiprocessor, and 512 blocks on most devices at once. What they have under way of keys and values waits in the
+// first-level cache, of which they need more of it. This is a separate file because that setting is per file.
 //
 // -DHEAD_DIM: elements of a head. Not for float, nor for heads of 256.
 #include "common.cuh"

@@ -26,17 +26,18 @@ extern "C" __global__ void __launch_bounds__(256, 1) attention_few_16(GROUP_PARA
   attend<2, 8, false, true>(GROUP_ARGUMENTS, NO_ROTATION);
 }
 
-/// The same for groups of no more pairs than the name says, behind what rotate_and_write does: of `query`, the rows of the qkv
-/// layer, or its parts, and with their keys and values, which also go to the cache. `query` stays as it is.
+/// The same for groups of no more pairs than the name says, after what rotate_and_write does: of `query`, the rows of
+/// the qkv layer, or its parts, and with their keys and values, which also go to the cache. `query` is unchanged.
 extern "C" __global__ void __launch_bounds__(256, 1) rotate_and_attend_8(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   attend<1, 8, true, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
 }
 extern "C" __global__ void __launch_bounds__(256, 1) rotate_and_attend_16(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   attend<2, 8, true, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);
 }
-/// The same in fewer registers, so that blocks find room beside those of the layers ahead and behind. Of heads of at most 64 half,
-/// in which not all fits: for few blocks, which gain more by room than they lose. Of larger ones as many as leave room for a block of
-/// linear_group.cu for 8 rows, where there are several requests; room for those for more rows has been seen to gain nothing.
+/// The same with fewer registers, so that blocks fit next to those of the previous and the next layer. Of heads of at
+/// most 64 half, in which not all fits: for few blocks, which gain more by room than they lose. Of larger ones as many
+/// as leave room for a block of linear_group.cu for 8 rows, where there are several requests; room for those for more
+/// rows has been seen to gain nothing.
 #define BESIDE_REGISTERS (HEAD_DIM <= 64 ? 128 : 208)
 extern "C" __global__ void __maxnreg__(BESIDE_REGISTERS) rotate_and_attend_16_beside(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   attend<2, 8, true, true>(GROUP_ARGUMENTS, ROTATION_ARGUMENTS);

@@ -1,5 +1,5 @@
 // Attention over the paged cache on tensor cores for many (row, head) pairs: pieces of prompts, the trees of a batch; and for few
-// of so many groups that these keep the device busy. See groups.cuh for what is read and when.
+// of this many groups that these keep the device busy. See groups.cuh for what is read and when.
 //
 // A block's warps share tiles of keys and values in shared memory, which copies fill ahead. Queries lie there too: a warp
 // spends most of its time waiting for its own last instruction, so it is warps side by side that count, and those are
@@ -81,7 +81,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   if ((int)blockIdx.x >= split.count) return;
 
   int width = kv_heads * HEAD_DIM;
-  // The next tile to be loaded, and what tells the cache row of its key `lane`.
+  // The next tile to load, and the word that gives the cache row of its key `lane`.
   int next = split.begin, found = 0;
   auto find = [&] {
     if (next < split.end) found = look_up<KEYS>(pairs, split, next, lane(), page_size);

@@ -52,7 +52,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 
   int width = kv_heads * HEAD_DIM;
   unsigned char* tiles = shared + team * (STAGES * BUFFER);
-  // The next tile to be loaded, and what tells the cache rows of its keys `lane` and `lane + 32`, and of the one behind it.
+  // The next tile to load, and the words that give the cache rows of its keys `lane` and `lane + 32`, for it and the
+  // tile after it.
   int next = split.begin + team, found[WORDS] = {}, found_behind[WORDS] = {};
   auto find = [&](int at, int (&to)[WORDS]) {
     if (at >= split.end) return;
@@ -133,7 +134,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
     sight.seen(seen, split, t);
     if (t + TEAMS < split.end) sight.look(pairs, split, t + TEAMS, row_own_mask, mask_words);
     products_wait(score);
-    // A warp behind the last pair has nothing to weigh.
+    // A warp past the last pair has no work.
     if (pairs.first_pair + first < pairs.end_pair) weigh(s, score, weight, seen, 0, scale);
     products_begin();
 #pragma unroll

@@ -1,4 +1,4 @@
-// Copies of tiles from global to shared memory by Hopper's engine for them (TMA), and the barriers that tell of their arrival.
+// Copies of tiles from global to shared memory by Hopper's copy engine (TMA), and the barriers that signal their arrival.
 //
 // A tile is rows of 64 elements of 2 bytes, laid out as wgmma.cuh reads them. One thread asks for all of it. What lies outside of
 // the matrix arrives as zeros.
@@ -40,7 +40,7 @@ __device__ __forceinline__ void barrier_await(u64* barrier, int phase) {
   } while (!ended);
 }
 
-/// Fetches what copies are told of a matrix.
+/// Prefetches the descriptor of a matrix.
 __device__ __forceinline__ void prefetch_tiles(const Tiles* tiles) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(tiles) : "memory");
 }

@@ -1,7 +1,7 @@
 // What all kernels share: the element type, warp and block operations, tensor-core and copy instructions.
 //
-// No header is included: NVRTC compiles these files on machines that have no CUDA toolkit. What is not plain C++ stands
-// here once as PTX, and a second time in emulator/emulator.h, which lets a C++ compiler run the kernels on the CPU.
+// No header is included: NVRTC compiles these files on machines that have no CUDA toolkit. What is not plain C++ is
+// written here as PTX, and again in emulator/emulator.h, which lets a C++ compiler run the kernels on the CPU.
 #pragma once
 
 typedef unsigned short u16;
@@ -49,7 +49,7 @@ __device__ __forceinline__ void memory_fence() { __threadfence(); }
 #define CLUSTERS 1
 /// Says that a thread has come here; `cluster_wait` then waits until all threads of the cluster have, those that have ended apart. What
 /// blocks have in their own shared memory can be read by the others then, and nothing that they wrote elsewhere: of that a thread would
-/// wait until all of the device can see it, behind whatever memory is busy with. A block must not end while others may read.
+/// wait until all of the device can see it, after whatever memory is busy with. A block must not end while others may read.
 __device__ __forceinline__ void cluster_arrive_with_own() {
   asm volatile("fence.release.sync_restrict::shared::cta.cluster;\nbarrier.cluster.arrive.relaxed;" ::: "memory");
 }
@@ -98,7 +98,7 @@ __device__ __forceinline__ Value load_from_block(const Value* own, int rank) {
   return value;
 }
 #else
-// Where there are none, every block is one of its own.
+// Without clusters, every block is its own cluster.
 __device__ __forceinline__ void cluster_arrive_relaxed() {}
 __device__ __forceinline__ void cluster_arrive_with_own() {}
 __device__ __forceinline__ void cluster_wait() { __syncthreads(); }
@@ -158,7 +158,7 @@ __device__ __forceinline__ uint4 load_16(const void* at) {
                : "l"(at));
   return value;
 }
-/// Two or four floats, zeros unless they are `there`. A condition around a plain load the compiler moves behind the use
+/// Two or four floats, zeros unless they are `there`. A condition around a plain load the compiler moves after the use
 /// before it, so that of several such loads each waits for the last one's result; these are under way together.
 __device__ __forceinline__ float2 load_if(bool there, const float2* at) {
   float2 value;
@@ -306,14 +306,14 @@ __device__ __forceinline__ u32 transpose_8x8(u32 pair) {
   return transposed;
 }
 
-/// Lets so many cycles pass.
+/// Lets this many cycles pass.
 __device__ __forceinline__ void let_pass(int cycles) {
   for (long long start = clock64(); clock64() - start < cycles;) {
   }
 }
 
-/// Lets the kernel behind begin (programmatic dependent launch), once all blocks of this one have said so or ended; so it never
-/// takes a place that one of them waits for.
+/// Lets the next kernel start (programmatic dependent launch), once all blocks of this one have said so or ended; so it
+/// never takes a place that one of them waits for.
 __device__ __forceinline__ void release_successor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
@@ -322,16 +322,16 @@ __device__ __forceinline__ void release_successor() {
 /// Waits until the kernels before have ended and what they wrote can be seen. Every kernel does so before it reads or
 /// writes anything that another one writes or reads, but for what a late release allows.
 ///
-/// A kernel that releases its successor only behind this wait has seen all kernels ahead of it end, since none ends before the
-/// one ahead of it. What is launched behind may therefore read ahead of its own wait whatever no kernel from this one on
-/// writes, with `load_fresh…` or `copy_async_16`; it still writes nothing before it waits. The same holds behind a kernel that
+/// A kernel that releases its successor only after this wait has seen all earlier kernels end, since kernels end in
+/// order. What is launched after may therefore read ahead of its own wait whatever no kernel from this one on writes,
+/// with `load_fresh…` or `copy_async_16`; it still writes nothing before it waits. The same holds after a kernel that
 /// releases nothing before it ends, such as a library's.
 __device__ __forceinline__ void await_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// Both at once, the release first: the kernel behind starts its part that does not depend on this one.
+/// Both at once, the release first: the next kernel starts the part that does not depend on this one.
 __device__ __forceinline__ void wait_for_predecessor() {
   release_successor();
   await_predecessor();
@@ -424,10 +424,10 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-/// Elements from one row of so many sums of squares to the next: whole accesses.
+/// Elements from one row of this many sums of squares to the next: whole accesses.
 __device__ __forceinline__ int squares_stride(int count) { return (count + 3) / 4 * 4; }
 
-/// Where a row's 16-byte chunk lies in shared memory whose rows have so many bytes: permuted within 128 of them, so that those of
+/// Where a row's 16-byte chunk lies in shared memory whose rows have this many bytes: permuted within 128 of them, so that those of
 /// eight rows lie in different banks, and as products of warp groups read them.
 template <int BYTES>
 __device__ __forceinline__ u32 place_of(int row, int chunk) {

@@ -78,7 +78,7 @@ __device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part
   for (int p = 0; p < MOST; p++) four[p] = load_if(p < count, (const float4*)(at + p * part));
 #pragma unroll
   for (int p = 0; p < MOST; p++) {
-    // To add the zeros behind the last would do as well, but GCC 12 vectorizes that to a wrong sum in the emulator.
+    // To add the zeros after the last would do as well, but GCC 12 vectorizes that to a wrong sum in the emulator.
     if (p < count) sum = sum + four[p];
   }
   return sum;
@@ -221,9 +221,10 @@ extern "C" __global__ void __launch_bounds__(512, 1) rms_norm_parts(NORM) { norm
 /// The same of two parts, with registers for as few: where there are many rows, several blocks of a multiprocessor count.
 extern "C" __global__ void __launch_bounds__(512, 2) rms_norm_two(NORM) { norm_row<2>(NORM_ARGUMENTS); }
 
-/// A norm's part that no sum over a row holds up: `stream = stream + add` and `keep` as `rms_norm`, or what is added, if anything
-/// is, is left in parts; then `out = stream · weight`, and of each piece of a row its sum of squares, `squares[row, piece]`, from
-/// which the layer behind finds the scale (ring.cuh). Width is a multiple of 4. Grid: (pieces of UNSCALED_PIECE, rows).
+/// A norm's part that no sum over a row holds up: `stream = stream + add` and `keep` as `rms_norm`, or what is added,
+/// if anything is, is left in parts; then `out = stream · weight`, and of each piece of a row its sum of squares,
+/// `squares[row, piece]`, from which the next layer computes the scale (ring.cuh). Width is a multiple of 4. Grid:
+/// (pieces of UNSCALED_PIECE, rows).
 #define UNSCALED_PIECE 512
 extern "C" __global__ void __launch_bounds__(UNSCALED_PIECE / 4, 8)
 norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride, const float* parts,
@@ -348,7 +349,7 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
                                              const int* position, const int* write, T* keys, T* values,
                                              const T* query_norm, const T* key_norm, float epsilon, int heads,
                                              int kv_heads, int head_dim, int releases_late) {
-  // Where attention behind it reads ahead, the attention over the layer before released late, so that rows may be read ahead too.
+  // Where the next attention reads ahead, the attention of the previous layer released late, so rows may be read ahead too.
   if (releases_late) await_predecessor();
   release_successor();
   int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS, row = (int)blockIdx.y;
@@ -356,7 +357,7 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
   if (first >= all) return;
   u64 place = (u64)row * all * head_dim, part = (u64)gridDim.y * all * head_dim;
   T* own = qkv + place;
-  // Of each head two neighbours from `i` on, and two half a head behind.
+  // Of each head two neighbours from `i` on, and two half a head after.
   auto read = [&](float2 (&two)[2 * HEADS], int i) {
     const float* from[2 * HEADS] = {};
 #pragma unroll
@@ -428,7 +429,7 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
 /// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values), queries in
 /// place, keys and values into the cache row `write[row]` (none below 0). Element i of a head turns with element
 /// i + head_dim / 2 by the angle whose cosine and sine stand in `table[position][head_dim / 2]` (already scaled).
-/// Optional RMS norms of each head before the rotation (Qwen3). `releases_late`: only behind its wait, so that attention may read
+/// Optional RMS norms of each head before the rotation (Qwen3). `releases_late`: only after its wait, so that attention may read
 /// ahead of its own (groups.cuh).
 /// Grid: ((heads + 2 · kv_heads) / 4 / 4, rows), 128 threads, four heads a warp; head_dim is a multiple of 4.
 extern "C" __global__ void __launch_bounds__(128) rotate_and_write(ROTATION) {

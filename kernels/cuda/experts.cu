@@ -1,10 +1,10 @@
 // The layers of experts for few rows an expert: weights stream through a ring in shared memory, as those of linear_few.cu. T is a
 // 2-byte type. See route.cu for pairs and tiles.
 //
-// A unit is 16 outputs of an expert (8 of gate and the 8 of up that belong to them) for the pairs of one tile, over all inputs. A
-// block takes every so manieth unit of those that there are, which only device memory tells, and its ring goes on from a unit to
-// the next. The warps of a block share the inputs of a stage; their sums are added in order of the warps. So an output's sum
-// depends neither on the tile's size nor on the other rows.
+// A unit is 16 outputs of an expert (8 of gate and the 8 of up that belong to them) for the pairs of one tile, over all
+// inputs. A block takes every n-th of the existing units, whose number is in device memory, and its ring continues from
+// one unit to the next. The warps of a block share the inputs of a stage; their sums are added in order of the warps.
+// So an output's sum depends neither on the tile's size nor on the other rows.
 #include "common.cuh"
 #include "weights.cuh"
 #include "ring.cuh"
@@ -19,14 +19,14 @@
 #define RECORD_HEAD 4
 
 #ifdef W_FP8
-/// Scales of a stage, of 16 rows, lie behind its rows of x.
+/// Scales of a stage, of 16 rows, lie after its rows of x.
 #define STAGE_BLOCKS (EXPERT_PIECE / W_BLOCK)
 #define SCALE_BYTES (16 * STAGE_BLOCKS * 4)
 #else
 #define SCALE_BYTES 0
 #endif
 
-/// Stages of the ring for tiles of so many pairs. What the ring and the warps' sums take together leaves room for a second block.
+/// Stages of the ring for tiles of this many pairs. What the ring and the warps' sums take together leaves room for a second block.
 template <int TILE>
 constexpr int stages_of() {
   return sizeof(W) == 1 ? (TILE == 8 ? 5 : TILE == 16 ? 3 : 2) : TILE == 8 ? 7 : TILE == 16 ? 5 : 3;
@@ -64,7 +64,7 @@ template <int TILE, bool GATED>
 __device__ __forceinline__ void stream(EXPERTS) {
   constexpr int X_AT = 16 * EXPERT_ROW, STAGE_BYTES = X_AT + TILE * EXPERT_X_ROW + SCALE_BYTES;
   constexpr int RING_STAGES = stages_of<TILE>(), PAIRS = TILE / 8;
-  // Rows of x that are copied together, and how many of each so many pairs a thread copies.
+  // Rows of x that are copied together, and how many of each this many pairs a thread copies.
   constexpr int X_ROWS = 256 / EXPERT_X_CHUNKS, X_PAIRS = TILE / X_ROWS;
   constexpr int OUTPUTS = GATED ? 8 : 16, RESULTS = (OUTPUTS * TILE + 255) / 256;
   DYNAMIC_SHARED(shared);
@@ -74,7 +74,7 @@ __device__ __forceinline__ void stream(EXPERTS) {
   int x_chunk = thread % EXPERT_X_CHUNKS, x_own = thread / EXPERT_X_CHUNKS;
   int stride = (int)gridDim.x, inside = (inputs - chunk * W_CHUNK + EXPERT_PIECE - 1) / EXPERT_PIECE;
   int x_inside = (inputs - x_chunk * 8 + EXPERT_PIECE - 1) / EXPERT_PIECE;
-  // What is behind reads the tiles ahead of its wait: no kernel writes them that has not ended when this one lets it begin.
+  // The next kernel reads the tiles before its wait: every kernel that writes them has ended when this one releases it.
   if (GATED) {
     await_predecessor();
     release_successor();

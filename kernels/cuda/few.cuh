@@ -1,16 +1,14 @@
 // What attention_few.cu and attention_alone.cu do: attention over the paged cache on tensor cores for few (row, head) pairs.
 // See groups.cuh for what is read and when.
 //
-// Where all pairs of a group fit a block, it also does what rotate_and_write does, and stands directly behind the qkv layer.
+// Where all pairs of a group fit a block, it also does the work of rotate_and_write, and directly follows the qkv layer.
 // Each block of a group rotates the same queries: that costs less than a kernel between, or waiting for each other.
 //
 // It is latency that counts, and bytes on their way. So nothing passes through shared memory: a warp takes pieces of 16
 // keys for itself (pieces.cuh). Keys and values are the left factors of its products, the pairs 8 columns a tile.
 //
-// Dynamic shared memory: what is staged (staged.cuh), and in its place later the warps' sums of 8 pairs and, where there are splits,
-// records of the block's pairs (splits.cuh).
-//
-// Not for heads of 256: there are not so many registers.
+// Dynamic shared memory: what is staged (staged.cuh), and in its place later the warps' sums of 8 pairs and, where
+// there are splits, records of the block's pairs (splits.cuh). Not for heads of 256: there are too few registers.
 #pragma once
 
 /// What a warp has summed up, of columns 2 (lane % 4) and the next of each tile of pairs: over a lane's own keys, but for the largest
@@ -70,7 +68,7 @@ __device__ __forceinline__ void weigh(Sums<NT>& sums, u32 (&weight)[NT][2], cons
     weight[n][0] = transpose_8x8(pack(w[0], w[1]));
     weight[n][1] = transpose_8x8(pack(w[2], w[3]));
   }
-  // The largest score seldom changes behind the first pieces.
+  // The largest score seldom changes after the first pieces.
   if (ballot(changes) == 0) return;
 #pragma unroll
   for (int n = 0; n < NT; n++) {
@@ -165,10 +163,10 @@ __device__ __forceinline__ void merge_warps(Sums<NT>& sums, T* out, const Pairs&
 template <int NT, int WARPS, bool ROTATES, bool SPLITS>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   constexpr int PAIRS = 8 * NT;
-  // A group that rotates is one block: nobody else reads its keys and values. Those of its own rows it has itself.
+  // A group that rotates is one block: no other block reads its keys and values, and it has those of its own rows itself.
   constexpr Source OLDER = ROTATES ? PASSING : STAYING, NEW = ROTATES ? ANYWHERE : STAYING;
   DYNAMIC_SHARED(shared);
-  // Where the sums stand later.
+  // Later holds the sums.
   T* staged = (T*)shared;
   int key = lane() / 4, column = lane() % 4 * 2;
   if (!reads_ahead) await_predecessor();
@@ -220,7 +218,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     u64 at = wide(cache_row, width) + (u32)(pairs.kv_head * HEAD_DIM);
     return Begin{keys + at, values + at};
   };
-  // What this pass writes stands in shared memory if the block rotates.
+  // What this pass writes is in shared memory if the block rotates.
   auto begin_of_new = [&](int cache_row) {
     Begin begin = begin_of_row(cache_row);
 #pragma unroll 1

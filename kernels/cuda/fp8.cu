@@ -1,4 +1,4 @@
-// Matrices in FP8 as the streaming kernels read them (weights.cuh), put back into T for those that read nothing else, and made up.
+// FP8 matrices in the order of the streaming kernels (weights.cuh): dequantised to T for other kernels, and random ones.
 #define W_FP8 1
 #include "common.cuh"
 #include "weights.cuh"
@@ -19,7 +19,7 @@ dequantise(T* out, const W* w, int rows, int inputs W_PARAMETERS) {
     u32 low[4], high[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      // Inputs 2i and 2i + 1, and those 8 behind.
+      // Inputs 2i and 2i + 1, and those 8 after.
       decode(low[i], high[i], words[i]);
       float2 one = unpack(low[i]), other = unpack(high[i]);
       low[i] = pack(one.x * scale, one.y * scale);

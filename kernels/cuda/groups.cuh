@@ -8,7 +8,7 @@
 //
 // These kernels read ahead of their wait what is older than the pass: prefixes, groups, pages, own rows and masks; and keys
 // and values of `settled` positions. What this pass writes are its own rows, or in a group without own rows the positions
-// from its first row's last on; those wait, as do the queries. They may, for the last kernel that released its successor only behind
+// from its first row's last on; those wait, as do the queries. They may, for the last kernel that released its successor only after
 // its own wait is behind all that writes these: rotate_and_write or, where that does not or they rotate themselves, the attention
 // over the layer before. Over the first layer of a pass rotate_and_write always does, and kernels that rotate themselves wait first.
 #pragma once
@@ -40,7 +40,7 @@ struct Pairs {
 
 /// The part of a block's pieces that this split takes.
 struct Split {
-  /// Pieces of positions; behind them come pieces of own rows.
+  /// Pieces of positions; after them come pieces of own rows.
   int positions;
   int begin, end;
   /// How many splits take any.
@@ -127,7 +127,7 @@ __device__ __forceinline__ bool is_settled(const Pairs& pairs, const Split& spli
   return piece < split.positions && min((piece + 1) * KEYS, pairs.longest) <= pairs.settled;
 }
 
-/// Calls `load` for so many pieces, from `first` on each `step`-th, which it counts: those that are settled ahead of the wait, behind
+/// Calls `load` for this many pieces, from `first` on each `step`-th, which it counts: those that are settled ahead of the wait, after
 /// which the kernel is released that follows.
 template <int KEYS, class Load>
 __device__ __forceinline__ void load_ahead(int count, const Pairs& pairs, const Split& split, int first, int step, Load&& load) {
@@ -145,7 +145,7 @@ __device__ __forceinline__ void load_ahead(int count, const Pairs& pairs, const 
   if (waits) wait();
 }
 
-/// What tells the cache row of a key of a piece: its page, or itself. Behind the last key stands the last: nobody sees it,
+/// What tells the cache row of a key of a piece: its page, or itself. After the last key stands the last: nobody sees it,
 /// but its values have to be finite. A loaded word is not touched before it is used: a warp would wait for it.
 template <int KEYS>
 __device__ __forceinline__ int look_up(const Pairs& pairs, const Split& split, int piece, int key, int page_size) {
@@ -170,7 +170,7 @@ __device__ __forceinline__ u32 look_at_mask(const Pairs& pairs, const Split& spl
                                             int mask_words, int row, int from = 0) {
   if (piece < split.positions) return 0;
   int own = (piece - split.positions) * KEYS + from;
-  // Nobody has written words behind the last.
+  // Words after the last are uninitialised.
   if (from > 0 && own >= pairs.own) return 0;
   return (u32)load_fresh((const int*)row_own_mask + wide(row, mask_words) + (u32)(own / 32));
 }

@@ -1,5 +1,6 @@
-// Verification in two passes. Whether a draft is accepted is told by its parent's token alone, so the target first runs over the
-// nodes that have children, and then, for each request, over the one node where its walk ends.
+// Verification in two passes. Whether a draft is accepted depends only on the target's token after its parent, so the
+// target first runs over the nodes that have children, and then, for each request, over the one node where its walk
+// ends.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -27,11 +28,11 @@ __device__ __forceinline__ void find_inner(u32 (&inner)[NODES_A_LANE], const int
   }
 }
 
-/// The keys of a lane's nodes: larger where the draft holds it more likely that a walk comes by; 0 for leaves.
+/// The keys of a lane's nodes: larger where the draft considers a visit more likely; 0 for leaves.
 __device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&inner)[NODES_A_LANE], const float* scores) {
 #pragma unroll
   for (int i = 0; i < NODES_A_LANE; i++) {
-    // No number has the key 0, and what is not a number is the least of them.
+    // No number has the key 0, and NaN is the smallest.
     key[i] = inner[i] >> lane() & 1 ? max(ordered(scores[i * WARP + lane()]), 1u) : 0;
   }
 }
@@ -40,7 +41,7 @@ __device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&
 /// among equals the first. Since no node is likelier than its parent, the way to a listed node is listed too.
 ///
 /// Reads node_parent and node_score `[batch, nodes]` (the draft's log-probability of the way to a node), batch_slot `[batch]`.
-/// Writes row `[capacity]`: request by request b·nodes + node of each listed node, in ascending order, and −1 behind the last;
+/// Writes row `[capacity]`: request by request b·nodes + node of each listed node, in ascending order, and −1 after the last;
 /// place `[batch·nodes]`: where in the list a node stands, −1 for all others; group_first `[batch + 1]`: where the nodes of a request
 /// begin, then how many are listed. Of padding nothing is listed.
 /// Grid 1, 1024 threads, of which a warp takes a request at a time; nodes ≤ 128.
@@ -113,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     int at = above_before + sum_of(lane() < warp() ? others_above : 0, WARP) + min(tied_so_far, ties);
     above_before += sum_of(others_above, WARP);
     tied_before += sum_of(others_tied, WARP);
-    // Their next counts come behind this.
+    // Their next counts follow this.
     block_sync();
     if (request >= batch) continue;
     if (lane() == 0) group_first[request] = at;
@@ -143,7 +144,7 @@ extern "C" __global__ void __launch_bounds__(1024)
 ///
 /// Reads picked `[count]`, a row of the other each, or −1 for padding; known (null, or `[rows of the other]`): where it is not
 /// NOT_ASKED the row is not wanted, and padding stands in its place; and of the other rows what they are (see attention.cu) and the
-/// positions of the tokens behind them, row_sample. Writes the same of the rows 0 to count − 1. Padding belongs to the dummy slot,
+/// positions of the tokens after them, row_sample. Writes the same of the rows 0 to count − 1. Padding belongs to the dummy slot,
 /// sees nothing and writes nothing (−1); its token, position and sample are 0.
 /// Grid ceil(count / 4), 128 threads: a warp a row.
 extern "C" __global__ void __launch_bounds__(PICKING_WARPS * WARP)

@@ -1,4 +1,4 @@
-// What rows of latent attention leave in the cache, and what their queries are made of.
+// Writes the cache rows of latent attention, and prepares its queries.
 #include "common.cuh"
 #include "rotation.cuh"
 

@@ -4,7 +4,7 @@
 #define WIDTH (RANK + ROTATED)
 /// Floats of a split's record: RANK sums, their largest score, their weight, and what fills 16 bytes.
 #define RECORD (RANK + 4)
-/// Keys of a split are a multiple of so many, whatever tile a kernel takes.
+/// Keys of a split are a multiple of this many, whatever tile a kernel takes.
 #define UNIT 64
 /// Keys of a split that is not the last one, at least.
 #define FEWEST_KEYS 128
@@ -23,7 +23,7 @@ __device__ __forceinline__ Splits splits_of(int total, int max_splits) {
 struct Seen {
   const int *table, *own;
   int prefix, begin, end, page_size;
-  /// The word that tells the cache row of a key: not touched before it is used, since a warp would wait for it.
+  /// The word that gives the cache row of a key. It is not touched before use, because a warp would wait for it.
   __device__ __forceinline__ int look_up(int key) const {
     key = min(key, end - 1);
     return load_fresh(key < prefix ? table + key / page_size : own + (key - prefix));

@@ -1,6 +1,6 @@
 // Attention of all heads over the latent plane of the paged cache, on tensor cores.
 //
-// A cache row is one latent vector with one rotated key behind it, which all heads read: it scores as a whole, and its latent part is
+// A cache row is one latent vector with one rotated key after it, which all heads read: it scores as a whole, and its latent part is
 // the value. So the heads of a row are the rows of a product, and each row of the pass is computed on its own: with 128 heads it fills
 // the tensor cores alone, and nothing is gained from rows that see the same. What a row sees is a list, as in attention.cu: positions
 // 0 .. prefix − 1 of its slot through the page table, then cache rows of its own.
@@ -68,7 +68,7 @@ __device__ __forceinline__ void attend(T* out, const T* query, const T* latents,
     const T* from = query + ((u64)row * heads + first_head + min(pair, live - 1)) * WIDTH + chunk * 8;
     copy_async_16_or_zero(queries + place_of<ROW_BYTES>(pair, chunk), from, pair < live);
   }
-  // What tells the cache row of this lane's key of the next piece, whose copies the warp starts.
+  // The word that gives the cache row of this lane's key in the next piece, whose copies the warp starts.
   int found = 0;
   auto first_key = [&](int piece) { return seen.begin + piece * KEYS + warp() * S::COPIED; };
   auto look = [&](int piece) {

@@ -1,6 +1,6 @@
 // Latent attention in float32: the products with a matrix for each head, and attention over the latent plane. Right before fast.
 //
-// -DRANK, -DROTATED: values of a latent vector, and of the rotated key behind it.
+// -DRANK, -DROTATED: values of a latent vector, and of the rotated key after it.
 #include "common.cuh"
 
 #ifdef T_F32

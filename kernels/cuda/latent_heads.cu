@@ -55,7 +55,7 @@ __device__ __forceinline__ void multiply(const T* x, int x_stride, const T* weig
       const u32 other[4] = {a[i][0].z, a[i][1].z, a[i][0].w, a[i][1].w};
 #pragma unroll
       for (int e = 0; e < EIGHTS; e++) {
-        // Behind the last row stands the last, which is not written.
+        // Past the last row the last one is repeated, and not written.
         int row = min(first + e * 8 + lane() / 4, rows - 1);
         uint4 right = load_16(x + (u64)row * x_stride + k + lane() % 4 * 8);
         const u32 b[2][2] = {{right.x, right.y}, {right.z, right.w}};

@@ -51,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) latent_wide(PARAMETERS)
     const T* from = query + ((u64)row * heads + first_head + min(pair, live - 1)) * WIDTH + chunk * 8;
     copy_async_16_or_zero(queries + place_of_chunk(pair, chunk), from, pair < live);
   }
-  // What tells the cache row of this lane's key of the next piece, whose copies the warp starts.
+  // The word that gives the cache row of this lane's key in the next piece, whose copies the warp starts.
   int found = 0;
   auto first_key = [&](int piece) { return seen.begin + piece * KEYS + warp() * COPIED; };
   auto look = [&](int piece) {

@@ -8,7 +8,7 @@
 //
 // To give every multiprocessor its share, a layer's inputs may be dealt in parts of `share` inputs. An output's sum runs
 // over the inputs of a part in order, and over the parts in order; the bias comes first. Either a block does one part, and
-// leaves its sum in float for the kernel behind to add up, or all of them, with the same bits. So a row's result depends on
+// leaves its float sum for the next kernel to add, or all of them, with the same bits. So a row's result depends on
 // the layer alone, not on the number of rows nor on the other rows (batch invariance).
 //
 // Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` of w `[2 · outputs, inputs]`, gate first: the 16 outputs of a warp

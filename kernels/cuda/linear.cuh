@@ -15,9 +15,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
   int begin = FOLD ? 0 : part * share, end = FOLD ? inputs : min(begin + share, inputs);
   int steps = (end - begin + PIECE - 1) / PIECE;
 
-  // A thread copies one chunk of every fourth row of a warp's 16 · M, and what falls to it of the rows of x: so many of their stages;
-  // what lies behind these is zeros. For outputs that the layer does not have it copies the first, and they are not written. All of it
-  // is found ahead of the wait, behind which all stages are asked for at once.
+  // A thread copies one chunk of every fourth row of a warp's 16 · M, and what falls to it of the rows of x: this many of their stages;
+  // what lies after these is zeros. For outputs that the layer does not have it copies the first, and they are not written. All of it
+  // is found ahead of the wait, after which all stages are asked for at once.
   int chunk = thread % W_CHUNKS, own_row = thread / W_CHUNKS, apart = threads / W_CHUNKS;
   int inside = (end - begin - chunk * W_CHUNK + PIECE - 1) / PIECE;
   const W* from[4 * M];
@@ -40,7 +40,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
   int inside_row = x_row < rows_here ? (end - begin - x_chunk * 8 + PIECE - 1) / PIECE : 0;
   auto load_rows = [&](int step, unsigned char* stage) {
     stage += warps * 16 * M * ROW_BYTES;
-    // Blocks have four warps or more: of so many rows a thread has one.
+    // Blocks have four warps or more: of this many rows a thread has one.
     constexpr int AT_ONCE = 4 * WARP / CHUNKS;
 #pragma unroll
     for (int i = 0; i < (ROWS + AT_ONCE - 1) / AT_ONCE; i++) {
@@ -54,7 +54,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
   };
   // Rows of a tile of sums are outputs group and group + 8; columns are rows 2 · quarter and the next of eight.
   int group = lane() / 4, quarter = lane() % 4;
-  // Of the first tile; the others' are behind.
+  // Of the first tile; the others follow.
   constexpr int APART = GATED ? 8 : 16;
   int output = first_output + warp() * OUTPUTS + group;
   float low[M], high[M];

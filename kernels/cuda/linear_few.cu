@@ -17,9 +17,9 @@
       SCALE_PARAMETERS, int pause W_PARAMETERS
 #define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, pause W_ARGUMENTS
 
-/// What the kernels that add to a residual stream take beside. The stream is y, of T; it is also written to `keep` unless that is
-/// null, and times `norm` `[outputs]` to `normed` `[rows, outputs]`. Each block leaves the sums of squares of its outputs in
-/// `own_squares` (see ring.cuh), from which the layer behind finds the norm's scale.
+/// Extra arguments of the kernels that add to a residual stream. The stream is y, of T; it is also written to `keep`
+/// unless that is null, and times `norm` `[outputs]` to `normed` `[rows, outputs]`. Each block leaves the sums of
+/// squares of its outputs in `own_squares` (see ring.cuh), from which the next layer computes the norm's scale.
 #define STREAM_PARAMETERS T *keep, int keep_stride, const T *norm, T *normed, float *own_squares
 #define STREAM_ARGUMENTS keep, keep_stride, norm, normed, own_squares
 #define NO_STREAM nullptr, 0, nullptr, nullptr, nullptr
@@ -43,7 +43,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   }
 #endif
   int steps = (end - begin + FEW_PIECE - 1) / FEW_PIECE;
-  // A thread copies one chunk of four of a stage's outputs, and of a row: so many of their stages; what lies behind these is zeros.
+  // A thread copies one chunk of four of a stage's outputs, and of a row: this many of their stages; what lies after these is zeros.
   // For outputs that the layer does not have it copies the first, and they are not written.
   int inside = (end - begin - chunk * W_CHUNK + FEW_PIECE - 1) / FEW_PIECE;
   int x_chunk = thread % X_CHUNKS, x_row = thread / X_CHUNKS;
@@ -94,7 +94,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
     scaled.ask(begin + (step + 1) * FEW_PIECE + warp() * PIECE < end);
 #pragma unroll
     for (int k = 0; k < PIECE / 16; k += 2) {
-      // Columns behind the last row take another row's numbers, and are not written.
+      // Columns after the last row take another row's numbers, and are not written.
       u32 a[2][4], b[4];
       load_weights_32<W_ROW>(a, stage, warp() * (PIECE / 16) + k);
       ldmatrix_x4(b, rows_of + place_of<X_ROW>(lane() % FEW_ROWS, warp() * CHUNKS + k * 2 + lane() / 8));
@@ -123,7 +123,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   }
 #ifdef CLUSTERS
   if (HALVED) {
-    // The second block leaves its sums behind its ring for the first to add, and ends when that has ended.
+    // The second block leaves its sums after its ring for the first to add, and ends when that has ended.
     bool is_first = cluster_rank() == 0;
     float* left = (float*)(shared + RING_STAGES * STAGE_BYTES) + thread;
     if (!is_first && row < FEW_ROWS) *left = value;

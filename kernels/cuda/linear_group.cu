@@ -2,12 +2,12 @@
 //
 // As in linear.cu weights stream through a ring of stages in shared memory, of one or two blocks a multiprocessor, which is filled
 // before the kernel ahead has ended; of a narrow layer at a pace, a stage every `pause` cycles, as ring.cuh says. But one thread asks
-// the copying engine for whole tiles (bulk.cuh), and behind the wait for nothing but the rows' tiles; and warp groups multiply
+// the copying engine for whole tiles (bulk.cuh), and after the wait for nothing but the rows' tiles; and warp groups multiply
 // (wgmma.cuh): both factors come from shared memory, each once, where warps with operands in registers would each read all rows. A
-// group has 64 outputs; where a block has fewer, it takes for the missing ones whatever lies behind them: outputs do not mix, and what
+// group has 64 outputs; where a block has fewer, it takes for the missing ones whatever lies after them: outputs do not mix, and what
 // it computes for them is not written. Rows are rounded up to 8, 16, 24 or 32, where linear_wide.cu multiplies 64.
 //
-// A layer of few outputs is dealt in parts of `share` inputs, whose sums are left in float for the kernel behind to add up.
+// A layer of few outputs is dealt in parts of `share` inputs, whose float sums the next kernel adds up.
 // An output's sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a
 // row's result depends on how a layer is dealt, and on nothing in the other rows.
 //
@@ -27,12 +27,12 @@
 /// One block: `tile` sums (a multiple of 16) of up to ROWS rows, over one part of the inputs.
 template <int ROWS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
-                                         int inputs, int outputs, SCALE_PARAMETERS, const int* awaited, int share, int tile,
+                                         int inputs, int outputs, SCALE_PARAMETERS, const int* needed, int share, int tile,
                                          int pause, int stages) {
-  if (left_out(awaited)) return;
+  if (left_out(needed)) return;
   DYNAMIC_SHARED(shared);
   int stage_bytes = (tile + ROWS) * ROW_BYTES;
-  // Behind the last stage lies what the groups take for outputs that the block does not have.
+  // After the last stage lies what the groups take for outputs that the block does not have.
   TileRing ring(shared + stages * stage_bytes + max(GROUPS_OUTPUTS - tile - ROWS, 0) * ROW_BYTES, stages);
   int first_output = (int)blockIdx.x * (GATED ? tile / 2 : tile);
   int part = (int)blockIdx.y, begin = part * share, steps = (min(share, inputs - begin) + PIECE - 1) / PIECE;
@@ -99,12 +99,12 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, const __grid_constant__ Tiles x, const __grid_constant__ Tiles w, const T *bias, int rows,     \
-      int inputs, int outputs, SCALE_PARAMETERS, const int *awaited, int share, int tile, int pause, int stages
-#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, awaited, share, tile, pause, stages
+      int inputs, int outputs, SCALE_PARAMETERS, const int *needed, int share, int tile, int pause, int stages
+#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, needed, share, tile, pause, stages
 
 /// `group_<r>`: up to r rows. Grid: (outputs / tile, parts); THREADS threads. `inputs` is a multiple of 8, `share` of PIECE, `tile`
 /// of 16 up to GROUPS_OUTPUTS. Tiles of x have r rows, those of w `tile`; `bias` may be null; y is `[rows, outputs]` of T, or of
-/// float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`. Where `awaited`, which may be null, points at
+/// float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`. Where `needed`, which may be null, points at
 /// 0, nothing is read or written. Dynamic shared memory: stages · ((tile + r) · ROW_BYTES + 16) + 8 + 4 r, and ROW_BYTES for each of
 /// the outputs and rows that `tile` and r have less than GROUPS_OUTPUTS.
 extern "C" __global__ void __launch_bounds__(THREADS, 4) group_8(PARAMETERS) { block_of<8, false>(ARGUMENTS); }

@@ -1,5 +1,5 @@
-// Linear layers of 9 to 32 rows with weights in FP8, as in linear.cu but for the order of parts. A warp has two tiles of outputs: rows,
-// which weigh twice as much beside weights of one byte, are read from shared memory half as often.
+// Linear layers of 9 to 32 rows with weights in FP8, as in linear.cu but for the order of parts. A warp has two tiles
+// of outputs: rows, which are twice the size of one-byte weights, are read from shared memory half as often.
 #define W_FP8 1
 #include "common.cuh"
 #include "weights.cuh"

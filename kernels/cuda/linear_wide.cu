@@ -8,9 +8,9 @@
 //
 // A block computes COLUMNS columns over one part of the inputs at a time. Up to 64 rows the warp groups share the rows and take
 // half of the columns each; beyond, they take half of the rows. A product always has 64 rows. Where a stage has fewer, it takes for
-// the missing ones whatever lies behind them: rows do not mix, and what it computes for them is not written.
+// the missing ones whatever lies after them: rows do not mix, and what it computes for them is not written.
 //
-// A layer of few columns is dealt in parts of `share` inputs, whose sums are left in float for the kernel behind to add up.
+// A layer of few columns is dealt in parts of `share` inputs, whose float sums the next kernel adds up.
 // An output's sum runs over the inputs of a part in the order of the instruction; the bias belongs to the first part. So a
 // row's result depends on how a layer is dealt, and on nothing in the other rows.
 //
@@ -27,7 +27,7 @@
 #include "bulk.cuh"
 #include "tile_ring.cuh"
 
-/// Bytes of a stage for so many rows and columns.
+/// Bytes of a stage for this many rows and columns.
 #define STAGE_BYTES(rows, columns) (((rows) + (columns)) * ROW_BYTES)
 
 /// What a block computes at a time: columns, over a part of the inputs.
@@ -35,13 +35,13 @@ struct Unit {
   int first_output, part, begin, steps;
 };
 
-/// One block, up to ROWS rows. It takes every so manieth unit, and its ring goes on from one to the next. A thread writes two
+/// One block, up to ROWS rows. It takes every n-th unit, and its ring continues from one to the next. A thread writes two
 /// neighbours of a row at once.
 template <int ROWS, int COLUMNS, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
-                                         int inputs, int outputs, SCALE_PARAMETERS, const int* awaited, int share, int parts,
+                                         int inputs, int outputs, SCALE_PARAMETERS, const int* needed, int share, int parts,
                                          int pause, int stages) {
-  if (left_out(awaited)) return;
+  if (left_out(needed)) return;
   // Columns of a warp group, and those of them that are neighbours.
   constexpr bool SHARE_ROWS = ROWS <= 64;
   constexpr int OWN = SHARE_ROWS ? COLUMNS / 2 : COLUMNS, RUN = GATED ? OWN / 2 : OWN, OUTPUTS = GATED ? COLUMNS / 2 : COLUMNS;
@@ -79,7 +79,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
     fill_tiles(
         ahead, pause, x, [&](int step, int at) { load_weights(first, step, at); },
         [&](int step, int at) { load_rows(first, step, at); });
-    // What nobody has filled yet is empty.
+    // Stages that have not been filled are empty.
     Slot slot = ahead == stages ? Slot{0, 0} : Slot{ahead, 1};
     for (int place = first_place; place < units; place += (int)gridDim.x) {
       Unit unit = unit_of(place);
@@ -143,13 +143,13 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 
 #define PARAMETERS                                                                                                      \
   void *y, int y_is_float, const __grid_constant__ Tiles x, const __grid_constant__ Tiles w, const T *bias, int rows,     \
-      int inputs, int outputs, SCALE_PARAMETERS, const int *awaited, int share, int parts, int pause, int stages
-#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, awaited, share, parts, pause, stages
+      int inputs, int outputs, SCALE_PARAMETERS, const int *needed, int share, int parts, int pause, int stages
+#define ARGUMENTS y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, needed, share, parts, pause, stages
 
 /// `wide_<r>_<c>`: up to r rows, c columns a unit. Grid: at most as many blocks as there are units, outputs / c · parts; THREADS
 /// threads. Tiles of x have r rows, those of w as many as a warp group has columns. `inputs` and `outputs` are multiples of 8,
 /// `share` of PIECE; `bias` may be null; y is `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one part float
-/// `[parts, rows, outputs]`. Where `awaited`, which may be null, points at 0, nothing is read or written. Dynamic shared memory:
+/// `[parts, rows, outputs]`. Where `needed`, which may be null, points at 0, nothing is read or written. Dynamic shared memory:
 /// stages · (STAGE_BYTES(r, c) + 16) + 8 + 4 r.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_64(PARAMETERS) { block_of<32, 64, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(THREADS, 1) wide_32_128(PARAMETERS) { block_of<32, 128, false>(ARGUMENTS); }

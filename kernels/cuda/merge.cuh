@@ -1,4 +1,4 @@
-// How the parts of a row's sums in attention.cu come together: those of the teams of a block, then those of splits.
+// Merges the parts of a row's sums in attention.cu: first over the teams of a block, then over splits.
 #pragma once
 
 __device__ __forceinline__ float4 multiply_add(float share, float4 values, float4 sums) {

@@ -1,13 +1,13 @@
 // An order on logits and scores that is the same for every kernel and for the CPU: larger first, ties to the lower
-// index, NaN behind everything; and what the kernels around trees and sampling share.
+// index, NaN after everything; and what the kernels around trees and sampling share.
 #pragma once
 
-/// What stands for the target's token behind a row where there is none, because nobody has asked for it, or because the row's
+/// Placeholder for the target's token after a row that has none, because it was not requested or because the row's
 /// largest logit is not finite: its choice is known then, and no draft is it.
 #define NOT_ASKED -1
 #define NOT_FINITE -2
 
-/// Values as integers that compare alike: −0 and +0 are one value, NaN is 0, which no number is.
+/// Values as integers with the same order: −0 and +0 are equal, and NaN is 0, which no number maps to.
 __device__ __forceinline__ u32 ordered(float value) {
   if (value != value) return 0;
   u32 bits = float_bits(value + 0.0f);
@@ -19,7 +19,7 @@ __device__ __forceinline__ float unordered(u32 key) {
   return bits_float(key & 0x80000000u ? key ^ 0x80000000u : ~key);
 }
 
-/// A value and its index as one integer. All are different, larger is better, and 0 is none at all.
+/// A value and its index as one integer. All are distinct, larger is better, and 0 means none.
 __device__ __forceinline__ u64 composite(float value, u32 index) { return (u64)ordered(value) << 32 | (u64)~index; }
 __device__ __forceinline__ u32 composite_index(u64 key) { return ~(u32)key; }
 __device__ __forceinline__ float composite_value(u64 key) { return unordered((u32)(key >> 32)); }
@@ -46,14 +46,14 @@ struct Selection {
   int candidates;
 };
 
-/// A sum over so many neighbours of a warp, a power of two, in all of them.
+/// A sum over this many neighbours of a warp, a power of two, in all of them.
 __device__ __forceinline__ int sum_of(int value, int lanes) {
 #pragma unroll 1
   for (int mask = 1; mask < lanes; mask *= 2) value += shuffle_xor(value, mask);
   return value;
 }
 
-/// Puts those of some keys that fewer than `count` others surpass where their rank says; a block calls it, behind a barrier. As
+/// Puts those of some keys that fewer than `count` others surpass where their rank says; a block calls it, after a barrier. As
 /// many threads compare a key with the others as there are for each.
 __device__ __forceinline__ void rank_candidates(const u64* candidate, int candidates, u64* best, int count) {
   int threads = (int)blockDim.x, shift = 5;
@@ -76,7 +76,7 @@ __device__ __forceinline__ void rank_candidates(const u64* candidate, int candid
 /// `count` groups and at most SELECT_GROUPS of them in a block; `candidate` has room for all keys of `count` groups. It may be
 /// called again at once.
 ///
-/// The count-th largest of the maxima of groups of threads is a lower bound that at most so many keys reach; these few are
+/// The count-th largest of the maxima of groups of threads is a lower bound that at most this many keys reach; these few are
 /// ranked by counting. So there is neither a sort nor a loop over `count`, and four barriers in all.
 template <class Keys>
 __device__ __forceinline__ void select_best(Selection& selection, u64* candidate, u64* best, Keys keys, u64 largest, int count,
@@ -114,7 +114,7 @@ __device__ __forceinline__ void select_best(Selection& selection, u64* candidate
   block_sync();
 }
 
-/// The cache row of a position of a slot; −1 behind its pages. A sequence that has ended may run there for a round,
+/// The cache row of a position of a slot; −1 after its pages. A sequence that has ended may run there for a round,
 /// until the host has seen its end: nothing is written, and what it reads no longer matters. The host writes page tables,
 /// between rounds: they may be read before the kernel ahead has ended.
 __device__ __forceinline__ int cache_row(const int* page_table, int table_width, int page_size, int slot, int position) {

@@ -1,4 +1,4 @@
-// What the rows of a group see beside their prefix, each of it once: for attention_few.cu and attention_tiles.cu, whose
+// The own rows of a group, each listed once: for attention_few.cu and attention_tiles.cu, whose
 // blocks then read cache rows and masks instead of the rows' own lists. The lists are the same for all layers of a pass, so
 // this runs once for each pass.
 #include "common.cuh"
@@ -8,8 +8,8 @@
 /// Finds each (place in a row's list, cache row) of a group once, place by place and within it in the order of rows.
 ///
 /// Reads row_own_count `[rows]` and row_own `[rows, own_stride]`, and the groups as attention_few.cu. Writes for each
-/// group g: group_own_count `[groups]`; from group_own `[first row · own_stride]` on so many cache rows; and for its rows
-/// row_own_mask `[rows, mask_words]`: bit i of the words that hold so many bits = sees the i-th of them.
+/// group g: group_own_count `[groups]`; from group_own `[first row · own_stride]` on this many cache rows; and for its rows
+/// row_own_mask `[rows, mask_words]`: bit i of the words that hold this many bits = sees the i-th of them.
 /// Grid: groups, 128 threads; a group has at most 128 rows, and 32 · mask_words ≥ rows of a group · own_stride.
 extern "C" __global__ void __launch_bounds__(128)
     gather_own(int* group_own, int* group_own_count, u32* row_own_mask, int mask_words, const int* row_own_count,

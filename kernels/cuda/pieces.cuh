@@ -14,11 +14,11 @@
 #define TILES (HEAD_DIM / 16)
 
 struct Keys {
-  /// Of keys lane / 4 and lane / 4 + 8: dims 32 j + 8 (lane % 4) and the 7 behind.
+  /// Of keys lane / 4 and lane / 4 + 8: dims 32 j + 8 (lane % 4) and the 7 after.
   uint4 part[2][KEY_PARTS];
 };
 struct Values {
-  /// Of keys 2 (lane % 4), the next, and these + 8: dims VALUE_PART (8 j + lane / 4) and those behind, two a word.
+  /// Of keys 2 (lane % 4), the next, and these + 8: dims VALUE_PART (8 j + lane / 4) and those after, two a word.
   u32 word[4][HEAD_DIM / 16];
 };
 

@@ -9,9 +9,9 @@
 #include "lines.cuh"
 
 #define MOST_RANKS 8
-/// Looks at a line before the clock and the host are asked.
+/// Polls of a line before the clock and the host are checked.
 #define LOOKS 4096
-/// Looks before the device's memory is asked whether somebody has given up.
+/// Polls before device memory is checked for a kernel that has given up.
 #define FEW_LOOKS 64
 
 /// A group, as one of its ranks sees it.
@@ -29,13 +29,13 @@ struct Group {
   int patience;
 };
 
-/// A line of a mailbox: that which a rank sends in an exchange of this number.
+/// A line of a mailbox: what a rank sends in the exchange with this number.
 __device__ __forceinline__ unsigned char* line_at(const Group& group, u64 mailbox, u32 number, int sender, int line) {
   u64 lot = (u64)((number & 1) * group.ranks + sender);
   return (unsigned char*)mailbox + (lot * group.capacity + line) * 16;
 }
 
-/// Waits for a line from a rank. Zeros where it has waited for too long, or somebody has.
+/// Waits for a line from a rank. Returns zeros if it, or another kernel, has waited for too long.
 __device__ __forceinline__ uint2 await_line(const Group& group, u64 mailbox, u32 number, int sender, int line) {
   const unsigned char* at = line_at(group, mailbox, number, sender, line);
   u64 until = 0;

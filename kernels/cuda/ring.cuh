@@ -10,14 +10,14 @@
 #define SCALE_PARAMETERS const float *squares, int count, float epsilon
 #define SCALE_ARGUMENTS squares, count, epsilon
 
-/// -DRING: bytes of the ring of one of two blocks. The stages that it holds with 128 outputs, for so many rows.
+/// -DRING: bytes of the ring of one of two blocks. The stages that it holds with 128 outputs, for this many rows.
 #define STAGES(rows) (RING / (8 * 16 * ROW_BYTES + (rows) * X_ROW_BYTES) < 6 ? RING / (8 * 16 * ROW_BYTES + (rows) * X_ROW_BYTES) : 6)
 
 /// Fills all but one stage of a ring: weights, which do not depend on the kernel before, are under way while that ends; rows are
-/// asked for behind it. Of steps that there are not, both ask for zeros.
+/// asked for after it. Of steps that there are not, both ask for zeros.
 ///
 /// A ring may be filled at a pace, a stage of weights every `pause` cycles. All of a narrow layer is asked for within a microsecond
-/// else, and what the kernel ahead is still to load then waits behind it.
+/// else, and what the kernel ahead is still to load then waits after it.
 template <int COUNT, class Weights, class Rows>
 __device__ __forceinline__ void fill_ring(unsigned char* ring, int stage_bytes, int steps, int pause, Weights&& load_weights,
                                           Rows&& load_rows) {
@@ -59,7 +59,7 @@ __device__ __forceinline__ void go_round(unsigned char* ring, int stage_bytes, i
   copy_async_wait<0>();
 }
 
-/// Adds to a sum those of four sums of squares that a row has, of which the first is its `at`-th of so many `pieces`.
+/// Adds to a sum those of four sums of squares that a row has, of which the first is its `at`-th of this many `pieces`.
 __device__ __forceinline__ void add_squares(float& sum, uint4 four, int at, int pieces) {
   const u32 words[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
@@ -83,7 +83,7 @@ struct Scales {
     pieces = real ? count : 0;
     from = squares + (u64)(real ? first_row + own : 0) * squares_stride(count);
   }
-  /// Asks for them, behind the wait.
+  /// Asks for them, after the wait.
   __device__ __forceinline__ void ask() {
 #pragma unroll
     for (int i = 0; i < AT_HAND; i++) {
@@ -118,7 +118,7 @@ struct Scales {
   }
 };
 
-/// What the bias adds to two sums of a thread, in the first part: of an output and the one 8 behind, or if GATED of gate and up.
+/// What the bias adds to two sums of a thread, in the first part: of an output and the one 8 after, or if GATED of gate and up.
 template <bool GATED>
 __device__ __forceinline__ void find_bias(float& low, float& high, const T* bias, int part, int output, int outputs) {
   low = high = 0.0f;
@@ -129,7 +129,7 @@ __device__ __forceinline__ void find_bias(float& low, float& high, const T* bias
   }
 }
 
-/// An output of a gated layer from its two sums, rounded as if each were an operation of its own.
+/// An output of a gated layer from its two sums, rounded as if each were a separate operation.
 __device__ __forceinline__ float gate(float sum, float other) {
   return gated(to_float(from_float(sum)), to_float(from_float(other)));
 }

@@ -24,7 +24,7 @@ __device__ __forceinline__ float2 rounded(float2 x) {
 }
 
 /// Neighbours that a linear layer has left in parts, two at each of some places in the first part, the next `part` elements
-/// behind: their sums, rounded to T. The loads of so many parts at all places are under way together.
+/// after: their sums, rounded to T. The loads of this many parts at all places are under way together.
 template <int PLACES, int TOGETHER>
 __device__ __forceinline__ void read_pairs_of_parts(float2 (&sum)[PLACES], const float* const (&at)[PLACES], int count,
                                                     u64 part) {
@@ -57,7 +57,7 @@ __device__ __forceinline__ void read_pairs_of_parts(float2 (&sum)[PLACES], const
 __device__ __forceinline__ float2 normed(float2 x, float scale, float2 weight) {
   return rounded(make_float2(x.x * scale * weight.x, x.y * scale * weight.y));
 }
-/// Turns two neighbours together with those half a head behind. `turns` are cosine and sine of the first, then of the second.
+/// Turns two neighbours together with those half a head after. `turns` are cosine and sine of the first, then of the second.
 __device__ __forceinline__ void turn(float2& low, float2& high, float4 turns) {
   float2 turned = make_float2(low.x * turns.x - high.x * turns.y, low.y * turns.z - high.y * turns.w);
   high = make_float2(high.x * turns.x + low.x * turns.y, high.y * turns.z + low.y * turns.w);

@@ -1,7 +1,7 @@
 // The router of an expert layer: from rows to the experts of each, and from these to tiles of rows for each expert.
 //
 // A pair is a row and one of its `chosen` experts: pair = row · chosen + place, places in ascending order of experts. What every
-// row passes (shared experts) are the experts behind the routed ones, with weight 1: the last places of a row.
+// row passes (shared experts) are the experts after the routed ones, with weight 1: the last places of a row.
 //
 // A tile is an expert with up to TILE of its pairs, in ascending order of rows. Tiles lie in order of experts, as records of
 // integers: the expert, how many pairs it has, two unused, TILE pairs, and the bits of their TILE weights. Neither depends on the
@@ -245,8 +245,9 @@ __device__ __forceinline__ int sum_before(int value, int* scratch) {
   return before + sum - value;
 }
 
-/// The tiles of some rows' pairs. A block writes those of its expert: it counts the pairs of all, so that it knows where its own
-/// begin, and waits for nobody. A thread has a run of neighbouring pairs. Grid: experts, 256 threads.
+/// The tiles of some rows' pairs. A block writes those of its expert: it counts the pairs of all, so that it knows
+/// where its own begin, and waits for no other block. A thread has a run of neighbouring pairs. Grid: experts, 256
+/// threads.
 extern "C" __global__ void __launch_bounds__(256)
 group_pairs(const int* expert, const float* weight, int pairs, int experts, int tile, int* tiles, int* tile_count) {
   __shared__ int counts[MOST_EXPERTS], scratch[32], first_tile;

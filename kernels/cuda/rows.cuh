@@ -61,7 +61,7 @@ struct Piece {
   int first_row, rows, kv_head, first_head, heads, split;
 };
 
-/// What a row sees in a split: positions below `prefix` of a slot, then rows of its own, up to `end`.
+/// What a row sees in a split: positions below `prefix` of a slot, then its own rows, up to `end`.
 struct Seen {
   int slot, prefix, chunk, splits, end;
   /// Whether the split has a result: the first always has one, be it zeros.
@@ -77,7 +77,7 @@ struct Block {
   };
   float4 queries[PAIRS][OWN / 4][LANES];
   float4 team_acc[TEAMS][PAIRS][LANES * OWN / 4];
-  /// Of the keys under way, and behind them what is kept of the sums so far.
+  /// Of the keys under way, and after them what is kept of the sums so far.
   OfHeads weights[TEAMS][ROWS][TOGETHER + 1];
   float team_max[PAIRS][TEAMS], team_sum[PAIRS][TEAMS], team_share[PAIRS][TEAMS];
   Seen seen[ROWS];

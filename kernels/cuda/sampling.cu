@@ -1,4 +1,4 @@
-// From logits to a token: temperature, then top-k, then top-p, then min-p, each on what the one before has left. The
+// From logits to a token: temperature, then top-k, top-p and min-p, each applied to the result of the previous one. The
 // rules are those of the CPU's `sampling::distribution`.
 //
 // Weights are integers, 2⁴⁴ for the best token, so that sums do not depend on the order of the terms: the same logits,
@@ -35,7 +35,7 @@ struct Row {
   float temperature, largest;
   /// Tokens with a smaller key (see `composite`, of the distance) are out.
   u64 cut;
-  /// So are those that lie farther from the best one.
+  /// So are the ones farther from the best.
   float farthest;
 };
 

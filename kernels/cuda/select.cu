@@ -3,14 +3,14 @@
 #include "common.cuh"
 #include "order.cuh"
 
-// Instructions come from memory like data, and behind a large layer nothing of them is in any cache: a few thousand of them
+// Instructions come from memory like data, and after a large layer nothing of them is in any cache: a few thousand of them
 // take longer than all else here. So loops are short and only unrolled where loads have to be under way together.
 
 #define THREADS 512
 #define WARPS (THREADS / WARP)
 /// Values of a thread at a time.
 #define ITEMS 8
-/// So many times at most it reads before the block selects.
+/// This many times at most it reads before the block selects.
 #define TURN 2
 /// Threads that look for their best value together: a group's is found by exchanges, and compared with those of all others.
 /// Where few are wanted a few large groups do.
@@ -33,7 +33,7 @@ __device__ __forceinline__ Share share_of(const float* row, int vocabulary, int 
 __device__ __forceinline__ int index_of(int first, int item) {
   return first + item / 4 * (4 * THREADS) + 4 * (int)threadIdx.x + item % 4;
 }
-/// A thread's items from `first` on, all loads under way together. NaN behind the end, which `index < end` tells from NaN in
+/// A thread's items from `first` on, all loads under way together. NaN after the end, which `index < end` tells from NaN in
 /// the row.
 template <int ITEMS_AT_ONCE>
 __device__ __forceinline__ void load_items(float (&values)[ITEMS_AT_ONCE], const Share& share, int first) {
@@ -66,7 +66,7 @@ __device__ __forceinline__ u64 best_of_items(const float (&values)[ITEMS_AT_ONCE
     item = more ? i : item;
   }
   if (item >= 0) return composite(largest, (u32)index_of(first, item));
-  // Nothing but −∞, and NaN behind it.
+  // Nothing but −∞, and NaN after it.
 #pragma unroll
   for (int i = ITEMS_AT_ONCE - 1; i >= 0; i--) item = values[i] == -infinity() ? i : item;
   int index = index_of(first, item < 0 ? 0 : item);
@@ -81,7 +81,7 @@ __device__ __forceinline__ u64 best_of(const u64* keys, int count) {
   return warp_best(best);
 }
 
-/// Copies what a block of the cluster has from `own` on to this block, behind what the blocks ahead of it have; a warp calls it.
+/// Copies what a block of the cluster has from `own` on to this block, after what the blocks ahead of it have; a warp calls it.
 template <class Value>
 __device__ __forceinline__ void gather(Value* all, const Value* own, int count, int block) {
 #pragma unroll 1
@@ -131,7 +131,7 @@ __device__ __forceinline__ Mass mass_of_shares(const Mass* masses, int count) {
 __device__ __forceinline__ float log_sum_exp(Mass mass) {
   return is_finite(mass.largest) ? mass.largest + log_accurate(mass.sum) : mass.largest;
 }
-/// The log-probability of a logit: −∞ for what is no number (NaN, and what infinite logits make).
+/// The log-probability of a logit: −∞ for NaN, and for what infinite logits produce.
 __device__ __forceinline__ float log_probability(float logit, float shift) {
   float value = logit - shift;
   return value == value ? value : -infinity();
@@ -174,7 +174,7 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
   int own_masses = deal.shares * WARPS, own_keys = own_keys_of(count);
   int pieces = pieces_of(deal.length), all = pieces * deal.shares;
   int number = 0, piece = 0, turn = 0;
-  // The next piece of a share, which is read while this one is looked at.
+  // The next piece of a share, which is read while this one is processed.
   int next_first = 0, next_end = 0;
   float next[ITEMS] = {};
   bool selected = false;
@@ -277,13 +277,13 @@ __device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int length, 
 /// The best of each row with their log-probabilities (log-softmax over the row), best first, ties to the lower index.
 ///
 /// logits `[rows, row_stride]`, of which `vocabulary` count; ids and logprobs `[rows, count]`, count ≤ 64.
-/// `token_map[index]` is the token of an index (null: the index itself). NaN counts as −∞, behind it in the order. Where
+/// `token_map[index]` is the token of an index (null: the index itself). NaN counts as −∞, after it in the order. Where
 /// the row has fewer than `count` values, the rest is id 0 with −∞.
 ///
 /// Grid (blocks, rows) in clusters of all `blocks` of a row, 8 at most, 512 threads: block b takes `shares` shares from
 /// b · shares on, share s indices s · length to (s + 1) · length − 1, `length` a multiple of 4. Length and number of shares
 /// depend on the vocabulary alone, and the result on nothing else: a row does not depend on the other rows, nor on how many
-/// blocks there are. Dynamic shared memory: `handed_in`, and of `count` > 1 so many candidates for each: group · (8 · n + 1), n
+/// blocks there are. Dynamic shared memory: `handed_in`, and of `count` > 1 this many candidates for each: group · (8 · n + 1), n
 /// being the times that a block reads before it selects.
 extern "C" __global__ void __launch_bounds__(THREADS)
     top_k_rows(int* ids, float* logprobs, const float* logits, int row_stride, int vocabulary, int length, int shares,
@@ -344,7 +344,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 /// For requests that ask: the log-probability of a token, and the best tokens with theirs, before temperature and
 /// filters.
 ///
-/// Row r is about token[r] behind logits row row_source[r] (null: r), for slot row_slot[r]; rows whose
+/// Row r is about token[r] after logits row row_source[r] (null: r), for slot row_slot[r]; rows whose
 /// logprob_count[slot] is negative are left alone. Writes logprobs `[rows]`, top_ids and top_logprobs `[rows, count]`,
 /// 1 ≤ count ≤ 64, of which a request takes as many as it asked for. All else as `top_k_rows`.
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -2,7 +2,7 @@
 // rows lane / 4 and lane / 4 + 8, and of every eight columns 2 (lane % 4) and the next.
 #pragma once
 
-/// What a lane's two rows see of tiles of 32 · WORDS keys. What lies behind the last pair repeats it, and is not written.
+/// What a lane's two rows see of tiles of 32 · WORDS keys. What lies after the last pair repeats it, and is not written.
 template <int WORDS>
 struct Sight {
   int row[2], prefix[2];
@@ -84,7 +84,7 @@ __device__ __forceinline__ void weigh(Softmax& s, float (&score)[COUNT], u32 (&w
       score[i] = sees ? score[i] : -infinity();
     }
   }
-  // Four at a time: each would wait for the one before it.
+  // Four at a time: each would otherwise wait for the previous one.
   float most[4] = {score[0], score[1], score[2], score[3]};
 #pragma unroll
   for (int i = 4; i < COUNT; i++) most[i % 4] = max(most[i % 4], score[i]);

@@ -46,7 +46,7 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Sh
     float most[ITEMS], total[ITEMS], sum[ITEMS][4];
 #pragma unroll
     for (int k = 0; k < ITEMS; k++) {
-      // Behind the last item stands the last, which is not written.
+      // Past the last item the last one is repeated, and not written.
       int item = min(i + k * share.step, share.items - 1), turn = item / (HEAD_DIM / 4);
       int pair = pairs.first_pair + turn;
       d[k] = item % (HEAD_DIM / 4) * 4;
@@ -95,7 +95,7 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Sh
   }
 }
 
-/// Ends a split, behind its records: merges what all splits of these pairs have left, in their order. A whole block calls it.
+/// Ends a split, after its records: merges what all splits of these pairs have left, in their order. A whole block calls it.
 template <int PAIRS, int THREADS>
 __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int splits, int heads, const float* records,
                                              float* partial, int* counters, int max_splits) {

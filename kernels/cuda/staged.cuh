@@ -5,7 +5,7 @@
 /// their places among the block's pairs, and from `keys` and `values` on those of the group's rows.
 #define STAGED (HEAD_DIM + 8)
 
-/// What a rotating kernel takes beside: rows of the qkv layer are `query`, or float sums `[part_count, rows, all heads]` if
+/// Extra arguments of a rotating kernel: rows of the qkv layer are `query`, or float sums `[part_count, rows, all heads]` if
 /// part_count is not 0; the rest as rotate_and_write. `reads_ahead`: what groups.cuh names may be read before the wait.
 #define ROTATION_PARAMETERS                                                                                             \
   const float *parts, int part_count, const float2 *table, int positions, const int *position, const int *write,        \
@@ -14,7 +14,7 @@
   parts, part_count, table, positions, position, write, query_norm, key_norm, epsilon, reads_ahead
 #define NO_ROTATION nullptr, 0, nullptr, 0, nullptr, nullptr, nullptr, nullptr, 0.0f, 1
 
-/// Rotates the block's queries to `staged`, and if `with_new` the keys and values of the group's rows behind them, PAIRS rows
+/// Rotates the block's queries to `staged`, and if `with_new` the keys and values of the group's rows after them, PAIRS rows
 /// each; if `writes`, to the cache too. Lane i knows position and cache row of row i of the group. A whole block calls it; it waits
 /// for the qkv layer itself, when a warp has found its first heads and their angles.
 template <int PAIRS, int WARPS>

@@ -6,19 +6,20 @@
 #define MULTIPLIERS 256
 #define THREADS 320
 
-/// Whether nobody awaits what a kernel computes, as one ahead of it may say: `awaited`, if it is not null, points at 0. All threads of
-/// a block ask before they do anything else, and end if it is so; who asks has waited for the kernel ahead.
-__device__ __forceinline__ bool left_out(const int* awaited) {
-  if (!awaited) return false;
+/// Whether the result of a kernel is not needed, as decided by an earlier kernel: `needed`, if not null, points at 0.
+/// All threads of a block ask before they do anything else, and end if it is so; who asks has waited for the kernel
+/// ahead.
+__device__ __forceinline__ bool left_out(const int* needed) {
+  if (!needed) return false;
   wait_for_predecessor();
-  return load_fresh(awaited) == 0;
+  return load_fresh(needed) == 0;
 }
 
-/// What lies behind the stages of a ring in which tiles arrive.
+/// What lies after the stages of a ring in which tiles arrive.
 struct TileRing {
   /// A stage is full when its bytes are there, and empty when all warps that multiply are done with it.
   u64 *full, *empty;
-  /// Tells that the scales behind it are there.
+  /// Tells that the scales after it are there.
   u64* scaled;
   float* scales;
 
@@ -44,7 +45,7 @@ struct TileRing {
   __device__ __forceinline__ void leave(int at) const {
     if (lane() == 0) barrier_arrive(empty + at);
   }
-  /// Finds the scales of so many rows behind the wait, if they are yet to be scaled, and tells of them; a warp calls it. Where there
+  /// Finds the scales of this many rows after the wait, if they are yet to be scaled, and tells of them; a warp calls it. Where there
   /// are few, several lanes share a row's sums of squares.
   __device__ __forceinline__ void find_scales(int rows, int inputs, SCALE_PARAMETERS) const {
     if (!squares) return;
@@ -73,8 +74,8 @@ __device__ __forceinline__ void advance(Slot& slot, int stages) {
   if (++slot.at == stages) slot = {0, slot.turn ^ 1};
 }
 
-/// Asks for the first so many steps of a ring, as `fill_ring` of ring.cuh does: weights ahead of the wait, a stage every `pause`
-/// cycles, and rows behind it.
+/// Asks for the first this many steps of a ring, as `fill_ring` of ring.cuh does: weights ahead of the wait, a stage every `pause`
+/// cycles, and rows after it.
 template <class Weights, class Rows>
 __device__ __forceinline__ void fill_tiles(int ahead, int pause, const Tiles* x, Weights&& load_weights, Rows&& load_rows) {
   for (int step = 0; step < ahead; step++) {
@@ -86,8 +87,8 @@ __device__ __forceinline__ void fill_tiles(int ahead, int pause, const Tiles* x,
   for (int step = 0; step < ahead; step++) load_rows(step, step);
 }
 
-/// Adds the products of so many steps of a ring, from `slot` on: `left` and `right` are where a warp group's tiles lie in the first
-/// stage, and each stage is `stage_bytes` behind the one before. Leaves all stages but the last, which it returns.
+/// Adds the products of this many steps of a ring, from `slot` on: `left` and `right` are where a warp group's tiles lie in the first
+/// stage, and each stage is `stage_bytes` after the one before. Leaves all stages but the last, which it returns.
 template <int COLUMNS>
 __device__ __forceinline__ int multiply_tiles(float (&sum)[COLUMNS / 2], const TileRing& ring, Slot& slot, int steps, int stages,
                                               int stage_bytes, Place left, Place right) {

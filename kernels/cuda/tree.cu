@@ -8,11 +8,11 @@
 //   draft_finish, which takes the last top_k_rows itself (with steps = 1 there is neither draft_begin nor draft_expand)
 // Without speculation decode_begin takes the place of all of them.
 //
-// Places in the pool of a request: first `topk` for the tokens behind the root, then topk² a step, beam by beam. Where
+// Places in the pool of a request: first `topk` for the tokens after the root, then topk² a step, beam by beam. Where
 // the draft's vocabulary holds fewer than topk tokens (`width` = the smaller of the two) places stay empty: their score
 // is NaN, and a beam that does not exist has the place −1. It runs as padding.
 //
-// Positions behind a slot's pages have no cache row: rows there write nothing (−1), and row 0 stands for them in lists of
+// Positions after a slot's pages have no cache row: rows there write nothing (−1), and row 0 stands for them in lists of
 // own rows (see `cache_row`).
 //
 // A request whose slot is `dummy_slot` is padding: all its rows see nothing and write nothing (write = −1). So do the
@@ -47,7 +47,7 @@ __device__ __forceinline__ void next_output(int* place, int places) {
 }
 __device__ __forceinline__ float absent() { return bits_float(0x7fc00000u); }
 
-/// Starts the trees of a batch from the best tokens behind each root.
+/// Starts the trees of a batch from the best tokens after each root.
 ///
 /// Reads ids and logprobs `[batch, topk]` (best first, `width` of each row count), batch_slot `[batch]`, length `[slots]`.
 /// Writes pool_token, pool_score and pool_parent `[batch, topk + (steps − 1)·topk²]`, beam_place `[batch, topk]`, and the
@@ -329,7 +329,7 @@ __device__ __forceinline__ Cut cut_pool(const u32* keys, int places, int count, 
 /// length + depth + 1, the position of the token that follows. Own rows of a request: those of its nodes, in order.
 /// group_prefix `[batch]` gets each request's length (null: not written). output_place steps on, see `next_output`.
 /// Fewer candidates than nodes − 1: the rest are copies of the root (parent −1, depth 0, score −∞) that see themselves alone
-/// behind the prefix, and that no walk reaches.
+/// after the prefix, and that no walk reaches.
 /// Padding requests: prefix and own_count 0.
 /// Grid batch, 256 threads, 4 bytes of shared memory a place of the pool; 2 ≤ nodes ≤ 128, any depth.
 extern "C" __global__ void __launch_bounds__(256)
@@ -355,7 +355,7 @@ extern "C" __global__ void __launch_bounds__(256)
   bool runs = slot != dummy_slot;
   int start = runs ? load_fresh(length + slot) : 0, node = thread, token = load_fresh(root + slot);
   if (node < nodes) writes[node] = runs ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
-  // What the last step proposes, from the beams that it comes from: with one step the root, whose place nobody asks for.
+  // What the last step proposes, from the beams that it continues: with one step the root, whose place is not used.
   int width_of_step = steps == 1 ? topk : topk * topk, first = places - width_of_step;
   if (steps > 1) {
     read_beams(beams, beam_place + request * topk, pool_score, topk);

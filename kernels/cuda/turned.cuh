@@ -9,8 +9,8 @@ struct Turns {
   int rotated, interleaved;
 };
 
-/// Turns the rotated part of a head of some rows, which block (·, 0, ·) does: from behind its first `inputs` values, in rows
-/// `x_stride` apart, to behind its first `outputs`, in rows `y_stride` apart. `x` and `y` are those of the head.
+/// Turns the rotated part of a head of some rows, which block (·, 0, ·) does: from after its first `inputs` values, in rows
+/// `x_stride` apart, to after its first `outputs`, in rows `y_stride` apart. `x` and `y` are those of the head.
 __device__ __forceinline__ void turn_rows(const T* x, int x_stride, int inputs, T* y, int y_stride, int outputs,
                                           const Turns& turns, int first, int behind) {
   int half = turns.rotated / 2;

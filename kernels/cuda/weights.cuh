@@ -51,7 +51,7 @@ __device__ __forceinline__ void decode(u32& odd, u32& even, u32 four) {
   even = multiply_pair((moved & 0x80008000u) | (moved >> SHIFT & SIZE), BIAS);
 }
 
-/// Left factors of 16 rows of weights, rows of so many bytes: of 32 inputs, from the so manieth sixteen on.
+/// Left factors of 16 rows of weights, rows of this many bytes: of 32 inputs, from the so manieth sixteen on.
 template <int BYTES>
 __device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned char* rows, int inputs_16) {
   u32 raw[4];

@@ -2,7 +2,7 @@
 //
 // A tile in shared memory is rows of 64 elements of T (128 bytes) without gaps, from a multiple of 1,024 bytes on, with the
 // 16-byte chunks of a row permuted by it (`chunk ^ row % 8`). Four products of 16 inputs each take such a tile to its end.
-// Whoever wrote it has fenced (`fence_for_products`) ahead of the barrier that the products stand behind.
+// Whoever wrote it has fenced (`fence_for_products`) ahead of the barrier that the products stand after.
 #pragma once
 
 #ifndef EMULATOR
@@ -10,11 +10,11 @@
 /// Lets products read what this thread has written to shared memory, and what `copy_async_wait` has waited for.
 __device__ __forceinline__ void fence_for_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
-/// Goes ahead of the first product of a group.
+/// Called before the first product of a group.
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
 /// Where a tile lies, as products are told: in pieces of 16 bytes. Of an address counts what lies within the block: in a cluster it
-/// has its block's number above. What lies so many bytes behind is an addition, where finding it anew from an address is four
+/// has its block's number above. What lies this many bytes after is an addition, where finding it anew from an address is four
 /// instructions for each product.
 struct Place {
   u32 piece;
@@ -33,7 +33,7 @@ __device__ __forceinline__ u64 tile_descriptor(Place tile, int apart = 16) {
 #else
 #define PRODUCT_TYPES ".f32.f16.f16 "
 #endif
-// The sums of a product of so many columns, and what the instruction calls them.
+// The sums of a product of this many columns, and what the instruction calls them.
 #define SUMS(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
 #define SUMS_8 SUMS(0)
 #define SUMS_16 SUMS_8, SUMS(4)
@@ -91,7 +91,7 @@ __device__ __forceinline__ u64 tile_descriptor(Place tile, int apart = 16) {
 #define NAMES_208 NAMES_200 ", %100, %101, %102, %103"
 #define NAMES_216 NAMES_208 ", %104, %105, %106, %107"
 #define NAMES_224 NAMES_216 ", %108, %109, %110, %111"
-/// The instruction for some columns; `first` and `second` are the places of its tiles behind the sums.
+/// The instruction for some columns; `first` and `second` are the places of its tiles after the sums.
 #define PRODUCT(columns, first, second)                                                                                 \
   asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
                "k16" PRODUCT_TYPES "{" NAMES_##columns "}, %" #first ", %" #second ", adds, 1, 1, 0, 0;\n}"             \
@@ -99,7 +99,7 @@ __device__ __forceinline__ u64 tile_descriptor(Place tile, int apart = 16) {
                : "l"(tile_descriptor(left)), "l"(tile_descriptor(right)))
 
 /// Starts sum += left · rightᵀ: left is 64 rows and right COLUMNS rows of a tile, of both 16 inputs from the address on. Lane
-/// l of warp w of the group holds of 8 columns j rows 16 w + l / 4 (sum[4 j] and the next) and 8 more (the two behind), of
+/// l of warp w of the group holds of 8 columns j rows 16 w + l / 4 (sum[4 j] and the next) and 8 more (the two after), of
 /// both columns 8 j + 2 (l % 4) and the next.
 template <int COLUMNS>
 __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], Place left, Place right) {
@@ -127,7 +127,7 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], Place l
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(tile_descriptor(right, apart)))
 
 /// Starts sum += left · right: left is 64 rows of 16 inputs, of which a lane holds those of an operand of `mma_16816`, and right
-/// 16 rows of a tile, one for each input, with 64 columns of the result each; further columns lie in tiles `apart` bytes behind.
+/// 16 rows of a tile, one for each input, with 64 columns of the result each; further columns lie in tiles `apart` bytes after.
 /// Sums as of `product_start`.
 template <int COLUMNS>
 __device__ __forceinline__ void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right,
@@ -138,7 +138,7 @@ __device__ __forceinline__ void product_of_registers_start(float (&sum)[COLUMNS 
 }
 __device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-/// Waits for all products that have been started but those behind the last so many `products_commit`; their sums are not to be
+/// Waits for all products that have been started but those after the last this many `products_commit`; their sums are not to be
 /// used yet.
 template <int PENDING>
 __device__ __forceinline__ void products_wait_but() {
@@ -149,7 +149,7 @@ __device__ __forceinline__ void products_wait_but() {
 template <int COUNT>
 __device__ __forceinline__ void products_wait(float (&sum)[COUNT]) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-  // What uses the sums stays behind the wait.
+  // What uses the sums stays after the wait.
 #pragma unroll
   for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(sum[i])::"memory");
 }

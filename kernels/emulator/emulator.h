@@ -156,7 +156,7 @@ struct Product {
   int columns;
   const unsigned char *left, *right;
   // A left factor from registers, the inputs of this thread's two rows; then `right` has a row for each input, and every 64
-  // columns lie so many bytes apart.
+  // columns lie this many bytes apart.
   float own[2][16];
   int apart;
 };
@@ -418,7 +418,7 @@ inline void cluster_arrive_relaxed() {}
 inline void cluster_arrive_with_own() {}
 inline void cluster_wait() { emulator::sync_cluster(); }
 inline int cluster_rank() { return emulator::worker->rank; }
-/// What another block has where this one has `own`, a place for so many bytes.
+/// What another block has where this one has `own`, a place for this many bytes.
 inline unsigned char* in_block(const void* own, int rank, size_t bytes) {
   emulator::Worker& w = *emulator::worker;
   size_t offset = (size_t)((const unsigned char*)own - w.shared);

@@ -1,7 +1,7 @@
 //! How long rotation and attention take, as in the layers of a pass that verifies trees.
 //!
 //! `attention_time cuda:0` runs on a GPU, `attention_time emulator` shows on tiny sizes that it runs at all; numbers
-//! behind the device choose cases, `context=700` another number of positions than 570, `head_dim=64` heads of another size.
+//! after the device choose cases, `context=700` another number of positions than 570, `head_dim=64` heads of another size.
 //! Shapes are those of Llama-3.1-8B, or with that of Llama-3.2-1B. Each layer has a cache of its own, and the second-level cache is
 //! overwritten before each measurement, so that keys come from memory. There is no linear layer in between, so attention may read
 //! ahead while that of the layer before still runs: a lower bound of what it adds to a pass.
@@ -102,7 +102,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
-    let name = arguments.next().ok_or("name a device: cuda:N or emulator")?;
+    let name = arguments.next().ok_or("give a device: cuda:N or emulator")?;
     let (mut wanted, mut context, mut head_dim) = (Vec::new(), None, 128);
     for argument in arguments {
         match argument.split_once('=') {

@@ -15,7 +15,7 @@ use kernels::{
 };
 
 const PAGE_SIZE: usize = 16;
-/// Requests, and rows of each: a chain behind the context.
+/// Requests, and rows of each: a chain after the context.
 const CASES: [(usize, usize); 7] = [(1, 1), (1, 2), (1, 4), (8, 1), (8, 2), (8, 4), (32, 1)];
 
 /// What a measurement runs over.
@@ -67,7 +67,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
-    let name = arguments.next().ok_or("name a device: cuda:N or emulator")?;
+    let name = arguments.next().ok_or("give a device: cuda:N or emulator")?;
     let dims = LatentDims { heads: 128, nope: 128, rotated: 64, rank: 512, value: 128, interleaved: true };
     let (device, mut sizes) = match name.strip_prefix("cuda:") {
         Some(number) => {

@@ -10,7 +10,7 @@ use std::{error::Error, time::Instant};
 use kernels::{
     device::{
         Buffer, Device, DeviceError, Element, Slice,
-        matmul::{Matmul, MatmulHandle, Operands, Rivals},
+        matmul::{Matmul, MatmulHandle, Operands, SearchSetup},
     },
     launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Stream, Unscaled, Weights},
 };
@@ -124,7 +124,7 @@ fn run_for(
     name: &str,
     work: impl Fn() -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
-    // Of each so many are under way that the device never waits for the host.
+    // Of each this many are under way that the device never waits for the host.
     const TOGETHER: usize = 20;
     work()?;
     let graph = device.capture(work)?;
@@ -150,7 +150,7 @@ fn run_for(
 }
 
 impl Model {
-    /// Whether warp groups multiply so many rows.
+    /// Whether warp groups multiply this many rows.
     fn has_groups(&self, rows: usize) -> bool {
         let (kernels, hidden) = (&self.kernels, self.shape.hidden);
         kernels.suits_group(rows, hidden, hidden) || !kernels.wide(rows, hidden, hidden, 1).is_empty()
@@ -310,8 +310,9 @@ impl Model {
                     w: self.head.slice(),
                     workspace: work.workspace.slice(),
                 };
-                let rivals = Rivals { rivals: &[], neighbour: &neighbour, behind_library: None, user: None };
-                plan.search(device, operands, rivals)?;
+                let own_kernels =
+                    SearchSetup { own_kernels: &[], neighbour: &neighbour, behind_library: None, user: None };
+                plan.search(device, operands, own_kernels)?;
             }
             Ok(Some(plan))
         };
@@ -358,7 +359,7 @@ impl Model {
         run(head, logits, x, &self.head)
     }
 
-    /// The norm behind a layer; how its rows are scaled, if that is left to the next.
+    /// The norm after a layer; how its rows are scaled, if that is left to the next.
     fn norm<'a>(&self, work: &'a Work, add: Added<'_>, by_wide: bool) -> Result<Option<Unscaled<'a>>, DeviceError> {
         let norm = self.norm_of(work, add);
         match self.kernels.suits_unscaled(work.rows, self.shape.hidden, by_wide) {
@@ -403,6 +404,6 @@ fn layer<'a>(
         inputs,
         outputs,
         unscaled: None,
-        awaited: None,
+        needed: None,
     }
 }

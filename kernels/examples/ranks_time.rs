@@ -1,7 +1,7 @@
 //! How long sums over the GPUs of a group take: our own kernel in a graph and outside of one, beside NCCL.
 //!
 //! `ranks_time cuda:0 2` takes two GPUs from that one on, `ranks_time emulator 2` shows that it runs at all. A figure is what one of
-//! many sums behind each other takes: of a decode round a few rows, of a prompt hundreds. Elements are bfloat16.
+//! many sums after each other takes: of a decode round a few rows, of a prompt hundreds. Elements are bfloat16.
 
 use std::{env, error::Error, process::ExitCode, sync::Barrier};
 
@@ -22,7 +22,7 @@ struct Rank {
     kernels: Kernels,
     mail: Mail,
     library: Option<Collective>,
-    /// Sums behind each other, and how often these run.
+    /// Sums after each other, and how often these run.
     repeats: (usize, usize),
 }
 
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
-    let name = arguments.next().ok_or("name a device: cuda:N or emulator")?;
+    let name = arguments.next().ok_or("give a device: cuda:N or emulator")?;
     let ranks: usize = arguments.next().ok_or("say how many")?.parse()?;
     let first: Option<usize> = name.strip_prefix("cuda:").map(str::parse).transpose()?;
     let device = |rank: usize| first.map_or_else(Device::emulated, |first| Device::cuda(first + rank));

@@ -1,7 +1,7 @@
-//! How long the small kernels between the large ones take behind one another: norms, choices, trees.
+//! How long the small kernels between the large ones take after one another: norms, choices, trees.
 //!
-//! `small_time cuda:0` runs on a GPU, `small_time emulator` shows that it runs at all; words behind the device choose cases
-//! whose names begin so. Each kernel runs many times in one graph, each run behind the one before it, so that a figure is
+//! `small_time cuda:0` runs on a GPU, `small_time emulator` shows that it runs at all; words after the device choose cases
+//! whose names begin so. Each kernel runs many times in one graph, each run after the one before it, so that a figure is
 //! what the kernel adds to a pass where nothing else is under way. Shapes are those of Llama-3.1-8B with its EAGLE-3 head.
 
 use std::{env, error::Error, process::ExitCode};
@@ -9,8 +9,8 @@ use std::{env, error::Error, process::ExitCode};
 use kernels::{
     device::{Buffer, Device, DeviceError, Element},
     launch::{
-        Acceptance, Added, Drafting, Groups, Kernels, Logits, Moves, Outputs, OwnRows, Parts, PassRows, Proposals,
-        RmsNorm, Rows, Sequences, TopK, TreeNodes, VerifyRows, Ways,
+        AcceptInputs, Acceptance, Added, Drafting, Groups, Kernels, Logits, Moves, Outputs, OwnRows, Parts, PassRows,
+        Proposals, RmsNorm, Rows, Sequences, TopK, TreeNodes, VerifyRows,
     },
 };
 
@@ -57,7 +57,7 @@ fn main() -> ExitCode {
 
 fn run() -> Result<(), Box<dyn Error>> {
     let mut arguments = env::args().skip(1);
-    let name = arguments.next().ok_or("name a device: cuda:N or emulator")?;
+    let name = arguments.next().ok_or("give a device: cuda:N or emulator")?;
     let (device, repeats) = match name.strip_prefix("cuda:") {
         Some(number) => (Device::cuda(number.parse()?)?, Repeats { kernels: 200, graphs: 15 }),
         None => (Device::emulated()?, Repeats { kernels: 1, graphs: 1 }),
@@ -188,7 +188,7 @@ impl Scene {
         self.time(&what("gather_own of nodes"), || {
             kernels.gather_own(own, rows.own_count, rows.own, Groups::Even(nodes), batch * nodes)
         })?;
-        let ways = Ways { batch, most, batch_slot: zeros, chosen: zeros, tree, simulate: None, seed: zeros };
+        let ways = AcceptInputs { batch, most, batch_slot: zeros, chosen: zeros, tree, simulate: None, seed: zeros };
         let acceptance = Acceptance {
             node: array(22),
             outputs,
@@ -204,7 +204,7 @@ impl Scene {
         self.time(&what("accept_drafts"), || kernels.accept(ways, acceptance, sequences))
     }
 
-    /// Prints the median microseconds of a kernel behind itself.
+    /// Prints the median microseconds of a kernel after itself.
     fn time(&self, what: &str, launch: impl Fn() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
         let device = self.kernels.device();
         // Kernels are compiled and loaded outside of the recording.

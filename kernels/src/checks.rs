@@ -13,15 +13,15 @@ mod linear;
 mod linear_few;
 mod linear_group;
 mod linear_wide;
+mod pending;
 mod ranks;
 mod sampling;
 mod select;
 mod tree;
-mod unread;
 
 use crate::device::{Device, DeviceError, Element, Slice};
 
-pub use accept::{check_accept, check_compact_cache, check_walk_on};
+pub use accept::{check_accept, check_advance_accept, check_compact_cache};
 pub use attention::{check_attention, check_attention_together};
 pub use attention_groups::check_rotate_and_attend;
 pub use elementwise::{
@@ -34,11 +34,11 @@ pub use linear::{check_dequantise, check_linear, check_linear_fp8, check_linear_
 pub use linear_few::check_linear_few;
 pub use linear_group::check_linear_group;
 pub use linear_wide::check_linear_wide;
+pub use pending::check_pending;
 pub use ranks::{check_alarm, check_ranks};
 pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_among_many, check_top_k_rows};
 pub use tree::{check_decode_rows, check_draft_trees};
-pub use unread::check_unread;
 
 /// A named check.
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
@@ -83,8 +83,8 @@ pub const UNTYPED_CHECKS: [UntypedCheck; 13] = [
     ("accept", check_accept),
     ("inner_rows", check_inner_rows),
     ("pick_rows", check_pick_rows),
-    ("walk_on", check_walk_on),
-    ("keep_unread and unread_rows", check_unread),
+    ("advance_accept", check_advance_accept),
+    ("keep_pending and pending_rows", check_pending),
     ("sample_rows", check_sample_rows),
     ("sample_rows, distribution", check_sampled_distribution),
 ];

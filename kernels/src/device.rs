@@ -14,6 +14,7 @@ mod cuda;
 mod driver;
 mod emulator;
 mod error;
+mod libraries;
 mod mail;
 pub mod matmul;
 mod state;
@@ -33,6 +34,7 @@ pub use collective::{Collective, GroupId};
 pub use compile::{KernelFile, Split, compile_for};
 pub use driver::{Event, Graph, Link};
 pub use error::DeviceError;
+pub use libraries::keep_pooled_memory;
 pub use mail::{Alarm, Mail};
 pub use state::GpuState;
 
@@ -91,7 +93,7 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// The same, in clusters of so many blocks in x, of which the grid has a multiple.
+    /// The same, in clusters of this many blocks in x, of which the grid has a multiple.
     pub fn in_clusters(self, blocks: usize) -> Self {
         Self { cluster: blocks as u32, ..self }
     }
@@ -113,9 +115,9 @@ pub struct Matrix<'a> {
 /// The rows of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tile {
-    /// So many neighbours.
+    /// This many neighbours.
     Rows(usize),
-    /// So many, a multiple of 16: eight neighbours of the upper half of the matrix, the same of the lower half, the next eight of
+    /// This many, a multiple of 16: eight neighbours of the upper half of the matrix, the same of the lower half, the next eight of
     /// the upper half, and so on.
     OfHalves(usize),
 }
@@ -138,7 +140,7 @@ pub struct Tiles([u64; 16]);
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub enum Arg {
-    /// The address of a buffer; 0 for a buffer that is left out.
+    /// The address of a buffer; 0 for an omitted buffer.
     Address(u64),
     /// A 32-bit integer.
     Int(i32),
@@ -154,7 +156,7 @@ impl Device {
     /// The CUDA device of a number.
     ///
     /// # Errors
-    /// When the driver library is missing, there is no such device, or it is older than Ampere.
+    /// When the driver library is missing, the device does not exist, or it is older than Ampere.
     pub fn cuda(number: usize) -> Result<Self, DeviceError> {
         cuda::open(number).map(|(driver, properties)| Self::new(driver, properties))
     }
@@ -294,7 +296,7 @@ impl Device {
         unsafe { self.0.driver.write_async(to.address(), from.address().add(range.start), range.len()) }
     }
 
-    /// Starts a copy to page-locked memory, `start` bytes behind its begin, in order with the stream, and returns at once.
+    /// Starts a copy to page-locked memory, `start` bytes after its begin, in order with the stream, and returns at once.
     ///
     /// # Errors
     /// As [`write_async`](Self::write_async).
@@ -429,7 +431,7 @@ impl Device {
         self.0.driver.synchronize()
     }
 
-    /// Lets kernels of this device use the memory of another, and tells what lies between the two.
+    /// Enables peer access from this device to another, and returns the kind of link between them.
     ///
     /// # Errors
     /// When they are not linked, or of different kinds.

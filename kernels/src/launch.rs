@@ -1,6 +1,30 @@
-//! Safe launchers of the CUDA kernels: they check lengths and choose the geometry, one file for each source.
+//! Safe launchers of the CUDA kernels, one file for each source in `kernels/cuda`. They check lengths and choose the grid.
 //!
-//! What a kernel computes is said in its source under `kernels/cuda`; the functions here say what is checked.
+//! The comments in a kernel's source define what it computes.
+//!
+//! # Reading before the predecessor has finished
+//!
+//! A kernel may be launched before its predecessor has finished (programmatic dependent launch). By default every kernel calls
+//! `wait_for_predecessor` before it touches memory. A kernel may read earlier only what no kernel writes, counting from the last
+//! kernel that released its successor *after* its own wait (`await_predecessor`, then `release_successor`). Kernels finish in
+//! order, so everything older than that kernel has been written.
+//!
+//! - Grouped attention reads ahead: prefixes, pages, own-row lists, and keys and values older than the pass ([`Sees`]).
+//! - Most attention kernels release late, so the next layer's attention may read ahead starting at its qkv layer. This holds
+//!   whether it applies the rotation itself or follows `rotate_and_write`, which then releases at once.
+//! - In the first layer of a pass ([`Ahead`]), and before attention that releases at once (`attention_alone`, `attention_few`),
+//!   `rotate_and_write` releases late instead. Attention that applies the rotation itself does not read ahead there.
+//! - Early reads bypass the L1 cache (`load_fresh`, `copy_async_16`), which may hold older contents. Queries, and what the pass
+//!   itself writes to the cache, are read after the wait.
+//! - The kernels that draft and accept (`tree.cu`, `accept.cu`) read the pool, beams and trees before the wait (older than the
+//!   last pass), and slots, lengths and pages (older than the round). A round is a graph or starts with a copy, and either waits
+//!   for all earlier kernels.
+//!
+//! # Small kernels
+//!
+//! For a small kernel, instruction fetch dominates: after a large layer its code comes from memory. Small kernels therefore
+//! unroll only loads that must be in flight together, and declare in `__launch_bounds__` how many blocks should fit on a
+//! multiprocessor. Otherwise the compiler saves registers for more blocks and serialises the loads.
 
 mod accept;
 mod attention;
@@ -16,14 +40,14 @@ mod linear_few;
 mod linear_group;
 mod linear_wide;
 mod own_rows;
+mod pending;
 mod ranks;
 mod sampling;
 mod select;
 mod state;
 mod tree;
-mod unread;
 
-pub use accept::{Acceptance, CachePlanes, Moves, Stand, Walk, Ways};
+pub use accept::{AcceptInputs, AcceptWalk, Acceptance, CachePlanes, Moves, WalkState};
 pub use attention::{Attention, HEAD_DIMS};
 pub use attention_tiles::{Ahead, Groups, Sees};
 pub use elementwise::{Added, JoinNormed, RmsNorm, Rotation};
@@ -39,13 +63,13 @@ pub use linear::{Linear, Parts, Unscaled};
 pub use linear_few::Stream;
 pub use linear_wide::Wide;
 pub use own_rows::OwnRows;
+pub use pending::{PendingTokens, Reading};
 pub use ranks::Gathered;
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, NOT_FINITE, TopK};
 pub use tree::{
     Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, Outputs, PassRows, Proposals, Sequences, TreeNodes, VerifyRows,
 };
-pub use unread::{Reading, UnreadTokens};
 
 use std::{
     collections::HashMap,
@@ -73,7 +97,7 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
             tree::FILE,
             accept::FILE,
             inner::FILE,
-            unread::FILE,
+            pending::FILE,
             state::FILE,
             own_rows::FILE,
         ]
@@ -179,7 +203,7 @@ impl Kernels {
         self.element
     }
 
-    /// How many clusters of so many blocks run at the same time, each block with a multiprocessor of its own.
+    /// How many clusters of this many blocks run at the same time, one block per multiprocessor.
     fn clusters_at_once(&self, blocks: usize) -> Result<usize, DeviceError> {
         let Properties { multiprocessors, shared_bytes, .. } = *self.device.properties();
         if blocks == 1 {
@@ -189,7 +213,7 @@ impl Kernels {
         if let Some(known) = clusters.get(&blocks) {
             return Ok(*known);
         }
-        // Any kernel that takes all shared memory tells.
+        // Any kernel that takes all shared memory shows it.
         let kernel = self.device.kernel(state::FILE, &[], "set_state")?;
         let geometry = grid([blocks, 1, 1], 64, shared_bytes).in_clusters(blocks);
         let found = self.device.clusters_at_once(&kernel, geometry)?;

@@ -1,7 +1,7 @@
 //! Every kernel file compiles for the architectures that people run, which needs NVRTC but no GPU.
 
 use kernels::{
-    device::{DeviceError, Element, Properties, compile_for},
+    device::{Element, Properties, compile_for},
     launch::{LatentDims, expert_files, files, fp8_files, latent_files},
 };
 
@@ -24,6 +24,7 @@ const DEEPSEEK: LatentDims =
     LatentDims { heads: 128, nope: 128, rotated: 64, rank: 512, value: 128, interleaved: true };
 
 #[test]
+#[ignore = "needs NVRTC (libnvrtc.so); .ci/run installs it and runs this test"]
 fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
     let architectures = [("sm_80", (8, 0), 99 << 10), ("sm_90a", (9, 0), 227 << 10), ("sm_100", (10, 0), 227 << 10)];
     let elements = [Element::F16, Element::BF16, Element::F32];
@@ -45,10 +46,6 @@ fn all_compile(architecture: &str, element: Element, properties: &Properties) {
     for (file, options) in all.into_iter().chain(further) {
         match compile_for(file, &options, architecture) {
             Ok(binary) => assert!(!binary.is_empty()),
-            Err(error @ DeviceError::Missing { .. }) => {
-                eprintln!("skipped: {error}");
-                return;
-            }
             Err(error) => panic!("{options:?}: {error}"),
         }
     }

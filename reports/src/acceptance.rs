@@ -11,7 +11,8 @@ use crate::{error::ReportError, race, section::Section};
 const VERSION: u32 = 1;
 
 const DEFINITION: &str = "A round accepts a path of drafted tokens and adds one token of the target. accepted_per_round is the mean length of \
-     that path, without the target's token; accepted_by_position[k] is the share of rounds in which at least k + 1 drafted tokens were \
+     that path, without the target's token; accepted_by_position[k] is the share of rounds in which at least k + 1 \
+     drafted tokens were \
      accepted, so that they add up to it; conditional_by_position[k] is the share among those that accepted k.";
 
 #[derive(Serialize)]
@@ -43,7 +44,7 @@ struct Acceptance {
     accepted_per_round: f64,
     accepted_by_position: Vec<f64>,
     conditional_by_position: Vec<f64>,
-    /// Whether acceptance was made up, so that none of this is the models'.
+    /// Whether acceptance was simulated, so that none of this reflects the models.
     simulated: bool,
 }
 
@@ -69,7 +70,7 @@ fn shapes(section: &Section<'_>) -> Vec<Acceptance> {
     let mut counts: Vec<(TreeShape, Vec<u64>, bool)> = Vec::new();
     for (_, record) in &section.records {
         let configuration = &record.trial.configuration;
-        // A table runs several trees, and its trial does not tell which round ran which.
+        // A table runs several trees, and its trial does not record which round used which.
         let Some(figures) = record.measurement().filter(|_| configuration.table.is_empty()) else { continue };
         if configuration.shape.is_off() || figures.accept_histogram.is_empty() {
             continue;

@@ -1,4 +1,4 @@
-//! Predictions beside what was measured.
+//! Compares predictions with measurements.
 
 use schemas::sweep::Metric;
 use tuner::{
@@ -29,7 +29,7 @@ pub struct Predicted<'a> {
     pub measured: Option<Interval>,
 }
 
-/// The figure that predictions are held against: what the objective is made of.
+/// The figure with which predictions are compared: the one that the objective is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
     /// Output tokens a second of all requests.
@@ -92,7 +92,7 @@ impl Compared {
         }
     }
 
-    /// Its unit and what it is.
+    /// Its unit and description.
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Throughput => ("output tokens/s", "output tokens a second of all requests"),

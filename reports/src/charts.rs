@@ -35,7 +35,7 @@ pub struct Chart {
 }
 
 /// How to read the heat map of what was predicted.
-const PREDICTED: &str = "Predicted, not measured: output tokens a second over the prediction of no speculation, for the whole space. Each cell is the best over num_draft_tokens (N, the root included). Outlined: the shape that the measurements chose.";
+const PREDICTED: &str = "Predicted, not measured: output tokens/s relative to the prediction without speculation, for the whole space. Each cell is the best over num_draft_tokens (N, the root included). Outlined: the shape chosen by the measurements.";
 
 /// Width of a drawing, from which the rest follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub fn of_section(section: &Section<'_>) -> Result<Vec<Chart>, ReportError> {
     Ok(charts)
 }
 
-/// The charts of one load, without those that nothing was measured for.
+/// The charts of one load, except those without measurements.
 ///
 /// # Errors
 /// When the drawing library fails.
@@ -94,7 +94,7 @@ pub fn of_race(race: &Race, agreement: Option<&Agreement<'_>>) -> Result<Vec<Cha
     add(&mut charts, &name("round-time"), "Where a round's time goes", &round_time::caption(race), |format| {
         round_time::draw(race, format)
     })?;
-    add(&mut charts, &name("accepted-drafts"), "Accepted drafts a round", histogram::CAPTION, |format| {
+    add(&mut charts, &name("accepted-drafts"), "Accepted drafts per round", histogram::CAPTION, |format| {
         histogram::draw(race, format)
     })?;
     add(&mut charts, &name("accept-positions"), "Acceptance by position", positions::CAPTION, |format| {
@@ -136,7 +136,7 @@ fn add(
     Ok(())
 }
 
-/// A drawing as a file of its own, which follows the viewer's theme.
+/// A drawing as a standalone file that follows the viewer's theme.
 pub fn as_file(svg: &str) -> String {
     match svg.find('>') {
         Some(end) => format!("{}{}{}", &svg[..=end], palette::file_style(), &svg[end + 1..]),

@@ -24,7 +24,7 @@ pub struct Column {
     pub meaning: &'static str,
     /// How early it gives way where room is short: the largest first.
     pub expendable: u8,
-    /// Whether it is left out where no configuration of a race has it.
+    /// Whether it is omitted if no configuration of a race has it.
     pub optional: bool,
     /// How it is written.
     pub write: fn(f64) -> String,
@@ -61,7 +61,7 @@ pub const COLUMNS: &[Column] = &[
         heading: "goodput",
         short: "goodput",
         unit: "tok/s",
-        meaning: "output tokens a second of those requests that kept the objective's limits",
+        meaning: "output tokens per second of the requests within the objective's limits",
         expendable: 0,
         optional: true,
         write: figures::quantity,
@@ -210,12 +210,12 @@ impl Figure {
 }
 
 impl Column {
-    /// The figure of an entry as it is written.
+    /// The formatted figure of an entry.
     pub fn text(&self, entry: &Entry) -> String {
         (self.figure)(entry).value().map_or(MISSING.into(), self.write)
     }
 
-    /// The ends of the interval as they are written; nothing where it has no length or is not known.
+    /// The formatted bounds of the interval; empty if it has no length or is unknown.
     pub fn range(&self, entry: &Entry) -> Option<String> {
         let interval = (self.figure)(entry).interval()?;
         (interval.low < interval.high).then(|| figures::range(interval, self.write))
@@ -232,7 +232,7 @@ pub fn name(entry: &Entry) -> String {
     entry.ranked.configuration.to_string()
 }
 
-/// What is to be said of a configuration beside its figures.
+/// Remarks on a configuration.
 pub fn badges(entry: &Entry) -> Vec<&'static str> {
     let mut badges = Vec::new();
     if entry.chosen {

@@ -1,4 +1,4 @@
-//! Two runs side by side: what the second makes of each configuration and load that both measured.
+//! Compares two runs on every configuration and load that both measured.
 //!
 //! Runs of different fingerprints are never ranked together; here each configuration is held against itself alone.
 
@@ -49,11 +49,11 @@ pub struct Summary {
     pub load: Load,
     /// Median of the ratios.
     pub ratio: f64,
-    /// Configurations that are better in the second run, worse, without a difference, and too noisy to tell.
+    /// Number of configurations that are better in the second run, worse, not significantly different, and too noisy.
     pub counts: [usize; 4],
 }
 
-/// Compares two sweeps where that is asked for, or where they differ in one thing only. None unless there are exactly two
+/// Compares two sweeps if requested, or if they differ in one respect only. None unless there are exactly two
 /// with trials.
 pub fn of(sweeps: &[Sweep], asked: bool) -> Option<Comparison<'_>> {
     let [first, second] = sweeps else { return None };

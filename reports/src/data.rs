@@ -1,4 +1,4 @@
-//! `report.json`: the ranking and the trials behind it, for programs.
+//! `report.json`: the ranking and the trials after it, for programs.
 
 use schemas::sweep::Metric;
 use serde::Serialize;
@@ -134,7 +134,7 @@ pub fn json(sections: &[Section<'_>], comparison: Option<&Comparison<'_>>) -> Re
         format: "spectune-report",
         version: VERSION,
         generator: concat!("spectune ", env!("CARGO_PKG_VERSION")).to_owned(),
-        figures: "measured, but for what is under \"guide\", which is predicted",
+        figures: "measured, except for everything under \"guide\", which is predicted",
         definitions: definitions::DEFINITIONS.iter().map(|(word, meaning)| Definition { word, meaning }).collect(),
         sections: sections.iter().map(section).collect(),
         comparison: comparison.map(compared),

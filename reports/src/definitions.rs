@@ -1,31 +1,30 @@
-//! What the words of a report mean; they stand in every form of it.
+//! Definitions of the terms of a report, included in every format.
 
-/// Accept length: engines differ, so the definition stands wherever the number does.
+/// Accept length: engines differ, so the definition is printed wherever the number is.
 pub const ACCEPT_LENGTH: &str =
     "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); none without speculation";
 
 /// What is to be said of parts of a round that were not measured in the trials.
-pub const PARTS_APART: &str = "The parts of a round (draft, verify, extend) are measured apart from the trials, in a few rounds of their own: in a trial a round is one graph, and here it is three, so that the parts add up to slightly more than the whole.";
+pub const PARTS_APART: &str = "The parts of a round (draft, verify, extend) are measured in a few extra rounds after the trial: in a trial a round is one CUDA graph, here it is three, so the parts add up to slightly more than the whole round.";
 
 /// The words and what they mean.
 pub const DEFINITIONS: &[(&str, &str)] = &[
     ("accept length", ACCEPT_LENGTH),
     (
         "configuration",
-        "a tree shape num_steps,topk,num_draft_tokens; num_draft_tokens counts the root, so a chain (topk 1) has num_steps + 1",
+        "a tree shape num_steps,topk,num_draft_tokens; num_draft_tokens counts the root, so a chain (topk 1) has \
+         num_steps + 1",
     ),
-    ("no speculation", "the same engine on the same workload with speculation off: always in the race"),
-    (
-        "engine's default",
-        "the triple that SGLang would choose for this model without being told one: always in the race",
-    ),
+    ("no speculation", "the same engine on the same workload with speculation off; always measured"),
+    ("engine's default", "the tree shape that SGLang chooses for this model when none is given; always measured"),
     (
         "range, interval",
-        "the ends beside a figure: a confidence interval of at least 95% where the repeats allow one, with its true level; else the range, least to greatest, of which its level is said (of three repeats, 75%); with one repeat there is neither",
+        "the bounds next to a figure: a confidence interval of at least 95% where there are enough repeats, with its actual level; otherwise the range from minimum to maximum, with its level (75% for three repeats); with one repeat there is neither",
     ),
     (
         "tie (≈)",
-        "cannot be told apart from the best by its own comparison with it, or is behind by less than 1%; the chosen configuration is the simplest of those that beat no speculation and tie with the best",
+        "not significantly different from the best in a direct comparison, or slower by less than 1%; the chosen \
+         configuration is the simplest of the ones that beat no speculation and tie with the best",
     ),
     (
         "round",
@@ -34,7 +33,7 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
 ];
 
 /// What figures have in common where some are predicted.
-pub const KIND_WITH_PREDICTIONS: &str = "Every figure in this report is measured, but for those that are called predicted, replayed or extrapolated where they stand. A missing figure (—) was not measured.";
+pub const KIND_WITH_PREDICTIONS: &str = "Every figure in this report is measured, except where it is marked as predicted, replayed or extrapolated. A missing figure (—) was not measured.";
 
 /// What all figures have in common.
 pub const KIND: &str = "Every figure in this report is measured; none is predicted or extrapolated. A missing figure (—) was not measured.";

@@ -7,7 +7,7 @@ use tuner::{configuration::Load, record::Record};
 
 use crate::statistics;
 
-/// Fewest deviations of which a drift can be told.
+/// Minimum number of deviations for detecting a drift.
 const FEWEST: usize = 9;
 
 /// Deviations of all trials that ran more than once.

@@ -27,7 +27,7 @@ pub enum ReportError {
         /// Which.
         table: &'static str,
         /// Why.
-        source: polars::error::PolarsError,
+        source: polars_core::error::PolarsError,
     },
     /// A chart cannot be drawn.
     #[error("cannot draw the chart {chart}: {reason}")]

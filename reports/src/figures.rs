@@ -2,7 +2,7 @@
 
 use tuner::selection::{Interval, IntervalKind};
 
-/// What stands where nothing was measured.
+/// Placeholder for a missing figure.
 pub const MISSING: &str = "—";
 
 /// A quantity with three digits, none beyond the thousandths: `12,345`, `612`, `61.2`, `6.12`, `0.061`.
@@ -77,7 +77,7 @@ pub fn range(interval: Interval, write: fn(f64) -> String) -> String {
     format!("{}–{}", write(interval.low).trim_end_matches('×'), write(interval.high).trim_end_matches('×'))
 }
 
-/// What the two ends beside a median are.
+/// The meaning of the two bounds of a median.
 pub fn interval_name(interval: Interval, repeats: usize) -> String {
     match interval.kind {
         IntervalKind::Single => "one repeat, no range".into(),
@@ -86,13 +86,13 @@ pub fn interval_name(interval: Interval, repeats: usize) -> String {
     }
 }
 
-/// How often an interval holds what it is drawn around: `95%`, `98.4%`.
+/// Coverage of an interval: `95%`, `98.4%`.
 pub fn level(coverage: f64) -> String {
     let percent = (coverage * 1000.0).floor() / 10.0;
     if percent.fract() == 0.0 { format!("{percent:.0}%") } else { format!("{percent:.1}%") }
 }
 
-/// What stands under the medians of a table, of which these are the ends.
+/// Describes the bounds below the medians of a table.
 pub fn ends_words(intervals: impl Iterator<Item = Interval>) -> String {
     let (mut lowest, mut range) = (f64::INFINITY, false);
     let mut least = f64::INFINITY;
@@ -103,13 +103,14 @@ pub fn ends_words(intervals: impl Iterator<Item = Interval>) -> String {
             IntervalKind::Confidence => lowest = lowest.min(interval.coverage),
         }
     }
-    let ranges = || format!("the range over its repeats, which holds the true median {} of the time", level(least));
+    let ranges = || format!("the range over its repeats, which contains the true median {} of the time", level(least));
     match (lowest.is_finite(), range) {
-        (false, false) => "There is one repeat of each, so that nothing tells how far the figures scatter.".into(),
-        (false, true) => format!("Under a median stands {}.", ranges()),
-        (true, false) => format!("Under a median stands its confidence interval, of at least {}.", level(lowest)),
+        (false, false) => "There is one repeat of each configuration, so the noise is unknown.".into(),
+        (false, true) => format!("Below each median is {}.", ranges()),
+        (true, false) => format!("Below each median is its confidence interval, of at least {}.", level(lowest)),
         (true, true) => format!(
-            "Under a median stands its confidence interval, of at least {}, or, where the repeats are too few for one, {}.",
+            "Below each median is its confidence interval, of at least {}, or, where there are too few repeats for \
+             one, {}.",
             level(lowest),
             ranges()
         ),
@@ -117,7 +118,7 @@ pub fn ends_words(intervals: impl Iterator<Item = Interval>) -> String {
 }
 
 /// The same for drawings, in which both may be.
-pub const INTERVAL: &str = "confidence interval of at least 95%, or the range where the repeats are too few for one";
+pub const INTERVAL: &str = "confidence interval of at least 95%, or the range where there are too few repeats for one";
 
 /// Gains at both ends of an interval of ratios: `+38% to +46%`.
 pub fn gain_range(interval: Interval) -> String {

@@ -1,4 +1,4 @@
-//! Files that are either whole or not there.
+//! Files that are written atomically.
 
 use std::{
     fs::{self, File},
@@ -16,7 +16,7 @@ pub fn folder(path: &Path) -> Result<(), ReportError> {
     fs::create_dir_all(path).map_err(|source| ReportError::Folder { path: path.to_owned(), source })
 }
 
-/// Writes a file beside its final place and moves it there once it is on the disk, so that a reader never sees half of
+/// Writes a temporary file and renames it once it is on disk, so that a reader never sees half of
 /// it and an older one survives a failure.
 ///
 /// # Errors

@@ -3,7 +3,8 @@
 mod comparison;
 mod predictions;
 
-use polars::prelude::*;
+use polars_core::prelude::*;
+use polars_io::prelude::*;
 use tuner::{
     configuration::Load,
     record::{Fingerprint, Measurement, Record, Role, Spread},
@@ -75,7 +76,7 @@ const SPREAD_ENDS: &[OfSpread] = &[
     ("max", |spread| spread.max),
 ];
 
-/// A trial, and where it stands.
+/// A trial and its position.
 struct TrialRow<'a> {
     /// The section's number, from one.
     section: usize,
@@ -192,6 +193,7 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
                     Role::Candidate => "candidate",
                     Role::NoSpeculation => "no_speculation",
                     Role::EngineDefault => "engine_default",
+                    Role::Probe => "probe",
                 })
                 .collect::<Vec<_>>(),
         ),

@@ -12,9 +12,9 @@ const FEWEST: usize = 6;
 
 /// The parameters of one load.
 pub struct Importance {
-    /// Whether the figures behind it are predicted, which covers the whole space, or measured.
+    /// Whether the figures after it are predicted, which covers the whole space, or measured.
     pub predicted: bool,
-    /// Configurations behind it.
+    /// Configurations after it.
     pub configurations: usize,
     /// Share of the variance of the objective's logarithm that a parameter's main effect explains, less what as many
     /// groups would explain by chance; only parameters with more than one value.

@@ -18,7 +18,7 @@ pub struct ReportInput {
     pub compare: bool,
 }
 
-/// The journal of one sweep folder and what is known beside it.
+/// The journal of one sweep folder with the other files of the folder.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
     /// The folder as the user wrote it.
@@ -27,7 +27,7 @@ pub struct Sweep {
     pub records: Vec<Record>,
     /// The journal's first line, where known: the sweep file, the shard, how many trials were planned.
     pub header: Option<Header>,
-    /// The tuned file beside the journal, once there is one: what the flags to paste are made of.
+    /// The tuned file of the folder, if it exists: the source of the flags to paste.
     pub tuned: Option<TunedFile>,
     /// What a guided sweep knew before it measured.
     pub guide: Option<Guide>,

@@ -1,8 +1,8 @@
-//! What configurations and loads are called where their full names have no room, or cannot stand.
+//! Short names of configurations and loads for places where the full names do not fit or are not allowed.
 
 use tuner::configuration::{Configuration, Load};
 
-/// A configuration in few letters, for a mark in a chart: its tree, and how many settings differ beside it.
+/// A short label of a configuration for charts: its tree, and the number of other settings that differ.
 pub fn short(configuration: &Configuration) -> String {
     let tree = match configuration.table.len() {
         0 if configuration.shape.is_off() => "off".to_owned(),

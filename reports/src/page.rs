@@ -72,7 +72,7 @@ struct RacePage {
     mood: &'static str,
     /// Whether it is unfolded: the only one of the page.
     open: bool,
-    /// What stands under the medians.
+    /// What is shown below the medians.
     ends: String,
     anchor: String,
     columns: Vec<Heading>,
@@ -166,13 +166,16 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
     }
     if sections.len() > 1 {
         warnings.push(format!(
-            "These trials have {} different fingerprints (device, engine, models or workload). Each is a section of its own: they are not ranked against each other.",
+            "These trials have {} different fingerprints (device, engine, models or workload). Each has its own \
+             section; they are not ranked against each other.",
             sections.len()
         ));
     }
     if sections.iter().any(Section::simulated) {
         warnings.push(
-            "Acceptance was simulated in trials that are marked so: their times are real, their texts are not, and their accept lengths were given and not found.".to_owned(),
+            "Acceptance was simulated in the trials marked as such: their times are real, but their texts are not, \
+             and their accept lengths were given, not measured."
+                .to_owned(),
         );
     }
     for section in sections {
@@ -186,7 +189,8 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
     for Plan { names, finished, planned } in sections.iter().flat_map(|section| &section.plans) {
         if finished < planned {
             warnings.push(format!(
-                "{}: {finished} of {planned} planned trials have finished; the ranking may change when the rest is in.",
+                "{}: {finished} of {planned} planned trials have finished; the ranking may change when the remaining \
+                 trials finish.",
                 names.join(", ")
             ));
         }
@@ -202,7 +206,7 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
             && guide.fingerprint != record.fingerprint
         {
             warnings.push(format!(
-                "{}: its predictions were made for something else and are not shown ({}).",
+                "{}: its predictions were made for a different setup and are not shown ({}).",
                 sweep.name,
                 guide.fingerprint.difference(&record.fingerprint)
             ));
@@ -242,7 +246,7 @@ fn subject(section: &Section<'_>) -> Vec<Pair> {
     ]
 }
 
-/// Which engine was measured, so that nobody takes its figures for those of another one.
+/// Which engine was measured, so that its figures are not mistaken for another engine's.
 fn whose(sections: &[Section<'_>]) -> String {
     let engines: BTreeSet<String> = sections.iter().map(Section::engine).collect();
     if engines.is_empty() {
@@ -326,7 +330,7 @@ impl SectionPage {
 fn in_few_words(answer: &Answer, race: &Race) -> String {
     let count = figures::counted(race.measured().count(), "configuration", "configurations");
     if answer.mood == "unknown" {
-        return format!("not known whether speculation pays; {count}");
+        return format!("unknown whether speculation pays; {count}");
     }
     let gain = match answer.gain.text.as_str() {
         "±0%" | figures::MISSING => String::new(),

@@ -1,4 +1,4 @@
-//! One race, which is a load with all that ran under it: its ranking, and beside each entry what its repeats say.
+//! One race: a load with everything that ran under it, its ranking, and the repeats of each entry.
 
 use schemas::sweep::Metric;
 use tuner::{
@@ -38,7 +38,7 @@ pub struct Entry {
     pub ranked: Ranked,
     /// Whether it is the chosen one.
     pub chosen: bool,
-    /// Whether its acceptance was made up, so that times are real and texts are not.
+    /// Whether its acceptance was simulated, so that times are real but texts are not.
     pub simulated: bool,
     /// Mean time between output tokens of a request after its first one, in ms: median over requests, then over repeats.
     pub inter_token_ms: Option<f64>,
@@ -122,7 +122,7 @@ impl Race {
         self.entries.iter().filter(|entry| entry.rank.is_some())
     }
 
-    /// The best that speculates: the winner, unless that is no speculation.
+    /// The best speculating configuration: the winner, unless that is no speculation.
     pub fn best_speculating(&self) -> Option<&Entry> {
         let winner = self.winner().filter(|entry| !entry.is_off());
         winner.or_else(|| self.measured().find(|entry| !entry.is_off()))

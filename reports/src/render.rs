@@ -71,7 +71,7 @@ fn inert(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
 
-/// Text in which nothing is markup, on one line, so that it may stand in a table.
+/// Text on one line with all markup escaped, for use in a table.
 fn markdown_text(text: String) -> String {
     let mut safe = String::with_capacity(text.len());
     for character in text.chars() {
@@ -88,7 +88,7 @@ fn markdown_text(text: String) -> String {
     safe
 }
 
-/// Text in a code block, behind a fence that the text does not hold.
+/// Text in a code block, after a fence that the text does not hold.
 fn fenced(text: String) -> String {
     let mut fence = String::from("```");
     while text.contains(&fence) {

@@ -31,7 +31,7 @@ pub struct Section<'a> {
     pub records: Vec<(usize, &'a Record)>,
     /// What counts as better: the first sweep's word.
     pub metric: Metric,
-    /// What a guided sweep knew before it measured, where it was made for this fingerprint.
+    /// The guide of a guided sweep, if it was made for this fingerprint.
     pub guide: Option<&'a Guide>,
     /// The ranking of each load, ascending.
     pub races: Vec<Race>,
@@ -104,7 +104,7 @@ impl<'a> Section<'a> {
         let more = self.records.len() - trials.len();
         (journals.len() > 1 && more > 0).then(|| {
             format!(
-                "{} journals are pooled: {more} trials were measured by more than one of them and count as further repeats. \
+                "{} journals are pooled: {more} trials were measured in more than one of them and count as further repeats. \
                  Each configuration is compared with no speculation of its own journal.",
                 journals.len()
             )

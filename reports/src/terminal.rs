@@ -40,7 +40,7 @@ pub fn table(input: &ReportInput, width: usize) -> String {
     }
     if sections.len() > 1 {
         let words = format!(
-            "{} fingerprints (device, engine, models or workload differ): each is ranked for itself\n",
+            "{} fingerprints (device, engine, models or workload differ): each is ranked separately\n",
             sections.len()
         );
         write_wrapped(&mut text, &words, width);
@@ -127,7 +127,7 @@ fn write_race(text: &mut String, race: &Race, width: usize) {
     }
 }
 
-/// Head line and rows, padded so that columns stand under each other: names to the left, figures to the right.
+/// Heading and rows, padded into columns: names left-aligned, figures right-aligned.
 fn lines(entries: &[&Entry], shown: &[&Column]) -> Vec<String> {
     let mut head = vec!["#".to_owned(), "steps,topk,tokens".to_owned()];
     head.extend(shown.iter().map(|column| column.short.to_owned()));
@@ -154,7 +154,7 @@ fn lines(entries: &[&Entry], shown: &[&Column]) -> Vec<String> {
     grid.iter().map(line).collect()
 }
 
-/// What has room in a column: settings that differ stand under it.
+/// What fits a column: differing settings are printed below it.
 fn name(entry: &Entry) -> String {
     if entry.is_off() && entry.ranked.configuration.is_plain() {
         "no speculation".into()

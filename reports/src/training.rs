@@ -94,18 +94,17 @@ fn subject(record: &TrainingRecord) -> Vec<Fact> {
     let models = &record.models;
     let mut facts = vec![
         fact("target", format!("{} ({})", models.name, models.target)),
-        fact("tree (num_steps,topk,num_draft_tokens)", record.shape.clone()),
+        fact("tree", format!("{} (num_steps,topk,num_draft_tokens)", record.shape)),
         fact("values that train", figures::count(models.parameters)),
-        fact("head from before", models.before.clone().unwrap_or_else(|| "random values".into())),
+        fact("previous head", models.before.clone().unwrap_or_else(|| "random values".into())),
     ];
     facts.extend(models.after.clone().map(|after| fact("written head", after)));
     facts.push(fact("engine on", models.device.clone()));
-    facts.push(fact("trained on", "the processor, in float32".into()));
     facts
 }
 
 fn verdict(record: &TrainingRecord) -> &'static str {
-    if record.verdict.better { "The trained head is better." } else { "The head from before stays." }
+    if record.verdict.better { "The trained head is better." } else { "The previous head is kept." }
 }
 
 /// What a reader must know before anything else.
@@ -113,15 +112,16 @@ fn warnings(record: &TrainingRecord) -> Vec<String> {
     let mut warnings = Vec::new();
     if record.from_scratch {
         warnings.push(
-            "This head was trained from random values. Published heads saw hundreds of thousands of conversations; one that \
-             saw a few thousand texts accepts little. To adapt a published head takes far less text."
+            "This head was trained from random values. Published heads are trained on hundreds of thousands of \
+             conversations; a head trained on a few thousand texts has a low accept length. Adapting a published \
+             head takes far less text."
                 .into(),
         );
     }
     if let Some(general) = record.general.as_ref().filter(|general| general.ratio.high < 1.0) {
         warnings.push(format!(
-            "On the general prompts the accept length changes by {}: the trained head is worse where prompts are of another \
-             kind.",
+            "On the general prompts the accept length changes by {}: the trained head is worse on other kinds of \
+             prompts.",
             parts::change(&general.ratio)
         ));
     }

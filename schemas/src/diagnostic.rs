@@ -51,7 +51,7 @@ pub fn render(findings: &[Findings<'_>], format: Format, colour: bool) -> String
 /// Most findings of one code in one text: who has more of them reads no list of them.
 const MOST_OF_A_CODE: usize = 64;
 
-/// Puts findings in the order of the text, worse ones first where they stand at one place, and drops repetitions (two
+/// Sorts findings by position, more severe ones first at the same position, and drops repetitions (two
 /// launches that share an array find the same things in it). Of very many with one code only the first are left, and the
 /// last of these says so.
 pub fn tidy(diagnostics: &mut Vec<Diagnostic>) {
@@ -75,7 +75,7 @@ pub fn tidy(diagnostics: &mut Vec<Diagnostic>) {
             && *seen == MOST_OF_A_CODE
         {
             let more = all - MOST_OF_A_CODE;
-            finding.notes.push(format!("{more} more findings of {} in this text are not listed", finding.code));
+            finding.notes.push(format!("{more} more findings of {} in this text are not shown", finding.code));
         }
         *seen <= MOST_OF_A_CODE
     });
@@ -100,7 +100,7 @@ impl fmt::Display for Format {
 
 /// The text names no format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no format (expected full, concise, json, github or sarif)")]
+#[error("'{0}' is not a format (expected full, concise, json, github or sarif)")]
 pub struct FormatError(pub String);
 
 impl FromStr for Format {
@@ -140,7 +140,7 @@ pub struct Diagnostic {
     pub label: String,
     /// Other places that explain the finding.
     pub related: Vec<Related>,
-    /// Facts behind the finding: the engine's exact message, numbers, the source of a fact.
+    /// Facts after the finding: the engine's exact message, numbers, the source of a fact.
     pub notes: Vec<String>,
     /// What to do, in the imperative, with the exact flag and value.
     pub help: Option<String>,

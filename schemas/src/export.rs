@@ -1,7 +1,7 @@
 //! Turns a tuned configuration into the launch of another engine.
 //!
 //! A tuned configuration is a launch without a tree shape and a table of shapes by running batch. What an engine cannot
-//! express is left out and said so, or is an error where leaving it out would run something else than what was tuned.
+//! express is omitted with a note, or is an error if omitting it would run something other than what was tuned.
 
 mod adaptive;
 mod schedule;
@@ -30,7 +30,7 @@ pub enum Form {
     Slime,
     /// vLLM's server command with a `--speculative-config`.
     Vllm,
-    /// The file behind SGLang's `--speculative-adaptive-config`.
+    /// The file after SGLang's `--speculative-adaptive-config`.
     SglangAdaptive,
     /// The speculative part of TensorRT-LLM's `--config` file.
     TensorRtLlm,
@@ -46,7 +46,7 @@ pub struct Tuning {
     /// Type of the target's weights as stored, where known: what a launch with dtype auto must say, so that the draft is
     /// cast to it.
     pub target_dtype: Option<String>,
-    /// Longest sequence that the draft is made for, where known: a launch must not go beyond it.
+    /// Maximum sequence length of the draft, if known: a launch must not exceed it.
     pub draft_context_length: Option<usize>,
     /// Name of the GPU that was tuned on, where it was one.
     pub gpu: Option<String>,
@@ -63,16 +63,16 @@ pub struct Measured {
     pub device: String,
 }
 
-/// The launch, and what must be known beside it.
+/// The launch, and notes on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// The text, with a line end.
     pub text: String,
-    /// What was left out or filled in, a sentence each.
+    /// What was omitted or filled in, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Why there is no such launch.
+/// Why the launch cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
     /// A batch of no request.
@@ -82,17 +82,18 @@ pub enum ExportError {
     #[error("the tuned file's table is empty: there is no tree shape to export")]
     EmptyTable,
     /// No target is named.
-    #[error("the tuned file names no target: give it a model_path")]
+    #[error("the tuned file has no target: add a model_path")]
     NoTarget,
     /// A shape that speculates, and nothing to draft with.
-    #[error("the shape {0} speculates, but the tuned file names no speculative_algorithm")]
+    #[error("the shape {0} speculates, but the tuned file has no speculative_algorithm")]
     NoAlgorithm(TreeShape),
-    /// An algorithm without a draft of its own, and none is named.
-    #[error("{0} needs a draft, but the tuned file names no speculative_draft_model_path")]
+    /// The algorithm needs a draft, but none is given.
+    #[error("{0} needs a draft, but the tuned file has no speculative_draft_model_path")]
     NoDraft(String),
     /// The engine verifies chains only.
     #[error(
-        "vLLM and TensorRT-LLM's policies draft chains, not trees: {0} has topk {topk}; sweep with topk 1 or export for SGLang",
+        "vLLM and TensorRT-LLM's policies draft chains, not trees: {0} has topk {topk}; sweep with topk 1 or export \
+         for SGLang",
         topk = .0.topk
     )]
     Tree(TreeShape),
@@ -104,20 +105,21 @@ pub enum ExportError {
     TensorRtAlgorithm(String),
     /// SGLang adapts chains only.
     #[error(
-        "SGLang's adaptive speculation needs topk 1 throughout: {0} is a tree; sweep with topk 1, or export one row with --to sglang"
+        "SGLang's adaptive speculation needs topk 1 throughout: {0} is a tree; sweep with topk 1, or export one row \
+         with --to sglang"
     )]
     AdaptiveTree(TreeShape),
     /// SGLang adapts two algorithms only.
-    #[error("SGLang's adaptive speculation knows EAGLE and EAGLE3, not {0}")]
+    #[error("SGLang's adaptive speculation supports EAGLE and EAGLE3, not {0}")]
     AdaptiveAlgorithm(String),
     /// That SGLang does not adapt.
     #[error("SGLang {0} has no --speculative-adaptive, which 0.5.12.post1 has; export one row with --to sglang")]
     AdaptiveVersion(EngineVersion),
     /// Nothing of the table speculates.
-    #[error("no row of the table speculates: there is nothing to adapt")]
+    #[error("no row of the table speculates, so there is nothing to adapt")]
     NothingToAdapt,
     /// The text names no form.
-    #[error("'{0}' is no form of launch (expected sglang, slime, vllm, sglang-adaptive or tensorrt-llm{1})")]
+    #[error("'{0}' is not a launch format (expected sglang, slime, vllm, sglang-adaptive or tensorrt-llm{1})")]
     Form(String, String),
 }
 
@@ -164,7 +166,7 @@ fn whose_figures(measured: Option<&Measured>, engine: &str) -> Option<String> {
     }
     let own = if name == "spectune" { "spectune's own engine " } else { "" };
     let version = if own.is_empty() { measured.as_str() } else { measured.trim_start_matches("spectune ") };
-    Some(format!("chosen by figures of {own}{version} on {device}; {not_measured}"))
+    Some(format!("chosen from measurements of {own}{version} on {device}; {not_measured}"))
 }
 
 /// The one shape of the table that a launch with a fixed shape runs.
@@ -203,8 +205,8 @@ impl Row {
         let finite = tuning.table.iter().map(|(largest, _)| *largest).filter(|largest| *largest != usize::MAX).max();
         if let Some((asked, largest)) = batch_size.zip(finite).filter(|(asked, largest)| asked > largest) {
             notes.push(format!(
-                "batch {asked} lies outside what was measured (up to {largest}): its shape is that of the largest batch, and \
-                 may not be the fastest there"
+                "batch {asked} is outside the measured range (up to {largest}): the shape of the largest measured \
+                 batch is used, which may not be the fastest there"
             ));
         }
         Ok(Self { shape, asked: batch_size, largest: finite, notes })

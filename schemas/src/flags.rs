@@ -149,6 +149,49 @@ pub fn by_name(name: &str) -> Option<&'static Flag> {
 mod tests {
     use super::*;
 
+    /// The page of flags; `SPECTUNE_UPDATE=1` writes it anew.
+    #[test]
+    fn the_page_in_the_docs_is_the_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/flags.md");
+        let text = page();
+        if std::env::var_os("SPECTUNE_UPDATE").is_some() {
+            std::fs::write(path, &text).expect("the page can be written");
+        }
+        let found = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(found == text, "docs/reference/flags.md is stale: run the tests with SPECTUNE_UPDATE=1");
+    }
+
+    fn page() -> String {
+        let mut text = String::from(
+            "# Flags\n\nEvery flag that spectune knows the meaning of, from its flag table. The names are SGLang's; a flag of \
+             slime's own says so. Those with a mark under *engine* are taken by spectune's own `generate`, `serve` and \
+             `bench`. *Versions* are those of SGLang: `0.5.6…` has come with 0.5.6 or shortly before it, `…0.5.20` was gone by then.\n\n\
+             | flag | takes | engine | versions | meaning |\n|---|---|---|---|---|\n",
+        );
+        for flag in FLAGS {
+            let names: Vec<String> = flag.names().map(|name| format!("`--{name}`")).collect();
+            let takes = match flag.takes {
+                Takes::Nothing => "".to_owned(),
+                Takes::Text => "text".to_owned(),
+                Takes::Choice(words) => words.iter().map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", "),
+                Takes::Integer => "integer".to_owned(),
+                Takes::Size => "integer, with a suffix such as `8k`".to_owned(),
+                Takes::Number => "number".to_owned(),
+                Takes::Integers => "integers".to_owned(),
+                Takes::Texts => "texts".to_owned(),
+            };
+            let version = |version: Option<EngineVersion>| version.map_or_else(String::new, |one| one.to_string());
+            let versions = match (flag.since, flag.until) {
+                (None, None) => String::new(),
+                (since, until) => format!("{}…{}", version(since), version(until)),
+            };
+            let ours = if flag.ours { "✓" } else { "" };
+            let help = flag.help.replace('|', "\\|");
+            text.push_str(&format!("| {} | {takes} | {ours} | {versions} | {help} |\n", names.join(", ")));
+        }
+        text
+    }
+
     #[test]
     fn every_key_has_exactly_one_row() {
         for key in Key::ALL {

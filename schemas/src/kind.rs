@@ -1,6 +1,6 @@
-//! Which of our own TOML files a text is, where somebody hands one over without saying.
+//! Detects which of our own TOML files a text is.
 
-/// A TOML file of spectune that is no launch.
+/// A TOML file of spectune other than a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     /// What to sweep: [`SweepFile`](crate::sweep::SweepFile).

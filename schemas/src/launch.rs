@@ -7,17 +7,19 @@ mod detect;
 mod dockerfile;
 mod documents;
 mod edit;
+mod embedded;
 mod evidence;
 pub mod file;
 mod kind;
 mod launcher;
 mod origin;
-mod pieces;
 mod print;
 mod problems;
 mod python;
+mod quoting;
 mod script;
 mod shell;
+mod span_map;
 mod unit;
 mod vllm;
 mod writing;
@@ -31,10 +33,10 @@ use std::{
 };
 
 pub(crate) use comments::comments;
-pub use edit::quoted;
 pub use launcher::Launcher;
 pub use problems::{PROBLEMS, Problem};
 pub(crate) use problems::{TOML_SYNTAX, UNUSED_SUPPRESSION, WRONG_SUPPRESSION};
+pub use quoting::quoted;
 pub use vllm::{VllmKey, VllmSpeculation};
 
 use writing::Writing;
@@ -49,12 +51,12 @@ use crate::{
 /// Longest text that is read. Launch texts are kilobytes; more is a file given by mistake.
 pub const LONGEST_TEXT: usize = 16 << 20;
 
-/// What the caller knows of a text beside the text.
+/// What the caller knows about a text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     /// The engine that every launch of the text is for, where the user says so.
     pub engine: Option<Engine>,
-    /// The engine's version: decides which flag an abbreviation stands for.
+    /// The engine's version, which decides how abbreviations are expanded.
     pub version: Option<EngineVersion>,
 }
 
@@ -63,7 +65,7 @@ pub struct Options {
 pub struct Parsed {
     /// The launches, in the order of the text.
     pub launches: Vec<Launch>,
-    /// What could not be read as it stands.
+    /// What could not be parsed.
     pub diagnostics: Vec<Diagnostic>,
 }
 
@@ -73,7 +75,7 @@ pub struct Parsed {
 /// - our TOML;
 /// - a command line, or a shell script with command lines or slime's arrays in it;
 /// - YAML: Kubernetes manifests and compose files with containers that start an engine, the files that SGLang and vLLM
-///   take behind `--config`, slime's `--sglang-config`, recipes of srt-slurm, and trainers' configurations. Text that could be
+///   take after `--config`, slime's `--sglang-config`, recipes of srt-slurm, and trainers' configurations. Text that could be
 ///   YAML but holds no launch as such is read as a shell reads it;
 /// - Python that puts a command line together or calls an engine;
 /// - a Dockerfile, or a unit of systemd;
@@ -102,7 +104,7 @@ pub fn from_arguments(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) {
 pub enum Engine {
     /// SGLang's own flags.
     Sglang,
-    /// slime (and miles): SGLang's flags behind `--sglang-`.
+    /// slime (and miles): SGLang's flags after `--sglang-`.
     Slime,
     /// vLLM.
     Vllm,
@@ -130,7 +132,7 @@ impl fmt::Display for Engine {
 
 /// The text names no engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{0}' is no engine (expected sglang, slime, vllm or spectune)")]
+#[error("'{0}' is not an engine (expected sglang, slime, vllm or spectune)")]
 pub struct EngineError(pub String);
 
 impl FromStr for Engine {
@@ -153,12 +155,12 @@ pub enum Syntax {
     ShellArray,
     /// Our TOML.
     Toml,
-    /// Words that another language puts together: a list or a call of Python, a command in a Dockerfile. Nothing is
+    /// Words assembled by another language: a list or a call of Python, a command in a Dockerfile. Nothing is
     /// written there.
     Composed,
     /// A list of words in YAML: `args` of a Kubernetes container, `command` of a compose service.
     YamlWords,
-    /// A YAML file whose keys are flags: what SGLang and vLLM take behind `--config`.
+    /// A YAML file whose keys are flags: what SGLang and vLLM take after `--config`.
     YamlConfig,
     /// A mapping of slime's `--sglang-config` whose keys beat the flags of the command line.
     YamlOverrides,
@@ -175,25 +177,27 @@ pub struct Launch {
     pub syntax: Syntax,
     /// The whole launch in the source; findings about absent flags point at its [`anchor`](Self::anchor).
     pub span: Span,
-    /// The few words that stand for the launch in a diagnostic: the program's name, or the array's.
+    /// The words that represent the launch in a diagnostic: the program's name, or the array's.
     pub anchor: Span,
     /// The flags that spectune knows, the last one where a flag is given twice (as argparse does).
     pub settings: BTreeMap<Key, Setting>,
     /// Every argument in order, known or not.
     pub arguments: Vec<Argument>,
-    /// Whether the text is only a part of what the engine is given: flags that are not seen may be given all the same.
+    /// Whether the text is only a part of the launch: further flags may be given elsewhere.
     pub is_part: bool,
     /// Flags that this launch may be given too, in a branch of the script of which it is not known whether it runs.
     pub perhaps: BTreeSet<Key>,
     /// Environment variables set in front of the command or exported before it.
     pub environment: Arc<Environment>,
-    /// Whether there may be variables beside those: of a file that is not read.
+    /// Whether there may be more variables, from a file that is not read.
     pub environment_is_open: bool,
     /// The engine's version, where the text states it: our TOML, an image's tag, a requirement that is installed.
     pub engine_version: Option<Located<EngineVersion>>,
     /// The image that runs it, where the text names one.
     pub image: Option<String>,
-    /// Where a further flag can be written, and what has to stand before it.
+    /// Whether the text around it describes a modified engine: patches, or a plugin with values of its own.
+    pub is_changed: bool,
+    /// Where a flag can be inserted, and the text that must precede it.
     pub(crate) insertion: Insertion,
 }
 
@@ -205,9 +209,9 @@ pub type Environment = BTreeMap<String, Located<Value>>;
 pub(crate) struct Insertion {
     /// The byte offset.
     pub at: usize,
-    /// What stands before the flag, such as a continued line's end and its indentation.
+    /// Text before the flag, such as a continued line's end and its indentation.
     pub before: String,
-    /// What stands after it.
+    /// Text after it.
     pub after: String,
     /// How it is written.
     pub writing: Writing,
@@ -216,7 +220,7 @@ pub(crate) struct Insertion {
 /// One flag with its values, as written.
 #[derive(Clone, Debug)]
 pub struct Argument {
-    /// The flag as written, dashes included, without `=value`. A word that belongs to no flag stands here and is its
+    /// The flag as written, dashes included, without `=value`. A word that belongs to no flag is stored here and is its
     /// own only value (see [`is_positional`](Self::is_positional)).
     pub flag: Located<String>,
     /// What it means, where spectune knows it.
@@ -329,7 +333,7 @@ impl Launch {
     }
 
     /// Whether every word is in sight: false where the text is a part, where a config file is named, and where a word such
-    /// as `$EXTRA_ARGS` may hold further flags, so that a flag that is not seen may be given all the same.
+    /// as `$EXTRA_ARGS` may contain more flags, so a flag that is not visible may still be given.
     pub fn is_complete(&self) -> bool {
         let may_hold_flags = |argument: &Argument| match argument.values.first().map(|value| &value.value) {
             Some(Value::Unknown(text)) => {
@@ -358,7 +362,7 @@ impl Launch {
     /// Whether the launch names an image that no project of the engine publishes: it may hold a fork, with flags and words of its
     /// own.
     pub fn may_be_fork(&self) -> bool {
-        self.image.as_deref().is_some_and(|image| !evidence::is_published(image))
+        self.is_changed || self.image.as_deref().is_some_and(|image| !evidence::is_published(image))
     }
 
     /// Whether an edit of this launch can be written in the user's text.

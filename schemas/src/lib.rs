@@ -4,6 +4,7 @@
 //! panics, whatever the input. The caller does the I/O and hands the text over.
 #![forbid(unsafe_code)]
 
+pub mod adaptive;
 pub mod diagnostic;
 pub mod export;
 pub mod flags;

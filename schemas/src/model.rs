@@ -1,4 +1,4 @@
-//! What is known of a checkpoint: its config.json, the headers of its tensors, and what its other files tell.
+//! Facts about a checkpoint: its config.json, the headers of its tensors, and its other files.
 
 mod config;
 mod derived;
@@ -27,7 +27,7 @@ pub struct ModelFacts {
     pub origin: String,
     /// The config.json.
     pub config: ModelConfig,
-    /// Whether only some fields are known, so that an absent one may stand in the file all the same. False where the
+    /// Whether only some fields are known, so that an absent one may still be in the file. False where the
     /// file itself was read.
     pub partial: bool,
     /// Names, shapes and dtypes of all tensors, where every header could be read.

@@ -24,7 +24,7 @@ pub struct LoggedRequest {
     pub prompt_ids: Vec<u32>,
     /// The answer.
     pub output_ids: Vec<u32>,
-    /// 0 is greedy.
+    /// Sampling temperature; 0 is greedy.
     pub temperature: f32,
     /// Verify rounds.
     pub rounds: usize,
@@ -34,7 +34,7 @@ pub struct LoggedRequest {
     /// give this answer by itself.
     #[serde(default)]
     pub adjusted: bool,
-    /// Whether acceptance was made up.
+    /// Whether acceptance was simulated.
     #[serde(default)]
     pub simulated: bool,
     /// Why it ended, in OpenAI's words.
@@ -45,13 +45,13 @@ impl LoggedRequest {
     /// Reads a line.
     ///
     /// # Errors
-    /// When it is no such object, or of another format; in words.
+    /// A message, when it is not such an object or has another format.
     pub fn parse(line: &str) -> Result<Self, String> {
         let request: Self = serde_json::from_str(line).map_err(|error| error.to_string())?;
         if request.format == FORMAT {
             return Ok(request);
         }
-        Err(format!("format {} of another version of spectune, this one reads {FORMAT}", request.format))
+        Err(format!("format {} of another version of spectune; this version reads format {FORMAT}", request.format))
     }
 
     /// Its line, without an end.

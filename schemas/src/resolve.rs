@@ -40,7 +40,7 @@ pub fn newest_known(engine: Engine) -> EngineVersion {
 /// The SGLang version that slime pins (its `docker/` folder in August 2026).
 pub const SLIME_PIN: EngineVersion = EngineVersion::new(0, 5, 15).post(1);
 
-/// The engine version to judge a launch by, and whether anybody said so: the user's word, else the launch's own, else
+/// The engine version for checking a launch, and whether it was stated: the user's word, else the launch's own, else
 /// the newest known, or slime's pin.
 pub fn version_of(launch: &Launch, told: Option<EngineVersion>) -> (EngineVersion, bool) {
     let stated = told.or(launch.engine_version.as_ref().map(|version| version.value));
@@ -185,7 +185,7 @@ pub enum Origin {
     },
 }
 
-/// Speculation algorithms that rules tell apart (after NEXTN became EAGLE).
+/// Speculation algorithms that rules distinguish (after NEXTN became EAGLE).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the engine's own")]
 pub enum Algorithm {
@@ -212,7 +212,7 @@ pub struct Resolved {
     pub speculative: bool,
     /// Draft steps.
     pub num_steps: Option<Decided<usize>>,
-    /// Branches a step.
+    /// Branches per step.
     pub topk: Option<Decided<usize>>,
     /// Nodes verified, the root included.
     pub num_draft_tokens: Option<Decided<usize>>,
@@ -222,7 +222,7 @@ pub struct Resolved {
     pub capture_sizes: Option<Decided<Vec<usize>>>,
     /// Attention backend of decode and verify.
     pub attention_backend: Option<Decided<String>>,
-    /// Tokens a KV page.
+    /// Tokens per KV page.
     pub page_size: Option<Decided<usize>>,
     /// Dtype of the target's weights as loaded.
     pub target_dtype: Option<Decided<String>>,
@@ -234,9 +234,9 @@ pub struct Resolved {
     pub tp_size: Option<Decided<usize>>,
     /// Tokens that a request may have, prompt and output together.
     pub usable_context: Option<Decided<usize>>,
-    /// KV slots set aside for each running request beside what it has written.
+    /// KV slots reserved for each running request in addition to its written ones.
     pub reserved_slots: Option<Decided<usize>>,
-    /// Most prompt tokens of one prefill pass.
+    /// Maximum number of prompt tokens per prefill pass.
     pub chunked_prefill_size: Option<Decided<usize>>,
     /// Share of the GPU's memory for weights and KV cache.
     pub mem_fraction_static: Option<Decided<f64>>,

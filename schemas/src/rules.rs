@@ -47,7 +47,7 @@ use crate::{
     resolve::Resolved,
 };
 
-/// What a rule looks at.
+/// The input of a rule.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The launch, as written.
@@ -66,7 +66,7 @@ pub struct Context<'a> {
 
 /// A rule: its identity, its page and its check.
 pub struct Rule {
-    /// Such as `SD070`; stable for good.
+    /// Such as `SD070`; permanent.
     pub code: &'static str,
     /// Such as `dtype-mismatch`.
     pub name: &'static str,
@@ -84,9 +84,9 @@ pub struct Rule {
 enum Applies {
     /// The configuration contradicts itself or its checkpoints, whoever runs it.
     AnyEngine,
-    /// SGLang (and slime, which starts it) does something of its own.
+    /// SGLang (and slime, which starts it).
     Sglang,
-    /// vLLM does something of its own.
+    /// vLLM.
     Vllm,
 }
 
@@ -127,7 +127,7 @@ impl Rule {
     }
 }
 
-/// What the selected rules find in a launch, by place and then by code. vLLM's launches have rules of their own. Where nobody
+/// What the selected rules find in a launch, by place and then by code. vLLM launches have their own rules. Where nobody
 /// named the version, no error hangs on it (see `unstated.rs`).
 pub fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
     let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));

@@ -1,4 +1,4 @@
-//! `spectune.toml`: what a project tells the linter once instead of on every command line.
+//! `spectune.toml`: a project's settings for the linter.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,26 +13,26 @@ use crate::{
     version::EngineVersion,
 };
 
-/// The name of the file, which is looked for in the folder of a launch and in those above it.
+/// The name of the file, which is searched in the folder of a launch and its parents.
 pub const FILE_NAME: &str = "spectune.toml";
 
 /// The settings of a project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct SettingsFile {
-    /// What `spectune lint` takes from here; its flags win.
+    /// Settings of `spectune lint`; its flags override them.
     pub lint: LintSettings,
 }
 
-/// What `spectune lint` takes where its own flags do not say otherwise.
+/// Settings of `spectune lint`, unless its flags override them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct LintSettings {
-    /// Rules to look with: codes, their beginnings, names, or areas; all of them unless given.
+    /// Rules to run: codes, prefixes of codes, names, or areas (default: all).
     pub select: Vec<String>,
-    /// Rules to leave out.
+    /// Rules to skip.
     pub ignore: Vec<String>,
-    /// Engine that the launches are for, where their text does not tell: sglang, slime, vllm or spectune.
+    /// Engine of launches whose text does not say which: sglang, slime, vllm or spectune.
     pub engine: Option<String>,
     /// The engine's version, such as "0.5.9".
     pub engine_version: Option<String>,
@@ -46,7 +46,7 @@ impl SettingsFile {
     /// Reads a settings file.
     ///
     /// # Errors
-    /// When it is no TOML, has a wrong key, or a value without sense.
+    /// When it is not valid TOML, or has an unknown key or an invalid value.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
         toml_file::read_checked(source, Self::check)
     }
@@ -73,12 +73,12 @@ impl SettingsFile {
 }
 
 impl LintSettings {
-    /// The engine, where it is given.
+    /// The engine, if given.
     pub fn engine(&self) -> Option<Engine> {
         self.engine.as_ref()?.parse().ok()
     }
 
-    /// The engine's version, where it is given.
+    /// The engine's version, if given.
     pub fn engine_version(&self) -> Option<EngineVersion> {
         self.engine_version.as_ref()?.parse().ok()
     }
@@ -109,7 +109,7 @@ mod tests {
         check("[lint]\ngpu_memory = \"H200\"\n", Ok(()));
         check("[lint]\nselect = [\"SD\", \"XX\"]\n", Err((2, 17, "'XX'")));
         check("[lint]\nselct = []\n", Err((2, 1, "unknown key")));
-        check("[lint]\nengine = \"tgi\"\n", Err((2, 10, "no engine")));
+        check("[lint]\nengine = \"tgi\"\n", Err((2, 10, "not an engine")));
         check("[lint]\nengine_version = \"new\"\n", Err((2, 18, "version")));
         check("select = []\n", Err((1, 1, "unknown key")));
     }

@@ -1,8 +1,8 @@
 //! Comments that suppress findings: `# spectune: ignore[SD081]` for a line, `# spectune: ignore-file[SD081]` for a file.
 //!
-//! A comment behind something suppresses what is found on its line. A comment that has its line to itself suppresses what
-//! is found on the next line that is more than a comment, to the end of its continuation: no comment can stand inside of
-//! a continued command. Between the brackets stand the selectors of `--select`, separated by commas; what follows them is
+//! A comment after something suppresses what is found on its line. A comment that has its line to itself suppresses what
+//! is found on the next line that is more than a comment, to the end of its continuation: no comment can be inside
+//! a continued command. The brackets contain the selectors of `--select`, separated by commas; what follows them is
 //! the user's reason. A comment that suppresses nothing is a finding itself.
 
 mod read;
@@ -120,7 +120,7 @@ fn unused(
     let names: Vec<&str> = idle.iter().map(|(_, entry)| source.slice(entry.span)).collect();
     let whole = idle.len() == comment.entries.len() && comment.wrong.is_empty();
     let span = if whole { comment.span } else { first.span };
-    let message = format!("nothing is found that `{}` could suppress here", names.join(", "));
+    let message = format!("`{}` suppresses nothing here", names.join(", "));
     let mut diagnostic = UNUSED_SUPPRESSION.at(span, message, "suppresses nothing");
     diagnostic.help =
         Some(if whole { "take the comment out".into() } else { format!("take out {}", names.join(", ")) });
@@ -131,9 +131,9 @@ fn unused(
         let kept: Vec<&str> = kept.map(|(_, entry)| source.slice(entry.span)).collect();
         vec![Edit { span: comment.list, replacement: kept.join(", ") }]
     };
-    // A list with words that nobody knows is for its writer to put right.
+    // A list with unknown words is left to its author.
     if comment.wrong.is_empty() {
-        let description = "take out what suppresses nothing".into();
+        let description = "remove the unused suppression".into();
         diagnostic.fix = Some(Fix { description, safety: Safety::Safe, edits });
     }
     Some(diagnostic)

@@ -1,4 +1,4 @@
-//! The sweep file: what to measure, on what, and what counts as better.
+//! The sweep file: what to measure, on which workload, and what to optimise.
 
 mod engine;
 mod search;
@@ -27,49 +27,49 @@ pub use self::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SweepFile {
-    /// What runs.
+    /// The models.
     pub models: Models,
-    /// Which engine is measured, and how it starts.
+    /// Which engine is measured, and how it is started.
     #[serde(default)]
     pub system: SystemSettings,
-    /// How the engine is set up.
+    /// Engine settings.
     #[serde(default)]
     pub engine: EngineSettings,
-    /// What it is asked.
+    /// The workload.
     pub workload: Workload,
-    /// How many requests run together.
+    /// Batch sizes: how many requests run together.
     #[serde(default)]
     pub batch: Batch,
-    /// Requests that arrive by themselves.
+    /// Open loops: requests with arrival times.
     #[serde(default)]
     pub arrivals: Arrivals,
-    /// Which tree shapes are tried. No speculation and the engine's default are always tried too.
+    /// The tree shapes to try. No speculation and the engine's default are always measured too.
     #[serde(default)]
     pub space: Space,
-    /// Which settings of the engine are tried beside them.
+    /// Engine settings to try in addition to tree shapes.
     #[serde(default)]
     pub knobs: KnobLists,
-    /// Which graphs may be captured.
+    /// The CUDA graphs that may be captured.
     #[serde(default)]
     pub capture: Capture,
-    /// How the space is searched.
+    /// The search strategy.
     #[serde(default)]
     pub search: Search,
-    /// What counts as better.
+    /// What to optimise.
     #[serde(default)]
     pub objective: Objective,
 }
 
-/// Largest batch size, request count and length that anybody may ask for: larger numbers are slips.
+/// Maximum batch size, request count and length; larger numbers are assumed to be mistakes.
 pub const LARGEST: usize = 1 << 20;
-/// Most trials that a file may span before its budget cuts them.
+/// Maximum number of trials that a file may span, before its budget limits them.
 const MOST_TRIALS: usize = 1_000_000;
 
 impl SweepFile {
     /// Reads a sweep file.
     ///
     /// # Errors
-    /// When it is no TOML, has a wrong key or a value without sense; the finding points at the place.
+    /// When it is not valid TOML, or has an unknown key or an invalid value; the finding points at the place.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
         toml_file::read_checked(source, Self::check)
     }
@@ -116,7 +116,7 @@ impl SweepFile {
         Ok(())
     }
 
-    /// What a server cannot be asked for.
+    /// Rejects settings that servers do not support.
     fn check_system(&self) -> Result<(), Wrong> {
         if self.system.is_in_process() {
             return Ok(());
@@ -138,7 +138,7 @@ impl SweepFile {
         Ok(())
     }
 
-    /// A batch of which a part waits would be measured under the name of the whole.
+    /// A batch of which a part waits would be measured under a wrong batch size.
     fn check_all_run(&self, sizes: &[usize]) -> Result<(), Wrong> {
         let Some(most) = self.engine.max_running_requests else { return Ok(()) };
         let Some((at, size)) = sizes.iter().enumerate().find(|(_, size)| **size > most) else { return Ok(()) };

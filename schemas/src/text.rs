@@ -33,7 +33,7 @@ impl Span {
 pub struct Located<T> {
     /// The value.
     pub value: T,
-    /// Where it stands in the source.
+    /// Its position in the source.
     pub span: Span,
 }
 
@@ -146,7 +146,7 @@ impl Source {
     /// The characters that begin before a byte offset.
     fn characters_before(&self, offset: usize) -> usize {
         let block = offset / BLOCK;
-        // An offset at the end of the text may stand behind the last block.
+        // An offset at the end of the text may be after the last block.
         let (block, before) = match self.characters.get(block) {
             Some(before) => (block, *before),
             None => (block.saturating_sub(1), self.characters.last().copied().unwrap_or_default()),
@@ -180,7 +180,7 @@ pub fn distance(one: &str, other: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
-/// The name of a list that somebody who wrote `word` may have meant: at most a third of its letters differ.
+/// The name in a list that was probably meant by `word`: at most a third of its letters differ.
 pub fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     let most = (word.chars().count() / 3).max(1);
     let lower = word.to_lowercase();

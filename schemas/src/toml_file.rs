@@ -1,4 +1,4 @@
-//! Strict TOML files, with errors that point into the user's own text and are told in its words.
+//! Strict TOML files, with errors that point into the user's text and use its vocabulary.
 
 use serde::de::DeserializeOwned;
 use toml_edit::{Document, Item};
@@ -22,7 +22,7 @@ pub struct Wrong {
 /// Reads a file into its type.
 ///
 /// # Errors
-/// When it is no TOML, or a key or value does not fit the type.
+/// When it is not TOML, or a key or value does not fit the type.
 pub fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Box<Diagnostic>> {
     toml::from_str(source.text()).map_err(|error| {
         let span = error.span().map_or(Span::default(), |range| Span::new(range.start, range.end));
@@ -61,7 +61,7 @@ impl Wrong {
         Self { element: Some(at), ..self }
     }
 
-    /// A word that is none of a few, at the path.
+    /// An unknown word at the path.
     pub fn word(path: &'static [&'static str], word: &str, known: &[&'static str]) -> Self {
         let wrong = Self::at(path, format!("{word:?} is not one of {}", known.join(", ")));
         Self { help: nearest(word, known).map(|near| format!("did you mean \"{near}\"?")), ..wrong }

@@ -24,24 +24,24 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TrainFile {
-    /// What is trained, for which target.
+    /// The head to train, and its target.
     pub models: Models,
-    /// How the engine is set up that answers, gives states and replays.
+    /// Settings of the engine that generates answers and states, and replays.
     #[serde(default)]
     pub engine: EngineSettings,
-    /// The tree that will run.
+    /// The tree shape that will be used in serving.
     pub tree: Tree,
-    /// Where prompts come from; one table each.
+    /// Sets of prompts, one table each.
     pub prompts: Vec<PromptSet>,
-    /// Prompts of all kinds: they never train, and show what the head loses elsewhere.
+    /// General prompts, never used for training: they show what the head loses on other kinds.
     pub general: Option<GeneralSet>,
-    /// How the target answers.
+    /// How the target generates answers.
     #[serde(default)]
     pub answers: Answers,
-    /// How the head trains.
+    /// Training hyperparameters.
     #[serde(default)]
     pub training: Training,
-    /// When training stops, and what decides.
+    /// Stopping and evaluation.
     #[serde(default)]
     pub stop: Stop,
 }
@@ -52,18 +52,18 @@ pub struct TrainFile {
 pub struct Models {
     /// Folder of the target, as published on Hugging Face, or the id of one in the local Hugging Face cache.
     pub target: String,
-    /// Folder of the head to start from, or its id. Leave it out for the MTP layer of the target's own checkpoint (NEXTN),
+    /// Folder of the head to start from, or its id. Omit it for the MTP layer of the target's own checkpoint (NEXTN),
     /// and with start = "random".
     #[serde(default)]
     pub draft: String,
     /// EAGLE, EAGLE3 or NEXTN; checked against the head's tensors.
     pub algorithm: String,
     /// What training starts from: the head ("draft"), or random values ("random", EAGLE3 alone) with a layer like the
-    /// target's. A random head needs far more text than an adapted one: published ones saw hundreds of thousands of
-    /// conversations.
+    /// target's. A random head needs far more text than an adapted one: published heads are trained on hundreds of
+    /// thousands of conversations.
     #[serde(default)]
     pub start: Start,
-    /// Tokens that a random head can propose: the most frequent ones of the answers. All, unless given.
+    /// Number of tokens that a random head can propose: the most frequent ones of the answers (default: all).
     pub draft_vocabulary: Option<usize>,
 }
 
@@ -84,8 +84,8 @@ pub enum Start {
 pub struct Tree {
     /// Written as "num_steps,topk,num_draft_tokens", such as "3,1,4" or "5,4,8".
     pub shape: String,
-    /// Requests that will run together: rounds of that batch are timed once, which turns accept lengths into predicted
-    /// tokens a second. 0 times nothing.
+    /// Expected batch size: rounds of this batch are timed once, to convert accept lengths into predicted tokens per
+    /// second. 0 skips the timing.
     #[serde(default = "one")]
     pub batch: usize,
 }
@@ -94,31 +94,31 @@ pub struct Tree {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PromptSet {
-    /// What the report calls them; the name of the file unless given.
+    /// Name in the report (default: the file's name).
     pub name: Option<String>,
     /// A file of prompts in the forms that sweep files take (`workload.prompts`).
     pub file: Option<String>,
     /// A JSON file with a list of token-id lists.
     pub input_ids: Option<String>,
-    /// A log of requests, written by `spectune serve --log-requests`. Its answers are taken as they are where this very
-    /// target gave them.
+    /// A log of requests, written by `spectune serve --log-requests`. Its answers are reused if they came from this
+    /// same target.
     pub log: Option<String>,
-    /// Most prompts that are taken, from the first on.
+    /// Maximum number of prompts, from the start of the file.
     #[serde(default = "PromptSet::default_requests")]
     pub requests: usize,
-    /// Leave out prompts with more tokens than this. Unless given, one that does not fit the context is an error.
+    /// Skip prompts with more tokens than this. By default, a prompt that does not fit the context is an error.
     pub max_prompt_tokens: Option<usize>,
-    /// Whether prompts are wrapped in the model's chat template; unless given, conversations are and plain prompts are not.
+    /// Whether prompts are wrapped in the model's chat template (default: conversations are, plain prompts are not).
     pub chat: Option<bool>,
 }
 
-/// Prompts of all kinds.
+/// General prompts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct GeneralSet {
     /// As in `[[prompts]]`.
     pub file: String,
-    /// Most prompts that are taken, from the first on.
+    /// Maximum number of prompts, from the start of the file.
     #[serde(default = "GeneralSet::default_requests")]
     pub requests: usize,
     /// As in `[[prompts]]`.
@@ -127,32 +127,32 @@ pub struct GeneralSet {
     pub chat: Option<bool>,
 }
 
-/// How the target answers prompts.
+/// How the target generates answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Answers {
-    /// Most new tokens of an answer.
+    /// Maximum number of new tokens per answer.
     pub output_length: usize,
-    /// 0 is greedy.
+    /// Sampling temperature; 0 is greedy.
     pub temperature: f32,
-    /// Keep the smallest set of best tokens whose probability reaches this.
+    /// Sample from the smallest set of most likely tokens whose total probability reaches this.
     pub top_p: f32,
-    /// Keep this many best tokens; 0 keeps all.
+    /// Sample from this many most likely tokens; 0 for all.
     pub top_k: usize,
     /// Seed of sampling.
     pub seed: u64,
-    /// Go on after the model's end-of-text tokens.
+    /// Continue after the model's end-of-text tokens.
     pub ignore_eos: bool,
 }
 
-/// Most sets of prompts.
+/// Maximum number of sets of prompts.
 const MOST_SETS: usize = 256;
 
 impl TrainFile {
     /// Reads a training file.
     ///
     /// # Errors
-    /// When it is no TOML, has a wrong key or a value that is invalid; the finding points at the place.
+    /// When it is not valid TOML, or has an unknown key or an invalid value; the finding points at the place.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
         toml_file::read_checked(source, Self::check)
     }
@@ -174,7 +174,7 @@ impl TrainFile {
         }
         let names: BTreeSet<String> = self.prompts.iter().map(PromptSet::label).collect();
         if names.len() < self.prompts.len() {
-            return Err(Wrong::at(&["prompts"], "two sets of prompts have one name: give each a name of its own"));
+            return Err(Wrong::at(&["prompts"], "two sets of prompts have the same name: give each a different name"));
         }
         if let Some(general) = &self.general {
             within(&["general", "requests"], general.requests)?;
@@ -225,7 +225,7 @@ impl Tree {
         let wrong = |reason: String| Wrong::at(&["tree", "shape"], format!("{:?}: {reason}", self.shape));
         let shape: TreeShape = self.shape.parse().map_err(|error: crate::tree::ShapeError| wrong(error.to_string()))?;
         if shape.is_off() {
-            return Err(wrong("this is no speculation: nothing would be accepted".into()));
+            return Err(wrong("this is not speculation: nothing would be accepted".into()));
         }
         if self.batch > crate::sweep::LARGEST {
             return Err(Wrong::at(&["tree", "batch"], format!("expected at most {}", crate::sweep::LARGEST)));
@@ -332,7 +332,7 @@ file = "docs/python.jsonl"
     fn errors_point_at_the_place() {
         for (from, to, line, message) in [
             ("\"3,1,4\"", "\"3,1,5\"", 8, "num_draft_tokens must be num_steps + 1 = 4"),
-            ("\"3,1,4\"", "\"0,1,1\"", 8, "no speculation"),
+            ("\"3,1,4\"", "\"0,1,1\"", 8, "not speculation"),
             ("file = ", "flie = ", 11, "unknown key `flie`"),
             ("file = ", "log = \"x\"\nfile = ", 10, "exactly one of file, input_ids and log"),
             ("draft = \"draft\"\n", "", 2, "`draft` is missing"),

@@ -1,4 +1,4 @@
-//! What a training run found (`training.json` beside the head): what `report` shows, and what `drift` compares a log with.
+//! The record of a training run (`training.json` next to the head): shown by `report`, and compared with a log by `drift`.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub struct TrainingRecord {
     pub sets: Vec<SetFacts>,
     /// Steps of training, each over the steps since the one before.
     pub curve: Vec<CurvePoint>,
-    /// Evaluations, the first one of the head from before.
+    /// Evaluations, the first one of the previous head.
     pub evaluations: Vec<Evaluation>,
     /// Why training stopped.
     pub stopped: String,
@@ -50,7 +50,7 @@ pub struct ModelFacts {
     pub name: String,
     /// Hash of the target's files.
     pub target: String,
-    /// Hash of the files of the head from before.
+    /// Hash of the files of the previous head.
     pub before: Option<String>,
     /// Hash of the files of the written head; none where the old one stays.
     pub after: Option<String>,
@@ -75,7 +75,7 @@ pub struct SetFacts {
     pub judging: usize,
     /// Answer tokens of those that train.
     pub training_tokens: u64,
-    /// Repeated prompts that were left out.
+    /// Repeated prompts that were skipped.
     pub repeated: usize,
 }
 
@@ -99,7 +99,7 @@ pub struct CurvePoint {
 /// An evaluation on the choosing prompts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// Steps made; 0 is the head from before.
+    /// Steps made; 0 is the previous head.
     pub step: usize,
     /// Replayed accept length of all choosing prompts.
     pub accept_length: f64,
@@ -118,7 +118,7 @@ pub struct Evaluation {
 pub struct Verdict {
     /// Whether the trained head is written.
     pub better: bool,
-    /// The step of the chosen checkpoint; 0 where none was longer than the head from before.
+    /// The step of the chosen checkpoint; 0 where none was longer than the previous head.
     pub step: usize,
     /// In a sentence.
     pub because: String,
@@ -131,7 +131,7 @@ pub struct Comparison {
     pub name: String,
     /// Prompts.
     pub prompts: usize,
-    /// With the head from before.
+    /// With the previous head.
     pub before: AcceptFigures,
     /// With the chosen checkpoint.
     pub after: AcceptFigures,
@@ -190,7 +190,7 @@ impl AcceptFigures {
         (self.rounds > 0).then(|| self.tokens as f64 / self.rounds as f64)
     }
 
-    /// The share of rounds in which at least so many drafts are accepted, from one on.
+    /// The share of rounds in which at least this many drafts are accepted, from one on.
     pub fn by_position(&self) -> Vec<f64> {
         let rounds: u64 = self.histogram.iter().sum();
         let reached = |at: usize| self.histogram[at..].iter().sum::<u64>() as f64 / rounds.max(1) as f64;
@@ -202,14 +202,14 @@ impl TrainingRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// When it is no record, or of another format; in words.
+    /// A message, when it is not a record or has another format.
     pub fn parse(text: &str) -> Result<Self, String> {
         let record: Self =
             serde_json::from_str(text).map_err(|error| format!("not a record of a training run: {error}"))?;
         if record.format == FORMAT {
             return Ok(record);
         }
-        Err(format!("format {} of another version of spectune, this one reads {FORMAT}", record.format))
+        Err(format!("format {} of another version of spectune; this version reads format {FORMAT}", record.format))
     }
 
     /// Its text.

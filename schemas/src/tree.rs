@@ -16,7 +16,7 @@ pub struct TreeShape {
     pub num_steps: usize,
     /// Branches that each beam proposes at each step.
     pub topk: usize,
-    /// Nodes that the target verifies, the root included.
+    /// Nodes that the target verifies, root included.
     pub num_draft_tokens: usize,
 }
 
@@ -28,10 +28,11 @@ pub enum ShapeError {
     Zero,
     /// More nodes than expansion can produce.
     #[error(
-        "num_draft_tokens {found} is larger than the {bound} nodes that this tree can have (1 + topk + (num_steps − 1)·topk²)"
+        "num_draft_tokens {found} is larger than the {bound} nodes that this tree can have (1 + topk + (num_steps − \
+         1)·topk²)"
     )]
     TooLarge {
-        /// The number asked for.
+        /// The requested number.
         found: usize,
         /// The largest possible.
         bound: usize,
@@ -39,7 +40,7 @@ pub enum ShapeError {
     /// A chain whose size is not steps + 1.
     #[error("with topk 1 the tree is a chain: num_draft_tokens must be num_steps + 1 = {expected}, not {found}")]
     NotAChain {
-        /// The number asked for.
+        /// The requested number.
         found: usize,
         /// The only possible number.
         expected: usize,
@@ -52,7 +53,8 @@ pub enum ShapeError {
     },
     /// More candidates than memory is kept for.
     #[error(
-        "{found} candidates (topk + (num_steps − 1)·topk²) are too many for a round, at most {most} are taken; take a smaller topk"
+        "{found} candidates (topk + (num_steps − 1)·topk²) are too many for a round, at most {most} are taken; take \
+         a smaller topk"
     )]
     TooManyCandidates {
         /// Of this shape.
@@ -77,7 +79,7 @@ impl TreeShape {
     /// A checked shape.
     ///
     /// # Errors
-    /// When the triple is no tree, or one that is too large: see [`ShapeError`].
+    /// When the triple is not a valid tree, or too large: see [`ShapeError`].
     pub fn new(num_steps: usize, topk: usize, num_draft_tokens: usize) -> Result<Self, ShapeError> {
         let shape = Self { num_steps, topk, num_draft_tokens };
         if shape == Self::OFF {
@@ -107,7 +109,7 @@ impl TreeShape {
         if num_steps == 0 { Self::OFF } else { Self { num_steps, topk: 1, num_draft_tokens: num_steps + 1 } }
     }
 
-    /// Whether this is no speculation at all.
+    /// Whether this is no speculation.
     pub fn is_off(self) -> bool {
         self.num_steps == 0
     }

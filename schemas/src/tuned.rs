@@ -1,4 +1,4 @@
-//! The tuned file: what a sweep chose, for `serve`, `generate` and `export`.
+//! The tuned file: the result of a sweep, for `serve`, `generate` and `export`.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,20 +15,20 @@ use crate::{
 /// The version of the format that this program writes. It reads all from 1 on.
 pub const FORMAT: u32 = 2;
 
-/// A tuned configuration with the figures that chose it. All figures are measured.
+/// A tuned configuration with the measurements on which the choice is based.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TunedFile {
-    /// Version of this format: 2, or 1 in files of earlier versions, which do not say how often and when was measured.
+    /// Version of this format: 2, or 1 in files of earlier versions, which lack repeats and dates.
     pub format: u32,
     /// What wrote it, such as "spectune 0.1.0".
     pub written_by: String,
-    /// What a reader must know before the figures; `serve` and `export` repeat it.
+    /// Caveats of the figures; `serve` and `export` repeat them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
-    /// What runs. Paths are relative to the file's own folder.
+    /// The models. Paths are relative to the file's own folder.
     pub models: TunedModels,
-    /// How the engine was set up.
+    /// The engine settings.
     pub engine: TunedEngine,
     /// Which tree runs at which batch, ascending.
     pub policy: Vec<PolicyRow>,
@@ -42,19 +42,19 @@ pub struct TunedFile {
 pub struct TunedModels {
     /// Folder of the target.
     pub target: String,
-    /// Folder of the draft; left out where the MTP layer of the target's own checkpoint drafts.
+    /// Folder of the draft; omitted for the MTP layer of the target's own checkpoint.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub draft: String,
     /// EAGLE, EAGLE3 or NEXTN.
     pub algorithm: String,
     /// Type of weights and activations.
     pub dtype: String,
-    /// How 16-bit weights of both are quantised when they are loaded, where they are: fp8.
+    /// Quantisation of 16-bit weights of both at load time, if any: fp8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
-    /// Type of the target's weights as stored.
+    /// Stored dtype of the target's weights.
     pub target_dtype: Option<String>,
-    /// Longest sequence that the draft is made for.
+    /// Maximum sequence length of the draft.
     pub draft_context_length: Option<usize>,
 }
 
@@ -64,22 +64,22 @@ pub struct TunedModels {
 pub struct TunedEngine {
     /// Where it ran: cpu or cuda:N.
     pub device: String,
-    /// GPUs that shared the models, from that one on, where there were several.
+    /// Number of GPUs over which the models were split, starting at the device, if several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tp_size: Option<usize>,
     /// Longest sequence.
     pub context_length: usize,
-    /// Tokens a KV page.
+    /// Tokens per KV page.
     pub page_size: usize,
-    /// Share of the device's memory for weights and KV cache.
+    /// Fraction of the device's memory for weights and KV cache.
     pub mem_fraction_static: f64,
-    /// Attention kernels, where the sweep chose them.
+    /// Attention kernels, if the sweep chose them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention_backend: Option<String>,
-    /// Most prompt tokens of one prefill pass, where the sweep chose it.
+    /// Maximum number of prompt tokens per prefill pass, if the sweep chose it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chunked_prefill_size: Option<usize>,
-    /// Most requests running together: the largest batch that was measured.
+    /// Maximum number of running requests: the largest measured batch.
     pub max_running_requests: usize,
     /// Batch sizes for which CUDA graphs are captured; empty on the CPU.
     pub capture_sizes: Vec<usize>,
@@ -89,30 +89,30 @@ pub struct TunedEngine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyRow {
-    /// Largest running batch for which the row holds; the last row also holds for all larger ones.
+    /// Largest running batch to which the row applies; the last row also applies to all larger ones.
     pub max_running_batch: usize,
-    /// The batch at which the figures of this row were measured. Where it lies outside of the row, that this tree is the
-    /// best for the row's batches is predicted from measurements at others.
+    /// The batch at which the figures of this row were measured. If it is outside the row's range, the choice of this
+    /// tree for the row is predicted from measurements at other batches.
     #[serde(default)]
     pub measured_batch: usize,
-    /// Draft steps; 0 is no speculation.
+    /// Draft steps; 0 for no speculation.
     pub num_steps: usize,
-    /// Branches a step.
+    /// Branches per step.
     pub topk: usize,
-    /// Nodes that the target verifies, the root included.
+    /// Nodes that the target verifies, root included.
     pub num_draft_tokens: usize,
-    /// Output tokens a second of all requests together, median over repeats.
+    /// Output tokens per second over all requests, median over repeats.
     pub output_tokens_per_s: f64,
-    /// Repeats that were measured; not known of files of format 1.
+    /// Number of measured repeats; unknown in files of format 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeats: Option<usize>,
-    /// The objective relative to no speculation, median over repeats; left out where no speculation was not measured.
+    /// The objective relative to no speculation, median over repeats; omitted if no speculation was not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speedup: Option<f64>,
-    /// Both ends of the speed-up's interval or range; left out where there is one repeat.
+    /// Bounds of the speed-up's interval or range; omitted with one repeat.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub speedup_interval: Option<[f64; 2]>,
-    /// What these ends are.
+    /// The kind of these bounds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interval_kind: Option<IntervalKind>,
     /// The probability that such an interval holds the true median, such as 0.75 for the range of three repeats.
@@ -122,7 +122,7 @@ pub struct PolicyRow {
     pub accept_length: f64,
     /// Whether speculation pays at this batch.
     pub verdict: TunedVerdict,
-    /// The verdict's reason, in a sentence.
+    /// The reason of the verdict, as a sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -134,21 +134,21 @@ pub enum TunedVerdict {
     /// The configuration speculates and is measurably better than no speculation.
     #[serde(alias = "speculation pays")]
     Pays,
-    /// No speculation is best, or nothing that speculates is measurably better.
+    /// No speculation is best, or no speculating configuration is measurably better.
     #[serde(alias = "speculation does not pay here")]
     DoesNotPay,
-    /// No difference from no speculation is found, and a gain that anybody feels is excluded.
+    /// No significant difference from no speculation, and a noticeable gain is excluded.
     NoDifference,
-    /// The measurements do not tell.
+    /// The measurements are inconclusive.
     #[serde(alias = "no speculation was not measured")]
     NotKnown,
 }
 
-/// What the two ends beside a median are.
+/// The kind of the bounds of a median.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum IntervalKind {
-    /// The least and the greatest of too few repeats for an interval of 95%.
+    /// Minimum and maximum, with too few repeats for a 95% interval.
     Range,
     /// A confidence interval of at least 95%.
     Confidence,
@@ -158,7 +158,7 @@ pub enum IntervalKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Provenance {
-    /// Name of the machine; several, where shards ran on several.
+    /// Name of the machine, or names, if shards ran on several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
     /// Name of the processor or GPU.
@@ -193,7 +193,7 @@ impl TunedFile {
     /// Reads a tuned file.
     ///
     /// # Errors
-    /// When it is no TOML, of another format version, has a wrong key or a value without sense.
+    /// When it is not valid TOML, has another format version, an unknown key or an invalid value.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
         toml_file::read_checked(source, Self::check)
     }
@@ -208,13 +208,13 @@ impl TunedFile {
         Ok(format!("# Written by {writer}. Run it: spectune serve tuned.toml\n{}", toml::to_string(self)?))
     }
 
-    /// What must be said beside whatever is made of this file: its own warnings, and what its rows do not tell.
+    /// Caveats for every use of this file: its own warnings, and what its rows do not record.
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = self.warnings.clone();
         if self.format < FORMAT {
             caveats.push(format!(
-                "it has format {}, which does not say how often was measured: its verdicts may rest on a single repeat; \
-                 `spectune report` of the sweep's folder says what its trials tell",
+                "it has format {}, which does not record the number of repeats: its verdicts may rest on a single repeat; \
+                 `spectune report` of the sweep's folder shows what its trials support",
                 self.format
             ));
         }
@@ -249,7 +249,7 @@ impl TunedFile {
         if !(1..=FORMAT).contains(&self.format) {
             let found = self.format;
             let reason = format!(
-                "it has format {found}, and this program reads 1 to {FORMAT}: another version of spectune wrote it"
+                "it has format {found}, but this program reads 1 to {FORMAT}: it was written by another version of spectune"
             );
             return Err(Wrong::at(&["format"], reason));
         }
@@ -258,7 +258,7 @@ impl TunedFile {
             let shown: String = algorithm.chars().take(60).collect();
             return Err(Wrong::at(
                 &["models", "algorithm"],
-                format!("'{shown}' is no algorithm (such as EAGLE, EAGLE3 or NEXTN)"),
+                format!("'{shown}' is not an algorithm (such as EAGLE, EAGLE3 or NEXTN)"),
             ));
         }
         let share = self.engine.mem_fraction_static;
@@ -301,7 +301,7 @@ impl PolicyRow {
         let always = [("output_tokens_per_s", self.output_tokens_per_s), ("accept_length", self.accept_length)];
         for (name, figure) in always.into_iter().chain(speedup).chain(ends) {
             if !figure.is_finite() || figure < 0.0 {
-                return Err(format!("{name} is {figure}, which nothing measures"));
+                return Err(format!("{name} is {figure}, which is not a possible measurement"));
             }
         }
         Ok(())
@@ -456,7 +456,7 @@ verdict = "speculation does not pay here"
     #[test]
     fn other_formats_and_impossible_shapes_are_refused_at_their_place() {
         for (from, to, expected) in [
-            ("format = 2", "format = 3", "it has format 3, and this program reads 1 to 2"),
+            ("format = 2", "format = 3", "it has format 3, but this program reads 1 to 2"),
             ("format = 2", "format = 0", "it has format 0"),
             ("num_draft_tokens = 4", "num_draft_tokens = 9", "must be num_steps + 1"),
             ("max_running_batch = 1", "max_running_batch = 9", "ascending"),
@@ -464,7 +464,7 @@ verdict = "speculation does not pay here"
             ("max_running_requests = 8", "max_running_requests = 9223372036854775807", "out of range"),
             ("capture_sizes = []", "capture_sizes = [1, 9999999]", "9999999 is out of range"),
             ("context_length = 2048", "context_length = 0", "at least 1"),
-            ("algorithm = \"EAGLE3\"", "algorithm = \"EAGEL\"", "'EAGEL' is no algorithm"),
+            ("algorithm = \"EAGLE3\"", "algorithm = \"EAGEL\"", "'EAGEL' is not an algorithm"),
             ("mem_fraction_static = 0.8", "mem_fraction_static = nan", "more than 0 and at most 1"),
             ("mem_fraction_static = 0.8", "mem_fraction_static = 1.5", "more than 0 and at most 1"),
             ("speedup = 1.25", "speedup = nan", "speedup is NaN"),

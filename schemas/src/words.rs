@@ -1,4 +1,4 @@
-//! What the readers of TOML and JSON say, in the words of somebody who writes such a file and no Rust.
+//! Rewrites error messages of the TOML and JSON readers for authors of such files, without Rust types.
 
 use crate::text::nearest;
 
@@ -9,7 +9,7 @@ pub struct Words {
     pub message: String,
     /// A few words for the marked place.
     pub label: String,
-    /// What may be known beside it.
+    /// Additional information.
     pub notes: Vec<String>,
     /// What to do.
     pub help: Option<String>,
@@ -65,11 +65,11 @@ pub fn of(line: &str, text: &str, syntax: Syntax) -> Words {
         })
 }
 
-/// A key that is none, or a word that is none of a few.
+/// An unknown key or word.
 fn unknown(line: &str) -> Option<Words> {
     let (kind, rest) = line.strip_prefix("unknown ")?.split_once(" `")?;
     let (word, rest) = rest.split_once('`')?;
-    // What stands in backticks after it are the words that are known.
+    // The backticks after it contain the known words.
     let known: Vec<&str> = rest.split('`').skip(1).step_by(2).collect();
     let list = known.join(", ");
     let help = nearest(word, &known).map(|near| format!("did you mean `{near}`?"));
@@ -114,8 +114,8 @@ fn missing(line: &str) -> Option<Words> {
 fn unquoted(line: &str, text: &str) -> Option<Words> {
     line.starts_with("string values must be quoted").then(|| Words {
         message: match text.trim() {
-            "" => "a value is missing, or is no TOML value".into(),
-            text => format!("`{}` is no TOML value", text.chars().take(60).collect::<String>()),
+            "" => "a value is missing or is not a TOML value".into(),
+            text => format!("`{}` is not a TOML value", text.chars().take(60).collect::<String>()),
         },
         label: "here".into(),
         help: Some("write texts in quotes, several numbers as a list in brackets, and one value a key".into()),
@@ -193,7 +193,7 @@ mod tests {
         check(
             "string values must be quoted, expected literal string",
             "3 3",
-            "`3 3` is no TOML value",
+            "`3 3` is not a TOML value",
             Some("write texts in quotes, several numbers as a list in brackets, and one value a key"),
         );
         let json = of("invalid type: map, expected a sequence", "", Syntax::Json);

@@ -65,7 +65,7 @@ impl ApiError {
         Self { code: Some("context_length_exceeded"), ..Self::parameter(parameter, message) }
     }
 
-    /// Prompt and answer cannot fit: the prompt has at least so many tokens, and not all were counted.
+    /// Prompt and answer cannot fit: the prompt has at least this many tokens, and not all were counted.
     pub fn far_too_long(parameter: &str, most: usize, least: usize) -> Self {
         let message = format!(
             "This model's maximum context length is {most} tokens. However, your {parameter} resulted in at least {least} \

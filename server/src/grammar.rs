@@ -122,7 +122,7 @@ impl Form {
     }
 }
 
-/// A schema that allows only so much white space.
+/// A schema that allows only this much white space.
 pub fn with_white_space(mut schema: Value) -> Value {
     if schema == Value::Bool(true) {
         schema = json!({});
@@ -258,7 +258,7 @@ impl Follow for Following {
     }
 
     fn push(&mut self, token: u32) {
-        // Behind its end an output has nothing but further ends.
+        // After its end an output has nothing but further ends.
         let matcher = self.matcher.get_mut().unwrap_or_else(PoisonError::into_inner);
         if self.failure.is_none() && !matcher.is_stopped() {
             self.failure = matcher.consume_token(token).err().map(|error| error.to_string());

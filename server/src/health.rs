@@ -19,7 +19,7 @@ pub async fn health(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, Api
     }
 }
 
-/// Healthy when the engine generates a token: one of its own, or, behind a long queue, those of others.
+/// Healthy when the engine generates a token: one of its own, or, after a long queue, those of others.
 pub async fn generate(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, ApiError> {
     health(Shared(state.clone())).await?;
     let own = async {

@@ -42,7 +42,8 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
     let shapes: Vec<String> = options.policy.shapes().map(|shape| shape.to_string()).collect();
     let now = state.worker.published();
     let statistics = &now.statistics;
-    // A table of shapes has no one triple.
+    // A table of shapes has no one triple, but one that runs now; SGLang tells it so of its adaptive steps.
+    let runs = Some(options.policy.shape(statistics.running.max(1))).filter(|_| options.algorithm.is_some());
     let shape = options.policy.shapes().next().filter(|_| shapes.len() == 1 && options.algorithm.is_some());
     let tokens = statistics.accepted_drafts() + statistics.request_rounds;
     let accept_length = (statistics.request_rounds > 0).then(|| tokens as f64 / statistics.request_rounds as f64);
@@ -57,6 +58,7 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
         "speculative_num_steps": shape.map(|shape| shape.num_steps),
         "speculative_eagle_topk": shape.map(|shape| shape.topk),
         "speculative_num_draft_tokens": shape.map(|shape| shape.num_draft_tokens),
+        "speculative_adaptive": shapes.len() > 1,
         "tree_shapes": shapes,
         "simulate_accept_length": options.simulate_accept_length,
         "dtype": options.dtype,
@@ -81,6 +83,9 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
             "avg_spec_accept_length": accept_length,
             "last_gen_throughput": now.throughput,
             "effective_max_running_requests_per_dp": facts.max_running_requests,
+            "speculative_num_steps": runs.map(|shape| shape.num_steps),
+            "speculative_eagle_topk": runs.map(|shape| shape.topk),
+            "speculative_num_draft_tokens": runs.map(|shape| shape.num_draft_tokens),
         }],
     }))
 }

@@ -69,7 +69,7 @@ impl StreamUsage {
 }
 
 impl UsageSoFar {
-    /// For choices of prompts with so many tokens.
+    /// For choices of prompts with this many tokens.
     pub fn new(mode: StreamUsage, prompts: Vec<usize>) -> Self {
         Self { mode, produced: vec![0; prompts.len()], prompts }
     }
@@ -79,7 +79,7 @@ impl UsageSoFar {
         self.produced[index] += further;
     }
 
-    /// Adds to a chunk of a choice what its client asked for, after so many further tokens.
+    /// Adds to a chunk of a choice what its client asked for, after this many further tokens.
     pub fn write(&mut self, chunk: &mut Value, index: usize, further: usize) {
         self.count(index, further);
         if self.mode.in_every_chunk {

@@ -61,7 +61,7 @@ pub struct Facts {
     pub device: DeviceInfo,
     /// What it has room for.
     pub capacity: Capacity,
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub max_running_requests: usize,
     /// Tokenizer and chat template.
     pub text: Option<Text>,

@@ -1,7 +1,5 @@
 //! Texts with the target's states as tensors of a batch.
 
-use std::sync::Arc;
-
 use candle_core::{DType, Device, Result, Tensor};
 use engine::TextStates;
 
@@ -10,7 +8,7 @@ use crate::{
     teacher::{Labels, Teacher},
 };
 
-/// A text and what the target left after its positions.
+/// A text and what the target left after its positions. Clones share the tensors.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Prompt and answer.
@@ -18,7 +16,16 @@ pub struct Known {
     /// How many of them are the prompt.
     pub prompt_tokens: usize,
     /// Of all positions but the last.
-    pub states: Arc<TextStates>,
+    pub left: Left,
+}
+
+/// What the target left after the positions of a text, where steps are made.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// What the draft sees: captured layers, or the final state; `[positions, width]`.
+    seen: Tensor,
+    /// The final state, `[positions, hidden]`.
+    last: Tensor,
 }
 
 /// Rows of a text that train together.
@@ -45,11 +52,11 @@ pub struct Batch {
     /// Labels of the positions after the rows, `[batch, rows + depth, draft vocabulary]`.
     probabilities: Tensor,
     /// `[batch, rows + depth, 1]`.
+    negative_entropy: Tensor,
+    /// `[batch, rows + depth, 1]`.
     mass: Tensor,
     /// The draft's token for the target's likeliest, or `u32::MAX` where none counts; `[batch · (rows + depth)]`.
     best: Vec<u32>,
-    dtype: DType,
-    device: Device,
 }
 
 /// What one step of the unrolled pass is compared with.
@@ -58,6 +65,8 @@ pub struct StepLabels {
     pub tokens: Tensor,
     /// `[batch · rows, draft vocabulary]`.
     pub probabilities: Tensor,
+    /// `Σ p · log p` of these, `[batch · rows, 1]`.
+    pub negative_entropy: Tensor,
     /// `[batch · rows, 1]`.
     pub mass: Tensor,
     /// The target's final states that the draft's state stands for, `[batch · rows, hidden]`.
@@ -80,41 +89,67 @@ pub fn windows(tokens: usize, prompt_tokens: usize, most: usize) -> Vec<Window> 
     windows.filter(|window| window.start + window.rows + 2 > prompt_tokens).collect()
 }
 
+impl Left {
+    /// States as tensors of a type on a device.
+    ///
+    /// # Errors
+    /// When they cannot be made.
+    pub fn new(states: &TextStates, (dtype, device): (DType, &Device)) -> Result<Self> {
+        let tensor = |values: &[f32]| {
+            let width = values.len() / states.positions.max(1);
+            Tensor::from_slice(values, (states.positions, width), device)?.to_dtype(dtype)
+        };
+        let last = tensor(&states.last)?;
+        let seen = if states.captured.is_empty() { last.clone() } else { tensor(&states.captured)? };
+        Ok(Self { seen, last })
+    }
+
+    /// Of tensors: what the draft sees, and final states.
+    ///
+    /// # Errors
+    /// When they are not of one number of positions.
+    pub fn of(seen: Tensor, last: Tensor) -> Result<Self> {
+        if seen.dim(0)? != last.dim(0)? {
+            candle_core::bail!("{:?} and {:?} are not of one number of positions", seen.shape(), last.shape());
+        }
+        Ok(Self { seen, last })
+    }
+
+    /// Positions.
+    pub fn positions(&self) -> usize {
+        self.last.dims().first().copied().unwrap_or_default()
+    }
+
+    /// The memory that they take.
+    pub fn bytes(&self) -> usize {
+        let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
+        bytes(&self.seen) + if self.seen.id() == self.last.id() { 0 } else { bytes(&self.last) }
+    }
+}
+
 impl Batch {
     /// Puts windows of texts together, for an unrolled pass of `depth` steps.
     ///
     /// # Errors
     /// When tensors cannot be made.
-    pub fn new(
-        windows: &[(&Known, Window)],
-        depth: usize,
-        teacher: &Teacher,
-        (dtype, device): (DType, &Device),
-    ) -> Result<Self> {
+    pub fn new(windows: &[(&Known, Window)], depth: usize, teacher: &Teacher) -> Result<Self> {
         let each = windows.iter().map(|(_, window)| window.rows).max().unwrap_or_default();
         let (batch, ahead) = (windows.len(), each + depth);
-        let (mut tokens, mut of_target, mut last) = (Vec::new(), Vec::new(), Vec::new());
-        let mut counted = Vec::new();
+        let (mut seen, mut last) = (Vec::new(), Vec::new());
+        let (mut tokens, mut counted) = (Vec::new(), Vec::new());
         for (known, window) in windows {
-            let states = &known.states;
-            let features = if states.captured.is_empty() { &states.last } else { &states.captured };
-            put(&mut of_target, features, states.positions, window.start..window.start + each);
+            seen.push(rows_of(&known.left.seen, window.start, each)?);
             // Position p has the token p and, after it, the state p: row i consumes token i + 1 and is compared with what
             // follows the state at i + 1.
-            let after = window.start + 1..window.start + 1 + ahead;
-            put(&mut last, &states.last, states.positions, after.clone());
-            for position in after {
+            last.push(rows_of(&known.left.last, window.start + 1, ahead)?);
+            let positions = known.left.positions();
+            for position in window.start + 1..window.start + 1 + ahead {
                 tokens.push(known.tokens.get(position).copied().unwrap_or_default());
-                counted.push(position < states.positions && position + 1 >= known.prompt_tokens);
+                counted.push(position < positions && position + 1 >= known.prompt_tokens);
             }
         }
-        let real = windows.iter().map(|(_, window)| window.rows).sum();
-        let tensor = |values: Vec<f32>, rows: usize| {
-            let width = values.len() / rows.max(1);
-            Tensor::from_vec(values, (rows, width), device)?.to_dtype(dtype)
-        };
-        let last = tensor(last, batch * ahead)?;
-        let Labels { probabilities, mass, best } = teacher.labels(&last)?;
+        let (seen, last) = (Tensor::cat(&seen, 0)?, Tensor::cat(&last, 0)?);
+        let Labels { probabilities, negative_entropy, mass, best } = teacher.labels(&last)?;
         let best = best.into_iter().zip(&counted).map(|(best, counted)| best.filter(|_| *counted).unwrap_or(NONE));
         let apart = |tensor: Tensor| {
             let width = tensor.dim(1)?;
@@ -122,15 +157,14 @@ impl Batch {
         };
         Ok(Self {
             rows: Rows { each, starts: windows.iter().map(|(_, window)| window.start).collect() },
-            real,
-            of_target: tensor(of_target, batch * each)?,
-            tokens: Tensor::from_vec(tokens, (batch, ahead), device)?,
+            real: windows.iter().map(|(_, window)| window.rows).sum(),
+            tokens: Tensor::from_vec(tokens, (batch, ahead), last.device())?,
+            of_target: seen,
             best: best.collect(),
             last: apart(last)?,
             probabilities: apart(probabilities)?,
+            negative_entropy: apart(negative_entropy)?,
             mass: apart(mass)?,
-            dtype,
-            device: device.clone(),
         })
     }
 
@@ -154,21 +188,19 @@ impl Batch {
         Ok(StepLabels {
             tokens: self.tokens.narrow(1, k, each)?.contiguous()?.flatten_all()?,
             probabilities: rows(&self.probabilities)?,
+            negative_entropy: rows(&self.negative_entropy)?,
             mass: rows(&self.mass)?,
             last: rows(&self.last)?,
-            counts: Tensor::from_vec(counts, batch * each, &self.device)?.to_dtype(self.dtype)?,
+            counts: Tensor::from_vec(counts, batch * each, self.last.device())?.to_dtype(self.mass.dtype())?,
             best,
         })
     }
 }
 
-/// Adds the values of positions; zeros for those that are not there.
-fn put(to: &mut Vec<f32>, values: &[f32], positions: usize, wanted: std::ops::Range<usize>) {
-    let width = values.len() / positions.max(1);
-    for position in wanted {
-        match values.get(position * width..(position + 1) * width) {
-            Some(values) if position < positions => to.extend(values),
-            _ => to.extend(std::iter::repeat_n(0.0, width)),
-        }
-    }
+/// Some rows of a matrix from a place on; zeros for those that are not there.
+fn rows_of(matrix: &Tensor, start: usize, rows: usize) -> Result<Tensor> {
+    let all = matrix.dim(0)?;
+    let start = start.min(all);
+    let there = rows.min(all - start);
+    matrix.narrow(0, start, there)?.pad_with_zeros(0, 0, rows - there)
 }

@@ -25,7 +25,7 @@ pub struct Progress {
     pub evaluations: Vec<Evaluation>,
     /// The curve so far.
     pub curve: Vec<CurvePoint>,
-    /// The step of the best checkpoint so far, where one was better than the head from before.
+    /// The step of the best checkpoint so far, where one was better than the previous head.
     pub best: Option<usize>,
     /// Why training has stopped, once it has.
     pub stopped: Option<String>,

@@ -3,6 +3,7 @@
 use std::{io, path::PathBuf};
 
 use engine::EngineError;
+use tuner::TunerError;
 
 /// An error of training: what, where, and what to do.
 #[derive(Debug, thiserror::Error)]
@@ -10,6 +11,9 @@ pub enum TrainingError {
     /// The engine cannot load, answer or replay.
     #[error("{0}")]
     Engine(#[from] EngineError),
+    /// Prompts cannot be read.
+    #[error("{0}")]
+    Prompts(#[from] TunerError),
     /// Tensors do not fit, or the device fails.
     #[error("while computing with tensors: {0}")]
     Tensor(#[from] candle_core::Error),

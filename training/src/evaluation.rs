@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 
-use candle_core::{DType, Device};
 use engine::{Engine, ReplayText};
 use schemas::{
     training_record::{AcceptFigures, Comparison},
@@ -97,8 +96,6 @@ pub struct Pass<'a> {
     pub window: usize,
     /// Pieces together.
     pub batch_size: usize,
-    /// Type and device of tensors.
-    pub tensors: (DType, &'a Device),
 }
 
 impl Pass<'_> {
@@ -122,7 +119,7 @@ impl Pass<'_> {
             let known: Result<Vec<_>, _> = pieces.iter().map(|(text, _)| states.known(engine, *text)).collect();
             let known = known?;
             let windows: Vec<_> = known.iter().zip(pieces).map(|(known, (_, window))| (known, *window)).collect();
-            let batch = Batch::new(&windows, self.objective.depth, self.teacher, self.tensors)?;
+            let batch = Batch::new(&windows, self.objective.depth, self.teacher)?;
             for (sum, step) in sums.iter_mut().zip(self.objective.run(self.head, &batch)?.steps) {
                 sum.add(step);
             }

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use engine::spec::{
-    AttentionSpec, AttentionTensors, DraftSpec, DraftTensors, Features, Feedback, FfnTensors, Join, TensorSpec,
-    VocabularySource,
+    AttentionSpec, AttentionTensors, DraftSpec, DraftTensors, Features, Feedback, FfnSpec, FfnTensors, Join,
+    TensorSpec, VocabularySource,
 };
 
 use self::{
@@ -18,7 +18,7 @@ use self::{
     parts::{Builder, Gated, Linear, Norm},
 };
 pub use self::{attention::History, parts::Values};
-use crate::error::TrainingError;
+use crate::{error::TrainingError, math};
 
 /// Rows of a batch of texts, those of each text one after the other.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,7 @@ pub struct Head {
     trained: BTreeMap<String, Var>,
     embedding: Tensor,
     vocabulary: Tensor,
+    trains_vocabulary: bool,
     joined_norm: Option<Norm>,
     capture_norms: Vec<Norm>,
     reduce: Option<Linear>,
@@ -74,8 +75,20 @@ pub fn trained_tensors(spec: &DraftSpec, target_vocabulary: usize) -> Vec<Tensor
     tensors.all().into_iter().filter(|tensor| Some(&tensor.name) != embedding.as_ref()).cloned().collect()
 }
 
+/// Whether a draft can be trained.
+///
+/// # Errors
+/// With what cannot.
+pub fn check(spec: &DraftSpec) -> std::result::Result<(), TrainingError> {
+    match (&spec.layer.attention, &spec.layer.ffn) {
+        (AttentionSpec::Latent(_), _) => Err(unsupported("latent attention (MLA)")),
+        (_, FfnSpec::Experts(_)) => Err(unsupported("experts")),
+        (AttentionSpec::Grouped(_), FfnSpec::Dense(_)) => Ok(()),
+    }
+}
+
 impl Head {
-    /// A head with these values.
+    /// A head with these values, that computes in a type.
     ///
     /// # Errors
     /// When the description asks for what cannot be trained yet, or values are missing or misshapen.
@@ -89,13 +102,11 @@ impl Head {
         let DraftTensors { embedding, head, joined_norm, capture_norms, reduce, join, layer, output_norm } =
             spec.tensors(target_vocabulary);
         let (grouped, grouped_tensors, dense) = match (&spec.layer.attention, &layer.attention, &layer.ffn) {
-            (AttentionSpec::Latent(_), ..) | (_, AttentionTensors::Latent(_), _) => {
-                return Err(unsupported("latent attention (MLA)"));
-            }
-            (.., FfnTensors::Experts(_)) => return Err(unsupported("experts")),
             (AttentionSpec::Grouped(spec), AttentionTensors::Grouped(tensors), FfnTensors::Dense(dense)) => {
                 (*spec, tensors, dense)
             }
+            (.., FfnTensors::Experts(_)) => return Err(unsupported("experts")),
+            _ => return Err(unsupported("latent attention (MLA)")),
         };
         let mut builder = Builder::new(values, dtype, device);
         let epsilon = spec.layer.epsilon;
@@ -121,6 +132,7 @@ impl Head {
         Ok(Self {
             embedding,
             vocabulary,
+            trains_vocabulary: head.is_some(),
             joined_norm: optional(&mut builder, joined_norm.as_ref())?,
             capture_norms: capture_norms
                 .iter()
@@ -199,7 +211,8 @@ impl Head {
         let output = (&stream + self.ffn.forward(&self.post_attention_norm.forward(&stream)?)?)?;
         let normed = self.output_norm.as_ref().map_or(Ok(output.clone()), |norm| norm.forward(&output))?;
         let state = if self.spec.feedback == Feedback::Normed { normed.clone() } else { output };
-        Ok(Step { logits: normed.matmul(&self.vocabulary.t()?)?, state })
+        let vocabulary = self.vocabulary.to_dtype(self.dtype)?;
+        Ok(Step { logits: math::product(&normed, &vocabulary, self.trains_vocabulary)?, state })
     }
 
     /// 0 for rows at position 0, 1 for all others: `[batch · rows, 1]`.

@@ -6,12 +6,16 @@
 #![forbid(unsafe_code)]
 
 pub mod batch;
+pub mod bench;
 mod checkpoint;
+mod compute;
+mod cost;
 pub mod drift;
 mod error;
 mod evaluation;
-mod folder;
+pub mod folder;
 pub mod head;
+pub mod inputs;
 mod math;
 pub mod objective;
 pub mod optimizer;
@@ -22,6 +26,7 @@ pub mod statistics;
 pub mod teacher;
 mod texts;
 
+pub use compute::{Compute, StepsOn};
 pub use error::TrainingError;
 pub use run::{Finished, Outcome, Progress, TrainRequest, Watch, run};
 pub use texts::{AnswerProgress, Prompt, PromptSet};

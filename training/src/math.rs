@@ -1,20 +1,80 @@
-//! Operations that candle's gradients cover, built from its basic ones: its fused kernels have no gradient.
+//! Operations with gradients of their own. Candle's fused kernels have none, and the chain of its basic ones keeps every
+//! tensor on the way in memory; these keep what their gradient needs, and make the rest again.
+//!
+//! Numbers of 16 bits are multiplied as they are, and added up in 32.
 
-use candle_core::{D, Result, Tensor};
+mod gradient;
+mod product;
 
-/// A score that no key survives; finite, so that no gradient becomes a NaN.
-pub const MASKED: f64 = -1e30;
+use candle_core::{D, DType, Result, Tensor};
 
-/// `x / sqrt(mean(x²) + epsilon) · weight` over the last dimension.
+pub use self::{gradient::with_gradient, product::product};
+
+/// A score that no key survives; finite, so that nothing becomes a NaN.
+fn masked(dtype: DType) -> f64 {
+    if dtype == DType::F16 { -6e4 } else { -1e30 }
+}
+
+/// The type in which numbers of a type are added up.
+pub fn wide(dtype: DType) -> DType {
+    if dtype == DType::F64 { DType::F64 } else { DType::F32 }
+}
+
+/// The values in the type in which they are added up, without gradients.
+fn widened(x: &Tensor) -> Result<Tensor> {
+    x.detach().to_dtype(wide(x.dtype()))
+}
+
+/// `x / sqrt(mean(x²) + epsilon) · weight` over the last dimension, in the type of `x`.
 pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor> {
+    let (dims, dtype) = (x.dims().to_vec(), x.dtype());
+    let rows = x.reshape(((), weight.dim(0)?))?;
+    let normed = normed_rows(&widened(&rows)?, epsilon)?.0.to_dtype(dtype)?;
+    let value = normed.broadcast_mul(&weight.detach().to_dtype(dtype)?)?;
+    gradient::of_both(&rows, weight, value, move |x, weight, gradient| {
+        let (normed, scale) = normed_rows(&widened(x)?, epsilon)?;
+        let gradient = widened(gradient)?;
+        let of_weight = (&gradient * &normed)?.sum(0)?.to_dtype(weight.dtype())?;
+        let gradient = gradient.broadcast_mul(&weight.detach().to_dtype(gradient.dtype())?)?;
+        let along = (&gradient * &normed)?.mean_keepdim(D::Minus1)?;
+        let of_x = (gradient - normed.broadcast_mul(&along)?)?.broadcast_div(&scale)?;
+        Ok((of_x.to_dtype(x.dtype())?, of_weight))
+    })?
+    .reshape(dims)
+}
+
+/// Rows over the root of their mean square, and that root.
+fn normed_rows(x: &Tensor, epsilon: f64) -> Result<(Tensor, Tensor)> {
     let scale = (x.sqr()?.mean_keepdim(D::Minus1)? + epsilon)?.sqrt()?;
-    x.broadcast_div(&scale)?.broadcast_mul(weight)
+    Ok((x.broadcast_div(&scale)?, scale))
+}
+
+/// Softmax over the last dimension of scores `[.., rows, keys]`, of which row i sees the keys up to i, and all from `rows`
+/// on.
+pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
+    let (dims, dtype) = (scores.dims().to_vec(), scores.dtype());
+    let (rows, keys) = (scores.dim(D::Minus2)?, scores.dim(D::Minus1)?);
+    let places = |count: usize| Tensor::arange(0, count as u32, scores.device());
+    let (row, key) = (places(rows)?.unsqueeze(1)?, places(keys)?.unsqueeze(0)?);
+    let later = key.broadcast_gt(&row)?.broadcast_mul(&key.lt(rows as u32)?)?;
+    let mask = (later.to_dtype(wide(dtype))? * masked(dtype))?.to_dtype(dtype)?.unsqueeze(0)?;
+    let scores_of_rows = scores.detach().reshape(((), rows, keys))?.broadcast_add(&mask)?;
+    let value = softmax(&widened(&scores_of_rows)?.reshape(((), keys))?)?;
+    let value = value.reshape(dims)?.to_dtype(dtype)?;
+    with_gradient(scores, value, |scores, weights, gradient| {
+        let keys = scores.dim(D::Minus1)?;
+        let (weights, gradient) = (widened(weights)?.reshape(((), keys))?, widened(gradient)?.reshape(((), keys))?);
+        let weighted = (weights.clone() * gradient)?;
+        let sum = sum_of_rows(&weighted)?;
+        let gradient = (weighted - weights.broadcast_mul(&sum)?)?;
+        gradient.reshape(scores.dims())?.to_dtype(scores.dtype())
+    })
 }
 
 /// Softmax over the last dimension.
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
     let weights = shifted(x)?.exp()?;
-    weights.broadcast_div(&weights.sum_keepdim(D::Minus1)?)
+    weights.broadcast_div(&sum_of_rows(&weights)?)
 }
 
 /// Logarithm of the softmax over the last dimension.
@@ -23,9 +83,46 @@ pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
     x.broadcast_sub(&x.exp()?.sum_keepdim(D::Minus1)?.log()?)
 }
 
+/// The logarithm of the sum of exponentials over the last dimension, which stays with one element.
+pub fn log_sum_exp(x: &Tensor) -> Result<Tensor> {
+    let largest = x.max_keepdim(D::Minus1)?;
+    sum_of_rows(&x.broadcast_sub(&largest)?.exp()?)?.log()? + largest
+}
+
+/// Sums over the last dimension, which stays with one element. On a GPU as a product with ones: cuBLAS reads memory at full
+/// speed, which candle's sums do not.
+fn sum_of_rows(x: &Tensor) -> Result<Tensor> {
+    if !x.device().is_cuda() {
+        return x.sum_keepdim(D::Minus1);
+    }
+    let (mut dims, columns) = (x.dims().to_vec(), x.dim(D::Minus1)?);
+    let sums = x.reshape(((), columns))?.matmul(&Tensor::ones((columns, 1), x.dtype(), x.device())?)?;
+    if let Some(last) = dims.last_mut() {
+        *last = 1;
+    }
+    sums.reshape(dims)
+}
+
 /// Less the largest of the row, which changes neither softmax nor its gradient.
 fn shifted(x: &Tensor) -> Result<Tensor> {
     x.broadcast_sub(&x.max_keepdim(D::Minus1)?.detach())
+}
+
+/// `Σ p · (log p − log q)` of each row, q being the softmax of its logits: `[rows]`. `negative_entropy` is `Σ p · log p`,
+/// `[rows, 1]`.
+pub fn divergence(logits: &Tensor, p: &Tensor, negative_entropy: &Tensor) -> Result<Tensor> {
+    let (value, log_sum) = {
+        let logits = widened(logits)?;
+        let log_sum = log_sum_exp(&logits)?;
+        let value = ((negative_entropy - sum_of_rows(&(p * logits)?)?)? + &log_sum)?;
+        (value.squeeze(D::Minus1)?, log_sum)
+    };
+    let p = p.clone();
+    with_gradient(logits, value, move |logits, _, gradient| {
+        let q = widened(logits)?.broadcast_sub(&log_sum)?.exp()?;
+        let gradient = widened(gradient)?.unsqueeze(D::Minus1)?;
+        (q - &p)?.broadcast_mul(&gradient)?.to_dtype(logits.dtype())
+    })
 }
 
 /// `0.5 d²` for |d| < 1, else `|d| − 0.5`, element by element.

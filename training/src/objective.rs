@@ -74,7 +74,8 @@ impl Objective {
             steps.push(figures(&counted, &logits, &labels)?);
             let mut step = counted;
             if self.feature_weight > 0.0 {
-                let distance = math::smooth_l1(&state, &labels.last)?.mean(D::Minus1)?;
+                let wide = |x: &Tensor| x.to_dtype(math::wide(x.dtype()));
+                let distance = math::smooth_l1(&wide(&state)?, &wide(&labels.last)?)?.mean(D::Minus1)?;
                 step = (step + ((distance * &labels.counts)?.sum_all()? * self.feature_weight)?)?;
             }
             let weighted = (step * (self.decay.powi(k as i32) / batch.real.max(1) as f64))?;
@@ -92,22 +93,17 @@ impl Objective {
 impl Loss {
     /// Of each row.
     fn of_rows(self, logits: &Tensor, labels: &StepLabels) -> Result<Tensor> {
-        let log_q = math::log_softmax(logits)?;
+        let log_q = || math::log_softmax(&logits.to_dtype(math::wide(logits.dtype()))?);
         match self {
-            Self::Kl => {
-                let p = &labels.probabilities;
-                // 0 · log 0 is 0.
-                let log_p = p.clamp(1e-30, 1.0)?.log()?;
-                (p * (log_p - log_q)?)?.sum(D::Minus1)
-            }
+            Self::Kl => math::divergence(logits, &labels.probabilities, &labels.negative_entropy),
             Self::CrossEntropy => {
                 let best: Vec<u32> = labels.best.iter().map(|best| best.unwrap_or_default()).collect();
                 let best = Tensor::from_vec(best, (labels.best.len(), 1), logits.device())?;
-                log_q.gather(&best, 1)?.squeeze(1)?.neg()
+                log_q()?.gather(&best, 1)?.squeeze(1)?.neg()
             }
             Self::Acceptance => {
                 let p = labels.probabilities.broadcast_mul(&labels.mass)?;
-                let accepted = p.minimum(&log_q.exp()?)?.sum(D::Minus1)?;
+                let accepted = p.minimum(&log_q()?.exp()?)?.sum(D::Minus1)?;
                 accepted.clamp(1e-20, 1.0)?.log()?.neg()
             }
         }

@@ -84,24 +84,27 @@ impl AdamW {
     pub fn step(&mut self, trained: &BTreeMap<String, Var>, gradients: &GradStore, learning_rate: f64) -> Result<f64> {
         let AdamSettings { beta1, beta2, epsilon, weight_decay, clip } = self.settings;
         let norm = norm(trained, gradients)?;
-        let scale = if norm > clip { clip / norm } else { 1.0 };
         if !norm.is_finite() {
             return Ok(norm);
         }
+        let scale = if norm > clip { clip / norm } else { 1.0 };
         self.steps += 1;
         let (correct1, correct2) = (1.0 - beta1.powi(self.steps as i32), 1.0 - beta2.powi(self.steps as i32));
         for (name, variable) in trained {
             let Some(gradient) = gradients.get(variable) else { continue };
-            let gradient = (gradient * scale)?;
             let (first, second) = match self.moments.remove(name) {
                 Some(moments) => moments,
                 None => (variable.zeros_like()?, variable.zeros_like()?),
             };
-            let first = ((first * beta1)? + (&gradient * (1.0 - beta1))?)?.detach();
-            let second = ((second * beta2)? + (gradient.sqr()? * (1.0 - beta2))?)?.detach();
-            let update = (&first / correct1)?.div(&((&second / correct2)?.sqrt()? + epsilon)?)?;
+            // Each of these goes through memory once; factors are put together as far as that spares one.
+            let first = ((first * beta1)? + (gradient * (scale * (1.0 - beta1)))?)?.detach();
+            let squares = (gradient * (scale * (1.0 - beta2).sqrt()))?.sqr()?;
+            let second = ((second * beta2)? + squares)?.detach();
+            let root = second.sqrt()?.affine(1.0 / correct2.sqrt(), epsilon)?;
+            let update = (&first * (learning_rate / correct1))?.div(&root)?;
             let decay = if variable.rank() > 1 { 1.0 - learning_rate * weight_decay } else { 1.0 };
-            variable.set(&((variable.as_tensor() * decay)? - (update * learning_rate)?)?.detach())?;
+            let kept = if decay == 1.0 { variable.as_tensor().clone() } else { (variable.as_tensor() * decay)? };
+            variable.set(&(kept - update)?.detach())?;
             self.moments.insert(name.clone(), (first, second));
         }
         Ok(norm)
@@ -110,13 +113,15 @@ impl AdamW {
 
 /// The norm of all gradients together, added up in the order of the names.
 fn norm(trained: &BTreeMap<String, Var>, gradients: &GradStore) -> Result<f64> {
-    let mut sum = 0.0;
+    let mut squares = Vec::new();
     for variable in trained.values() {
         if let Some(gradient) = gradients.get(variable) {
-            sum += gradient.sqr()?.sum_all()?.to_dtype(DType::F64)?.to_scalar::<f64>()?;
+            squares.push(gradient.sqr()?.sum_all()?.to_dtype(DType::F64)?);
         }
     }
-    Ok(sum.sqrt())
+    // One transfer for all: the host waits for a GPU once.
+    let squares = if squares.is_empty() { Vec::new() } else { Tensor::stack(&squares, 0)?.to_vec1::<f64>()? };
+    Ok(squares.iter().sum::<f64>().sqrt())
 }
 
 #[cfg(test)]

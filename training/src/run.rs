@@ -15,8 +15,8 @@ use std::{
     time::Instant,
 };
 
-use candle_core::{DType, Device, Tensor};
-use engine::{Engine, EngineOptions, ReplayText};
+use candle_core::Tensor;
+use engine::{Engine, EngineOptions, ModelFiles, ReplayText};
 use schemas::{
     train::{self, TrainFile},
     training_record::{CurvePoint, Evaluation, TrainingRecord},
@@ -25,8 +25,9 @@ use schemas::{
 use self::{engines::Engines, steps::Trainer, work::Work};
 use crate::{
     checkpoint,
+    compute::StepsOn,
     error::TrainingError,
-    head::{Head, Shared},
+    head::{self, Head, Shared, trained_tensors},
     objective::{Loss, Objective},
     optimizer::{AdamSettings, AdamW, Schedule},
     states::States,
@@ -40,6 +41,8 @@ pub struct TrainRequest<'a> {
     pub file: &'a TrainFile,
     /// Those with which the engine was loaded.
     pub options: EngineOptions,
+    /// Where steps are made.
+    pub steps_on: StepsOn,
     /// Prompts by kind.
     pub sets: Vec<PromptSet>,
     /// Prompts of all kinds.
@@ -89,7 +92,7 @@ pub enum Progress<'a> {
     },
     /// A checkpoint was evaluated.
     Evaluated {
-        /// The outcome; the first one is that of the head from before.
+        /// The outcome; the first one is that of the previous head.
         evaluation: &'a Evaluation,
         /// Whether it is the best so far.
         best: bool,
@@ -109,6 +112,7 @@ pub type Watch<'a> = dyn FnMut(Progress<'_>) + 'a;
 pub fn run(mut request: TrainRequest<'_>, engine: Engine, watch: &mut Watch<'_>) -> Result<Outcome, TrainingError> {
     let (sets, general) = (std::mem::take(&mut request.sets), std::mem::take(&mut request.general));
     let placements = Placements::new(sets, general, &request.file.stop, request.file.training.seed)?;
+    check(&request)?;
     let work = Work::open(&request, &engine, &placements)?;
     let mut engine = engine;
     let stop = || request.interrupted.load(Ordering::Relaxed);
@@ -137,6 +141,28 @@ pub fn run(mut request: TrainRequest<'_>, engine: Engine, watch: &mut Watch<'_>)
         Some(finished) => Ok(Outcome::Finished(Box::new(finished))),
         None => Ok(Outcome::Interrupted { step: trainer.progress.step }),
     }
+}
+
+/// Refuses what steps could not train or the end could not write, before the target answers anything.
+fn check(request: &TrainRequest<'_>) -> Result<(), TrainingError> {
+    request.steps_on.open(request.file.training.precision)?;
+    if request.file.models.start == train::Start::Random {
+        return Ok(());
+    }
+    let models = ModelFiles::open(&request.options)?;
+    let Some(spec) = &models.draft else {
+        return Err(TrainingError::Configuration("there is no draft to start from".into()));
+    };
+    head::check(spec)?;
+    for tensor in trained_tensors(spec, models.target.vocabulary) {
+        models.draft_place(&tensor).map_err(|error| {
+            TrainingError::Configuration(format!(
+                "{error}. Trained values are written as float32, float16 or bfloat16: train the draft of the checkpoint \
+                 that is not quantised, and quantise what is trained"
+            ))
+        })?;
+    }
+    Ok(())
 }
 
 fn note_texts(placements: &Placements, texts: &[Option<ReplayText>], watch: &mut Watch<'_>) {
@@ -169,7 +195,9 @@ fn trainer<'a>(
     work: Work,
     engines: Engines,
 ) -> Result<Trainer<'a>, TrainingError> {
-    let (device, settings) = (Device::Cpu, &request.file.training);
+    let settings = &request.file.training;
+    let compute = request.steps_on.open(settings.precision)?;
+    let (dtype, device) = compute.tensors();
     let models = engines.models(&work.start())?;
     let spec = models.draft.clone().ok_or_else(|| TrainingError::Configuration("no draft to train".into()))?;
     if settings.feature_weight > 0.0 && !(spec.sees_final() && spec.hidden() == models.target.hidden) {
@@ -181,18 +209,19 @@ fn trainer<'a>(
     }
     let target = models.target.tensors();
     let matrix = |tensor: &engine::spec::TensorSpec| {
-        Ok::<_, TrainingError>(Tensor::from_vec(models.target_values(tensor)?, tensor.shape.as_slice(), &device)?)
+        let values = Tensor::from_vec(models.target_values(tensor)?, tensor.shape.as_slice(), device)?;
+        Ok::<_, TrainingError>(values.to_dtype(dtype)?)
     };
     let embedding = matrix(&target.embedding)?;
     let vocabulary = target.head.as_ref().map_or_else(|| Ok(embedding.clone()), matrix)?;
     let shared = Shared { embedding, head: vocabulary };
-    let kept = checkpoint::load(&work.checkpoint(), &device)?;
+    let kept = checkpoint::load(&work.checkpoint(), device)?;
     let values = |tensor: &engine::spec::TensorSpec| match &kept {
         Some(kept) if kept.trained.contains_key(&tensor.name) => Ok(kept.trained[&tensor.name].clone()),
         _ => Ok(models.draft_values(tensor)?),
     };
-    let head = Head::new(&spec, &values, &shared, (DType::F32, &device))?;
-    let teacher = Teacher::new(&shared.head, &spec, &device)?;
+    let head = Head::new(&spec, &values, &shared, (dtype, device))?;
+    let teacher = Teacher::new(&shared.head, &spec, settings.loss == train::Loss::Acceptance)?;
     let adam = AdamSettings {
         beta1: settings.beta1,
         beta2: settings.beta2,
@@ -224,8 +253,8 @@ fn trainer<'a>(
             train::Schedule::Linear => Schedule::Linear,
             train::Schedule::Constant => Schedule::Constant,
         },
-        tensors: crate::head::trained_tensors(&spec, models.target.vocabulary),
-        states: States::new(texts, settings.states_mib),
+        tensors: trained_tensors(&spec, models.target.vocabulary),
+        states: States::new(texts, settings.states_mib, compute.clone()),
         models,
         work,
         engines,
@@ -233,6 +262,6 @@ fn trainer<'a>(
         teacher,
         optimizer,
         progress,
-        device,
+        compute,
     })
 }

@@ -1,25 +1,30 @@
-//! The target's states of texts, in memory as far as they fit.
+//! The target's states of texts, in memory as far as they fit, where steps are made.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{collections::HashMap, time::Instant};
 
-use engine::{Engine, ReplayText, TextStates};
+use engine::{Engine, ReplayText};
 
-use crate::{batch::Known, error::TrainingError};
+use crate::{
+    batch::{Known, Left},
+    compute::Compute,
+    error::TrainingError,
+};
 
 /// States of texts. What does not fit is made anew by the engine each time.
 pub struct States<'a> {
     texts: &'a [Option<ReplayText>],
-    kept: HashMap<usize, Arc<TextStates>>,
+    kept: HashMap<usize, Left>,
     bytes: usize,
     most_bytes: usize,
+    compute: Compute,
     /// Seconds that the engine took to make states.
     pub seconds: f64,
 }
 
 impl<'a> States<'a> {
-    /// Of texts, in at most so many MiB.
-    pub fn new(texts: &'a [Option<ReplayText>], most_mib: usize) -> Self {
-        Self { texts, kept: HashMap::new(), bytes: 0, most_bytes: most_mib << 20, seconds: 0.0 }
+    /// Of texts, in at most this many MiB.
+    pub fn new(texts: &'a [Option<ReplayText>], most_mib: usize, compute: Compute) -> Self {
+        Self { texts, kept: HashMap::new(), bytes: 0, most_bytes: most_mib << 20, compute, seconds: 0.0 }
     }
 
     /// Tokens of a text, and of its prompt.
@@ -35,21 +40,20 @@ impl<'a> States<'a> {
         let Some(ReplayText { tokens, prompt_tokens, .. }) = self.text(text) else {
             return Err(TrainingError::Configuration(format!("there is no text {text}")));
         };
-        let states = match self.kept.get(&text) {
-            Some(states) => states.clone(),
+        let left = match self.kept.get(&text) {
+            Some(left) => left.clone(),
             None => {
                 let begin = Instant::now();
-                let states = Arc::new(engine.states(tokens)?);
+                let left = Left::new(&engine.states(tokens)?, self.compute.tensors())?;
                 self.seconds += begin.elapsed().as_secs_f64();
-                let bytes = (states.captured.len() + states.last.len()) * size_of::<f32>();
-                if self.bytes + bytes <= self.most_bytes {
-                    self.bytes += bytes;
-                    self.kept.insert(text, states.clone());
+                if self.bytes + left.bytes() <= self.most_bytes {
+                    self.bytes += left.bytes();
+                    self.kept.insert(text, left.clone());
                 }
-                states
+                left
             }
         };
-        Ok(Known { tokens: tokens.clone(), prompt_tokens: *prompt_tokens, states })
+        Ok(Known { tokens: tokens.clone(), prompt_tokens: *prompt_tokens, left })
     }
 
     fn text(&self, text: usize) -> Option<&'a ReplayText> {

@@ -1,12 +1,14 @@
 //! What the target says after each position: the labels of training.
 
-use candle_core::{D, Device, Result, Tensor};
+use candle_core::{D, Result, Tensor};
 use engine::spec::DraftSpec;
 
 use crate::{head::indices, math};
 
 /// Rows whose logits over the whole vocabulary are in memory together.
 const ROWS: usize = 512;
+/// The least logarithm of a probability that counts; finite.
+const LEAST: f64 = -1e4;
 
 /// Tells labels from final states of the target.
 pub struct Teacher {
@@ -16,24 +18,28 @@ pub struct Teacher {
     hot: Option<Tensor>,
     /// The draft's token of each of the target's.
     own: Option<Vec<Option<u32>>>,
+    /// Whether the mass is asked for, for which the whole vocabulary is added up.
+    wants_mass: bool,
 }
 
 /// Labels of rows.
 pub struct Labels {
     /// Probabilities over the draft's vocabulary, which sum to 1: `[rows, draft vocabulary]`.
     pub probabilities: Tensor,
-    /// What the target gives to the draft's vocabulary as a whole: `[rows, 1]`.
+    /// `Σ p · log p` of these: `[rows, 1]`.
+    pub negative_entropy: Tensor,
+    /// What the target gives to the draft's vocabulary as a whole: `[rows, 1]`. 1 unless it was asked for.
     pub mass: Tensor,
     /// The draft's token for the target's likeliest; `None` where the draft cannot propose it.
     pub best: Vec<Option<u32>>,
 }
 
 impl Teacher {
-    /// Of a target's vocabulary head, for a draft.
+    /// Of a target's vocabulary head, for a draft. The mass of the draft's vocabulary is told only if it is wanted.
     ///
     /// # Errors
     /// When tensors cannot be made.
-    pub fn new(head: &Tensor, draft: &DraftSpec, device: &Device) -> Result<Self> {
+    pub fn new(head: &Tensor, draft: &DraftSpec, wants_mass: bool) -> Result<Self> {
         let own = draft.tokens.as_ref().map(|tokens| {
             let mut own = vec![None; head.dim(0).unwrap_or_default()];
             for (at, token) in (0..).zip(tokens) {
@@ -43,8 +49,8 @@ impl Teacher {
             }
             own
         });
-        let hot = draft.tokens.as_ref().map(|tokens| indices(tokens, device)).transpose()?;
-        Ok(Self { head: head.clone(), hot, own })
+        let hot = draft.tokens.as_ref().map(|tokens| indices(tokens, head.device())).transpose()?;
+        Ok(Self { head: head.clone(), hot, own, wants_mass })
     }
 
     /// Labels from final states `[rows, hidden]`.
@@ -52,22 +58,36 @@ impl Teacher {
     /// # Errors
     /// When tensors do not fit.
     pub fn labels(&self, last: &Tensor) -> Result<Labels> {
-        let rows = last.dim(0)?;
-        let (mut probabilities, mut masses, mut best) = (Vec::new(), Vec::new(), Vec::with_capacity(rows));
+        let (rows, wide) = (last.dim(0)?, math::wide(last.dtype()));
+        let (mut probabilities, mut entropies, mut masses) = (Vec::new(), Vec::new(), Vec::new());
+        let mut best = Vec::with_capacity(rows);
         for first in (0..rows).step_by(ROWS) {
-            let logits = last.narrow(0, first, ROWS.min(rows - first))?.matmul(&self.head.t()?)?;
-            let likeliest = logits.argmax(D::Minus1)?.to_vec1::<u32>()?;
-            best.extend(likeliest.into_iter().map(|token| match &self.own {
-                None => Some(token),
-                Some(own) => own.get(token as usize).copied().flatten(),
-            }));
-            let all = math::softmax(&logits)?;
-            let hot = self.hot.as_ref().map_or(Ok(all.clone()), |hot| all.index_select(hot, 1))?;
-            let mass = hot.sum_keepdim(D::Minus1)?;
-            // A draft none of whose tokens the target would ever say learns nothing from the row.
-            probabilities.push(hot.broadcast_div(&mass.clamp(1e-20, 1.0)?)?);
-            masses.push(mass);
+            let part = last.narrow(0, first, ROWS.min(rows - first))?;
+            let logits = math::product(&part, &self.head, false)?;
+            best.push(logits.argmax(D::Minus1)?);
+            let hot = self.hot.as_ref().map_or(Ok(logits.clone()), |hot| logits.index_select(hot, 1))?;
+            let hot = hot.to_dtype(wide)?;
+            let log_sum = math::log_sum_exp(&hot)?;
+            let log_p = hot.broadcast_sub(&log_sum)?;
+            let p = log_p.exp()?;
+            // 0 · log 0 is 0.
+            entropies.push((&p * log_p.clamp(LEAST, 0.0)?)?.sum_keepdim(D::Minus1)?);
+            probabilities.push(p);
+            masses.push(match (&self.hot, self.wants_mass) {
+                (Some(_), true) => (log_sum - math::log_sum_exp(&logits.to_dtype(wide)?)?)?.exp()?,
+                _ => log_sum.ones_like()?,
+            });
         }
-        Ok(Labels { probabilities: Tensor::cat(&probabilities, 0)?, mass: Tensor::cat(&masses, 0)?, best })
+        let of_draft = |token: u32| match &self.own {
+            None => Some(token),
+            Some(own) => own.get(token as usize).copied().flatten(),
+        };
+        let best = Tensor::cat(&best, 0)?.to_vec1::<u32>()?;
+        Ok(Labels {
+            probabilities: Tensor::cat(&probabilities, 0)?,
+            negative_entropy: Tensor::cat(&entropies, 0)?,
+            mass: Tensor::cat(&masses, 0)?,
+            best: best.into_iter().map(of_draft).collect(),
+        })
     }
 }

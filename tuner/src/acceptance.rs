@@ -11,10 +11,9 @@ use schemas::{sweep, tree::TreeShape};
 use serde::Deserialize;
 
 use crate::{
-    TunerError,
+    TunerError, atomic_file,
     configuration::Configuration,
     guide::{AcceptanceRow, AcceptanceSource, AcceptanceTable},
-    whole_file,
 };
 
 /// Resamples of a bootstrap.
@@ -44,7 +43,7 @@ fn row(shape: TreeShape, each: &[&Acceptance]) -> Option<AcceptanceRow> {
     Some(AcceptanceRow { shape, accept_length: length, interval: bootstrap(&counts), histogram })
 }
 
-/// Output tokens of a text. Of a sampled one those that its rounds have on average: the same in the mean, and steadier.
+/// Output tokens of a text. For a sampled text, the expected number over its rounds: the same mean with less variance.
 fn tokens(one: &Acceptance) -> f64 {
     let counted = one.output_tokens as f64;
     one.expected_drafts.map_or(counted, |expected| counted - one.accepted_drafts() as f64 + expected)
@@ -87,13 +86,13 @@ struct ImportedRow {
     accept_length: f64,
 }
 
-/// Reads a table that was measured elsewhere, and keeps the rows that were asked for. Relative paths start at `folder`.
+/// Reads a table that was measured elsewhere, and keeps the requested rows. Relative paths start at `folder`.
 ///
 /// # Errors
-/// When the file cannot be read, is no such table, or has no row of the kind.
+/// When the file cannot be read, has another format, or has no matching row.
 pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable, TunerError> {
     let path = folder.join(&from.file);
-    let text = whole_file::read(&path, LARGEST).map_err(|source| TunerError::Read { path: path.clone(), source })?;
+    let text = atomic_file::read(&path, LARGEST).map_err(|source| TunerError::Read { path: path.clone(), source })?;
     let malformed = |reason: String| TunerError::Malformed { path: path.clone(), reason };
     let file: ImportedFile = serde_json::from_str(&text).map_err(|error| malformed(error.to_string()))?;
     let wanted = |asked: &Option<String>, there: &Option<String>| asked.is_none() || asked == there;
@@ -120,7 +119,7 @@ pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable
         lengths.entry(shape).or_default().push(accept_length);
     }
     if lengths.is_empty() {
-        return Err(malformed("it has no row of the target, draft and task that were asked for".into()));
+        return Err(malformed("it has no row for the requested target, draft and task".into()));
     }
     let rows = lengths.into_iter().map(|(shape, lengths)| AcceptanceRow {
         shape,
@@ -151,14 +150,15 @@ impl AcceptanceTable {
 pub fn length_of(table: &AcceptanceTable, configuration: &Configuration) -> Result<f32, EngineError> {
     let mut lengths = configuration.shapes().map(|shape| {
         table.length(shape).ok_or_else(|| {
-            EngineError::Configuration(format!("the imported acceptance table has no row of the tree shape {shape}"))
+            EngineError::Configuration(format!("the imported acceptance table has no row for the tree shape {shape}"))
         })
     });
     let first = lengths.next().unwrap_or(Ok(1.0))?;
     for other in lengths {
         if other? != first {
             return Err(EngineError::Configuration(
-                "a table of several shapes cannot run with imported acceptance: one length is made up for all rounds"
+                "a table of several shapes cannot run with imported acceptance: one accept length is simulated for \
+                 all rounds"
                     .into(),
             ));
         }
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused() {
-        for (target, words) in [(Some("b"), "row 4: accept length 9"), (Some("c"), "no row of the target")] {
+        for (target, words) in [(Some("b"), "row 4: accept length 9"), (Some("c"), "no row for the requested target")] {
             let error = check(TABLE, target, None).expect_err(words);
             assert!(error.contains(words), "{error}");
         }

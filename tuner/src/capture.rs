@@ -1,4 +1,4 @@
-//! For which batch sizes graphs are worth capturing.
+//! Chooses the batch sizes for which CUDA graphs are worth capturing.
 //!
 //! A running batch is padded to the next captured size. Few sizes waste rounds on padding, many cost memory and time at
 //! the start. From how often each batch runs and what a round of each captured size takes, [`optimize`] finds by dynamic
@@ -28,7 +28,7 @@ pub struct Demand {
 pub struct Limits {
     /// Most graphs.
     pub graphs: usize,
-    /// Memory for all graphs and of each, in MiB; `None` where memory is no concern.
+    /// Memory for all graphs and per graph, in MiB; `None` for no limit.
     pub memory: Option<GraphMemory>,
 }
 
@@ -59,7 +59,7 @@ impl Demand {
     /// `round_ms(g)` need not grow with g.
     ///
     /// # Errors
-    /// When nothing ran, more ran than `largest`, or a time is no number above 0.
+    /// When there are no rounds, a batch exceeds `largest`, or a time is not positive.
     pub fn new(
         rounds: &[u64],
         largest: usize,
@@ -67,9 +67,9 @@ impl Demand {
     ) -> Result<Self, TunerError> {
         let wrong = |reason: String| Err(TunerError::Configuration(format!("capture sizes: {reason}")));
         match rounds.iter().skip(1).rposition(|count| *count > 0).map(|at| at + 1) {
-            None => return wrong("no round of any batch is known".into()),
+            None => return wrong("no round was timed at any batch size".into()),
             Some(seen) if seen > largest => {
-                return wrong(format!("rounds of {seen} requests are known, and at most {largest} are to run"));
+                return wrong(format!("rounds of {seen} requests are timed, but up to {largest} are to run"));
             }
             Some(_) => {}
         }

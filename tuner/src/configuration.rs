@@ -1,4 +1,4 @@
-//! What competes: a tree shape, or a table of them, and the settings of the engine that go with it.
+//! A candidate configuration: a tree shape, or a table of shapes by batch, with engine settings.
 
 use std::{cmp::Ordering, fmt};
 
@@ -31,7 +31,7 @@ pub struct TableRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Knobs {
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_running_requests: Option<usize>,
     /// Share of the device's memory for weights and KV cache.
@@ -40,7 +40,7 @@ pub struct Knobs {
     /// Attention kernels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attention_backend: Option<String>,
-    /// Tokens a KV page.
+    /// Tokens per KV page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_size: Option<usize>,
     /// Most prompt tokens of one prefill pass.
@@ -52,9 +52,9 @@ pub struct Knobs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
-    /// Closed loop: so many are kept running together.
+    /// Closed loop: this many are kept running together.
     BatchSize(usize),
-    /// Open loop: so many arrive in a second, as a Poisson process.
+    /// Open loop: this many arrive in a second, as a Poisson process.
     RequestRate(Real),
     /// Open loop: at the times of the workload's trace.
     Recorded,
@@ -79,6 +79,12 @@ impl Configuration {
     /// Whether it is one tree with the sweep's own settings.
     pub fn is_plain(&self) -> bool {
         self.table.is_empty() && self.knobs.are_default()
+    }
+
+    /// The tree that runs at a running batch.
+    pub fn shape_at(&self, batch: usize) -> TreeShape {
+        let row = self.table.iter().find(|row| row.max_running_batch >= batch).or(self.table.last());
+        row.map_or(self.shape, |row| row.shape)
     }
 
     /// Every tree that it can run.

@@ -1,4 +1,4 @@
-//! Times of the journal as people read them.
+//! Human-readable times of the journal.
 
 use chrono::DateTime;
 

@@ -1,10 +1,10 @@
-//! What can go wrong in a sweep.
+//! Errors of a sweep.
 
 use std::path::{Component, Path, PathBuf};
 
 use engine::EngineError;
 
-use crate::system::SystemError;
+use crate::system::error::SystemError;
 
 /// An error that ends a sweep. Finished trials are in the journal whatever happens.
 #[derive(Debug, thiserror::Error)]
@@ -53,7 +53,7 @@ pub enum TunerError {
     },
     /// A batch that the KV cache can never hold.
     #[error(
-        "batch {batch} needs a KV cache of {needed} tokens, and there is room for {room}: lower batch.sizes or \
+        "batch {batch} needs a KV cache of {needed} tokens, but there is room for {room} only: lower batch.sizes or \
          workload.output_length, or raise engine.mem_fraction_static"
     )]
     BatchTooLarge {

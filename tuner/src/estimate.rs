@@ -1,4 +1,4 @@
-//! How long a sweep will take, and from what that is known.
+//! Estimates how long a sweep will take.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -12,7 +12,7 @@ use schemas::{sweep::Objective, tree::TreeShape};
 use crate::{
     configuration::{Configuration, Load},
     record::{Measurement, Trial},
-    runner::{self, Ended, Terms},
+    runner::{self, Ended, TrialOptions},
     workload::Workload,
 };
 
@@ -38,7 +38,7 @@ pub struct Estimate {
 /// A short batch without speculation, measured just now.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Basis {
-    /// How requests come in the trials that it stands for.
+    /// The load of the trials that it represents.
     pub load: Load,
     /// Requests that it sent together: the batch of a closed loop; in an open one, the most that may run.
     pub batch_size: usize,
@@ -102,7 +102,7 @@ struct Prober<'a> {
 }
 
 impl Prober<'_> {
-    /// The pace of a batch of so many requests, and the batch that was measured where that is a smaller one; nothing where
+    /// The pace of a batch of this many requests, and the batch that was measured where that is a smaller one; nothing where
     /// it cannot run.
     fn pace(&mut self, batch_size: usize, open: bool) -> Result<(Option<Pace>, Option<usize>), EngineError> {
         let small = batch_size.min(FIRST_BATCH);
@@ -140,7 +140,7 @@ impl Prober<'_> {
         let load = if open { Load::Recorded } else { Load::BatchSize(batch_size) };
         let trial = Trial { configuration: Configuration::of(TreeShape::OFF), load, repeat: 0 };
         let interrupted = AtomicBool::new(false);
-        let terms = Terms {
+        let terms = TrialOptions {
             workload: &short,
             objective: Objective::default(),
             simulate_accept_length: None,
@@ -180,7 +180,7 @@ impl Pace {
         }
     }
 
-    /// A batch whose requests have so many tokens.
+    /// A batch whose requests have this many tokens.
     fn seconds(self, tokens: f64) -> f64 {
         self.first_token_s + (tokens - 1.0).max(0.0) / self.tokens_per_s_per_user
     }

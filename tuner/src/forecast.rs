@@ -1,4 +1,4 @@
-//! What a workload will take, from the rounds that its requests need and the time of a round.
+//! Forecasts the duration of a workload from the rounds that its requests need and the time of a round.
 //!
 //! The rounds of each request under a tree are known from a replay; the time of a round is known from a model of
 //! [`latency`](crate::latency). [`simulate`] plays what the engine's scheduler does with them, step by step: who is
@@ -27,7 +27,7 @@ pub struct Need {
 /// When requests are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arrivals {
-    /// So many are kept unfinished: the next one is sent when one ends, as in a trial.
+    /// This many are kept unfinished: the next one is sent when one ends, as in a trial.
     Closed {
         /// Requests together.
         batch_size: usize,
@@ -44,13 +44,13 @@ pub enum Arrivals {
 pub struct Setup {
     /// Batch sizes with graphs, ascending: a batch is padded to the next one. Larger batches run as they are.
     pub capture_sizes: Vec<usize>,
-    /// Most requests that run together. The KV cache is taken to hold them.
+    /// Maximum number of running requests. The KV cache is taken to hold them.
     pub max_running_requests: usize,
     /// Most prompt tokens of a step: `--chunked-prefill-size`.
     pub prefill_budget: usize,
     /// Most tokens of one piece of a prompt: [`engine::backend::Capacity::prefill_chunk`].
     pub prefill_chunk: usize,
-    /// Rounds that are launched before the host knows that a request has ended: in so many its place runs along, and the
+    /// Rounds that are launched before the host knows that a request has ended: in this many its place runs along, and the
     /// next request waits. [`rounds_behind`] says how many.
     pub rounds_behind: usize,
 }
@@ -87,10 +87,10 @@ pub fn rounds_behind(rounds_in_flight: usize, speculates: bool) -> usize {
 }
 
 /// Plays a workload. `round_ms(batch, context)` is the time of a round of a padded batch at a mean context, and
-/// `prefill_ms(tokens)` that of a step that reads so many prompt tokens; both in ms. Prompts share no beginnings.
+/// `prefill_ms(tokens)` that of a step that reads this many prompt tokens; both in ms. Prompts share no beginnings.
 ///
 /// # Errors
-/// When the workload is empty or cannot run, a time is no number of at least 0, or `round_ms` gives an error, as it may
+/// When the workload is empty or cannot run, a time is not a number of at least 0, or `round_ms` gives an error, as it may
 /// where it would have to extrapolate.
 pub fn simulate(
     needs: &[Need],

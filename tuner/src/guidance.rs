@@ -1,4 +1,4 @@
-//! Finds out what guides a search: which tree accepts what, and how long rounds take. Then the whole space is predicted,
+//! Gathers what guides a search: acceptance by tree shape, and round times. Then the whole space is predicted,
 //! and little of it must be measured.
 
 mod by_batch;
@@ -19,10 +19,13 @@ use crate::{
     TunerError, acceptance,
     guide::{self, AcceptanceTable, Cost, FORMAT, Guide},
     record::Fingerprint,
-    sweep::{Progress, SweepRequest, prepare::Ready},
+    sweep::{
+        prepare::Ready,
+        request::{Progress, SweepRequest},
+    },
 };
 
-/// The file in the folder of a sweep with what the target leaves behind the texts: see [`KeepStates`].
+/// The file in the folder of a sweep with the target's states of the texts: see [`KeepStates`].
 pub const STATES_FILE: &str = "states.bin";
 
 /// What each text of the workload accepts under each shape.
@@ -49,7 +52,7 @@ pub fn find(
         let path = request.out.join(guide::FILE_NAME);
         let known = guide::read(&request.out).map_err(|reason| TunerError::Malformed { path, reason })?;
         if let Some(guide) = known.filter(|guide| serves(guide, ready)) {
-            progress.note("predictions are there from before");
+            progress.note("predictions are loaded from an earlier run");
             return Ok(Some(guide));
         }
     }
@@ -65,8 +68,8 @@ fn serves(guide: &Guide, ready: &Ready) -> bool {
     };
     let unknown = |shape: &TreeShape| guide.acceptance.length(*shape).is_none();
     guide.fingerprint == ready.fingerprint
-        && ready.race.loads.iter().all(|load| {
-            let plain = ready.race.entrants.iter().map(|one| &one.configuration).filter(|one| one.is_plain());
+        && ready.experiment.loads.iter().all(|load| {
+            let plain = ready.experiment.entrants.iter().map(|one| &one.configuration).filter(|one| one.is_plain());
             plain.into_iter().all(|one| predicted(*load, one) || unknown(&one.shape))
         })
 }
@@ -142,7 +145,7 @@ fn accepted(
 
 /// Every tree that speculates.
 fn shapes(ready: &Ready) -> Vec<TreeShape> {
-    let all = ready.race.entrants.iter().flat_map(|one| one.configuration.shapes());
+    let all = ready.experiment.entrants.iter().flat_map(|one| one.configuration.shapes());
     let mut shapes: Vec<TreeShape> = all.filter(|shape| !shape.is_off()).collect();
     shapes.sort_unstable();
     shapes.dedup();
@@ -153,7 +156,7 @@ fn note_missing(table: &AcceptanceTable, shapes: &[TreeShape], progress: &mut dy
     let missing: Vec<String> =
         shapes.iter().filter(|shape| table.length(**shape).is_none()).map(ToString::to_string).collect();
     if !missing.is_empty() {
-        progress.note(&format!("no acceptance is known of {}: not predicted", missing.join(" ")));
+        progress.note(&format!("no acceptance is known for {}: not predicted", missing.join(" ")));
     }
 }
 

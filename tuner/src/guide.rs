@@ -1,6 +1,6 @@
-//! What a guided sweep knew before it measured: acceptance, round times, predictions, capture sizes. Kept beside the
-//! journal as `guide.json`, so that a report can show prediction beside measurement, and a resumed sweep need not find out
-//! again.
+//! The guide of a sweep, made before it measures: acceptance, round times, predictions, capture sizes. Kept next to the
+//! journal as `guide.json`, so that a report can compare predictions with measurements, and a resumed sweep need not
+//! find out again.
 
 use std::path::Path;
 
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     TunerError,
+    atomic_file::{self, Version},
     configuration::{Configuration, Load},
     record::Fingerprint,
-    whole_file::{self, Version},
 };
 
 /// The file's name in the folder of a sweep.
@@ -87,9 +87,9 @@ pub struct AcceptanceRow {
 pub struct RoundTimeSummary {
     /// What the model consists of.
     pub parameters: Vec<Parameter>,
-    /// Relative errors of points that were left out of the fit.
+    /// Relative leave-one-out errors.
     pub error: CrossValidation,
-    /// The timed points, each with what the model says of it when it is left out.
+    /// The timed points, each with its leave-one-out prediction.
     pub points: Vec<TimedPoint>,
 }
 
@@ -193,7 +193,7 @@ pub struct CaptureList {
     pub padding: f64,
 }
 
-/// The best list of so many graphs.
+/// The best list of N sizes graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapturePoint {
     /// How many graphs.
@@ -213,7 +213,7 @@ pub struct Cost {
     pub timing_s: f64,
 }
 
-/// The guide of a folder; `None` where there is none.
+/// The guide of a folder, if it exists.
 ///
 /// # Errors
 /// In words, when it cannot be read or is of another format.
@@ -226,7 +226,7 @@ pub fn read(folder: &Path) -> Result<Option<Guide>, String> {
 /// # Errors
 /// In words, when it cannot be read.
 pub(crate) fn text(folder: &Path) -> Result<Option<String>, String> {
-    whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())
+    atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())
 }
 
 /// Writes a guide into a folder, whole or not at all.
@@ -235,13 +235,13 @@ pub(crate) fn text(folder: &Path) -> Result<Option<String>, String> {
 /// When it cannot be written.
 pub(crate) fn write(guide: &Guide, folder: &Path) -> Result<(), TunerError> {
     let text = serde_json::to_vec(guide).map_err(|error| TunerError::Configuration(error.to_string()))?;
-    whole_file::write(folder, FILE_NAME, &text)
+    atomic_file::write(folder, FILE_NAME, &text)
 }
 
 /// Reads the text of a guide.
 ///
 /// # Errors
-/// In words, when it is none, or of another format.
+/// A message, when it is not a guide or has another format.
 pub(crate) fn parse(text: &str) -> Result<Guide, String> {
     let version: Version = serde_json::from_str(text).map_err(|error| error.to_string())?;
     version.expect(FORMAT)?;

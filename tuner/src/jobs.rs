@@ -1,6 +1,6 @@
 //! Job files: a sweep spread over the GPUs of a host, a SLURM cluster or Kubernetes. They are printed, never submitted.
 //!
-//! Every file does the same: it measures shard after shard, each on one GPU and into a folder of its own, goes on where a
+//! Every file does the same: it measures shard after shard, each on one GPU and into its own folder, continues where a
 //! killed one stopped, and merges the folders. [`place`] is the other side: which shard the surroundings ask for.
 
 mod bash;
@@ -15,9 +15,9 @@ use schemas::{sweep::SweepFile, tree::TreeShape};
 
 use crate::{TunerError, record::Role, space::expand, sweep::folder_of};
 
-/// Most shards unless asked for more: each of them measures the baselines too.
+/// Default maximum number of shards: each of them measures the baselines too.
 const MOST_SHARDS: usize = 8;
-/// Largest number of shards that can be asked for: larger ones are slips.
+/// Maximum number of shards; larger values are assumed to be mistakes.
 const LARGEST: usize = 10_000;
 
 /// What runs the job.
@@ -31,14 +31,14 @@ pub enum Scheduler {
     Bash,
 }
 
-/// What a job file is made of.
+/// The inputs of a job file.
 #[derive(Debug)]
 pub struct JobRequest<'a> {
     /// The sweep file, read and checked.
     pub file: &'a SweepFile,
     /// Where it lies.
     pub path: &'a Path,
-    /// Folder of the merged results; those of the shards lie beside it.
+    /// Folder of the merged results; the shards' folders are next to it.
     pub out: &'a Path,
     /// The program that the job runs.
     pub program: &'a Path,
@@ -75,7 +75,7 @@ struct Parts {
     gpus: usize,
     /// Whether shards start servers, which a killed shard would leave.
     starts_servers: bool,
-    /// How many shards the user wants.
+    /// The requested number of shards.
     asked: Option<usize>,
     /// The largest number with sense.
     most: usize,
@@ -87,7 +87,7 @@ impl Scheduler {
     /// The job file of a sweep.
     ///
     /// # Errors
-    /// When a path cannot be written into a script, or the number of shards has no sense.
+    /// When a path cannot be written into a script, or the number of shards is invalid.
     pub fn job(self, request: &JobRequest<'_>) -> Result<JobFile, TunerError> {
         let parts = Parts::new(request, self)?;
         let fixed = parts.asked.unwrap_or(parts.most.min(MOST_SHARDS));
@@ -146,7 +146,7 @@ impl Parts {
         format!("# Sweep {}: {what}. Written by spectune {}.", self.name, env!("CARGO_PKG_VERSION"))
     }
 
-    /// What `--device` says in a job that has asked for a GPU: one that finds none must fail, and not measure the CPU.
+    /// The `--device` of a job that has requested a GPU: one that finds none must fail, and not measure the CPU.
     fn device_flag(&self) -> &'static str {
         match self.device {
             DeviceChoice::Auto | DeviceChoice::Cuda(_) => "cuda",
@@ -168,7 +168,7 @@ fn quote(text: &str) -> String {
 
 /// The candidates of a sweep, at least 1: more shards would have nothing to measure.
 fn configurations(file: &SweepFile, path: &Path) -> usize {
-    // Without the target on this machine its default shape is not known: it may stand for one candidate of the space.
+    // Without the target on this machine its default shape is not known: it may equal one candidate of the space.
     let default = default_shape(&folder_of(path).join(&file.models.target)).unwrap_or(TreeShape::OFF);
     let entrants = expand(&file.space, &file.knobs, &[], default).entrants;
     let candidates = entrants.iter().filter(|one| one.role == Role::Candidate).count();
@@ -207,7 +207,7 @@ fn absolute(path: &Path) -> Result<PathBuf, TunerError> {
 fn plain(path: &Path) -> Result<String, TunerError> {
     let text = path.to_str().filter(|text| !text.chars().any(char::is_control));
     text.map(ToOwned::to_owned).ok_or_else(|| {
-        let reason = "the name cannot stand in a script: it is not UTF-8, or holds a control character".into();
+        let reason = "the name cannot be used in a script: it is not UTF-8, or contains a control character".into();
         TunerError::Malformed { path: path.to_owned(), reason }
     })
 }

@@ -15,10 +15,11 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::value::RawValue;
 
 use crate::{
-    TunerError, machine,
+    TunerError,
+    atomic_file::{self, Version},
+    machine,
     record::{Fingerprint, Origin, Record},
-    strategy::Shard,
-    whole_file::{self, Version},
+    shard::Shard,
 };
 
 mod meaning;
@@ -31,7 +32,7 @@ pub const FORMAT: u32 = 3;
 const OLDEST: u32 = 2;
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "journal.jsonl";
-/// The file that is locked while a process writes. A file of its own, since the journal is not there from the start.
+/// The file that is locked while a process writes. It is separate because the journal does not exist from the start.
 const LOCK_NAME: &str = ".journal.lock";
 /// Largest journal that is read, in bytes: a million trials.
 const LARGEST: u64 = 4 << 30;
@@ -106,7 +107,7 @@ impl Journal {
         }
         // The header is there whole or not at all.
         let text = line(header)?;
-        whole_file::write(folder, FILE_NAME, text.as_bytes())?;
+        atomic_file::write(folder, FILE_NAME, text.as_bytes())?;
         let file = OpenOptions::new().write(true).open(&path).map_err(write)?;
         Ok(Self { path, file, length: text.len() as u64, origin: origin(header), _lock: lock })
     }
@@ -115,7 +116,8 @@ impl Journal {
     /// line becomes that of the larger one.
     ///
     /// # Errors
-    /// When there is none, it belongs to another sweep or machine, another process writes it, or it cannot be written.
+    /// When it does not exist, belongs to another sweep or machine, is being written by another process, or cannot be
+    /// written.
     pub fn resume(folder: &Path, header: &Header) -> Result<(Self, Contents), TunerError> {
         let lock = lock(folder)?;
         let mut contents = read(folder)?;
@@ -166,12 +168,12 @@ impl Journal {
 }
 
 impl Header {
-    /// Why a sweep cannot go on with the journal of this header.
+    /// Why a sweep cannot continue the journal with this header.
     pub(crate) fn refusal(&self, now: &Self) -> Option<String> {
         if self.format != now.format {
             return Some(format!(
-                "an earlier version of spectune wrote it (format {}), whose trials do not tell stalls from work: `spectune \
-                 report` and `spectune merge` still read it; to measure on, choose another --out",
+                "it was written by an earlier version of spectune (format {}), whose trials do not separate stalls from work: `spectune \
+                 report` and `spectune merge` can still read it; to continue measuring, choose another --out",
                 self.format
             ));
         }
@@ -179,12 +181,12 @@ impl Header {
             let name = |shard: Option<Shard>| shard.map_or("the whole sweep".into(), |shard| format!("shard {shard}"));
             let (there, here) = (name(self.shard), name(now.shard));
             return Some(format!(
-                "it holds {there}, and {here} was asked for; change --shard, or choose another --out"
+                "it contains {there}, but {here} was requested; change --shard, or choose another --out"
             ));
         }
         if self.sweep != now.sweep {
             return Some(format!(
-                "its trials would mean something else: {}. Undo that, or choose another --out; repeats, space, loads, search and \
+                "its trials would no longer be comparable: {}. Undo the change, or choose another --out; repeats, space, loads, search and \
                  budgets may change",
                 self.changed(now)
             ));
@@ -224,7 +226,7 @@ fn exchange_header(folder: &Path, path: &Path, header: &Header, whole: u64) -> R
     let bytes = bytes.get(..usize::try_from(whole).unwrap_or(usize::MAX)).unwrap_or(&bytes);
     let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
     let text = [line(header)?.as_bytes(), &bytes[end..]].concat();
-    whole_file::write(folder, FILE_NAME, &text)?;
+    atomic_file::write(folder, FILE_NAME, &text)?;
     Ok(text.len() as u64)
 }
 
@@ -239,7 +241,7 @@ pub(crate) fn lock(folder: &Path) -> Result<File, TunerError> {
             let reason = "another process is writing it; wait for it, or choose another --out".into();
             return Err(TunerError::Journal { path: folder.join(FILE_NAME), reason });
         }
-        // A file system without locks (some network ones) is no reason not to measure.
+        // A file system without locks (some network ones) does not prevent measuring.
         Err(TryLockError::Error(error)) => tracing::warn!("cannot lock {}: {error}", path.display()),
     }
     Ok(file)
@@ -252,14 +254,14 @@ pub(crate) fn replace(folder: &Path, header: &Header, records: &[Record]) -> Res
     for record in records {
         text += &line(record)?;
     }
-    whole_file::write(folder, FILE_NAME, text.as_bytes())
+    atomic_file::write(folder, FILE_NAME, text.as_bytes())
 }
 
 /// The error of a sweep that would start where there is one.
 pub fn already_there(folder: &Path) -> TunerError {
     TunerError::Journal {
         path: folder.join(FILE_NAME),
-        reason: "a sweep was started in this folder; go on with --resume, or choose another --out".into(),
+        reason: "a sweep was started in this folder; continue with --resume, or choose another --out".into(),
     }
 }
 
@@ -271,7 +273,7 @@ pub fn exists(folder: &Path) -> bool {
 /// Reads the journal of a folder.
 ///
 /// # Errors
-/// When there is none, its header is damaged, or it has another format.
+/// When it does not exist, its header is damaged, or it has another format.
 pub fn read(folder: &Path) -> Result<Contents, TunerError> {
     let path = folder.join(FILE_NAME);
     let mut bytes = Vec::new();
@@ -293,7 +295,7 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
         end += line.len() as u64;
         match &mut contents {
             None => {
-                let damaged = "the first line is damaged, or this is no journal of spectune";
+                let damaged = "the first line is damaged, or this is not a spectune journal";
                 // Before all else: another format may have another header.
                 content::<Version>(line).ok_or(damaged)?.expect_within(OLDEST, FORMAT)?;
                 let header: Header = content(line).ok_or(damaged)?;
@@ -308,7 +310,7 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
             }
         }
     }
-    let mut contents = contents.ok_or("it has no whole line, or is no journal of spectune")?;
+    let mut contents = contents.ok_or("it has no complete line, or is not a spectune journal")?;
     if contents.header.format < FORMAT {
         contents.name_origins();
     }
@@ -457,7 +459,7 @@ mod tests {
             drop(journal);
             assert!(self::bytes(&folder) == bytes, "cut at {cut}");
         }
-        // A header is written whole or not at all: what has none is no journal, and is left alone.
+        // A header is written atomically: a file without one is not a journal and is not touched.
         for cut in 0..ends[0] {
             std::fs::write(&path, &bytes[..cut]).expect("a cut journal");
             assert!(Journal::resume(folder.path(), &header()).is_err(), "cut at {cut}");
@@ -561,7 +563,7 @@ mod tests {
         std::fs::write(folder.path().join(FILE_NAME), &text).expect("an old journal");
         let contents = read(folder.path()).expect("it is read");
         assert_eq!(contents.records[0].origin.journal, "a-7");
-        let refused = Journal::resume(folder.path(), &header()).expect_err("it is not gone on with").to_string();
+        let refused = Journal::resume(folder.path(), &header()).expect_err("it is not resumed").to_string();
         assert!(refused.contains("format 2") && refused.contains("choose another --out"), "{refused}");
         assert_eq!(std::fs::read_to_string(folder.path().join(FILE_NAME)).expect("text"), text);
     }
@@ -606,7 +608,7 @@ mod tests {
         std::fs::write(folder.path().join(FILE_NAME), newer).expect("a file");
         let error = read(folder.path()).expect_err("another format").to_string();
         assert!(
-            error.contains("format 4, and this program reads 2 to 3: another version of spectune wrote it"),
+            error.contains("format 4, but this program reads 2 to 3: it was written by another version of spectune"),
             "{error}"
         );
     }

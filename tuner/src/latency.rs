@@ -1,4 +1,4 @@
-//! How long a round takes: a model fitted to a few dozen timed points.
+//! Predicts the time of a round, with a model fitted to a few dozen timed points.
 //!
 //! The time of a round depends on its tree, its batch and its context, not on its text. [`design`] chooses the points,
 //! [`engine::Engine::time_rounds`] times them, [`RoundModel::fit`] fits a model of the machine ([`physics`]) to them, and
@@ -31,18 +31,17 @@ pub use self::{
 use self::{
     fit::Physical,
     physics::Parameters,
-    residual::{Place, Residuals},
-    strength::Strength,
+    residual::{Place, Residuals, Strength},
 };
 
 /// Half-width of the interval of a prediction in standard deviations: nine of ten measurements lie within.
 const NINETY_PERCENT: f64 = 1.645;
 
 /// A context this much outside the measured range still counts as inside, as a share: timed rounds lie around the
-/// context that was asked for.
+/// requested context.
 const CONTEXT_SLACK: f64 = 0.05;
 
-/// Up to so many rows the CUDA backend streams weights through kernels made for few rows (docs/notes/cuda.md). With 32 rounds are
+/// Up to this many rows the CUDA backend streams weights through kernels made for few rows (docs/notes/cuda.md). With 32 rounds are
 /// predicted better than with 8, 16, 64 or 128 (docs/notes/tuner.md).
 const STREAMED_ROWS: usize = 32;
 
@@ -66,7 +65,7 @@ pub struct RoundModel {
     parameters: Parameters,
     residuals: Residuals,
     ranges: Vec<Range>,
-    /// How well points are predicted that were left out of the fit; `None` below three points.
+    /// Leave-one-out errors of the predictions; `None` below three points.
     cross_validation: Option<CrossValidation>,
 }
 
@@ -112,7 +111,7 @@ pub struct Beyond {
     pub measured: Range,
 }
 
-/// Why there is no model.
+/// Why no model could be fitted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LatencyError {
     /// Nothing to fit.
@@ -143,7 +142,7 @@ impl RoundModel {
     /// Fits a model to timed points. Equal points give an equal model.
     ///
     /// # Errors
-    /// Without points, with times or contexts that are no positive numbers, or shapes that are none.
+    /// Without points, with non-positive times or contexts, or with invalid shapes.
     pub fn fit(machine: Machine, samples: &[Sample]) -> Result<Self, LatencyError> {
         machine.check()?;
         let measured = sample::summaries(samples)?;
@@ -192,7 +191,7 @@ impl RoundModel {
         &self.parameters
     }
 
-    /// How well points are predicted that were left out of the fit; `None` below three points.
+    /// Leave-one-out errors of the predictions; `None` below three points.
     pub fn cross_validation(&self) -> Option<&CrossValidation> {
         self.cross_validation.as_ref()
     }

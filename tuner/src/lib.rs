@@ -2,14 +2,14 @@
 //!
 //! A sweep file becomes a [`space`] of tree shapes and a [`workload`]; a [`strategy`] says which trial is next; the
 //! [`runner`] measures it on the engine; the [`journal`] keeps it; [`selection`] says what was best and how sure that
-//! is; [`outcome`] turns that into a tuned file. [`sweep::run`] is the whole way. [`jobs`] spreads it over the machines of
-//! a scheduler, and [`merge`] puts together what they measured.
-//!
-//! Beside measuring stands predicting: [`latency`] fits the time of a round to a few dozen timed points, [`forecast`] plays
-//! a workload with it, and [`capture`] finds the batch sizes that are worth a graph; [`guidance`] puts them together.
+//! is; [`outcome`] turns that into a tuned file. [`sweep::run`] is the whole way. [`jobs`] spreads it over the machines
+//! of a scheduler, and [`merge`] merges what they measured. In addition to measuring, it predicts: [`latency`]
+//! fits the time of a round to a few dozen timed points, [`forecast`] plays a workload with it, and [`capture`] finds
+//! the batch sizes that are worth a graph; [`guidance`] combines them.
 #![forbid(unsafe_code)]
 
 pub mod acceptance;
+mod atomic_file;
 pub mod capture;
 pub mod configuration;
 pub mod date;
@@ -24,20 +24,21 @@ pub mod jobs;
 pub mod journal;
 pub mod latency;
 pub mod machine;
-#[cfg(test)]
-mod made_up;
+mod mark;
 pub mod merge;
 pub mod outcome;
 pub mod record;
 pub mod runner;
 pub mod selection;
 pub mod settings;
+mod shard;
 pub mod space;
 pub mod statistics;
 pub mod strategy;
 pub mod sweep;
+#[cfg(test)]
+mod synthetic;
 pub mod system;
-mod whole_file;
 pub mod workload;
 
 pub use error::TunerError;

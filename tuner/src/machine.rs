@@ -6,7 +6,7 @@ use std::{fs, thread, time::Duration};
 use engine::backend::GpuState;
 use serde::{Deserialize, Serialize};
 
-use crate::record::Mark;
+use crate::mark::Mark;
 
 /// Shares from which on something is worth a mark.
 const WORTH_A_MARK: f64 = 0.05;
@@ -84,7 +84,7 @@ impl Watch {
         Self { counters: Counters::now(), gpu }
     }
 
-    /// Reads them again behind it.
+    /// Reads them again after it.
     pub fn end(self, gpu: Option<GpuState>) -> Machine {
         let machine = self.counters.until(&Counters::now());
         Machine { gpu: gpu.map(|now| Gpu::of(self.gpu.as_ref(), now)), ..machine }

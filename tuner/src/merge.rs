@@ -1,4 +1,4 @@
-//! One sweep folder from many: shards of a sweep, or the same sweep on several machines of one kind.
+//! Merges sweep folders: shards of a sweep, or the same sweep on several machines of one kind.
 //!
 //! The journal that comes out is that of the whole sweep, as if one machine had measured it: it can be reported, resumed
 //! and merged again. It depends neither on the order of the folders nor on how often they are merged. No model is loaded
@@ -13,14 +13,13 @@ use std::{
 };
 
 use crate::{
-    TunerError,
+    TunerError, atomic_file,
     guidance::texts,
     guide,
     journal::{self, Contents, Header},
     record::{Origin, Outcome, Record},
     selection::{LoadRanking, rank},
-    strategy::Shard,
-    whole_file,
+    shard::Shard,
 };
 
 /// What a merge did.
@@ -30,9 +29,9 @@ pub struct MergeSummary {
     pub trials: usize,
     /// Further measurements of them by other journals, which count as repeats: baselines run in every shard.
     pub pooled: usize,
-    /// Records that were left out because the same one is kept, or one that was measured where this one failed.
+    /// Records that were skipped: duplicates, and failures of trials that were measured elsewhere.
     pub repeated: usize,
-    /// Trials of the whole plan; at least so many where shards are missing.
+    /// Trials of the whole plan; at least this many where shards are missing.
     pub planned: usize,
     /// Shards that no folder holds.
     pub missing: Vec<Shard>,
@@ -108,7 +107,8 @@ fn read(folder: &Path) -> Result<Source, TunerError> {
     let source = Source { folder: folder.to_owned(), contents: journal::read(folder)? };
     let header = &source.contents.header;
     if let Some(record) = source.contents.records.iter().find(|record| record.fingerprint != header.fingerprint) {
-        let reason = format!("trial {} has another fingerprint than the journal: it is not one of a sweep", record.id);
+        let reason =
+            format!("trial {} has another fingerprint than its journal, so it does not belong to the sweep", record.id);
         return Err(TunerError::Journal { path: folder.join(journal::FILE_NAME), reason });
     }
     Ok(source)
@@ -120,7 +120,9 @@ fn target(out: &Path) -> Result<Source, TunerError> {
         None => Ok(target),
         Some(shard) => Err(TunerError::Journal {
             path: out.join(journal::FILE_NAME),
-            reason: format!("it holds shard {shard} of the sweep, which could not be resumed; choose another --out"),
+            reason: format!(
+                "it holds shard {shard} of the sweep, which could not be resumed afterwards; choose another --out"
+            ),
         }),
     }
 }
@@ -133,13 +135,13 @@ fn agree(sources: &[Source]) -> Result<(), TunerError> {
         let (here, there) = (first.folder.display(), source.folder.display());
         let reason = if this.format != that.format {
             format!(
-                "it has format {}, and {here} format {}: what an earlier version of spectune measured is not ranked with what \
-                 this one does; `spectune report` with both folders shows them side by side",
+                "it has format {}, and {here} format {}: trials of an earlier version of spectune are not ranked \
+                 with those of this one; `spectune report` with both folders shows them side by side",
                 that.format, this.format
             )
         } else if this.sweep != that.sweep {
             let changed = this.changed(that);
-            format!("it belongs to another sweep than {here}: {changed}; merge only folders of one sweep")
+            format!("it belongs to a different sweep than {here}: {changed}; merge only folders of one sweep")
         } else if this.fingerprint != that.fingerprint {
             let word = |(what, a, b)| format!("{what} {a} in {here}, {b} in {there}");
             let words: Vec<String> = this.fingerprint.differences(&that.fingerprint).into_iter().map(word).collect();
@@ -162,7 +164,7 @@ fn rank_of(header: &Header) -> (Option<(usize, usize)>, String) {
     (shard, serde_json::to_string(header).unwrap_or_default())
 }
 
-/// The records that are kept, in the order of time, and how many are left out.
+/// The kept records in chronological order, and the number of skipped ones.
 fn union(sources: &[Source]) -> (Vec<Record>, usize) {
     let all: Vec<&Record> = sources.iter().flat_map(|source| &source.contents.records).collect();
     let mut records: Vec<Record> = pooled(&all).into_iter().map(|at| all[at].clone()).collect();
@@ -172,7 +174,7 @@ fn union(sources: &[Source]) -> (Vec<Record>, usize) {
 }
 
 /// Which of some records count: of what one journal measured each trial once, and what another journal measured of the same
-/// trial too, since that is a repeat of its own. A trial that failed counts only where it was never measured.
+/// trial too, since that is a separate repeat. A trial that failed counts only where it was never measured.
 pub fn pooled(records: &[&Record]) -> Vec<usize> {
     let mut kept: BTreeMap<(&str, &Origin), usize> = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
@@ -208,7 +210,7 @@ fn copy_guide(sources: &[Source], header: &Header, out: &Path) -> Result<(), Tun
     let texts = sources.iter().filter_map(|source| guide::text(&source.folder).ok().flatten());
     let fits = |text: &String| guide::parse(text).is_ok_and(|guide| guide.fingerprint == header.fingerprint);
     let text = texts.into_iter().find(fits);
-    text.map_or(Ok(()), |text| whole_file::write(out, guide::FILE_NAME, text.as_bytes()))
+    text.map_or(Ok(()), |text| atomic_file::write(out, guide::FILE_NAME, text.as_bytes()))
 }
 
 fn copy_texts(sources: &[Source], header: &Header, out: &Path, notes: &mut Vec<String>) -> Result<(), TunerError> {
@@ -217,10 +219,10 @@ fn copy_texts(sources: &[Source], header: &Header, out: &Path, notes: &mut Vec<S
     let Some((folder, text)) = found.next() else { return Ok(()) };
     if let Some((other, _)) = found.find(|(_, other)| !texts::same(&text, other)) {
         let [here, there] = [&folder, &other].map(|folder| folder.join(texts::FILE_NAME));
-        notes.push(format!("{} holds other texts than {}: neither is copied", there.display(), here.display()));
+        notes.push(format!("{} and {} contain different texts: neither is copied", there.display(), here.display()));
         return Ok(());
     }
-    whole_file::write(out, texts::FILE_NAME, text.as_bytes())
+    atomic_file::write(out, texts::FILE_NAME, text.as_bytes())
 }
 
 fn damage(source: &Source) -> Option<String> {

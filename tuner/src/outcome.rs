@@ -1,4 +1,4 @@
-//! What a sweep leaves behind: the tuned file.
+//! The result of a sweep: the tuned file.
 
 mod borders;
 mod warnings;
@@ -18,25 +18,24 @@ use schemas::{
 };
 
 use crate::{
-    TunerError,
+    TunerError, atomic_file,
     configuration::{Configuration, Knobs, TableRow},
     date,
     guide::Guide,
     record::{Fingerprint, Record},
     selection::{self, LoadRanking, Ranked, Verdict},
     settings::max_running_requests,
-    whole_file,
 };
 
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "tuned.toml";
-/// Gains that nobody feels, in logarithms.
+/// Negligible gains, in logarithms.
 const FELT: f64 = 0.01;
 /// Largest tuned file in bytes: a few rows of text.
 const LARGEST: u64 = 1 << 20;
 
-/// The tuned file of a ranking; `None` when no load has a winner, or random weights ran, which nobody wants to serve. Paths become absolute, since the file lies in
-/// another folder than the sweep file.
+/// The tuned file of a ranking; `None` when no load has a winner, or random weights ran, which are not worth serving.
+/// Paths become absolute, since the file lies in another folder than the sweep file.
 pub fn tuned(
     file: &SweepFile,
     folder: &Path,
@@ -123,21 +122,21 @@ pub fn context_length(file: &SweepFile, folder: &Path) -> Option<usize> {
     Some(file.engine.context_length.unwrap_or(made_for))
 }
 
-/// Reads the tuned file of a folder; `None` where there is none.
+/// Reads the tuned file of a folder, if it exists.
 ///
 /// # Errors
-/// In words, when it cannot be read or is no tuned file.
+/// A message, when it cannot be read or is not a tuned file.
 pub fn read(folder: &Path) -> Result<Option<TunedFile>, String> {
-    let text = whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
+    let text = atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
     text.map(|text| parse(FILE_NAME, text)).transpose()
 }
 
 /// Reads a tuned file that lies anywhere.
 ///
 /// # Errors
-/// When it cannot be read or is no tuned file.
+/// When it cannot be read or is not a tuned file.
 pub fn read_file(path: &Path) -> Result<TunedFile, TunerError> {
-    let text = whole_file::read(path, LARGEST);
+    let text = atomic_file::read(path, LARGEST);
     let text = text.map_err(|source| TunerError::Read { path: path.to_owned(), source })?;
     let name = path.display().to_string();
     parse(&name, text).map_err(|reason| TunerError::Malformed { path: path.to_owned(), reason })
@@ -158,7 +157,7 @@ fn parse(name: &str, text: String) -> Result<TunedFile, String> {
 pub fn write(file: &TunedFile, folder: &Path) -> Result<PathBuf, TunerError> {
     let path = folder.join(FILE_NAME);
     let text = file.text().map_err(|error| TunerError::Malformed { path: path.clone(), reason: error.to_string() })?;
-    whole_file::write(folder, FILE_NAME, text.as_bytes())?;
+    atomic_file::write(folder, FILE_NAME, text.as_bytes())?;
     Ok(path)
 }
 
@@ -167,7 +166,7 @@ fn config(folder: &Path, path: &str) -> Option<ModelConfig> {
 }
 
 /// The settings to run with: one engine has one, so of those that were measured the one that is best over all loads
-/// together, and the sweep file's own where others gain nothing that anybody feels. `None` without a winner.
+/// together, and the sweep file's own where others gain nothing noticeable. `None` without a winner.
 fn settings(ranking: &[LoadRanking]) -> Option<Knobs> {
     let score = |knobs: &Knobs| -> Option<f64> {
         let logarithm = |ranking: &LoadRanking| Some(ranking.score(&best_with(ranking, knobs)?.configuration)?.ln());
@@ -251,7 +250,7 @@ fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: 
     })
 }
 
-/// Four digits behind the point say more than any measurement.
+/// Four digits after the point say more than any measurement.
 fn round(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }

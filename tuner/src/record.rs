@@ -1,13 +1,14 @@
-//! What one trial is and what it measured: the rows of the journal.
+//! Definition and measurements of one trial: the records of the journal.
 
 use external::failure::Failure;
 use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
+pub use crate::mark::Mark;
 use crate::{
     configuration::{Configuration, Load},
     machine::Machine,
-    strategy::Shard,
+    shard::Shard,
 };
 
 /// One measured point: configuration × load × repeat (the workload is in the [`Fingerprint`]).
@@ -31,6 +32,9 @@ pub enum Role {
     NoSpeculation,
     /// What the engine would choose by itself: always in the race.
     EngineDefault,
+    /// Not in the race: a start of a server that runs another chain at each batch size, so that one start tells what rounds of several
+    /// take. Its figures are those of the chains, beside each other in one memory; who is fastest, starts of their own tell.
+    Probe,
 }
 
 /// What must agree for trials to be ranked together.
@@ -98,7 +102,7 @@ pub enum Outcome {
     Failed {
         /// The error's words.
         reason: String,
-        /// What a server's log tells of it.
+        /// What the server's log says about it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         failure: Option<Failure>,
     },
@@ -106,50 +110,10 @@ pub enum Outcome {
 
 /// Shares of stalled time below this change no comparison: they lie within the noise of a quiet machine.
 const FELT_STALL: f64 = 0.05;
-/// Where more of the steps stall than this, those that did not are too few to tell how long a step takes.
+/// Share of stalled steps above which the others are too few to estimate the time of a step.
 const MOST_STALLED_STEPS: f64 = 0.4;
 /// The same for an open loop, whose figures cannot be had without the stalls.
 const MOST_STALLED_TIME: f64 = 0.1;
-
-/// Something that disturbed a trial.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "mark")]
-pub enum Mark {
-    /// Steps took far longer than the others of their kind.
-    Stalled {
-        /// Share of the wall time.
-        of_time: f64,
-        /// Share of the steps.
-        of_steps: f64,
-        /// Whether the steps that did not are too few, so that the trial is left out of comparisons.
-        spoiled: bool,
-    },
-    /// The hypervisor ran other machines.
-    Stolen {
-        /// Share of the processors' time.
-        share: f64,
-    },
-    /// Threads of this process were ready and had to wait for a processor.
-    WaitedForProcessor {
-        /// Thread-seconds of waiting / seconds of the trial.
-        share: f64,
-    },
-    /// Other processes kept the processors busy.
-    BusyElsewhere {
-        /// Share of the processors' time.
-        share: f64,
-    },
-    /// The GPU held its clock down because of heat, or of another reason than the power limit under load.
-    Throttled {
-        /// Share of the wall time.
-        share: f64,
-    },
-    /// Other processes used the same GPU.
-    SharedGpu {
-        /// How many.
-        processes: u32,
-    },
-}
 
 /// The figures of a trial. All measured, none predicted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -167,7 +131,7 @@ pub struct Measurement {
     /// Output tokens a second of those requests that kept the objective's limits; `None` without limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput_tokens_per_s: Option<f64>,
-    /// Whether acceptance was made up, so that times are real and texts are not.
+    /// Whether acceptance was simulated, so that times are real but texts are not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub simulated: bool,
     /// Output tokens / rounds, first and bonus tokens included (SGLang's definition).
@@ -184,7 +148,7 @@ pub struct Measurement {
     pub verify_ms: Option<Spread>,
     /// Extend part of a round in ms, where measured in the trial's own rounds.
     pub extend_ms: Option<Spread>,
-    /// Parts of rounds that were timed beside the trial, where its own were not measured: once for each configuration and
+    /// Parts of rounds that were timed after the trial, if its own were not measured: once for each configuration and
     /// load, with the first trial of them in a journal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts_apart: Option<PartsApart>,
@@ -260,7 +224,7 @@ pub struct ArrivalFigures {
     pub offered_per_s: f64,
     /// Requests a second that were served, to the end of the last one.
     pub served_per_s: f64,
-    /// Output tokens a second that were asked for: those of all requests / the time in which as many requests come at the
+    /// Requested output tokens per second: those of all requests / the time in which as many requests come at the
     /// offered rate.
     pub offered_tokens_per_s: f64,
     /// Requests that were not served yet when the last one came.
@@ -288,7 +252,7 @@ pub struct PartsApart {
 }
 
 impl Fingerprint {
-    /// Without what only a draft makes a difference to: of the settings all but the algorithm, which stands first.
+    /// Without what only a draft makes a difference to: of the settings all but the algorithm, which comes first.
     pub(crate) fn of_target(&self) -> Self {
         let settings = self.settings.split_once(", ").map_or("", |(_, rest)| rest).to_owned();
         Self { draft: String::new(), settings, ..self.clone() }
@@ -372,7 +336,7 @@ impl Measurement {
         marks
     }
 
-    /// Whether its steps no longer tell what it would have done on a quiet machine, so that it is left out of comparisons.
+    /// Whether it was disturbed so much that it is excluded from comparisons.
     pub fn is_spoiled(&self) -> bool {
         self.stalls.is_some_and(|stalls| match self.steady {
             Some(_) => stalls.of_steps > MOST_STALLED_STEPS,
@@ -385,33 +349,8 @@ fn usable(score: f64) -> Option<f64> {
     (score > 0.0 && score.is_finite()).then_some(score)
 }
 
-impl Mark {
-    /// In words.
-    pub fn words(self) -> String {
-        let percent = |share: f64| format!("{:.0}%", share * 100.0);
-        match self {
-            Self::Stalled { of_time, of_steps, spoiled } => format!(
-                "{} of its steps stalled, for {} of its time{}",
-                percent(of_steps),
-                percent(of_time),
-                if spoiled { ": it is left out" } else { "" }
-            ),
-            Self::Stolen { share } => {
-                format!("{} of the processors' time was stolen by the hypervisor", percent(share))
-            }
-            Self::WaitedForProcessor { share } => {
-                format!("its threads waited for a processor for {} of its time", percent(share))
-            }
-            Self::BusyElsewhere { share } => format!("other processes used {} of the processors", percent(share)),
-            Self::Throttled { share } => format!("the GPU's clock was held down for {} of its time", percent(share)),
-            Self::SharedGpu { processes: 1 } => "another process used the GPU".into(),
-            Self::SharedGpu { processes } => format!("{processes} other processes used the GPU"),
-        }
-    }
-}
-
 impl Trial {
-    /// Its id: a hash of what it is and where it runs.
+    /// Its id: a hash of its definition and of where it runs.
     pub fn id(&self, fingerprint: &Fingerprint) -> String {
         let text = serde_json::to_string(&(self, fingerprint)).unwrap_or_default();
         blake3::hash(text.as_bytes()).to_hex()[..16].to_owned()

@@ -1,4 +1,4 @@
-//! One trial on the engine: a closed loop that keeps requests running, or an open loop to which they come by themselves.
+//! Runs one trial on the engine: a closed loop with a constant batch, or an open loop with given arrival times.
 
 mod drive;
 pub(crate) mod measurement;
@@ -13,7 +13,7 @@ use engine::{Engine, EngineError, Request, ShapePolicy};
 use schemas::sweep::Objective;
 
 use self::drive::drive;
-pub(crate) use self::drive::{Seen, Served, Source};
+pub(crate) use self::drive::{CompletedRequest, Observations, Source};
 use crate::{
     configuration::{Configuration, Load},
     machine::Watch,
@@ -23,7 +23,7 @@ use crate::{
 
 /// What a trial is run on and held to.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms<'a> {
+pub struct TrialOptions<'a> {
     /// What it asks.
     pub workload: &'a Workload,
     /// Whose limits its goodput is held to.
@@ -31,7 +31,7 @@ pub struct Terms<'a> {
     /// Tokens a round to accept whatever the target says, the imported value of the trial's shape; `None` for what the
     /// engine is set to.
     pub simulate_accept_length: Option<f32>,
-    /// Set from elsewhere when the user wants to stop.
+    /// Set by another thread when the user requests a stop.
     pub interrupted: &'a AtomicBool,
 }
 
@@ -50,7 +50,7 @@ pub enum Ended {
 /// # Errors
 /// When the engine cannot run the shape, has no room for the batch of a closed loop, or fails; when the workload has no
 /// recorded times and the trial asks for them. The engine is left idle, but for a device that failed.
-pub fn run(engine: &mut Engine, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, EngineError> {
+pub fn run(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, EngineError> {
     engine.set_policy(policy(&trial.configuration))?;
     let before = engine.options().simulate_accept_length;
     if terms.simulate_accept_length.is_none() {
@@ -70,8 +70,8 @@ fn policy(configuration: &Configuration) -> ShapePolicy {
     ShapePolicy::table(rows).unwrap_or_else(|| ShapePolicy::fixed(configuration.shape))
 }
 
-fn serve(engine: &mut Engine, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, EngineError> {
-    let Terms { workload, objective, interrupted, .. } = terms;
+fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, EngineError> {
+    let TrialOptions { workload, objective, interrupted, .. } = terms;
     let (requests, source) = asked(workload, trial)?;
     if workload.warm_up_tokens > 0 {
         let batch = trial.load.batch_size().unwrap_or_else(|| engine.max_running_requests());

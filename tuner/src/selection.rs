@@ -1,4 +1,4 @@
-//! Which configuration is best, and how sure that is.
+//! Chooses the best configuration, with the confidence in that choice.
 
 mod across;
 mod blocks;
@@ -17,38 +17,12 @@ use self::{
     choice::{Blame, Judge},
     scores::Scores,
 };
+pub use crate::statistics::{Interval, IntervalKind};
 use crate::{
     configuration::{Configuration, Load},
     record::{ArrivalFigures, Measurement, Record, Role, Spread},
     statistics::{interval, median},
 };
-
-/// A figure over repeats with its ends.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
-    /// The median over repeats; of a ratio, the median of the pairs.
-    pub median: f64,
-    /// Lower end.
-    pub low: f64,
-    /// Upper end.
-    pub high: f64,
-    /// What the ends are.
-    pub kind: IntervalKind,
-    /// How often, of 1, such ends hold what they are drawn around; 0 for a single repeat.
-    pub coverage: f64,
-}
-
-/// What the ends of an [`Interval`] are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum IntervalKind {
-    /// A confidence interval of at least 95%; [`Interval::coverage`] says of how much.
-    Confidence,
-    /// The least and the greatest of repeats that are too few for that.
-    Range,
-    /// A single repeat: both ends are the figure itself, and how far it scatters is not known.
-    Single,
-}
 
 /// One configuration under one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -96,14 +70,14 @@ pub struct Ranked {
     pub stalled_share: Option<f64>,
     /// Repeats with a mark that says what disturbed them.
     pub marked: usize,
-    /// Repeats that were left out of every comparison, because nearly all of their steps stalled or they are far slower
+    /// Repeats that were excluded from every comparison, because nearly all of their steps stalled or they are far slower
     /// than the other repeats of their configuration.
     pub left_out: usize,
     /// Whether no configuration under any load is better both in all requests' tokens a second and in one user's.
     pub on_front: bool,
-    /// Whether it is the best or cannot be told apart from it.
+    /// Whether it is the best, or not significantly different from the best.
     pub tied_with_best: bool,
-    /// Whether it can be told neither from the best nor to be within reach of it: its interval is too wide to be called a tie.
+    /// Whether its interval is too wide both to differ from the best and to be called a tie.
     pub too_noisy: bool,
 }
 
@@ -137,7 +111,7 @@ pub struct LoadRanking {
     /// The chosen one: the simplest of those that beat no speculation and tie with the best of them; no speculation where
     /// nothing is shown to beat it.
     pub chosen: Option<Configuration>,
-    /// What it was ranked by: the objective, or latency where this load does not tell throughputs apart.
+    /// What it was ranked by: the objective, or latency if this load does not distinguish throughputs.
     pub metric: Metric,
     /// Whether every configuration keeps up with this load, so that throughput says nothing and latency was compared.
     pub keeps_up: bool,
@@ -154,9 +128,9 @@ pub struct Disturbance {
     pub trials: usize,
     /// Of them, those with a mark.
     pub marked: usize,
-    /// Of them, those that were left out of every comparison.
+    /// How many of them were excluded from every comparison.
     pub left_out: usize,
-    /// Share of the wall time in which steps stalled: median over trials; `None` where no trial tells.
+    /// Share of wall time that was stalls: median over trials; `None` if no trial recorded it.
     pub stalled_share: Option<f64>,
     /// The speed-up of the best that speculates by the wall clock, stalls included, where it differs from
     /// [`Ranked::speedup`] by more than 5%.
@@ -174,7 +148,7 @@ impl Ranked {
         score.unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// Whether a policy may hold it: it was measured, and it is no speculation or shown to be faster than that.
+    /// Whether a policy may hold it: it was measured, and it runs without speculation or shown to be faster than that.
     pub fn may_be_chosen(&self) -> bool {
         let faster = self.speedup.is_some_and(|speedup| speedup.coverage > 0.0 && speedup.low > 1.0);
         self.repeats > 0 && (self.configuration.is_off() || faster)
@@ -187,7 +161,7 @@ impl Ranked {
 pub enum Verdict {
     /// The chosen shape speculates, and its own interval lies above no speculation.
     Pays,
-    /// The intervals of all that speculate lie below no speculation, or above it by less than anybody feels.
+    /// The intervals of all that speculate lie below no speculation, or above it by a negligible amount.
     DoesNotPay,
     /// Nothing is shown to be faster than no speculation, and gains of more than 5% are excluded.
     Tie,
@@ -197,7 +171,7 @@ pub enum Verdict {
     NotCompared,
 }
 
-/// Why a race cannot tell.
+/// Why a race is undecided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
@@ -205,7 +179,7 @@ pub enum Doubt {
     OneRepeat,
     /// The repeats are too few for the difference there is.
     FewRepeats,
-    /// The machine was busy with other things, and repeats differ by that.
+    /// The machine was busy with other work, which explains the differences between repeats.
     BusyMachine,
     /// Repeats differ too much, for a reason that is not known.
     Noise,
@@ -215,7 +189,7 @@ pub enum Doubt {
 
 impl LoadRanking {
     /// What is known of exactly this configuration, if it was measured: more is better. Relative to no speculation where
-    /// that was measured beside it. A table is none of its shapes.
+    /// that was measured too. A table is not one of its shapes.
     pub fn score(&self, configuration: &Configuration) -> Option<f64> {
         let entry = self.entries.iter().find(|entry| entry.configuration == *configuration)?;
         let has_baseline = self.entries.iter().any(|entry| entry.role == Role::NoSpeculation && entry.repeats > 0);
@@ -235,7 +209,7 @@ impl Verdict {
         match self {
             Self::Pays => "speculation pays",
             Self::DoesNotPay => "speculation does not pay here",
-            Self::Tie => "no difference from no speculation is found",
+            Self::Tie => "no significant difference from no speculation",
             Self::CannotTell(doubt) => doubt.words(),
             Self::NotCompared => "not known: there is nothing to compare with",
         }
@@ -246,10 +220,10 @@ impl Doubt {
     /// In words, for files and terminals.
     pub fn words(self) -> &'static str {
         match self {
-            Self::OneRepeat => "not known: one repeat does not tell the noise",
+            Self::OneRepeat => "not known: one repeat does not show the noise",
             Self::FewRepeats => "not known: too few repeats for the difference",
             Self::BusyMachine => "not known: the machine was busy with other things",
-            Self::Noise => "not known: the repeats differ too much",
+            Self::Noise => "not known: the repeats vary too much",
             Self::NoPair => "not known: no repeat in common with no speculation",
         }
     }
@@ -261,8 +235,10 @@ impl Doubt {
 /// long pause between ([`blocks`]). A figure over no speculation comes with an interval that holds, for all contenders together, in 98.5%
 /// of races. Speculation pays where that of the chosen configuration lies above 1. Of those of which it does, the simplest that
 /// ties with the best of them is chosen; each is held against that one itself.
+///
+/// What was measured to learn costs ([`Role::Probe`]) is not in the race.
 pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, objective: Metric) -> Vec<LoadRanking> {
-    let records: Vec<&Record> = records.into_iter().collect();
+    let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
     let blocks = blocks::blocks(&records);
     let mut races: BTreeMap<Load, Race<'_>> = BTreeMap::new();
     for (record, block) in records.into_iter().zip(blocks) {
@@ -305,7 +281,7 @@ pub fn relative<'a>(
     to: &Configuration,
     metric: Metric,
 ) -> Option<Interval> {
-    let records: Vec<&Record> = records.into_iter().collect();
+    let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
     let blocks = blocks::blocks(&records);
     let mut race: Race<'_> = BTreeMap::new();
     for (record, block) in records.into_iter().zip(blocks).filter(|(record, _)| record.trial.load == load) {

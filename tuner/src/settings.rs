@@ -1,14 +1,14 @@
-//! The engine's settings: what a sweep file leaves open, and what a configuration changes.
+//! Engine settings: defaults for what a sweep file omits, and what a configuration changes.
 
 use engine::EngineOptions;
 use schemas::sweep::SweepFile;
 
 use crate::{
     configuration::{Knobs, Load, Real},
-    space::Entrant,
+    space::Candidate,
 };
 
-/// Requests that may run together where they come by themselves and nothing is said: SGLang's number for speculation.
+/// Default limit of running requests in an open loop: SGLang's number for speculation.
 const OPEN_LOOP_REQUESTS: usize = 48;
 
 /// The loads of a sweep file: closed loops ascending, then rates ascending, then recorded arrivals.
@@ -21,17 +21,17 @@ pub fn loads(file: &SweepFile) -> Vec<Load> {
     closed.chain(rates.into_iter().map(Load::RequestRate)).chain(recorded).collect()
 }
 
-/// Most requests that run together, knobs aside: what the file says, else the largest batch of its closed loops and
+/// Maximum number of running requests, knobs aside: what the file says, else the largest batch of its closed loops and
 /// tables, and at least 48 where requests come by themselves.
-pub fn max_running_requests(file: &SweepFile, entrants: &[Entrant]) -> usize {
+pub fn max_running_requests(file: &SweepFile, entrants: &[Candidate]) -> usize {
     let closed = file.batch_sizes().into_iter();
     let tables = entrants.iter().flat_map(|one| one.configuration.table.iter().map(|row| row.max_running_batch));
     let open = (file.arrivals.count() > 0).then_some(OPEN_LOOP_REQUESTS);
     file.engine.max_running_requests.unwrap_or_else(|| closed.chain(tables).chain(open).max().unwrap_or(1))
 }
 
-/// A limit that a sweep file gives, as a fingerprint says it. One that follows from the loads is no part of it, so that a sweep can
-/// grow by larger batches.
+/// A limit that a sweep file gives, as a fingerprint says it. One that follows from the loads is not part of it, so
+/// that a sweep can grow by larger batches.
 pub fn limit_in_words(file: &SweepFile) -> String {
     file.engine.max_running_requests.map_or_else(String::new, |limit| format!(", at most {limit} running"))
 }
@@ -83,8 +83,8 @@ mod tests {
     fn as_many_run_together_as_any_load_needs() {
         let row = |max_running_batch| TableRow { max_running_batch, shape: TreeShape::OFF };
         let table = Configuration { table: vec![row(4), row(64)], ..Configuration::of(TreeShape::OFF) };
-        let entrants = [Entrant { configuration: table, role: Role::Candidate }];
-        let check = |more: &str, entrants: &[Entrant], expected: usize| {
+        let entrants = [Candidate { configuration: table, role: Role::Candidate }];
+        let check = |more: &str, entrants: &[Candidate], expected: usize| {
             assert_eq!(max_running_requests(&file(more), entrants), expected, "{more}");
         };
         check("", &[], 1);

@@ -14,7 +14,7 @@ use crate::{
 
 /// A configuration and why it is in the race.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entrant {
+pub struct Candidate {
     /// What runs.
     pub configuration: Configuration,
     /// Why it is here.
@@ -26,21 +26,21 @@ pub struct Entrant {
 pub struct Expanded {
     /// No speculation first, then the engine's default, then the rest; each once. Settings that cost a restart vary
     /// slowest.
-    pub entrants: Vec<Entrant>,
-    /// Combinations of the lists that are no tree, and why.
+    pub entrants: Vec<Candidate>,
+    /// Combinations of the lists that are not valid trees, and why.
     pub dropped: Vec<Dropped>,
 }
 
-/// A combination of the lists that is no tree.
+/// A combination of the lists that is not a valid tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dropped {
     /// Draft steps.
     pub num_steps: usize,
     /// Branches a step.
     pub topk: usize,
-    /// Nodes asked for.
+    /// Requested number of nodes.
     pub num_draft_tokens: usize,
-    /// Why it is none.
+    /// Why it is not valid.
     pub reason: ShapeError,
 }
 
@@ -55,18 +55,18 @@ impl Expanded {
     pub fn dropped_words(&self) -> Option<String> {
         match self.dropped.as_slice() {
             [] => None,
-            [one] => Some(format!("1 combination is no tree and is left out ({one})")),
+            [one] => Some(format!("1 combination is not a valid tree and is skipped ({one})")),
             [first, ..] => {
                 let count = self.dropped.len();
-                Some(format!("{count} combinations are no tree and are left out (such as {first})"))
+                Some(format!("{count} combinations are not valid trees and are skipped (for example {first})"))
             }
         }
     }
 }
 
-/// All configurations of a space, with no speculation and the engine's default. Combinations that are no tree are dropped
-/// and counted; with topk 1 the number of draft tokens follows from the steps. Each combination of settings is tried with
-/// every shape.
+/// All configurations of a space, with no speculation and the engine's default. Combinations that are not valid trees
+/// are dropped and counted; with topk 1 the number of draft tokens follows from the steps. Each combination of settings
+/// is tried with every shape.
 pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], default: TreeShape) -> Expanded {
     let mut shapes: Vec<TreeShape> = space.shapes.iter().filter_map(|shape| shape.parse().ok()).collect();
     let mut dropped = Vec::new();
@@ -87,10 +87,10 @@ pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], defaul
     shapes.retain(|shape| *shape != TreeShape::OFF && *shape != default);
     shapes.sort_unstable();
     shapes.dedup();
-    let candidate = |configuration| Entrant { configuration, role: Role::Candidate };
+    let candidate = |configuration| Candidate { configuration, role: Role::Candidate };
     let mut entrants = vec![
-        Entrant { configuration: Configuration::of(TreeShape::OFF), role: Role::NoSpeculation },
-        Entrant { configuration: Configuration::of(default), role: Role::EngineDefault },
+        Candidate { configuration: Configuration::of(TreeShape::OFF), role: Role::NoSpeculation },
+        Candidate { configuration: Configuration::of(default), role: Role::EngineDefault },
     ];
     entrants.extend(shapes.iter().copied().map(Configuration::of).map(candidate));
     entrants.extend(tables.iter().filter_map(|rows| {
@@ -104,7 +104,7 @@ pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], defaul
     Expanded { entrants, dropped }
 }
 
-/// Every combination of the lists but that which changes nothing, each once.
+/// Every distinct combination of the lists except the one that changes nothing.
 fn combinations(lists: &KnobLists) -> Vec<Knobs> {
     let mut all = vec![Knobs::default()];
     vary(&mut all, &lists.max_running_requests, |knobs, value| knobs.max_running_requests = Some(*value));

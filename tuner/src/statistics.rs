@@ -2,7 +2,34 @@
 
 pub mod student;
 
-use crate::selection::{Interval, IntervalKind};
+use serde::{Deserialize, Serialize};
+
+/// A figure over repeats with its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// The median over repeats; of a ratio, the median of the pairs.
+    pub median: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// What the ends are.
+    pub kind: IntervalKind,
+    /// Coverage of the interval, from 0 to 1; 0 for a single repeat.
+    pub coverage: f64,
+}
+
+/// What the ends of an [`Interval`] are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IntervalKind {
+    /// A confidence interval of at least 95%; [`Interval::coverage`] says of how much.
+    Confidence,
+    /// The least and the greatest of repeats that are too few for that.
+    Range,
+    /// A single repeat: both ends are the figure itself, and how far it scatters is not known.
+    Single,
+}
 
 /// The median of the finite ones of some values; `None` without any.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {

@@ -1,4 +1,4 @@
-//! Which trials run, and when that is enough.
+//! Search strategies: which trials run, and when to stop.
 
 mod anneal;
 mod few_starts;
@@ -10,24 +10,22 @@ mod tests;
 
 use schemas::sweep::{Metric, Search, StrategyName};
 
-pub use self::{
-    few_starts::{Found, most_trials as few_starts_trials, run as few_starts},
-    shard::Shard,
-};
+pub use self::few_starts::{Found, most_trials as few_starts_trials, rotations, run as few_starts};
+pub use crate::shard::Shard;
 use crate::{
     TunerError,
     configuration::Load,
     guide::Prediction,
     record::{Record, Role, Trial},
     selection::{Doubt, LoadRanking, Verdict, rank},
-    space::Entrant,
+    space::Candidate,
 };
 
-/// The race of one sweep: every configuration under every load, as often as asked for.
+/// The experiment of one sweep: every configuration under every load, with the requested repeats.
 #[derive(Clone, Debug)]
-pub struct Race {
+pub struct Experiment {
     /// The configurations, baselines first.
-    pub entrants: Vec<Entrant>,
+    pub entrants: Vec<Candidate>,
     /// How requests come.
     pub loads: Vec<Load>,
     /// How often each is measured.
@@ -39,23 +37,23 @@ pub struct Race {
 }
 
 /// Where trials are measured.
-pub trait Bench {
+pub trait TrialRunner {
     /// Measures a trial and puts it into the journal, or finds it there.
     ///
     /// # Errors
-    /// When a budget is used up, the user wants to stop, or the sweep cannot go on.
-    fn measure(&mut self, trial: &Trial) -> Result<&Record, Halt>;
+    /// When a budget is used up, the user requests a stop, or the sweep cannot continue.
+    fn measure(&mut self, trial: &Trial) -> Result<&Record, SearchStop>;
 
     /// Everything in the journal.
     fn history(&self) -> &[Record];
 }
 
-/// Why a search ends before it wants to.
+/// Why a search ends early.
 #[derive(Debug)]
-pub enum Halt {
-    /// For a reason that is no error.
+pub enum SearchStop {
+    /// For a reason that is not an error.
     Stop(StopReason),
-    /// The sweep cannot go on.
+    /// The sweep cannot continue.
     Failed(TunerError),
 }
 
@@ -64,9 +62,9 @@ pub enum Halt {
 pub enum StopReason {
     /// Every trial of the plan is measured.
     SpaceExhausted,
-    /// As many trials as asked for.
+    /// The requested number of trials.
     TrialBudget,
-    /// As much time as asked for.
+    /// The requested time.
     TimeBudget,
     /// The user wanted to stop.
     Interrupted,
@@ -88,24 +86,24 @@ pub struct Planned {
     pub exact: bool,
 }
 
-impl Race {
+impl Experiment {
     /// Trials of the whole space.
     pub fn size(&self) -> usize {
         self.entrants.len() * self.loads.len() * self.repeats
     }
 
     /// No speculation and the engine's default, with the sweep's own settings.
-    pub fn baselines(&self) -> impl Iterator<Item = &Entrant> {
+    pub fn baselines(&self) -> impl Iterator<Item = &Candidate> {
         self.entrants.iter().filter(|one| one.role != Role::Candidate)
     }
 
-    /// The baselines under every load, as often as asked for.
+    /// The baselines under every load, with the requested repeats.
     pub fn baseline_trials(&self) -> Vec<Trial> {
-        let baselines: Vec<Entrant> = self.baselines().cloned().collect();
+        let baselines: Vec<Candidate> = self.baselines().cloned().collect();
         listed::ordered(self, &baselines)
     }
 
-    /// How it stands under a load; `None` before its first trial.
+    /// Its ranking under a load; `None` before its first trial.
     pub fn standing(&self, history: &[Record], load: Load) -> Option<LoadRanking> {
         rank(history.iter().filter(|record| record.trial.load == load), self.metric).pop()
     }
@@ -114,50 +112,50 @@ impl Race {
 /// Runs the search that a sweep file names, to its end.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// As [`TrialRunner::measure`].
 pub fn search(
     search: &Search,
-    race: &Race,
+    experiment: &Experiment,
     predictions: &[Prediction],
-    bench: &mut dyn Bench,
-) -> Result<StopReason, Halt> {
+    bench: &mut dyn TrialRunner,
+) -> Result<StopReason, SearchStop> {
     let ended = match search.strategy {
-        StrategyName::Grid => listed::run(&listed::grid(race), race, bench)?,
-        StrategyName::Random => listed::run(&listed::random(search, race), race, bench)?,
-        StrategyName::Anneal => anneal::run(search, race, bench)?,
-        StrategyName::Guided => return guided::run(search, race, predictions, bench),
+        StrategyName::Grid => listed::run(&listed::grid(experiment), experiment, bench)?,
+        StrategyName::Random => listed::run(&listed::random(search, experiment), experiment, bench)?,
+        StrategyName::Anneal => anneal::run(search, experiment, bench)?,
+        StrategyName::Guided => return guided::run(search, experiment, predictions, bench),
     };
-    // Without a budget the plan is all that was asked for.
+    // Without a budget the plan is everything that was requested.
     if search.trials.is_none() && search.seconds.is_none() {
         return Ok(ended);
     }
-    match repeat_disturbed(race, bench) {
-        // The plan is done all the same.
-        Ok(()) | Err(Halt::Stop(StopReason::TrialBudget | StopReason::TimeBudget)) => Ok(ended),
+    match repeat_disturbed(experiment, bench) {
+        // The plan is complete anyway.
+        Ok(()) | Err(SearchStop::Stop(StopReason::TrialBudget | StopReason::TimeBudget)) => Ok(ended),
         Err(halt) => Err(halt),
     }
 }
 
 /// Where a busy machine is why a race cannot tell, its contenders are measured again together with no speculation, as far as the
 /// budget goes.
-fn repeat_disturbed(race: &Race, bench: &mut dyn Bench) -> Result<(), Halt> {
-    for load in &race.loads {
-        let standing = race.standing(bench.history(), *load);
+fn repeat_disturbed(experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
+    for load in &experiment.loads {
+        let standing = experiment.standing(bench.history(), *load);
         if standing.is_some_and(|ranking| ranking.verdict == Verdict::CannotTell(Doubt::BusyMachine)) {
-            guided::tell_apart(race, *load, bench)?;
+            guided::tell_apart(experiment, *load, bench)?;
         }
     }
     Ok(())
 }
 
 /// How many trials the search is going to ask for.
-pub fn planned(search: &Search, race: &Race) -> Planned {
+pub fn planned(search: &Search, experiment: &Experiment) -> Planned {
     let budget = search.trials.unwrap_or(usize::MAX);
     match search.strategy {
-        StrategyName::Grid => Planned { trials: race.size().min(budget), exact: true },
-        StrategyName::Random => Planned { trials: listed::random(search, race).len().min(budget), exact: true },
-        StrategyName::Anneal => Planned { trials: anneal::most_trials(search, race).min(budget), exact: false },
-        StrategyName::Guided => Planned { trials: guided::most_trials(search, race).min(budget), exact: false },
+        StrategyName::Grid => Planned { trials: experiment.size().min(budget), exact: true },
+        StrategyName::Random => Planned { trials: listed::random(search, experiment).len().min(budget), exact: true },
+        StrategyName::Anneal => Planned { trials: anneal::most_trials(search, experiment).min(budget), exact: false },
+        StrategyName::Guided => Planned { trials: guided::most_trials(search, experiment).min(budget), exact: false },
     }
 }
 
@@ -165,11 +163,11 @@ pub fn planned(search: &Search, race: &Race) -> Planned {
 ///
 /// # Errors
 /// When it is too small, with the least that is needed.
-pub fn check(search: &Search, race: &Race) -> Result<(), TunerError> {
-    let fewest = anneal::fewest_trials(race);
+pub fn check(search: &Search, experiment: &Experiment) -> Result<(), TunerError> {
+    let fewest = anneal::fewest_trials(experiment);
     match search.trials {
         Some(trials) if search.strategy == StrategyName::Anneal && trials < fewest => {
-            let (loads, repeats) = (race.loads.len(), race.repeats);
+            let (loads, repeats) = (experiment.loads.len(), experiment.repeats);
             Err(TunerError::Configuration(format!(
                 "search.trials is {trials}, and anneal needs {fewest}: the baselines and one configuration more, under \
                  each load ({loads}) as often as search.repeats says ({repeats}); raise it, or lower the others"
@@ -180,10 +178,10 @@ pub fn check(search: &Search, race: &Race) -> Result<(), TunerError> {
 }
 
 /// The trials of a list, where they are known beforehand: what a plan can print.
-pub fn list(search: &Search, race: &Race) -> Option<Vec<Trial>> {
+pub fn list(search: &Search, experiment: &Experiment) -> Option<Vec<Trial>> {
     let mut trials = match search.strategy {
-        StrategyName::Grid => listed::grid(race),
-        StrategyName::Random => listed::random(search, race),
+        StrategyName::Grid => listed::grid(experiment),
+        StrategyName::Random => listed::random(search, experiment),
         StrategyName::Anneal | StrategyName::Guided => return None,
     };
     trials.truncate(search.trials.unwrap_or(usize::MAX));
@@ -201,13 +199,14 @@ impl StopReason {
             Self::Cooled => "the annealing schedule is at its end",
             Self::Settled => "nothing unmeasured is predicted within reach of the best",
             Self::StillTied => {
-                "nothing unmeasured is predicted within reach of the best, and more repeats did not tell the leaders apart"
+                "nothing unmeasured is predicted within reach of the best, and more repeats did not tell the leaders \
+                 apart"
             }
         }
     }
 }
 
-impl From<TunerError> for Halt {
+impl From<TunerError> for SearchStop {
     fn from(error: TunerError) -> Self {
         Self::Failed(error)
     }

@@ -1,20 +1,15 @@
-//! The whole way: sweep file → plan → trials → journal → ranking → tuned file.
+//! Runs a sweep from start to end: sweep file → plan → trials → journal → ranking → tuned file.
 
 mod on_servers;
 pub(crate) mod prepare;
+pub(crate) mod request;
 mod system_bench;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
-};
+use std::path::{Path, PathBuf};
 
-use engine::DeviceChoice;
-use schemas::{
-    sweep::{StrategyName, SweepFile},
-    tuned::TunedFile,
-};
+use schemas::{sweep::StrategyName, tuned::TunedFile};
 
+pub use self::request::{Progress, SweepRequest};
 use self::{
     prepare::{Ready, prepare},
     system_bench::{Field, SystemBench},
@@ -31,31 +26,9 @@ use crate::{
     record::{Fingerprint, Record, Trial},
     selection::{LoadRanking, rank},
     space::Expanded,
-    strategy::{self, Halt, Planned, Race, Shard},
+    strategy::{self, Experiment, Planned, SearchStop},
     system::InProcess,
 };
-
-/// What to sweep, and how.
-#[derive(Debug)]
-pub struct SweepRequest<'a> {
-    /// The sweep file.
-    pub file: SweepFile,
-    /// The folder from which its relative paths start.
-    pub folder: PathBuf,
-    /// Where journal and tuned file go.
-    pub out: PathBuf,
-    /// Whether to go on with what is there.
-    pub resume: bool,
-    /// The part for this machine.
-    pub shard: Option<Shard>,
-    /// Where to run, over what the file says.
-    pub device: Option<DeviceChoice>,
-    /// Bytes that the target's hidden states may take in `out`, so that acceptance is told again without the target; 0
-    /// keeps none.
-    pub keep_states: u64,
-    /// Set from elsewhere when the user wants to stop; finished trials are kept.
-    pub interrupted: &'a AtomicBool,
-}
 
 /// What a sweep is going to do.
 #[derive(Clone, Debug)]
@@ -82,7 +55,7 @@ pub struct Plan {
 pub struct Asked {
     /// How requests come.
     pub load: Load,
-    /// So many.
+    /// This many.
     pub requests: usize,
     /// Tokens that are generated, at most.
     pub tokens: u64,
@@ -103,22 +76,6 @@ pub struct SweepSummary {
     pub tuned: Option<PathBuf>,
     /// Why it ended.
     pub stopped: StopReason,
-}
-
-/// What the caller shows while a sweep runs.
-pub trait Progress {
-    /// The plan is made: so many trials, so many of them done already.
-    fn planned(&mut self, _planned: Planned, _done: usize) {}
-    /// Something that takes a while begins, before any trial: what it is, and how many steps it has.
-    fn preparing(&mut self, _what: &str, _steps: usize) {}
-    /// So many of its steps are done.
-    fn prepared(&mut self, _steps: usize) {}
-    /// A trial begins.
-    fn started(&mut self, _trial: &Trial) {}
-    /// A trial is in the journal.
-    fn finished(&mut self, _record: &Record) {}
-    /// Something the user should know.
-    fn note(&mut self, _text: &str) {}
 }
 
 /// What is known of a sweep before anything is loaded.
@@ -142,23 +99,23 @@ pub struct Outline {
 /// When the target says nothing of itself, a table cannot be read, or the search cannot go over the space.
 pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
     let mut space = prepare::space(request)?;
-    let race = prepare::race(request, &mut space)?;
+    let experiment = prepare::experiment(request, &mut space)?;
     let search = &request.file.search;
-    let trials = strategy::list(search, &race).unwrap_or_else(|| race.baseline_trials());
+    let trials = strategy::list(search, &experiment).unwrap_or_else(|| experiment.baseline_trials());
     let starts = on_servers::starts(request, &space)?;
-    let planned = planned(request, &race);
-    Ok(Outline { planned, trials, space, loads: race.loads, starts })
+    let planned = planned(request, &experiment);
+    Ok(Outline { planned, trials, space, loads: experiment.loads, starts })
 }
 
 /// Says what a sweep would do, and measures what its estimate of time rests on. Writes nothing.
 ///
 /// # Errors
-/// When the models or the workload cannot be loaded, or the sweep cannot go on with the folder's journal.
+/// When the models or the workload cannot be loaded, or the folder's journal cannot be continued.
 pub fn plan(request: &SweepRequest<'_>) -> Result<Plan, TunerError> {
     let mut ready = prepare(request)?;
     let search = &request.file.search;
-    let planned = strategy::planned(search, &ready.race);
-    let trials = strategy::list(search, &ready.race).unwrap_or_else(|| ready.race.baseline_trials());
+    let planned = strategy::planned(search, &ready.experiment);
+    let trials = strategy::list(search, &ready.experiment).unwrap_or_else(|| ready.experiment.baseline_trials());
     let mut left = trials.clone();
     if request.resume && journal::exists(&request.out) {
         let contents = journal::read(&request.out)?;
@@ -186,7 +143,7 @@ pub fn plan(request: &SweepRequest<'_>) -> Result<Plan, TunerError> {
         done: trials.len() - left.len(),
         trials,
         space: ready.space,
-        asked: ready.race.loads.iter().map(asked).collect(),
+        asked: ready.experiment.loads.iter().map(asked).collect(),
         estimate,
         fingerprint: ready.fingerprint,
     })
@@ -206,7 +163,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     }
     let mut ready = prepare(request)?;
     let search = &request.file.search;
-    let planned = strategy::planned(search, &ready.race);
+    let planned = strategy::planned(search, &ready.experiment);
     let (journal, records) = open(request, &header(request, &ready, planned), progress)?;
     ready.notes(request).iter().for_each(|note| progress.note(note));
 
@@ -219,7 +176,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let field = Field::from(&ready);
     let mut system = InProcess::new(&mut ready);
     let mut bench = SystemBench::new(request, field, &mut system, journal, records, progress);
-    let searched = strategy::search(search, &bench.race(), predictions, &mut bench);
+    let searched = strategy::search(search, &bench.experiment(), predictions, &mut bench);
     let measured = bench.end();
     let context_length = ready.engine()?.capacity().context_length;
     finish(request, searched, measured, context_length, &ready.fingerprint, guide.as_ref())
@@ -228,7 +185,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
 /// Ranks what was measured, and writes the tuned file.
 fn finish(
     request: &SweepRequest<'_>,
-    searched: Result<StopReason, Halt>,
+    searched: Result<StopReason, SearchStop>,
     (records, ran, kept): (Vec<Record>, usize, usize),
     context_length: usize,
     fingerprint: &Fingerprint,
@@ -236,8 +193,8 @@ fn finish(
 ) -> Result<SweepSummary, TunerError> {
     let search = &request.file.search;
     let stopped = match searched {
-        Ok(reason) | Err(Halt::Stop(reason)) => reason,
-        Err(Halt::Failed(error)) => return Err(error),
+        Ok(reason) | Err(SearchStop::Stop(reason)) => reason,
+        Err(SearchStop::Failed(error)) => return Err(error),
     };
     let ranking = rank(&records, request.file.objective.metric);
     let tuned = outcome::tuned(&request.file, &request.folder, context_length, fingerprint, &ranking, guide);
@@ -250,11 +207,13 @@ fn finish(
 }
 
 /// How many trials the search is going to ask for.
-fn planned(request: &SweepRequest<'_>, race: &Race) -> Planned {
+fn planned(request: &SweepRequest<'_>, experiment: &Experiment) -> Planned {
     let search = &request.file.search;
-    match (search.strategy, race.restarts) {
-        (StrategyName::Guided, true) => Planned { trials: strategy::few_starts_trials(search, race), exact: false },
-        _ => strategy::planned(search, race),
+    match (search.strategy, experiment.restarts) {
+        (StrategyName::Guided, true) => {
+            Planned { trials: strategy::few_starts_trials(search, experiment), exact: false }
+        }
+        _ => strategy::planned(search, experiment),
     }
 }
 

@@ -1,22 +1,28 @@
-//! What the tuner drives: our own engine in process, or a server of another engine.
+//! Systems that the tuner can drive: spectune's engine in this process, or servers of other engines.
 //!
 //! Strategies, journal, selection and reports know no more of a system than this.
 
+pub(crate) mod error;
 mod in_process;
 pub mod server;
 
-use engine::EngineError;
-use external::ServerError;
-
-pub use self::in_process::InProcess;
+pub use self::{error::SystemError, in_process::InProcess};
 use crate::{
     configuration::Configuration,
     record::{Measurement, PartsApart, Trial},
-    runner::{Ended, Terms},
+    runner::{Ended, TrialOptions},
 };
 
 /// An engine that can be set up and measured.
 pub trait System {
+    /// Whether it can run a configuration, as far as it is known before it is set up for it.
+    ///
+    /// # Errors
+    /// When it cannot, with the reason.
+    fn supports(&self, _configuration: &Configuration) -> Result<(), SystemError> {
+        Ok(())
+    }
+
     /// Sets it up for a configuration, so that a trial of it can run.
     ///
     /// # Errors
@@ -27,9 +33,9 @@ pub trait System {
     ///
     /// # Errors
     /// When it has no room for the load, or fails.
-    fn run(&mut self, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, SystemError>;
+    fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, SystemError>;
 
-    /// Times the parts of a trial's rounds apart from it; `None` where the system does not tell them.
+    /// Times the parts of a trial's rounds separately from it; `None` if the system does not report them.
     ///
     /// # Errors
     /// When it fails at that.
@@ -38,10 +44,10 @@ pub trait System {
     /// Makes it fit for the next trial after an error.
     ///
     /// # Errors
-    /// When that is not possible: the sweep cannot go on.
+    /// When that is not possible: the sweep cannot continue.
     fn recover(&mut self, error: &SystemError) -> Result<(), SystemError>;
 
-    /// The reason for an error, where more can be told of it than the error says: a server that has died, for example.
+    /// The underlying reason for an error, if known: a server that has died, for example.
     fn explain(&mut self, error: SystemError) -> SystemError {
         error
     }
@@ -72,26 +78,4 @@ pub enum SwitchCost {
     Graph,
     /// A start of the engine or its server.
     Restart,
-}
-
-/// Why a system could not do something.
-#[derive(Debug, thiserror::Error)]
-pub enum SystemError {
-    /// Our engine failed.
-    // Not transparent: who looks for an engine's error along the sources is to find it.
-    #[error("{0}")]
-    Engine(#[from] EngineError),
-    /// A server failed.
-    #[error("{0}")]
-    Server(#[from] ServerError),
-    /// The configuration is not one that the system can run.
-    #[error("{0}")]
-    Unsupported(String),
-}
-
-impl SystemError {
-    /// Whether the device or the server is not to be trusted any more.
-    pub fn needs_restart(&self) -> bool {
-        matches!(self, Self::Engine(EngineError::Device(_)) | Self::Server(_))
-    }
 }

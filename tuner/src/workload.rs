@@ -1,4 +1,4 @@
-//! What a trial asks of the engine: prompts from files or traces, or random ones, and when they come.
+//! The workload of a trial: prompts from files or traces, or random ones, and their arrival times.
 
 mod arrivals;
 pub(crate) mod context;
@@ -47,7 +47,7 @@ pub struct Workload {
 struct Room {
     /// Prompts that are needed; no more are read.
     requests: usize,
-    /// Longer ones are left out.
+    /// Longer ones are skipped.
     max_prompt_tokens: Option<usize>,
     /// New tokens of a request that says nothing of them itself.
     output_length: usize,
@@ -87,12 +87,12 @@ impl Workload {
         if requests.is_empty() {
             let left_out = match left_out {
                 0 => String::new(),
-                count => format!(" ({count} were left out: longer than max_prompt_tokens, or without a user's words)"),
+                count => format!(" ({count} were skipped: longer than max_prompt_tokens, or without a user message)"),
             };
             let file = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();
             let file =
                 file.map_or_else(|| "the workload".into(), |file| tidy(&folder.join(file)).display().to_string());
-            return Err(TunerError::Configuration(format!("{file} holds no prompt{left_out}")));
+            return Err(TunerError::Configuration(format!("{file} contains no prompt{left_out}")));
         }
         let hash = hash(workload, &requests, &recorded);
         let (seed, warm_up_tokens) = (workload.seed, workload.warm_up_tokens);
@@ -123,7 +123,7 @@ impl Workload {
 }
 
 impl Room {
-    /// Whether a prompt of so many tokens is passed over.
+    /// Whether a prompt of this many tokens is passed over.
     fn leaves_out(&self, prompt_tokens: usize) -> bool {
         self.max_prompt_tokens.is_some_and(|most| prompt_tokens > most)
     }
@@ -144,7 +144,7 @@ impl Room {
         }
         Err(format!(
             "the prompt has {prompt_tokens} tokens; with {output_length} new ones it does not fit the context of {}: \
-             ask for fewer new ones (output_length), or leave long prompts out with workload.max_prompt_tokens",
+             lower output_length, or skip long prompts with workload.max_prompt_tokens",
             self.context_length
         ))
     }
@@ -169,7 +169,7 @@ fn prompts(
     }
 }
 
-/// As many requests as asked for; prompts come again where there are fewer.
+/// The requested number of requests; prompts are repeated if there are fewer.
 fn untimed(workload: &sweep::Workload, prompts: &Prompts, numbers: &mut StdRng) -> Result<Vec<Request>, TunerError> {
     let fewest =
         workload.random.as_ref().map_or(workload.output_length, |random| share(workload.output_length, random.ratio));
@@ -196,7 +196,7 @@ fn check_total(prompt_tokens: usize) -> Result<(), TunerError> {
         return Ok(());
     }
     let reason =
-        format!("the prompts of a trial have more than {MOST_TOKENS} tokens together: lower workload.requests");
+        format!("the prompts of a trial have more than {MOST_TOKENS} tokens in total: lower workload.requests");
     Err(TunerError::Configuration(reason))
 }
 

@@ -1,7 +1,7 @@
 //! Killed, resumed, sharded and merged: the ranking is that of one run without interruption.
 
-#[path = "../src/made_up.rs"]
-mod made_up;
+#[path = "../src/synthetic.rs"]
+mod synthetic;
 
 use std::{
     collections::BTreeMap,
@@ -21,8 +21,8 @@ use tuner::{
     merge,
     record::{self, Fingerprint, Outcome, Record, Role, Trial},
     selection::{LoadRanking, rank},
-    space::{Entrant, expand},
-    strategy::{self, Race, Shard},
+    space::{Candidate, expand},
+    strategy::{self, Experiment, Shard},
 };
 
 const SWEEP: &str = "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE'\n[workload]\nprompts = 'p'\n\
@@ -50,7 +50,7 @@ fn fingerprint() -> Fingerprint {
     }
 }
 
-fn entrants() -> Vec<Entrant> {
+fn entrants() -> Vec<Candidate> {
     expand(&file().space, &file().knobs, &[], DEFAULT).entrants
 }
 
@@ -58,7 +58,7 @@ fn entrants() -> Vec<Entrant> {
 fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
     let all = entrants();
     let entrants = shard.map_or(all.clone(), |shard| shard.of(&all));
-    let race = Race {
+    let experiment = Experiment {
         entrants,
         loads: vec![Load::BatchSize(1), Load::BatchSize(4)],
         repeats: file().search.repeats,
@@ -66,12 +66,13 @@ fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
         restarts: false,
     };
     let role = |trial: &Trial| {
-        race.entrants
+        experiment
+            .entrants
             .iter()
             .find(|one| one.configuration == trial.configuration)
             .map_or(Role::Candidate, |one| one.role)
     };
-    let trials = strategy::list(&Search::default(), &race).expect("a grid knows its trials");
+    let trials = strategy::list(&Search::default(), &experiment).expect("a grid has a fixed number of trials");
     trials.into_iter().map(|trial| (trial.clone(), role(&trial))).collect()
 }
 
@@ -93,7 +94,7 @@ fn record((trial, role): &(Trial, Role), seed: u64) -> Record {
     let id = trial.id(&fingerprint());
     let draw =
         id.bytes().fold(seed, |sum, byte| sum.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(byte.into())) >> 33;
-    let made_up = made_up::record(trial.clone(), *role, 100.0 + (draw % 1000) as f64 / 10.0);
+    let made_up = synthetic::record(trial.clone(), *role, 100.0 + (draw % 1000) as f64 / 10.0);
     let failed = draw % 11 == 0;
     let outcome =
         if failed { Outcome::Failed { reason: "out of memory".into(), failure: None } } else { made_up.outcome };

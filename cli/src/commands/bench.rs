@@ -1,4 +1,4 @@
-//! `spectune bench`: the engine on random prompts, beside the floor that memory sets.
+//! `spectune bench`: the engine on random prompts, compared with the memory-bandwidth floor.
 
 use std::{str::FromStr, time::Instant};
 
@@ -22,23 +22,23 @@ Examples:
   spectune bench --load-format dummy --model-shape glm-4.5-air --num-layers 8 --device cuda:0 \
       --shapes 'none;3,1,4@2.5' --batch-size 1,8 --input-len 512 --output-len 256
 
-Random prompts have no meaning: the accept length on them says nothing about text. A shape with
+Prompts are random, so accept lengths measured on them say nothing about real text. A shape with
 @L accepts L tokens a round on average whatever the target says (bonus token included), which
-times the round and not the draft.
-The floor is the time that the bytes of a round take at the memory bandwidth measured in the same run;
-there is none where rounds are faster than that, because the processor's caches hold a small model.";
+times the round without measuring the draft.
+The floor is the time to read a round's bytes at the memory bandwidth measured in the same run. It is
+omitted where rounds are faster, because a small model fits the processor's caches.";
 
-/// Measure the engine on random prompts of one length, beside the floor that memory sets.
+/// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth floor.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
     engine: EngineFlags,
-    /// Tree shapes to measure one after the other, as none or steps,topk,draft-tokens, each with
-    /// @accept-length if acceptance is to be simulated; without it, the shape of the engine flags
+    /// Tree shapes to measure in turn, as none or steps,topk,draft-tokens, each with @accept-length to simulate
+    /// acceptance; default: the shape of the engine flags
     #[arg(long, value_name = "SHAPE;…", value_delimiter = ';')]
     shapes: Vec<Trial>,
-    /// Requests that run together; several sizes are measured one after the other
+    /// Requests that run together; several sizes are measured in turn
     #[arg(long, value_name = "N,…", value_delimiter = ',', required = true)]
     batch_size: Vec<usize>,
     /// Tokens of each prompt
@@ -47,18 +47,18 @@ pub struct Arguments {
     /// New tokens of each request
     #[arg(long, value_name = "N")]
     output_len: usize,
-    /// Times that each is measured, after once and half a second to warm up; figures are medians
+    /// Repeats of each measurement, after one warm-up run and half a second; figures are medians
     #[arg(long, value_name = "N", default_value_t = 3)]
     repeats: usize,
     /// Seed of the prompts
     #[arg(long, value_name = "S", default_value_t = 0)]
     seed: u64,
-    /// Print one JSON object a shape and batch size
+    /// Print one JSON object per shape and batch size
     #[arg(long)]
     json: bool,
 }
 
-/// A shape, and the accept length that is made up for it.
+/// A shape, and the accept length that is simulated for it.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     shape: TreeShape,
@@ -79,7 +79,7 @@ impl FromStr for Trial {
         };
         let simulate = length.map(|length| {
             let length = length.trim().parse::<f32>().ok().filter(|length| *length >= 1.0 && length.is_finite());
-            length.ok_or_else(|| format!("{text}: the accept length behind @ has to be a number of at least 1"))
+            length.ok_or_else(|| format!("{text}: the accept length after @ must be a number of at least 1"))
         });
         Ok(Self { shape, simulate: simulate.transpose()? })
     }
@@ -133,7 +133,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// What is wrong is said before anything is loaded.
+/// Checks the arguments before anything is loaded.
 fn check(arguments: &Arguments, simulate: Option<f32>) -> anyhow::Result<()> {
     let counts = [
         ("--input-len", arguments.input_len),
@@ -146,7 +146,7 @@ fn check(arguments: &Arguments, simulate: Option<f32>) -> anyhow::Result<()> {
         }
     }
     if simulate.is_some() && !arguments.shapes.is_empty() {
-        bail!("--simulate-accept-length is of no effect beside --shapes: write @L behind each shape instead");
+        bail!("--simulate-accept-length has no effect with --shapes: append @L to each shape instead");
     }
     Ok(())
 }
@@ -178,8 +178,8 @@ fn notes(engine: &Engine, startup: f64, bandwidth: f64) -> String {
     format!(
         "{} ({}); loaded in {startup:.1} s{capture}; memory {:.0} GB/s\n\
          accept: output tokens / rounds, the first token and bonus tokens included (SGLang's definition); * simulated\n\
-         floor: bytes that a round has to read (weights once a pass, caches) at that bandwidth; none where rounds are \
-         faster, since the processor's caches hold what they read",
+         floor: time to read a round's bytes (weights once per pass, KV cache) at that bandwidth; omitted where \
+         rounds are faster: caches hold the data, or rows choose fewer experts than an even choice would",
         device.device,
         device.name,
         bandwidth / 1e9

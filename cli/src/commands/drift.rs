@@ -12,17 +12,17 @@ const EXAMPLES: &str = "\
 Examples:
   spectune serve results/demo/tuned.toml --log-requests requests.jsonl
   spectune drift requests.jsonl                         # the log's first third against the rest
-  spectune drift requests.jsonl --since results/train   # against what the head had when it was trained
+  spectune drift requests.jsonl --since results/train   # against the record of the training run
 
-Ends with 0 where acceptance has not moved beyond noise, and with 1 where it has.";
+Exits with 0 if acceptance has not moved beyond noise, and with 1 if it has.";
 
-/// Tell from a log of requests whether acceptance has moved since a head was trained.
+/// Check in a request log whether acceptance has changed since a head was trained.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// A log written by `spectune serve --log-requests`
     log: PathBuf,
-    /// Folder of the training run whose head is served; unless given the first third of the log is the baseline
+    /// Folder of the training run whose head is served (default baseline: the first third of the log)
     #[arg(long, value_name = "DIR")]
     since: Option<PathBuf>,
     /// Print the result as JSON
@@ -50,14 +50,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 pub fn read_record(folder: &Path) -> anyhow::Result<TrainingRecord> {
     let path = folder.join("training.json");
     let text = setup::read_text(&path, setup::LARGEST_CONFIGURATION)
-        .with_context(|| format!("{} holds no finished training run", folder.display()))?;
+        .with_context(|| format!("{} contains no finished training run", folder.display()))?;
     TrainingRecord::parse(&text).map_err(|reason| anyhow::anyhow!("{}: {reason}", path.display()))
 }
 
 fn shown(found: &Drift, of_training: bool) -> String {
     let percent = |ratio: f64| format!("{:+.1}%", (ratio - 1.0) * 100.0);
     let mut text = match found.ratio.high == f64::MAX {
-        true => "nothing can be told from fewer than 5 requests\n".to_owned(),
+        true => "at least 5 requests are needed for a comparison\n".to_owned(),
         false => format!(
             "{}: accept length {:.3} → {:.3}, {} ({} to {}, {:.0}% interval by requests)\n",
             if found.moved() { "moved beyond noise" } else { "no change beyond noise" },

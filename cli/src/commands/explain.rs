@@ -17,7 +17,7 @@ Examples:
 pub struct Arguments {
     /// A rule's code or name
     rule: Option<String>,
-    /// Print the table of all rules, which is also what comes without a rule
+    /// Print the table of all rules (also the default without a rule)
     #[arg(long, conflicts_with = "rule")]
     list: bool,
 }

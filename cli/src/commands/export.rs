@@ -16,8 +16,8 @@ Examples:
   spectune export tuned.toml --to sglang | spectune lint -
   spectune export tuned.toml --to tensorrt-llm > config.yaml
 
-The launch goes to standard output; whose figures chose it, what was filled in or left out, and the
-warnings of the tuned file go to standard error.";
+The launch is written to standard output. Standard error says which engine was measured, what was
+filled in or left out, and repeats the warnings of the tuned file.";
 
 /// Turn a tuned file into flags for another engine.
 #[derive(Debug, clap::Args)]
@@ -29,11 +29,11 @@ pub struct Arguments {
     /// speculative part of its --config file)
     #[arg(long, value_name = "ENGINE")]
     to: Form,
-    /// The running batch whose row is exported. Unless given: the largest, or the whole table where the engine takes one; of
-    /// the adaptive file, the largest batch
+    /// Running batch whose row is exported. Default: the whole table if the engine supports one, else the largest
+    /// batch; for the adaptive file, the largest batch
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
-    /// The engine's version, which decides how flags are spelled
+    /// Version of the engine, which decides the spelling of flags
     #[arg(long, value_name = "V")]
     engine_version: Option<EngineVersion>,
 }

@@ -26,32 +26,32 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A tuned file written by `spectune sweep`; engine flags win over it
+    /// A tuned file written by `spectune sweep`; engine flags override it
     tuned: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineFlags,
-    /// The prompt; give it several times for several requests
+    /// Prompt; may be given several times for several requests
     #[arg(long, value_name = "TEXT", conflicts_with = "input_ids", required_unless_present = "input_ids")]
     prompt: Vec<String>,
-    /// A JSON file with a list of token-id lists, one a request
+    /// JSON file with a list of token-id lists, one per request
     #[arg(long, value_name = "FILE")]
     input_ids: Option<PathBuf>,
     /// Wrap each prompt in the model's chat template, as a user's message
     #[arg(long, conflicts_with = "input_ids")]
     chat: bool,
-    /// Most tokens to generate for a request
+    /// Maximum number of tokens to generate per request
     #[arg(long, value_name = "N", default_value_t = 128)]
     max_new_tokens: usize,
-    /// 0 is greedy
+    /// Sampling temperature; 0 is greedy
     #[arg(long, value_name = "T", default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f32,
-    /// Keep the smallest set of best tokens whose probability reaches this
+    /// Sample from the smallest set of most likely tokens whose total probability reaches this
     #[arg(long, value_name = "P", default_value_t = 1.0)]
     top_p: f32,
-    /// Keep this many best tokens; 0 keeps all
+    /// Sample from this many most likely tokens; 0 for all
     #[arg(long, value_name = "K", default_value_t = 0)]
     top_k: usize,
-    /// Keep tokens with at least this share of the best token's probability
+    /// Sample from tokens with at least this fraction of the best token's probability
     #[arg(long, value_name = "P", default_value_t = 0.0)]
     min_p: f32,
     /// Seed of the random numbers; request i uses seed + i
@@ -60,10 +60,10 @@ pub struct Arguments {
     /// A text that ends the output; may be given several times
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// Go on after the model's end-of-text tokens
+    /// Continue after the model's end-of-text tokens
     #[arg(long)]
     ignore_eos: bool,
-    /// Print one JSON object a request instead of the text
+    /// Print one JSON object per request instead of the text
     #[arg(long)]
     json: bool,
 }
@@ -79,7 +79,7 @@ struct Line<'a> {
     accept_length: Option<f64>,
     accept_histogram: &'a [u64],
     finish_reason: &'static str,
-    /// Whether acceptance was made up: the output means nothing then.
+    /// Whether acceptance was simulated, which makes the output meaningless.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     simulated: bool,
 }
@@ -153,7 +153,7 @@ fn read_ids(path: &std::path::Path) -> anyhow::Result<Vec<Vec<u32>>> {
         format!("{}: expected a JSON list of token-id lists, such as [[1, 2, 3], [4, 5]]", path.display())
     })?;
     if ids.is_empty() {
-        bail!("{}: the list holds no prompt", path.display());
+        bail!("{}: the list contains no prompt", path.display());
     }
     Ok(ids)
 }

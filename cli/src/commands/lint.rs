@@ -1,11 +1,11 @@
 //! `spectune lint`: what will fail, be rewritten or waste the GPU, before the launch.
 
-mod each;
+mod apply_fixes;
+mod check;
 mod files;
-mod known;
-mod look;
-mod mend;
+mod model_facts;
 mod ours;
+mod parallel;
 mod server;
 mod settings;
 mod summary;
@@ -21,7 +21,7 @@ use schemas::{
 };
 
 use crate::{exit::Exit, setup, terminal};
-use look::{Linter, Looked};
+use check::{Checked, Linter};
 use server::{Held, Running};
 
 const EXAMPLES: &str = "\
@@ -40,34 +40,34 @@ Examples:
   spectune lint scripts/*.sh --statistics
   spectune lint scripts/*.sh --format sarif > findings.sarif
 
-A comment suppresses: `# spectune: ignore[SD081]` on the line or above, `# spectune: ignore-file[SD081]` anywhere.
+To suppress a finding, add a comment: `# spectune: ignore[SD081]` on the line or above, `# spectune: ignore-file[SD081]` anywhere.
 The table [lint] of a spectune.toml in a file's folder, or in one above it, holds select, ignore, engine,
-engine_version, gpu_memory and expected_concurrency; flags win over it, and --ignore adds to it.
+engine_version, gpu_memory and expected_concurrency; flags override it, except that --ignore adds to it.
 
 Findings of severity info never change the exit code.";
 
-/// Find what will fail, be rewritten or waste the GPU in a launch, before it is launched.
+/// Find what will fail, be rewritten or waste the GPU in a launch before it starts.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Launch lines, shell scripts, TOML, YAML, Python, Dockerfiles, systemd units, Markdown with such blocks, sweep and tuned
-    /// files; of a folder all of these in it that hold a launch, but no Markdown; - is standard input
+    /// Launch lines, shell scripts, TOML, YAML, Python, Dockerfiles, systemd units, Markdown with such blocks, sweep
+    /// and tuned files; a folder means all such files in it that contain a launch, except Markdown; - is standard input
     #[arg(required_unless_present = "url", value_name = "FILE|DIR")]
     files: Vec<PathBuf>,
-    /// A server of SGLang, vLLM or spectune that runs: print what it says that it runs beside what the launches resolve to; without
-    /// files its own launch is judged
+    /// URL of a running SGLang, vLLM or spectune server: compare what it runs with what the launches resolve to;
+    /// without files, check the server's own launch
     #[arg(long, value_name = "URL", conflicts_with_all = ["fix", "diff", "statistics"])]
     url: Option<String>,
-    /// Folder of the target, whatever the launch says
+    /// Folder of the target; overrides the launch
     #[arg(long, value_name = "DIR")]
     model_path: Option<PathBuf>,
-    /// Folder of the draft, whatever the launch says
+    /// Folder of the draft; overrides the launch
     #[arg(long, value_name = "DIR")]
     speculative_draft_model_path: Option<PathBuf>,
-    /// Engine that the launches are for, where their text does not tell: sglang, slime, vllm or spectune
+    /// Engine of launches whose text does not say which: sglang, slime, vllm or spectune
     #[arg(long)]
     engine: Option<Engine>,
-    /// The engine's version; the newest known (for slime: the one it pins) unless given
+    /// Version of the engine (default: the newest known; for slime, the one it pins)
     #[arg(long, value_name = "V")]
     engine_version: Option<EngineVersion>,
     /// Ask the Hugging Face hub (HF_ENDPOINT, HF_TOKEN) for config and tensor headers of models that are not on this machine
@@ -82,13 +82,13 @@ pub struct Arguments {
     /// full, concise, json, sarif or github
     #[arg(long, default_value_t)]
     format: Format,
-    /// Rules to look with: codes, their beginnings, names, or areas
+    /// Rules to run: codes, prefixes of codes, names, or areas
     #[arg(long, value_name = "CODES", value_delimiter = ',')]
     select: Vec<String>,
-    /// Rules to leave out
+    /// Rules to skip
     #[arg(long, value_name = "CODES", value_delimiter = ',')]
     ignore: Vec<String>,
-    /// Settings file, in place of the spectune.toml nearest to each file
+    /// Settings file, instead of the spectune.toml nearest to each file
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Read no settings file
@@ -100,48 +100,48 @@ pub struct Arguments {
     /// Print what --fix would change, and change nothing
     #[arg(long, conflicts_with = "fix")]
     diff: bool,
-    /// With --fix or --diff: also the fixes that change what runs
+    /// With --fix or --diff: include fixes that change what runs
     #[arg(long)]
     unsafe_fixes: bool,
-    /// Print how often each rule was found instead of the findings
+    /// Print the number of findings per rule instead of the findings
     #[arg(long)]
     statistics: bool,
-    /// Pass over texts in which there is no launch
+    /// Accept files without a launch
     #[arg(long)]
     allow_no_launch: bool,
     /// Exit with 0 even if there are findings
     #[arg(long)]
     exit_zero: bool,
-    /// Print what SGLang will really run, with the reason of every value; with json beside the findings
+    /// Print the configuration that SGLang will run, with the reason for every value; with json, in addition to the findings
     #[arg(long, conflicts_with_all = ["fix", "diff", "statistics"])]
     resolved: bool,
 }
 
-/// What was made of one file.
-struct Done {
-    looked: Looked,
-    mended: Option<fix::Mended>,
+/// The result for one file.
+struct FileResult {
+    checked: Checked,
+    mended: Option<fix::FixedText>,
 }
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.unsafe_fixes && !arguments.fix && !arguments.diff {
-        anyhow::bail!("--unsafe-fixes says which fixes --fix applies and --diff shows; give one of them too");
+        anyhow::bail!("--unsafe-fixes needs --fix or --diff: it selects the fixes that they apply or show");
     }
     if arguments.statistics && matches!(arguments.format, Format::Sarif | Format::Github) {
-        anyhow::bail!("statistics are printed with --format full, concise or json, not {}", arguments.format);
+        anyhow::bail!("--statistics supports --format full, concise and json, not {}", arguments.format);
     }
     if arguments.resolved && matches!(arguments.format, Format::Sarif | Format::Github) {
-        anyhow::bail!("what runs is printed with --format full, concise or json, not {}", arguments.format);
+        anyhow::bail!("--resolved supports --format full, concise and json, not {}", arguments.format);
     }
     if arguments.url.is_some() && matches!(arguments.format, Format::Sarif | Format::Github) {
-        anyhow::bail!("what a server runs is printed with --format full, concise or json, not {}", arguments.format);
+        anyhow::bail!("--url supports --format full, concise and json, not {}", arguments.format);
     }
     let running = arguments.url.as_deref().map(Running::ask).transpose()?;
     let linter = Linter::new(&arguments, running.as_ref().and_then(Running::version))?;
     let (mut all, mut unreadable) = (Vec::new(), 0);
     let mut failed = |error: anyhow::Error| {
-        // The other files are judged all the same.
+        // Continue with the other files.
         terminal::print_error(&error);
         unreadable += 1;
     };
@@ -150,23 +150,23 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         Ok(found) => files.extend(found),
         Err(error) => failed(error),
     });
-    for done in each::each(&files, |file| one(&linter, &arguments, file)) {
+    for done in parallel::map(&files, |file| one(&linter, &arguments, file)) {
         match done {
             Ok(done) => all.push(done),
             Err(error) => failed(error),
         }
     }
     if let Some(running) = running.as_ref().filter(|_| arguments.files.is_empty()) {
-        let judged = linter.settings_of(std::path::Path::new("."))?;
-        all.push(Done { looked: linter.look(running.source()?, &judged), mended: None });
+        let settings = linter.settings_of(std::path::Path::new("."))?;
+        all.push(FileResult { checked: linter.check(running.source()?, &settings), mended: None });
     }
     for folder in files::without_launch(&arguments.files, &all, arguments.allow_no_launch) {
         failed(folder);
     }
     if arguments.fix || arguments.diff {
-        for done in all.iter().filter(|done| done.looked.has_composed && !done.looked.diagnostics.is_empty()) {
-            let name = done.looked.source.name();
-            terminal::note(&format!("{name}: nothing is written into launches in Python or in lists of a Dockerfile"));
+        for done in all.iter().filter(|done| done.checked.has_composed && !done.checked.diagnostics.is_empty()) {
+            let name = done.checked.source.name();
+            terminal::note(&format!("{name}: launches in Python and in list form in a Dockerfile are not edited"));
         }
     }
     let held = running.as_ref().map(|running| running.held(&all)).unwrap_or_default();
@@ -174,7 +174,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.format == Format::Full {
         terminal::note(&summary::summary(&all, unreadable));
     }
-    let fails = |done: &Done| done.looked.diagnostics.iter().any(|finding| finding.severity > Severity::Info);
+    let fails = |done: &FileResult| done.checked.diagnostics.iter().any(|finding| finding.severity > Severity::Info);
     let fails = all.iter().any(fails) || held.iter().any(|one| one.differing() > 0);
     Ok(match (unreadable > 0, !arguments.exit_zero && fails) {
         (true, _) => Exit::Usage,
@@ -183,27 +183,27 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     })
 }
 
-/// Judges one file, and mends it where that is asked for.
-fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow::Result<Done> {
+/// Checks one file, and fixes it if requested.
+fn one(linter: &Linter<'_>, arguments: &Arguments, file: &files::File) -> anyhow::Result<FileResult> {
     let files::File { path: file, found } = file;
-    let judged = look::Judged { found: *found, ..linter.settings_of(file)? };
+    let settings = check::CheckSettings { found: *found, ..linter.settings_of(file)? };
     let mut source = setup::read_source(file)?;
     let mut mended = None;
     if arguments.fix || arguments.diff {
-        let look = |source: &Source| linter.look(source.clone(), &judged).diagnostics;
-        let fixed = fix::until_stable(&source, arguments.unsafe_fixes, look);
+        let check = |source: &Source| linter.check(source.clone(), &settings).diagnostics;
+        let fixed = fix::until_stable(&source, arguments.unsafe_fixes, check);
         if arguments.fix {
-            mend::write(&fixed.text, file, &source)?;
+            apply_fixes::write(&fixed.text, file, &source)?;
             source = Source::new(source.name(), fixed.text.as_str());
         }
         mended = Some(fixed);
     }
-    Ok(Done { looked: linter.look(source, &judged), mended })
+    Ok(FileResult { checked: linter.check(source, &settings), mended })
 }
 
-fn print(arguments: &Arguments, all: &[Done], running: Option<(&Running, &[Held])>) -> anyhow::Result<()> {
-    let findings: Vec<Findings<'_>> = all.iter().map(|done| done.looked.findings()).collect();
-    let changes = |done: &Done| Some(mend::diff(&done.looked.source, &done.mended.as_ref()?.text));
+fn print(arguments: &Arguments, all: &[FileResult], running: Option<(&Running, &[Held])>) -> anyhow::Result<()> {
+    let findings: Vec<Findings<'_>> = all.iter().map(|done| done.checked.findings()).collect();
+    let changes = |done: &FileResult| Some(apply_fixes::diff(&done.checked.source, &done.mended.as_ref()?.text));
     let diff = || all.iter().filter_map(changes).collect::<String>();
     let rendered =
         || render(&findings, arguments.format, arguments.format == Format::Full && terminal::stdout_is_coloured());
@@ -234,19 +234,21 @@ fn print(arguments: &Arguments, all: &[Done], running: Option<(&Running, &[Held]
     terminal::print(&output)
 }
 
-fn resolved(all: &[Done], format: Format, rendered: &str) -> anyhow::Result<String> {
-    let each = all.iter().flat_map(|done| done.looked.resolved.iter().map(move |resolved| (&done.looked, resolved)));
+fn resolved(all: &[FileResult], format: Format, rendered: &str) -> anyhow::Result<String> {
+    let each = all.iter().flat_map(|done| done.checked.resolved.iter().map(move |resolved| (&done.checked, resolved)));
     if format == Format::Json {
         let objects: Vec<serde_json::Value> = each.map(|(one, (_, resolved))| resolved.to_json(&one.source)).collect();
         let findings: serde_json::Value = serde_json::from_str(rendered)?;
         let both = serde_json::json!({ "resolved": objects, "findings": findings });
         return Ok(serde_json::to_string_pretty(&both)? + "\n");
     }
-    let table = |(one, (way, resolved)): (&Looked, &(look::Way, schemas::resolve::Resolved))| {
+    let table = |(one, (way, resolved)): (&Checked, &(check::Way, schemas::resolve::Resolved))| {
         format!("{}{}: {}", one.source.name(), way.in_words(), resolved.table(&one.source))
     };
     let mut tables: Vec<String> = each.map(table).collect();
-    let of_vllm = all.iter().filter(|done| done.looked.has_vllm);
-    tables.extend(of_vllm.map(|done| format!("{}: what vLLM runs is not resolved\n", done.looked.source.name())));
+    let of_vllm = all.iter().filter(|done| done.checked.has_vllm);
+    tables.extend(
+        of_vllm.map(|done| format!("{}: --resolved is not implemented for vLLM\n", done.checked.source.name())),
+    );
     Ok(format!("{}\n{rendered}", tables.join("\n")))
 }

@@ -9,12 +9,12 @@ Examples:
   spectune merge results/demo-shard-*-of-8 --out results/demo
   spectune merge host-1/demo host-2/demo --out demo && spectune report demo
 
-The folders hold shards of one sweep, or the same sweep on several machines of one kind. Each
-shape is compared with the baselines of its own folder, and what several folders measured of
-a trial is pooled. What the target holds of the same sweep is kept. Sweeps of different machines are not merged:
+The folders are shards of one sweep, or runs of the same sweep on several machines of one kind. Each
+shape is compared with the baselines of its own folder, and repeats of a trial from several folders
+are pooled. Trials that --out already contains are kept. Sweeps of different machines are not merged:
 `spectune report` shows them side by side.";
 
-/// Put the shards of a sweep together into one folder.
+/// Merge the shards of a sweep into one folder.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
@@ -38,18 +38,18 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     };
     let pooled = match summary.pooled {
         0 => String::new(),
-        pooled => format!(", and {pooled} further repeats of them by other folders"),
+        pooled => format!(", and {pooled} further repeats from other folders"),
     };
     let repeated = match summary.repeated {
         0 => String::new(),
         left_out => {
-            format!("; {left_out} records left out, since the same ones are there or the trial was measured elsewhere")
+            format!("; {left_out} records skipped: duplicates, or trials that were measured on another machine")
         }
     };
     terminal::note(&format!("{}{planned} trials in {out}{pooled}{repeated}", summary.trials));
     if !summary.missing.is_empty() {
         let missing: Vec<String> = summary.missing.iter().map(ToString::to_string).collect();
-        terminal::note(&format!("no folder holds shard {}", missing.join(", ")));
+        terminal::note(&format!("no folder contains shard {}", missing.join(", ")));
     }
     terminal::note(&format!("report it: spectune report {out}"));
     match &summary.tuned {

@@ -18,13 +18,13 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Folders of sweeps: shards of one sweep are put together, others are shown side by side
+    /// Folders of sweeps: shards of one sweep are merged, others are shown side by side
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
     /// Compare two sweeps configuration by configuration, whatever differs between them
     #[arg(long)]
     compare: bool,
-    /// Folder for the report; the first sweep's unless given
+    /// Folder for the report (default: the first sweep's)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -32,7 +32,7 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.compare && arguments.folders.len() != 2 {
-        bail!("--compare takes two folders, the first to be compared with: {} given", arguments.folders.len());
+        bail!("--compare takes two folders, the baseline first; {} given", arguments.folders.len());
     }
     if let [folder] = arguments.folders.as_slice()
         && folder.join("training.json").exists()
@@ -41,7 +41,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     let input = ReportInput { compare: arguments.compare, ..input(&arguments.folders)? };
     if input.sweeps.iter().all(|sweep| sweep.records.is_empty()) {
-        bail!("no trial is finished in {}", arguments.folders[0].display());
+        bail!("no finished trial in {}", arguments.folders[0].display());
     }
     let out = arguments.out.as_ref().unwrap_or(&arguments.folders[0]);
     let files = reports::write(&input, out)?;
@@ -61,14 +61,11 @@ fn of_training(folder: &Path, out: &Path) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// The page, and what lies beside it.
+/// Names the page and counts the other files.
 pub fn written(files: &[PathBuf]) -> String {
     let Some(page) = files.first() else { return "nothing was written".into() };
     let others = files.len() - 1;
-    format!(
-        "report: {}   (beside it as Markdown, JSON, CSV and Parquet, and its charts: {others} files)",
-        page.display()
-    )
+    format!("report: {}   (also written: Markdown, JSON, CSV, Parquet and charts, {others} files)", page.display())
 }
 
 /// What the folders of sweeps hold.

@@ -13,7 +13,7 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Which file
+    /// The kind of file
     #[arg(value_parser = names())]
     file: String,
 }

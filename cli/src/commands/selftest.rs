@@ -16,16 +16,16 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// Where to run: auto, cpu, cuda or cuda:N
+    /// Device to run on: auto, cpu, cuda or cuda:N
     #[arg(long, default_value = "auto")]
     device: engine::DeviceChoice,
-    /// Check a model that this many GPUs share, from the device on, and what these pass to each other
+    /// Check a model split over this many GPUs, starting at the device, and the communication between them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8), conflicts_with = "kernel")]
     tp_size: u8,
-    /// Run all checks of the kernels and a few of the engine
+    /// Run all kernel checks and a few engine checks
     #[arg(long)]
     quick: bool,
-    /// Run only the checks of kernels whose name contains this; may be given several times
+    /// Run only kernel checks whose name contains this; may be given several times
     #[arg(long, value_name = "TEXT", conflicts_with = "quick")]
     kernel: Vec<String>,
 }

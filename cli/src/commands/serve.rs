@@ -20,49 +20,49 @@ Examples:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A tuned file written by `spectune sweep`; engine flags win over it
+    /// A tuned file written by `spectune sweep`; engine flags override it
     tuned: Option<PathBuf>,
     #[command(flatten)]
     engine: EngineFlags,
     /// Address to listen on
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
-    /// Port; 0 takes a free one
+    /// Port; 0 chooses a free one
     #[arg(long, default_value_t = 30_000)]
     port: u16,
     /// Key that clients must send as a bearer token
     #[arg(long, value_name = "KEY")]
     api_key: Option<String>,
-    /// Name under which the model is served; the last part of its path unless given
+    /// Name under which the model is served (default: the last part of its path)
     #[arg(long, value_name = "NAME")]
     served_model_name: Option<String>,
-    /// Requests that may wait beyond those that run
+    /// Maximum number of waiting requests, in addition to running ones
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_queued_requests: usize,
-    /// Most connections; fewer where the limit of open files (ulimit -n) is lower
+    /// Maximum number of connections; fewer if the limit of open files (ulimit -n) is lower
     #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u32).range(1..))]
     max_connections: u32,
-    /// MiB that all requests may hold together: bodies, and prompts that wait or run
+    /// MiB that all requests may use in total: bodies, and prompts that wait or run
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(16..))]
     max_request_memory: u32,
-    /// Origins of web pages that may use the server, or *; by default all with --api-key, else pages of this machine
+    /// Origins of web pages that may use the server, or * (default: all with --api-key, else pages of this machine)
     #[arg(long, value_name = "ORIGIN", num_args = 1.., value_delimiter = ',')]
     allowed_origins: Vec<String>,
-    /// Add figures of speculation to every response
+    /// Add speculation statistics to every response
     #[arg(long)]
     request_metrics: bool,
-    /// How the model writes calls of functions; told by its chat template unless given
+    /// Format of tool calls (default: detected from the chat template)
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(server::tool_call_parsers()))]
     tool_call_parser: Option<String>,
-    /// How its reasoning is told apart from its answer; told by its chat template unless given
+    /// How reasoning is separated from the answer (default: detected from the chat template)
     #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(server::reasoning_parsers()))]
     reasoning_parser: Option<String>,
-    /// Seconds that running requests may go on after a signal to stop
+    /// Seconds that running requests may continue after a stop signal
     #[arg(long, value_name = "SECONDS", default_value_t = 10, allow_negative_numbers = true,
           value_parser = clap::value_parser!(u64).range(0..=86_400))]
     shutdown_grace: u64,
-    /// Add every finished request to a file, prompt and answer as tokens, for `spectune train` and `spectune drift`. It
-    /// holds what clients said: off unless given, readable by its owner alone, never rotated or deleted
+    /// Append every finished request to a file, prompt and answer as tokens, for `spectune train` and `spectune drift`.
+    /// It contains what clients sent: off by default, readable only by its owner, never rotated or deleted
     #[arg(long, value_name = "FILE")]
     log_requests: Option<PathBuf>,
 }

@@ -23,8 +23,8 @@ use self::progress::Bar;
 use crate::{
     commands::report,
     exit::{self, Exit},
-    setup::{self, WrongFile},
-    sweep_inputs, terminal,
+    setup, sweep_inputs, terminal,
+    wrong_file::WrongFile,
 };
 
 const EXAMPLES: &str = "\
@@ -37,51 +37,51 @@ Examples:
   spectune sweep sweep.toml --emit k8s --shards 16 > sweep.yaml
   spectune sweep sweep.toml --emit bash > sweep.sh
 
-Ctrl-C keeps every finished trial and ends with code 130; --resume goes on behind them.
-Without --out the results lie in a folder named after the sweep file (and the shard), under
+Ctrl-C keeps every finished trial and exits with code 130; --resume continues from there.
+Without --out, results are written to a folder named after the sweep file (and the shard), under
 results/.
 
 In an array job of SLURM the shard is taken from SLURM_ARRAY_TASK_ID and _COUNT (with _MIN and
 _STEP), in an Indexed Job of Kubernetes from JOB_COMPLETION_INDEX and SPECTUNE_SHARDS;
---shard 1/1 turns that off. `spectune merge` puts shards together.
+--shard 1/1 turns that off. `spectune merge` merges the shards.
 
 --emit submits nothing. Each task of the job resumes its shard, and the last step merges them.";
 
-/// Measure configurations on a workload and keep the fastest.
+/// Measure configurations on a workload and find the fastest.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The sweep file; `spectune schema sweep` says what it can hold
+    /// The sweep file; `spectune schema sweep` prints its schema
     sweep: PathBuf,
     /// Folder for journal, tuned file and report
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Go on with the sweep that was started in the folder
+    /// Continue the sweep that was started in the folder
     #[arg(long)]
     resume: bool,
-    /// Print the plan with its count, then measure a few short batches for an estimate of its time, and nothing else
+    /// Print the plan and the number of trials, and estimate the duration from a few short batches, without sweeping
     #[arg(long)]
     dry_run: bool,
-    /// Measure one of several parts of the space; 1/1 is all of it, whatever a scheduler's variables say
+    /// Measure one of several parts of the space; 1/1 measures all of it, whatever a scheduler's variables say
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
-    /// Print a job file that sweeps in shards and merges them, and measure nothing: slurm, k8s or bash
+    /// Print a job file that sweeps in shards and merges them, without measuring: slurm, k8s or bash
     #[arg(long, value_name = "SCHEDULER", conflicts_with_all = ["resume", "dry_run", "shard"])]
     emit: Option<Scheduler>,
-    /// End the servers that a killed run of the folder has left, and measure nothing
+    /// End servers that a killed run of the folder left running, without measuring
     #[arg(long, conflicts_with_all = ["resume", "dry_run", "emit"])]
     end_servers: bool,
-    /// Number of shards in the job file; unless given as many as configurations, at most 8, and for bash as many as GPUs
+    /// Number of shards in the job file (default: the number of configurations, at most 8; for bash, the number of GPUs)
     #[arg(long, value_name = "N", requires = "emit")]
     shards: Option<usize>,
-    /// Where to run: auto, cpu, cuda or cuda:N; wins over the sweep file
+    /// Device to run on: auto, cpu, cuda or cuda:N; overrides the sweep file
     #[arg(long)]
     device: Option<engine::DeviceChoice>,
-    /// GPUs of this host that share the models, from the device on; wins over the sweep file
+    /// Number of GPUs over which the models are split, starting at the device; overrides the sweep file
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..=8), conflicts_with = "emit")]
     tp_size: Option<u8>,
-    /// Guided search: most disk in GiB for the target's hidden states (states.bin beside the journal), from which
-    /// acceptance can be told again without the target; 0 keeps none
+    /// Guided search: maximum disk space in GiB for the target's hidden states (states.bin next to the journal), from
+    /// which acceptance can be recomputed without the target; 0 keeps none
     #[arg(long, value_name = "GIB", default_value_t = 4)]
     keep_states: u64,
 }
@@ -150,7 +150,7 @@ fn end_servers(arguments: &Arguments) -> anyhow::Result<Exit> {
     let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, arguments.shard));
     let ended = tuner::system::server::end_left(&out)?;
     if ended > 0 {
-        terminal::note(&format!("{ended} processes of servers were ended"));
+        terminal::note(&format!("{ended} server processes were ended"));
     }
     Ok(Exit::Fine)
 }
@@ -175,7 +175,7 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Argume
     ));
     let interrupted = summary.stopped == StopReason::Interrupted;
     if summary.records.is_empty() {
-        terminal::note("no trial is finished yet: there is nothing to rank");
+        terminal::note("no trial has finished yet: there is nothing to rank");
         if interrupted {
             terminal::note(&format!("interrupted; {}", go_on(request, arguments)));
         }
@@ -191,15 +191,15 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Argume
     match &summary.tuned {
         Some(tuned) => terminal::note(&format!("tuned:  {0}   (run it: spectune serve {0})", tuned.display())),
         None if request.file.models.model_shape.is_some() => terminal::note("no tuned file: the weights are random"),
-        None => {
-            terminal::note("no configuration can be chosen: every trial failed, or no speculation was not measured")
-        }
+        None => terminal::note(
+            "no configuration can be chosen: every trial failed, or the baseline without speculation was not measured",
+        ),
     }
     if interrupted {
         terminal::note(&format!("interrupted; {}", go_on(request, arguments)));
     }
     report.with_context(|| {
-        format!("the report is not written; every trial is kept, so once it can be: spectune report {out}")
+        format!("the report could not be written, but every trial is kept; to write it later: spectune report {out}")
     })?;
     printed?;
     let chosen = summary.ranking.iter().any(|ranking| ranking.chosen.is_some());
@@ -210,7 +210,7 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Argume
     })
 }
 
-/// The command that goes on with this sweep, to be pasted into a shell.
+/// The shell command that continues this sweep.
 fn go_on(request: &SweepRequest<'_>, arguments: &Arguments) -> String {
     let word = |path: &Path| quoted(&path.display().to_string());
     let program = std::env::args_os().next().map_or_else(|| "spectune".into(), |program| word(Path::new(&program)));

@@ -9,16 +9,16 @@ use std::{
 };
 
 use anyhow::Context;
-use engine::{DeviceChoice, EngineOptions, ShapePolicy};
-use schemas::{launch::quoted, train::Start, train::TrainFile};
-use training::{Outcome, TrainRequest};
+use engine::DeviceChoice;
+use schemas::{launch::quoted, train::TrainFile};
+use training::{Outcome, StepsOn, TrainRequest};
 use tuner::sweep::folder_of;
 
 use self::progress::Shown;
 use crate::{
     exit::{self, Exit},
-    setup::{self, WrongFile},
-    terminal,
+    setup, terminal,
+    wrong_file::WrongFile,
 };
 
 const EXAMPLES: &str = "\
@@ -62,10 +62,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let folder = folder_of(&arguments.train);
     let file = inputs::resolve(file, &folder, &source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
     let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.train));
-    let options = options(&file, &folder, arguments.device)?;
+    let options = training::inputs::options(&file, &folder, arguments.device)?;
     let engine = setup::load(options.clone())?;
     let model = tuner::workload::ModelText::of(&engine);
-    let (sets, general) = inputs::prompts(&file, &folder, &model, &engine.identity().target)?;
+    let (sets, general) = training::inputs::prompts(&file, &folder, &model, &engine.identity().target)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let flag = interrupted.clone();
     ctrlc::set_handler(move || flag.store(true, std::sync::atomic::Ordering::Relaxed))
@@ -73,6 +73,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let request = TrainRequest {
         file: &file,
         options,
+        steps_on: StepsOn::Processor,
         sets,
         general,
         out: &out,
@@ -97,32 +98,6 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
             Ok(exit::of(&error))
         }
     }
-}
-
-/// The engine that answers, gives states and replays.
-fn options(file: &TrainFile, folder: &Path, device: Option<DeviceChoice>) -> anyhow::Result<EngineOptions> {
-    let random = file.models.start == Start::Random;
-    let settings = &file.engine;
-    let defaults = EngineOptions::default();
-    Ok(EngineOptions {
-        model_path: folder.join(&file.models.target),
-        draft_model_path: (!file.models.draft.is_empty()).then(|| folder.join(&file.models.draft)),
-        // Without a head there is nothing to draft with yet.
-        algorithm: (!random).then(|| file.models.algorithm.clone()),
-        policy: if random { defaults.policy.clone() } else { ShapePolicy::fixed(file.shape()) },
-        device: match device {
-            Some(device) => device,
-            None => settings.device.parse()?,
-        },
-        tp_size: settings.tp_size,
-        context_length: settings.context_length,
-        max_running_requests: settings.max_running_requests.unwrap_or(defaults.max_running_requests),
-        page_size: settings.page_size,
-        mem_fraction_static: settings.mem_fraction_static,
-        chunked_prefill_size: settings.chunked_prefill_size,
-        capture_sizes: settings.capture_sizes.clone(),
-        ..defaults
-    })
 }
 
 fn finish(finished: &training::Finished, out: &Path) -> anyhow::Result<Exit> {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Two builds of spectune beside each other on one GPU, as those of steps.md are compared: GPUs differ by 2 to 3%.
+# Two builds of spectune beside each other on one GPU, as those of the lab journal (steps/) are compared: GPUs differ by 2 to 3%.
 #   compare.sh OLD NEW [SHAPE:BATCH,…]…         for example none:1,8 3,1,4@3:8
 # OUTPUT_LEN new tokens (160) after 512 of a prompt, MODEL_SHAPE (llama-3.1-8b) with random weights. Each build has a cache of
 # its own, for there it keeps which kernels it has found to be the fastest.

@@ -76,7 +76,7 @@ impl CpuBackend {
         }
     }
 
-    /// Bytes that one token takes in the caches of a target and a draft.
+    /// Bytes per token in the caches of a target and a draft.
     fn bytes_a_token(target: &Target, draft: Option<&Draft>) -> u64 {
         const ELEMENT: usize = size_of::<f32>();
         target.spec().cache_row(ELEMENT) + draft.map_or(0, |draft| draft.spec().cache_row(ELEMENT))
@@ -121,7 +121,7 @@ impl Backend for CpuBackend {
             && let Some(shape) = shapes.iter().find(|shape| !shape.is_off())
         {
             return Err(EngineError::Configuration(format!(
-                "the tree shape {shape} needs a draft, and none is loaded; give --speculative-draft-model-path"
+                "the tree shape {shape} needs a draft, but none is loaded; give --speculative-draft-model-path"
             )));
         }
         self.follows = shapes.iter().any(|shape| !shape.is_off());
@@ -163,7 +163,9 @@ impl Backend for CpuBackend {
         }
         if cached > pages.len() * page_size {
             let pages = pages.len();
-            return Err(EngineError::Device(format!("{pages} pages of {page_size} do not hold {cached} positions")));
+            return Err(EngineError::Device(format!(
+                "{pages} pages of {page_size} tokens cannot hold {cached} positions"
+            )));
         }
         self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size, cached))
     }
@@ -189,8 +191,8 @@ impl Backend for CpuBackend {
         output.ok_or_else(|| EngineError::Device("no round was launched".into()))
     }
 
-    fn unread(&self, slot: Slot) -> usize {
-        self.slots.unread(slot)
+    fn pending_draft_tokens(&self, slot: Slot) -> usize {
+        self.slots.pending_draft_tokens(slot)
     }
 
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
@@ -239,7 +241,7 @@ impl Backend for CpuBackend {
     }
 }
 
-/// Draft rows that the beams of one request fill in a round: those of every step but the last, which is not run.
+/// Draft cache rows that the beams of one request use in a round: all steps except the last, which is not run.
 fn scratch_rows(shape: TreeShape) -> usize {
     shape.num_steps.saturating_sub(1) * shape.topk
 }

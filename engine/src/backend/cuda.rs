@@ -1,32 +1,32 @@
-//! The CUDA backend: everything a round needs lies on the device, and a round is one graph.
-//!
-//! The host writes the slots of a round (a few bytes) and launches its graph; what was produced is copied to page-locked
-//! memory behind it. Two rounds may be under way, so that the host's scheduling hides behind the device's work.
+//! The CUDA backend: all state of a round is on the device, and a round is one graph. The host writes the slots of a
+//! round (a few bytes) and launches its graph, which writes its output to page-locked host memory. Two rounds may be in
+//! flight, so that the host's scheduling overlaps with the device's work.
 
+mod autotune;
 mod bandwidth;
 mod exchange;
-mod flight;
+mod gemm;
 mod group;
-mod layout;
+mod in_flight;
 mod limits;
 mod machine;
+mod meeting;
 mod memory;
 mod ops;
 mod part;
 mod pass;
+mod pending;
 mod prefill;
-mod products;
-mod race;
 mod ranks;
 mod replay;
-mod ring;
 mod round;
+mod staging;
 mod states;
 #[cfg(test)]
 mod tests;
-mod unread;
 mod verify;
 mod weights;
+mod workspace;
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -38,14 +38,14 @@ use kernels::device::{Device, Graph, HostBuffer};
 use schemas::tree::TreeShape;
 
 use self::{
-    flight::Flight,
-    layout::{Activations, Extent, RoundArrays, RowArrays},
+    in_flight::InFlightRound,
     limits::MOST_CHOICES,
     machine::Machine,
     part::Part,
     replay::Trace,
-    ring::{RingPlace, place_before, ring},
     round::{RoundMemory, RoundOptions},
+    staging::{RoundStaging, place_before, staging_of},
+    workspace::{Activations, RoundArrays, RowArrays, WorkspaceShape},
 };
 use super::{
     Asked, Backend, Capacity, DeviceInfo, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round,
@@ -69,7 +69,7 @@ pub struct CudaBackend {
     device: Device,
     device_name: String,
     options: CudaOptions,
-    extent: Extent,
+    extent: WorkspaceShape,
     work: Activations,
     arrays: RowArrays,
     round: RoundArrays,
@@ -84,10 +84,10 @@ pub struct CudaBackend {
     slots: Vec<Option<OpenSlot>>,
     /// What `open` copies from, for each slot.
     slot_staging: HostBuffer,
-    ring: Vec<RingPlace>,
-    /// The slots that stand on the device for the next round; empty where something else does.
+    staging: Vec<RoundStaging>,
+    /// The slots that the device holds for the next round; empty if it holds something else.
     sent: Vec<i32>,
-    flights: VecDeque<Flight>,
+    flights: VecDeque<InFlightRound>,
     launched: u64,
 }
 
@@ -96,7 +96,7 @@ pub struct CudaBackend {
 struct GraphKey {
     shape: TreeShape,
     batch: usize,
-    keep_unread: bool,
+    keep_pending: bool,
     describe: bool,
     /// Bits of the simulated accept length.
     simulate: Option<u32>,
@@ -110,12 +110,12 @@ struct OpenSlot {
     pages: Vec<u32>,
     /// Prompt tokens that are in the cache.
     read: usize,
-    /// Alternatives whose log-probabilities the request wants; `None` for no log-probabilities.
+    /// Number of alternatives whose log-probabilities are requested; `None` for no log-probabilities.
     logprobs: Option<usize>,
     /// How its tokens are chosen.
     sampling: SamplingParams,
     /// Positions at its end that the draft has yet to read.
-    unread: usize,
+    pending: usize,
     /// What is kept for replay.
     trace: Option<Trace>,
 }
@@ -127,7 +127,7 @@ impl CudaBackend {
     }
 
     /// Whether a round of a shape leaves its tokens to be read by the draft later.
-    fn leaves_unread(&self, shape: TreeShape) -> bool {
+    fn leaves_pending(&self, shape: TreeShape) -> bool {
         self.follows && shape.is_off()
     }
 
@@ -137,7 +137,7 @@ impl CudaBackend {
 
     fn round_options(&self, key: GraphKey) -> RoundOptions {
         RoundOptions {
-            keep_unread: key.keep_unread,
+            keep_pending: key.keep_pending,
             describe: key.describe,
             simulate: key.simulate.map(f32::from_bits),
         }
@@ -167,9 +167,9 @@ impl CudaBackend {
         self.device.write(self.round.slot.slice(), &padding)?;
         self.sent = padding;
         // Whole even for a part, which works on what those before it leave.
-        self.machine.products.searching(|| self.run_eagerly(GraphKey { part: None, ..key }))?;
+        self.machine.gemm.searching(|| self.run_eagerly(GraphKey { part: None, ..key }))?;
         let graph = self.recorded(key)?;
-        let graph = self.raced(key, graph)?;
+        let graph = self.tune_in_graph(key, graph)?;
         self.graphs.insert(key, graph);
         self.machine.meet()?;
         Ok(())
@@ -188,8 +188,8 @@ impl CudaBackend {
         Ok(self.device.write(self.round.output_place.slice(), &[place_before(self.launched) as i32])?)
     }
 
-    /// Takes larger buffers if what is asked for does not fit. Graphs hold the addresses of the old ones.
-    fn grow(&mut self, extent: Extent) -> Result<(), EngineError> {
+    /// Reallocates buffers that are too small. Graphs hold the addresses of the old ones.
+    fn grow(&mut self, extent: WorkspaceShape) -> Result<(), EngineError> {
         if self.extent.holds(extent) {
             return Ok(());
         }
@@ -198,12 +198,12 @@ impl CudaBackend {
         self.graphs.clear();
         memory::check_work(&self.machine, &self.device, self.extent, extent)?;
         // The old buffers go first: both together may not fit.
-        let empty = Extent::of_prefill(1);
+        let empty = WorkspaceShape::of_prefill(1);
         self.work = Activations::new(&self.device, &memory::sizes(&self.machine), empty)?;
         self.work = Activations::new(&self.device, &memory::sizes(&self.machine), extent)?;
         self.arrays = RowArrays::new(&self.device, extent)?;
         self.round = RoundArrays::new(&self.device, extent)?;
-        self.ring = ring(&self.device, extent)?;
+        self.staging = staging_of(&self.device, extent)?;
         self.step_back()?;
         self.sent.clear();
         let scratch = extent.scratch * extent.batch;
@@ -273,12 +273,12 @@ impl Backend for CudaBackend {
     ) -> Result<(), EngineError> {
         let slots = self.machine.capacity.slots;
         let mut sizes: Vec<usize> = capture_sizes.iter().copied().filter(|size| (1..=slots).contains(size)).collect();
-        // Batches past the last capture size run in graphs of their own size, made when they first come up.
+        // Batches above the last capture size run in graphs of exactly their size, captured on first use.
         sizes.sort_unstable();
         sizes.dedup();
         let largest = slots;
         shapes.iter().try_for_each(|shape| memory::check_shape(&self.machine, *shape))?;
-        self.grow(Extent::of_rounds(shapes, largest))?;
+        self.grow(WorkspaceShape::of_rounds(shapes, largest))?;
         self.capture_sizes = sizes;
         self.follows = shapes.iter().any(|shape| !shape.is_off());
         // Those of parts are few, and made when they first come up.
@@ -291,7 +291,7 @@ impl Backend for CudaBackend {
         let key = |batch: usize, shape: TreeShape| GraphKey {
             shape,
             batch,
-            keep_unread: self.leaves_unread(shape),
+            keep_pending: self.leaves_pending(shape),
             simulate,
             describe: false,
             part: None,
@@ -338,7 +338,7 @@ impl Backend for CudaBackend {
         let pages = pages.iter().map(|page| page.0).collect();
         let logprobs = sampling.logprobs.map(|count| count.min(MOST_CHOICES));
         self.slots[at] =
-            Some(OpenSlot { pages, read: cached, logprobs, sampling: sampling.clone(), unread: 0, trace: None });
+            Some(OpenSlot { pages, read: cached, logprobs, sampling: sampling.clone(), pending: 0, trace: None });
         Ok(())
     }
 
@@ -354,8 +354,8 @@ impl Backend for CudaBackend {
         self.collect_round(ticket)
     }
 
-    fn unread(&self, slot: Slot) -> usize {
-        self.slots.get(slot.0 as usize).and_then(Option::as_ref).map_or(0, |open| open.unread)
+    fn pending_draft_tokens(&self, slot: Slot) -> usize {
+        self.slots.get(slot.0 as usize).and_then(Option::as_ref).map_or(0, |open| open.pending)
     }
 
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {

@@ -1,4 +1,4 @@
-//! What outlives a target's pass over a text.
+//! Target states that are kept after a pass over a text.
 
 use std::ops::Range;
 
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
 
-/// What is kept of a target behind each position of a text, so that the draft can read the text without it. Its caches
-/// are not among it: the draft's own is filled from these states, and chances are told from them.
+/// What is kept of the target after each position of a text, so that the draft can process the text without it. Caches
+/// are not kept: the draft's cache is filled from these states, and probabilities are computed from them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateRow {
     /// The type of the elements, as in `--dtype`.
@@ -16,7 +16,7 @@ pub struct StateRow {
     pub captured: Vec<usize>,
     /// Bytes of what the draft sees.
     pub features: usize,
-    /// Bytes of the final state, kept beside where chances will be asked for; 0 where the draft sees just that.
+    /// Bytes of the final state, if probabilities will be needed; 0 if the draft's features are the final state.
     pub last: usize,
 }
 
@@ -40,5 +40,5 @@ impl StateRow {
 
 /// That a piece is of no text whose states can be kept.
 pub(super) fn not_of_a_text() -> EngineError {
-    EngineError::Device("states are kept only of texts that are traced and go on behind the piece".into())
+    EngineError::Device("states are kept only for traced texts that continue after the piece".into())
 }

@@ -1,4 +1,4 @@
-//! Over how much of a batch's trees the target runs in a round.
+//! Chooses which nodes of a batch's trees the target runs over in a round.
 //!
 //! Which drafts are accepted depends on the tokens after their parents, so leaves matter only where acceptance ends. Where
 //! a batch has more rows than the target multiplies in the time in which it reads its weights, it need not run over all.
@@ -14,7 +14,7 @@ const ROWS_A_READING: usize = 160;
 /// Trees of fewer nodes, or of fewer branches a node, may have children after more than half of their nodes.
 const LEAFY: (usize, usize) = (16, 4);
 
-/// After which nodes of a tree the target is asked for a token.
+/// The nodes of a tree after which the target computes a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerifyPlan {
     /// All, at once: its vocabulary head is read once.
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn experts_that_few_rows_leave_unread_make_fewer_rows_worth_it() {
+    fn experts_that_few_rows_leave_pending_make_fewer_rows_worth_it() {
         // Qwen3-235B's shape in bytes: with few layers of small kernels in between, half of the rows read fewer experts.
         let dense = 15_700_000_000;
         let experts = ExpertCost { bytes: 454_000_000_000, weights: 227_000_000_000, chosen: 8.0 / 128.0 };

@@ -1,18 +1,11 @@
 //! A checkpoint's folder: its configuration and where its tensors are.
 
-use std::{
-    fs::File,
-    io::Read,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use schemas::model::{GenerationConfig, ModelConfig};
 
-use super::{hash, weights::Weights};
+use super::{hash, read::read_text, weights::Weights};
 use crate::error::EngineError;
-
-/// Largest JSON file that is read, in bytes; published tokenizers reach tens of MiB.
-const LARGEST_JSON: u64 = 256 << 20;
 
 /// A checkpoint that has a readable config.json.
 #[derive(Debug)]
@@ -49,12 +42,12 @@ impl Folder {
     /// Opens the tensors.
     ///
     /// # Errors
-    /// When there are none, or a file's header is broken.
+    /// When there are no weights, or a file's header is malformed.
     pub fn weights(&self) -> Result<Weights, EngineError> {
         Weights::open(&self.path)
     }
 
-    /// The generation_config.json; the default where there is none.
+    /// The generation_config.json, or the default if the folder has none.
     ///
     /// # Errors
     /// When it is there and no JSON object.
@@ -89,33 +82,4 @@ impl Folder {
     pub fn hash(&self) -> Result<String, EngineError> {
         hash::of(&self.path)
     }
-}
-
-/// Opens a regular file; of a link whose file is not there, and of a pipe, which would be waited for, says what it is.
-pub(super) fn open(path: &Path) -> Result<File, EngineError> {
-    let read = |source| EngineError::Read { path: path.to_owned(), source };
-    let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
-    match path.metadata() {
-        Ok(found) if !found.is_file() => Err(malformed("it is no regular file".into())),
-        Ok(_) => File::open(path).map_err(read),
-        Err(error) => match path.read_link() {
-            Ok(aim) => Err(malformed(format!("it is a link to {}, which is not there", aim.display()))),
-            Err(_) => Err(read(error)),
-        },
-    }
-}
-
-/// Reads a text file with a limit.
-pub(super) fn read_text(path: &Path) -> Result<String, EngineError> {
-    let read = |source| EngineError::Read { path: path.to_owned(), source };
-    let mut text = String::new();
-    let file = open(path)?;
-    let size = file.take(LARGEST_JSON + 1).read_to_string(&mut text).map_err(read)?;
-    if size as u64 > LARGEST_JSON {
-        return Err(EngineError::Malformed {
-            path: path.to_owned(),
-            reason: format!("larger than {} MiB, the limit for this kind of file", LARGEST_JSON >> 20),
-        });
-    }
-    Ok(text)
 }

@@ -1,4 +1,4 @@
-//! Matrices that are stored in FP8, with their scales as they are published: of blocks (`weight_scale_inv`), of rows or of the
+//! Matrices stored in FP8, with their published scales: per block (`weight_scale_inv`), per row or per
 //! whole matrix (`weight_scale`).
 //!
 //! Whether a matrix is quantised, its own tensor says, not the lists in a config.json. What activations were quantised to when
@@ -8,13 +8,13 @@ use std::ops::RangeInclusive;
 
 use kernels::reference::{FP8_BLOCK, Fp8Matrix, Fp8Scales};
 
-use super::{Weights, weights::element};
+use super::{
+    Weights,
+    dtype::{E4M3, element},
+};
 use crate::error::EngineError;
 
-/// The dtype of such tensors in safetensors.
-pub(super) const E4M3: &str = "F8_E4M3";
-
-/// What the names of scales have behind that of their matrix, the likelier one first.
+/// Suffixes of the names of scales, the more common one first.
 const SCALES: [&str; 2] = ["_scale_inv", "_scale"];
 
 /// Ends of the names of scales that nothing here uses: of activations and of caches, which keep the type that is computed in.
@@ -56,7 +56,7 @@ impl Weights {
         self.names().any(|name| self.dtype(name) == Some(E4M3))
     }
 
-    /// How the scales of a matrix are laid out if it is stored in FP8; `None` if it is stored otherwise, or not there.
+    /// The layout of a matrix's scales if it is stored in FP8; `None` if it has another format or does not exist.
     ///
     /// # Errors
     /// As [`fp8`](Self::fp8).
@@ -96,7 +96,7 @@ impl Weights {
         let blocks = vec![outputs.div_ceil(FP8_BLOCK), inputs.div_ceil(FP8_BLOCK)];
         let named = SCALES.map(|end| format!("{name}{end}"));
         let Some(found) = named.iter().find(|scales| self.shape(scales).is_some()) else {
-            // Which of both it ought to be nobody can tell: that of blocks is what most are published with.
+            // The two cannot be distinguished; block scales are the more common format.
             let [tensor, _] = named;
             return Err(EngineError::MissingTensor { path: self.file_of(name).to_owned(), tensor, expected: blocks });
         };

@@ -5,7 +5,7 @@ use std::{
     path::Path,
 };
 
-use super::{folder::open, safetensors};
+use super::{read::open, safetensors};
 use crate::error::EngineError;
 
 /// Bytes of each sample of a large file.

@@ -9,10 +9,10 @@ use std::{
 use schemas::model::{TensorHeader, TensorHeaders, TensorIndex, header_length, is_own_file};
 use serde::Deserialize;
 
-use super::folder::read_text;
+use super::read::read_text;
 use crate::error::EngineError;
 
-/// Most shards that an index may name, and most files that a folder without one may hold.
+/// Maximum number of shards in an index, and of files in a folder without one.
 const MOST_SHARDS: usize = 4096;
 
 /// The tensors of one file.
@@ -25,7 +25,7 @@ pub(super) struct Header {
 }
 
 /// The safetensors files of a folder: the single file, else the shards that the index names, else whatever
-/// safetensors files there are (some heads are published under a name of their own).
+/// safetensors files exist (some heads are published under other names).
 ///
 /// # Errors
 /// When there are none, or the index is broken.
@@ -70,7 +70,7 @@ pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, Eng
     let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
     let start = 8 + length(path, bytes, size)?;
     let json = bytes.get(8..start).and_then(|json| std::str::from_utf8(json).ok());
-    let json = json.ok_or_else(|| malformed("the safetensors header is no UTF-8 text".into()))?;
+    let json = json.ok_or_else(|| malformed("the safetensors header is not UTF-8 text".into()))?;
     let mut headers = TensorHeaders::default();
     headers.add_header(json).map_err(|error| malformed(format!("safetensors: {error}")))?;
 
@@ -84,8 +84,8 @@ pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, Eng
             serde_json::from_value(entry).map_err(|error| malformed(format!("tensor {name}: {error}")))?;
         if from > to || to > data {
             return Err(malformed(format!(
-                "tensor {name} lies at bytes {from}..{to}, but {data} bytes of data are there: the file is truncated \
-                 or broken"
+                "tensor {name} lies at bytes {from}..{to}, but the file has {data} bytes of data: it is truncated or \
+                 damaged"
             )));
         }
         places.push((from, to, name));
@@ -96,7 +96,7 @@ pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, Eng
             && from < end
             && from < to
         {
-            return Err(malformed(format!("tensors {before} and {name} lie on the same bytes")));
+            return Err(malformed(format!("tensors {before} and {name} overlap")));
         }
     }
     // The data is in the file, so its bounds fit the machine's addresses.
@@ -123,12 +123,11 @@ fn length(path: &Path, bytes: &[u8], size: u64) -> Result<usize, EngineError> {
     // What git leaves in place of a large file is a small text.
     if bytes.starts_with(b"version https://git-lfs") {
         return Err(malformed(
-            "this is a pointer of Git LFS and not the file: run `git lfs pull` in its folder".into(),
+            "this is a Git LFS pointer, not the file itself: run `git lfs pull` in its folder".into(),
         ));
     }
-    let length = header_length(*first, size).map_err(|error| {
-        malformed(format!("safetensors: {error}; the file is truncated, or is no safetensors file"))
-    })?;
+    let length = header_length(*first, size)
+        .map_err(|error| malformed(format!("safetensors: {error}; the file is truncated or not a safetensors file")))?;
     Ok(length as usize)
 }
 

@@ -7,13 +7,13 @@ use kernels::{
     reference::{Fp8Matrix, Fp8Scales, Matrix},
 };
 
-use super::{TensorPlace, Weights, weights::element};
+use super::{TensorPlace, Weights, dtype::element};
 use crate::{
     error::EngineError,
     spec::{LinearTensors, TensorSpec},
 };
 
-/// The tensors of a checkpoint. One that is not there under its published name is looked up with a leading `model.` added
+/// The tensors of a checkpoint. A name that does not exist is looked up with a leading `model.` added
 /// or removed, which exporters do.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensors<'a>(&'a Weights);
@@ -56,7 +56,7 @@ impl<'a> Tensors<'a> {
         self.0.names().map(|name| name.strip_prefix("model.").unwrap_or(name))
     }
 
-    /// A matrix, in float32. One that is stored in FP8 has the values that it stands for; so has one that is to be kept in FP8,
+    /// A matrix, in float32. An FP8 matrix is dequantised; a matrix to be quantised to FP8 has the quantised values,
     /// though the CPU keeps it in float32.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl<'a> Tensors<'a> {
         self.0.matrix(&name, outputs, inputs)
     }
 
-    /// A matrix in FP8: as it is stored, or quantised now, with a scale for each row.
+    /// A matrix in FP8: as stored, or quantised now with one scale per row.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
@@ -124,7 +124,7 @@ impl<'a> Tensors<'a> {
         Ok(LinearWeights { weight: self.matrix(&tensors.weight)?, bias: self.optional_vector(tensors.bias.as_ref())? })
     }
 
-    /// The bytes of a floating-point tensor, and what they are.
+    /// The bytes and dtype of a floating-point tensor.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
@@ -154,5 +154,5 @@ impl<'a> Tensors<'a> {
 /// Outputs and inputs.
 fn sizes(tensor: &TensorSpec) -> Result<[usize; 2], EngineError> {
     <[usize; 2]>::try_from(&tensor.shape[..])
-        .map_err(|_| EngineError::Configuration(format!("{} is no matrix", tensor.name)))
+        .map_err(|_| EngineError::Configuration(format!("{} is not a matrix", tensor.name)))
 }

@@ -8,16 +8,16 @@ use std::{
     path::Path,
 };
 
-use super::folder::open;
+use super::read::open;
 use crate::error::EngineError;
 
 /// Largest file, in bytes: a map of a whole vocabulary of 262,144 tokens is under 2 MiB in either form.
 const LARGEST: u64 = 16 << 20;
 
-/// Reads a map and checks that its tokens are those of a vocabulary, each once.
+/// Reads a map and checks that its tokens are distinct and within a vocabulary.
 ///
 /// # Errors
-/// When the file cannot be read, is none of the two forms, or names a token that is not there or a second time.
+/// When the file cannot be read, has neither of the two formats, or contains a token outside the vocabulary or twice.
 pub fn read_token_map(path: &Path, vocabulary: usize) -> Result<Vec<u32>, EngineError> {
     let read = |source| EngineError::Read { path: path.to_owned(), source };
     let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
@@ -38,9 +38,10 @@ fn from_json(bytes: &[u8]) -> Result<Vec<i64>, String> {
 }
 
 fn from_torch(bytes: &[u8]) -> Result<Vec<i64>, String> {
-    let mut archive = zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| format!("a broken archive: {error}"))?;
+    let mut archive =
+        zip::ZipArchive::new(Cursor::new(bytes)).map_err(|error| format!("a damaged archive: {error}"))?;
     let name = archive.file_names().flatten().find(|name| name.ends_with("data.pkl")).map(std::borrow::Cow::into_owned);
-    let name = name.ok_or("the archive holds no data.pkl: it was not written by torch.save")?;
+    let name = name.ok_or("the archive has no data.pkl: it was not written by torch.save")?;
     let entry = archive.by_name(&name).map_err(|error| format!("{name}: {error}"))?;
     let mut pickle = Vec::new();
     entry.take(LARGEST).read_to_end(&mut pickle).map_err(|error| format!("{name}: {error}"))?;
@@ -57,7 +58,7 @@ fn check(ids: &[i64], vocabulary: usize) -> Result<Vec<u32>, String> {
         let place = usize::try_from(*id).ok().and_then(|id| seen.get_mut(id));
         match place.map(|seen| std::mem::replace(seen, true)) {
             None => Err(format!("token {id} is outside the target's {vocabulary}")),
-            Some(true) => Err(format!("token {id} stands there twice")),
+            Some(true) => Err(format!("token {id} appears twice")),
             Some(false) => Ok(*id as u32),
         }
     };
@@ -106,7 +107,7 @@ mod tests {
         check(b"[]", "no token");
         check(b"[1, 10]", "token 10 is outside the target's 10");
         check(b"[1, -1]", "token -1");
-        check(b"[1, 2, 1]", "token 1 stands there twice");
+        check(b"[1, 2, 1]", "token 1 appears twice");
         check(b"[1.5]", "JSON list");
         check(b"PK\x03\x04 broken", "broken archive");
         check(&archive("other", b"x"), "no data.pkl");

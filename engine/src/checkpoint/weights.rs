@@ -10,10 +10,14 @@ use std::{
 use kernels::{device::Element, memory::MappedFile, reference::Matrix};
 use schemas::model::TensorHeader;
 
-use super::{folder::open, fp8::E4M3, safetensors};
+use super::{
+    dtype::{E4M3, element},
+    read::open,
+    safetensors,
+};
 use crate::error::EngineError;
 
-/// A file of MTP layers that stands beside those of the index.
+/// A file of MTP layers that the index does not list.
 const MTP_FILE: &str = "mtp.safetensors";
 
 /// Most projections of experts that a tensor is taken apart into.
@@ -22,16 +26,6 @@ const MOST_EXPERTS: usize = 1 << 14;
 /// Parts of names that have changed since some checkpoints were published: the norms of EAGLE-3.1's captured layers.
 const RENAMED: [(&str, &str); 3] =
     [("aux_norm_low.", "fc_norm.0."), ("aux_norm_mid.", "fc_norm.1."), ("aux_norm_high.", "fc_norm.2.")];
-
-/// The floating-point type that safetensors names so; `None` of other dtypes, FP8 among them.
-pub(super) fn element(dtype: &str) -> Option<Element> {
-    match dtype {
-        "F32" => Some(Element::F32),
-        "F16" => Some(Element::F16),
-        "BF16" => Some(Element::BF16),
-        _ => None,
-    }
-}
 
 /// All tensors of a checkpoint, by name.
 #[derive(Debug)]
@@ -70,7 +64,7 @@ impl Weights {
         for path in safetensors::files(folder)? {
             weights.add(&path)?;
         }
-        // Some quantisers put MTP layers into a file of their own and leave it out of the index.
+        // Some quantisers write MTP layers to a separate file and omit it from the index.
         let beside = folder.join(MTP_FILE);
         if beside.exists() && weights.files.iter().all(|(path, _)| *path != beside) {
             weights.add_missing(&beside)?;
@@ -145,7 +139,7 @@ impl Weights {
                 let other = self.tensors.get(&name).and_then(|tensor| self.files.get(tensor.file));
                 if let Some((other, _)) = other {
                     let other = other.display();
-                    let reason = format!("tensor {name} is in {other} too: remove the file that is not meant");
+                    let reason = format!("tensor {name} is also in {other}: remove one of the two files");
                     return Err(EngineError::Malformed { path: path.to_owned(), reason });
                 }
                 self.tensors.insert(name, tensor);
@@ -155,7 +149,7 @@ impl Weights {
         Ok(())
     }
 
-    /// Adds the tensors of a file that no index names, as far as they are not there already.
+    /// Adds the tensors of a file outside the index that do not exist yet.
     fn add_missing(&mut self, path: &Path) -> Result<(), EngineError> {
         let mut others = Self { folder: self.folder.clone(), files: Vec::new(), tensors: BTreeMap::new() };
         others.add(path)?;
@@ -224,7 +218,7 @@ impl Weights {
         &self.files[tensor.file].1[tensor.bytes.clone()]
     }
 
-    /// The bytes of a tensor as they are stored; none if it is not there.
+    /// The stored bytes of a tensor, if it exists.
     pub(super) fn raw(&self, name: &str) -> &[u8] {
         self.tensors.get(name).map_or(&[], |tensor| self.bytes(tensor))
     }
@@ -234,7 +228,7 @@ impl Weights {
         self.tensors.get(name).map(|tensor| tensor.dtype.as_str())
     }
 
-    /// The file of a tensor, or the folder if it is not there.
+    /// The file of a tensor, or the folder if it does not exist.
     pub(super) fn file_of(&self, name: &str) -> &Path {
         self.tensors.get(name).map_or(&self.folder, |tensor| &self.files[tensor.file].0)
     }

@@ -56,14 +56,14 @@ pub fn kind(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Kind, Engine
     }
     Err(config.unsupported(
         "a draft without fc.weight",
-        "this looks like a whole model: supported are EAGLE-1/2 and EAGLE-3 heads and MTP layers",
+        "this looks like a whole model: supported: EAGLE-1/2 and EAGLE-3 heads and MTP layers",
     ))
 }
 
-const SUPPORTED: &str = "supported are EAGLE-1/2 and EAGLE-3 heads and the MTP layers of DeepSeek-V3, GLM-4.5 and \
+const SUPPORTED: &str = "supported: EAGLE-1/2 and EAGLE-3 heads and the MTP layers of DeepSeek-V3, GLM-4.5 and \
                          MiMo in their published layouts";
 
-/// Checks the algorithm that was asked for against what is there.
+/// Checks the requested algorithm against the checkpoint.
 pub fn check_algorithm(folder: &Folder, kind: &Kind, algorithm: &str) -> Result<(), EngineError> {
     let (found, expected) = match kind {
         Kind::Eagle { .. } => ("an EAGLE-1/2 head", "EAGLE"),
@@ -74,12 +74,13 @@ pub fn check_algorithm(folder: &Folder, kind: &Kind, algorithm: &str) -> Result<
     match (algorithm.to_ascii_uppercase().as_str(), expected) {
         ("EAGLE3", "EAGLE3") | ("EAGLE" | "NEXTN", "EAGLE" | "NEXTN") => Ok(()),
         ("EAGLE" | "NEXTN" | "EAGLE3", _) => Err(EngineError::Configuration(format!(
-            "--speculative-algorithm {algorithm}, but {} holds {found} (told by its tensors); use \
+            "--speculative-algorithm {algorithm}, but {} holds {found} (judging by its tensors); use \
              --speculative-algorithm {expected}",
             folder.path().display()
         ))),
         _ => Err(EngineError::Configuration(format!(
-            "--speculative-algorithm {algorithm} is not implemented by this engine; it drafts with EAGLE, EAGLE3 and NEXTN"
+            "--speculative-algorithm {algorithm} is not implemented by this engine; it drafts with EAGLE, EAGLE3 and \
+             NEXTN"
         ))),
     }
 }

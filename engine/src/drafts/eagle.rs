@@ -18,7 +18,9 @@ pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Resul
     let hidden = config.hidden()?;
     if hidden != target.spec.hidden {
         let expected = target.spec.hidden;
-        return Err(config.malformed(format!("hidden_size is {hidden}, the target's is {expected}: they must agree")));
+        return Err(
+            config.malformed(format!("hidden_size is {hidden}, but the target's is {expected}: they must be equal"))
+        );
     }
     Ok(DraftSpec {
         source: DraftSource::Folder,
@@ -50,8 +52,9 @@ pub fn eagle3(
     let target_hidden = fields.target_hidden_size.unwrap_or(hidden);
     if target_hidden != target.spec.hidden {
         let found = target.spec.hidden;
-        return Err(config
-            .malformed(format!("the head expects a target of hidden size {target_hidden}, this target has {found}")));
+        return Err(config.malformed(format!(
+            "the head expects a target of hidden size {target_hidden}, but this target has {found}"
+        )));
     }
     let own_embedding = config.tensors.has("embed_tokens.weight");
     if !own_embedding && hidden != target_hidden {
@@ -64,7 +67,7 @@ pub fn eagle3(
     let tokens = target.spec.vocabulary;
     let vocabulary = fields.draft_vocab_size.unwrap_or(tokens);
     if vocabulary == 0 || vocabulary > tokens {
-        return Err(config.malformed(format!("draft_vocab_size is {vocabulary}, the target has {tokens} tokens")));
+        return Err(config.malformed(format!("draft_vocab_size is {vocabulary}, but the target has {tokens} tokens")));
     }
     let whole = vocabulary == tokens;
     let absent = !config.tensors.has("lm_head.weight") && whole;
@@ -106,7 +109,9 @@ fn check_one_layer(config: &Config<'_>) -> Result<(), EngineError> {
     let more = config.fields().num_hidden_layers.is_some_and(|layers| layers > 1)
         || config.tensors.all().any(|name| name.starts_with("layers.1."));
     if more {
-        return Err(config.unsupported("a draft head of several decoder layers", "supported are heads of one layer"));
+        return Err(
+            config.unsupported("a draft head of several decoder layers", "only heads with one layer are supported")
+        );
     }
     Ok(())
 }
@@ -117,13 +122,13 @@ fn features(config: &Config<'_>, hidden: usize, target: DraftTarget<'_>) -> Resu
     let nested = fields.eagle_config.clone().unwrap_or_default();
     let width = target.spec.hidden;
     if nested.use_aux_hidden_state == Some(false) {
-        // The final state takes the place of the reduced features: there is no `fc`.
+        // The final state replaces the reduced features, so there is no `fc`.
         return if width == hidden {
             Ok(Features::Final)
         } else {
             Err(config.unsupported(
                 format!("a head of width {hidden} on the final state of a target of width {width}"),
-                "with eagle_config.use_aux_hidden_state = false the two have to be as wide",
+                "with eagle_config.use_aux_hidden_state = false both must have the same width",
             ))
         };
     }
@@ -147,7 +152,7 @@ fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, 
     const NAME: &str = "eagle_aux_hidden_state_layer_ids";
     let fields = config.fields();
     let layers = target.spec.layers.len();
-    // What decides which layers the head gets is not left out like other odd fields.
+    // Unlike other malformed fields, one that selects the captured layers is an error.
     if let Some(name) = fields.unread.iter().find(|name| name.starts_with("eagle_")) {
         return Err(config.malformed(format!("{name} cannot be read (layer ids are a list of numbers from 0 on)")));
     }
@@ -159,16 +164,18 @@ fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, 
         (None, None) if layers >= 4 => vec![2, layers / 2, layers - 3],
         (None, None) => {
             return Err(config.malformed(format!(
-                "a target of {layers} layers has no default layers to capture: set eagle_config.{NAME}"
+                "a target of {layers} layers has no default capture layers: set eagle_config.{NAME}"
             )));
         }
     };
     if places.is_empty() {
-        return Err(config.malformed(format!("{NAME} is empty, expected a layer or more")));
+        return Err(config.malformed(format!("{NAME} is empty, expected at least one layer")));
     }
     if places.iter().any(|place| *place > layers) {
         let ids = by_family.or(by_entry).into_iter().flatten().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-        return Err(config.malformed(format!("{NAME} [{ids}] names layers that a target of {layers} layers lacks")));
+        return Err(
+            config.malformed(format!("{NAME} [{ids}] names layers that do not exist in a target of {layers} layers"))
+        );
     }
     Ok(places)
 }
@@ -181,7 +188,7 @@ fn hot_tokens(config: &Config<'_>, weights: &Weights, rows: usize, vocabulary: u
         let token = (draft as i64).checked_add(*offset).filter(|token| (0..vocabulary as i64).contains(token));
         token.map(|token| token as u32).ok_or_else(|| EngineError::Malformed {
             path: config.folder().path().to_owned(),
-            reason: format!("d2t[{draft}] = {offset} leads outside the target's {vocabulary} tokens"),
+            reason: format!("d2t[{draft}] = {offset} points outside the target's {vocabulary} tokens"),
         })
     });
     tokens.collect()

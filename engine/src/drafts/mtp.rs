@@ -1,8 +1,8 @@
-//! MTP layers: one decoder layer behind the projection of an embedding and the target's final state, used for every step of
+//! MTP layers: one decoder layer after the projection of an embedding and the target's final state, used for every step of
 //! a draft.
 //!
 //! Embedding and head are the target's, as in SGLang, whatever copies the checkpoint has. What enters the next step is the
-//! state behind the layer's final norm: SGLang's choice for all of these families, and vLLM's for all but GLM.
+//! state after the layer's final norm: SGLang's choice for all of these families, and vLLM's for all but GLM.
 
 use super::DraftTarget;
 use crate::{
@@ -16,8 +16,8 @@ pub fn of_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<DraftSp
     let layers = target.spec.layers.len();
     let Some(mtp) = &families::family(target.folder)?.mtp else {
         return Err(EngineError::Configuration(format!(
-            "speculation needs a draft: {} has no MTP layer; give --speculative-draft-model-path, or leave the tree shape \
-             out",
+            "speculation needs a draft: {} has no MTP layer; give --speculative-draft-model-path, or remove the tree \
+             shape",
             target.folder.path().display()
         )));
     };
@@ -25,8 +25,7 @@ pub fn of_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<DraftSp
     let Some(layout) = layout.filter(|layout| config.tensors.has(&layout.projection())) else {
         let announced = config.fields().mtp_layers().unwrap_or_default();
         return Err(EngineError::Configuration(format!(
-            "speculation needs a draft, and the tensors of an MTP layer are not in {} (its config.json announces {announced}; \
-             exporters and quantisers often leave them out): use a checkpoint that has them, or give \
+            "speculation needs a draft, and the tensors of an MTP layer are missing from {} (its config.json declares {announced}; exporters and quantisers often drop them): use a checkpoint that has them, or give \
              --speculative-draft-model-path",
             target.folder.path().display()
         )));
@@ -34,7 +33,7 @@ pub fn of_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<DraftSp
     read(config, mtp, layout, DraftSource::Target, target)
 }
 
-/// The MTP layer of a folder of its own, or of a copy of the whole target.
+/// The MTP layer in a separate folder, or in a copy of the whole target.
 pub fn in_folder(
     config: &Config<'_>,
     family: &MtpFamily,
@@ -45,7 +44,9 @@ pub fn in_folder(
     let hidden = config.hidden()?;
     if hidden != target.spec.hidden {
         let expected = target.spec.hidden;
-        return Err(config.malformed(format!("hidden_size is {hidden}, the target's is {expected}: they must agree")));
+        return Err(
+            config.malformed(format!("hidden_size is {hidden}, but the target's is {expected}: they must be equal"))
+        );
     }
     read(config, family, layout, DraftSource::Folder, target)
 }
@@ -60,8 +61,8 @@ fn read(
     let layers = config.fields().mtp_layers().unwrap_or(1);
     if layers > 1 {
         return Err(config.unsupported(
-            format!("{layers} MTP layers, a step of the draft each"),
-            "supported is one MTP layer that is used for every step",
+            format!("{layers} MTP layers, one per draft step"),
+            "only one MTP layer that is used for every step is supported",
         ));
     }
     Ok(DraftSpec {

@@ -21,7 +21,7 @@ pub struct TextStates {
 }
 
 impl Engine {
-    /// Runs the target over a text of at least two tokens and returns what it leaves. The values are those that rounds
+    /// Runs the target over a text of at least two tokens and returns its states. The values are those that rounds
     /// give the draft, rounded as the device rounds them. Only while idle; what the prefix cache held is forgotten.
     ///
     /// # Errors
@@ -33,21 +33,21 @@ impl Engine {
 
 fn read(backend: &mut dyn Backend, tokens: &[u32]) -> Result<TextStates, EngineError> {
     let capacity = backend.capacity();
-    let row = backend.state_row().ok_or_else(|| {
-        EngineError::Configuration("a text's states are those that a draft sees: load a draft".into())
-    })?;
+    let row = backend
+        .state_row()
+        .ok_or_else(|| EngineError::Configuration("states of texts are what a draft reads: load a draft".into()))?;
     let refused =
         |reason: String| Err(EngineError::InvalidRequest(format!("a text of {} tokens {reason}", tokens.len())));
     let positions = tokens.len().saturating_sub(1);
     let pages = positions.div_ceil(capacity.page_size.max(1));
     if positions == 0 {
-        return refused("has no states to train on: expected at least 2".into());
+        return refused("is too short to train on: expected at least 2 tokens".into());
     }
     if tokens.len() > capacity.context_length {
         return refused(format!("is longer than the context of {}", capacity.context_length));
     }
     if pages > capacity.pages {
-        return refused(format!("needs {pages} pages, the KV cache has {}", capacity.pages));
+        return refused(format!("needs {pages} pages, but the KV cache has {}", capacity.pages));
     }
     let (slot, pages): (_, Vec<PageId>) = (Slot(0), (0..pages as u32).map(PageId).collect());
     backend.open(slot, &SamplingParams::default(), &pages, 0)?;

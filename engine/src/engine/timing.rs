@@ -25,7 +25,7 @@ use crate::{
     scheduler::{Reuse, Statistics},
 };
 
-/// Rounds that run before any is counted, besides those in flight: a first round captures its graph and meets cold caches.
+/// Rounds that run before any is counted, besides those in flight: the first round captures its graph and has cold caches.
 const WARM_UP: usize = 3;
 
 /// Prompts of a batch, equal in length and different in their tokens.
@@ -48,7 +48,7 @@ pub struct TimingPoint {
     pub shape: TreeShape,
 }
 
-/// The times of a point's rounds, at least half as many as were asked for. The same rounds in both lists.
+/// The times of a point's rounds, at least half of the requested number. Both lists have the same rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundTimes {
     /// What was timed.
@@ -271,8 +271,8 @@ impl Engine {
     fn no_room(&self, point: TimingPoint) -> EngineError {
         let TimingPoint { context, batch, shape } = point;
         EngineError::Configuration(format!(
-            "timing ({shape}): {batch} requests of {context} tokens do not fit the KV cache ({} pages of {} tokens) \
-             together: raise --mem-fraction-static, or time a smaller batch or context",
+            "timing ({shape}): {batch} requests of {context} tokens together do not fit the KV cache ({} pages of {} \
+             tokens): raise --mem-fraction-static, or time a smaller batch or context",
             self.capacity().pages,
             self.capacity().page_size
         ))

@@ -123,15 +123,15 @@ impl<'a> Config<'a> {
         let RouterSpec { groups, groups_kept, .. } = spec.router;
         let (experts, per_token) = (spec.experts, spec.per_token);
         Err(self.malformed(format!(
-            "{per_token} experts a token cannot be chosen from {groups_kept} of {groups} groups of {experts} experts"
+            "{per_token} experts per token cannot be chosen from {groups_kept} of {groups} groups of {experts} experts"
         )))
     }
 
-    /// Refuses a setting of another value than the one that a family's tensors are made for.
+    /// Rejects a setting whose value does not match a family's tensors.
     pub fn expect_setting(&self, name: &str, found: Option<&str>, expected: &str) -> Result<(), EngineError> {
         match found {
             Some(found) if found != expected => {
-                Err(self.unsupported(format!("{name} = {found}"), format!("supported is {expected}")))
+                Err(self.unsupported(format!("{name} = {found}"), format!("only {expected} is supported")))
             }
             _ => Ok(()),
         }
@@ -165,9 +165,7 @@ impl<'a> Config<'a> {
             return Err(self.malformed(format!("attention_bias is false, but {prefix}.self_attn has biases")));
         }
         if family.head_norms == Some(false) && head_norms {
-            return Err(
-                self.malformed(format!("asks for no norms of queries and keys, but {prefix}.self_attn has them"))
-            );
+            return Err(self.malformed(format!("sets no norms of queries and keys, but {prefix}.self_attn has them")));
         }
         Ok(GroupedQuery {
             input,
@@ -189,7 +187,7 @@ impl<'a> Config<'a> {
             let architecture = fields.architecture().unwrap_or("this architecture");
             Err(self.unsupported(
                 format!("{name} = {value} in config.json"),
-                format!("this setting changes what the model computes, and {architecture} is read without it"),
+                format!("this setting changes what the model computes, and is not implemented for {architecture}"),
             ))
         };
         match (fields.kv_lora_rank.filter(|rank| *rank > 0), fields.rope_interleave) {
@@ -214,7 +212,7 @@ impl<'a> Config<'a> {
         let key_value_heads = fields.num_key_value_heads.unwrap_or(heads);
         if key_value_heads == 0 || !heads.is_multiple_of(key_value_heads) {
             return Err(
-                self.malformed(format!("{heads} query heads are no multiple of {key_value_heads} key/value heads"))
+                self.malformed(format!("{heads} query heads are not a multiple of {key_value_heads} key/value heads"))
             );
         }
         let head_dim = match fields.head_dim {

@@ -63,7 +63,7 @@ fn attention(config: &Config<'_>) -> Result<MultiHeadLatent, EngineError> {
         )));
     }
     if fields.attention_bias == Some(true) {
-        return Err(config.unsupported("biases in latent attention (attention_bias = true)", "supported is false"));
+        return Err(config.unsupported("biases in latent attention (attention_bias = true)", "only false is supported"));
     }
     let (nope_dim, rotated) = (
         config.size(fields.qk_nope_head_dim, "qk_nope_head_dim")?,

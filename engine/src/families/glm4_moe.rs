@@ -1,5 +1,5 @@
 //! GLM-4.5, 4.5-Air, 4.6 and 4.7: half of a head rotated, a sigmoid router with a correction, a shared expert, dense first
-//! layers, and an MTP layer behind the last one, which always has experts.
+//! layers, and an MTP layer after the last one, which always has experts.
 
 use super::{
     CapturedIds, Config, Family, MtpFamily,

@@ -1,4 +1,4 @@
-//! What a config.json says of quantised weights: methods that are read, and those that are refused by their names.
+//! The quantisation settings in config.json: supported methods, and unsupported ones, which are rejected by name.
 //!
 //! The methods' names and fields are those of transformers' and SGLang's loaders. Which matrices are quantised, the tensors say:
 //! lists of modules that are left out (`modules_to_not_convert`, `ignore`) need not be followed.
@@ -11,8 +11,7 @@ use crate::{checkpoint::is_unused_scale, error::EngineError};
 /// Side of the blocks that share a scale.
 const BLOCK: u64 = 128;
 
-const READ: &str = "of quantised checkpoints those in FP8 (e4m3) are read, with scales of blocks of 128 × 128, of rows or of whole \
-                    matrices: use such a release, or that in 16 bits (--quantization fp8 quantises it here)";
+const READ: &str = "the supported quantised format is FP8 (e4m3) with scales per block of 128 × 128, per row or per tensor: use such a release, or the 16-bit release (--quantization fp8 quantises it at load time)";
 
 /// Refuses quantised weights that are not read, and a config.json that says more than the tensors do.
 ///
@@ -59,13 +58,13 @@ pub fn warn(config: &Config<'_>) {
     let unused = config.tensors.all().find(|name| is_unused_scale(name));
     if let Some(name) = unused {
         tracing::warn!(
-            "{}: scales of activations or caches are not used ({name} and others): weights have the values that the \
-             checkpoint stores, activations and caches keep the type that is computed in",
+            "{}: scales of activations or caches are ignored ({name} and others): weights are used as stored, \
+             activations and caches keep the compute dtype",
             config.folder().path().display()
         );
     } else if scheme.is_some() {
         tracing::info!(
-            "{}: activations are not quantised: the target is what the stored weights stand for",
+            "{}: activations are not quantised: the target is defined by the stored weights",
             config.folder().path().display()
         );
     }
@@ -110,7 +109,7 @@ fn check_groups(settings: &Json, refused: &dyn Fn(&str, &Json) -> EngineError) -
     Ok(())
 }
 
-/// hf_quant_config.json, which modelopt writes beside config.json.
+/// hf_quant_config.json, which modelopt writes next to config.json.
 fn check_file_beside(config: &Config<'_>) -> Result<(), EngineError> {
     const NAME: &str = "hf_quant_config.json";
     let Some(text) = config.folder().optional(NAME)? else { return Ok(()) };
@@ -127,14 +126,14 @@ fn check_file_beside(config: &Config<'_>) -> Result<(), EngineError> {
     }
 }
 
-/// A config.json that was left behind where the weights were not quantised, or no longer are.
+/// A config.json that does not match the weights, because they are not quantised (any more).
 fn check_stored(config: &Config<'_>) -> Result<(), EngineError> {
     let says = config.fields().quantization_config.as_ref().is_some_and(|value| !value.is_null());
     if !says || config.tensors.has_fp8() {
         return Ok(());
     }
     Err(config.malformed(
-        "quantization_config says that weights are quantised, and no tensor of this folder is in FP8 (F8_E4M3): remove it, \
+        "quantization_config declares quantised weights, but no tensor in this folder is FP8 (F8_E4M3): remove it, \
          or use the quantised tensors"
             .into(),
     ))

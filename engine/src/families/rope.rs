@@ -10,7 +10,7 @@ use crate::{error::EngineError, spec::RopeSpec};
 /// rotated share of a head where neither `partial_rotary_factor` is given.
 ///
 /// # Errors
-/// When the kind is none of default, linear, llama3, yarn, or one of its numbers is missing or makes no sense.
+/// When the kind is not default, linear, llama3 or yarn, or one of its numbers is missing or invalid.
 pub fn read(config: &Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec, EngineError> {
     let fields = config.fields();
     let (theta, parameters) = fields.effective_rope();
@@ -22,14 +22,14 @@ pub fn read(config: &Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec
     let dims = (head_dim as f64 * share) as usize;
     if !(share > 0.0 && share <= 1.0) || dims == 0 || !dims.is_multiple_of(2) {
         return Err(config.malformed(format!(
-            "partial_rotary_factor is {share}: of heads of {head_dim} dimensions an even number has to be rotated"
+            "partial_rotary_factor is {share}: the rotated part of a head ({head_dim} dimensions) must be even"
         )));
     }
     let scaling = parameters.map_or(Ok(RopeScaling::None), |parameters| scaling(config, parameters))?;
     Ok(RopeSpec { dims, pairing: Pairing::Halves, theta: theta as f32, scaling })
 }
 
-/// The factor by which yarn changes the scores of latent attention, beside what it does to the rotation: the square of what
+/// The factor by which yarn changes the scores of latent attention, in addition to the rotation: the square of what
 /// `mscale_all_dim` says.
 ///
 /// # Errors
@@ -39,7 +39,7 @@ pub fn score_factor(config: &Config<'_>) -> Result<f32, EngineError> {
     let Some(weight) = parameters.mscale_all_dim.filter(|weight| *weight != 0.0) else { return Ok(1.0) };
     match scaling(config, parameters)? {
         RopeScaling::Yarn { factor, .. } => Ok(yarn_scale(factor, weight).powi(2)),
-        _ => Err(config.unsupported("mscale_all_dim with a rope_scaling that is not yarn", "supported is yarn")),
+        _ => Err(config.unsupported("mscale_all_dim with a rope_scaling that is not yarn", "only yarn is supported")),
     }
 }
 
@@ -87,10 +87,8 @@ fn scaling(config: &Config<'_>, parameters: &Parameters) -> Result<RopeScaling, 
             }
         }
         other => {
-            return Err(config.unsupported(
-                format!("rope_scaling of type {other}"),
-                "supported are default, linear, llama3 and yarn",
-            ));
+            return Err(config
+                .unsupported(format!("rope_scaling of type {other}"), "supported: default, linear, llama3 and yarn"));
         }
     })
 }

@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 use super::{Config, quantised};
 use crate::error::EngineError;
 
-/// The value of a setting that changes nothing, beside its absence.
+/// The value of a setting that has no effect, besides its absence.
 #[derive(Clone, Copy, Debug)]
 enum Neutral {
     /// False, zero, null or an empty list.
@@ -78,7 +78,7 @@ const SETTINGS: &[(&str, Neutral)] = &[
 /// Settings of a rotation.
 const ROPE_SETTINGS: &[&str] = &["mrope_section", "mrope_interleaved", "interleaved", "short_factor", "long_factor"];
 
-/// Fields that a family reads and that were there in a form that nobody could read: they would count as absent.
+/// Fields that a family reads but that had the wrong type: they would count as absent.
 const READ: &[&str] = &[
     "architectures",
     "hidden_size",
@@ -139,7 +139,7 @@ pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
         if let Some(value) = fields.other.get(*name).filter(|value| !neutral.is(value)) {
             return Err(config.unsupported(
                 format!("{name} = {value} in config.json"),
-                "this setting changes what the model computes, and this engine does not follow it",
+                "this setting changes what the model computes, and this engine does not implement it",
             ));
         }
     }
@@ -148,13 +148,13 @@ pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
         if let Some(value) = rope.and_then(|rope| rope.other.get(*name)).filter(|value| !Neutral::Off.is(value)) {
             return Err(config.unsupported(
                 format!("{name} = {value} in the parameters of the rotary embedding"),
-                "supported are default, linear, llama3 and yarn as they are published for text",
+                "supported: default, linear, llama3 and yarn as published for text",
             ));
         }
     }
     // Yarn's range of dimensions is rounded to whole ones, unless this says otherwise (gpt-oss).
     if rope.and_then(|rope| rope.other.get("truncate")) == Some(&Json::Bool(false)) {
-        return Err(config.unsupported("yarn with truncate = false", "supported is yarn as it was published"));
+        return Err(config.unsupported("yarn with truncate = false", "only yarn as published is supported"));
     }
     Ok(())
 }
@@ -166,7 +166,7 @@ pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
 pub fn check_activation(config: &Config<'_>) -> Result<(), EngineError> {
     match config.fields().hidden_act.as_deref() {
         None | Some("silu" | "swish") => Ok(()),
-        Some(other) => Err(config.unsupported(format!("the activation {other}"), "supported is silu")),
+        Some(other) => Err(config.unsupported(format!("the activation {other}"), "only silu is supported")),
     }
 }
 
@@ -197,7 +197,7 @@ fn check_windows(config: &Config<'_>) -> Result<(), EngineError> {
     }
     let known = |kind: &&String| !matches!(kind.as_str(), "full_attention" | "sliding_attention");
     if let Some(kind) = fields.layer_types.iter().flatten().find(known) {
-        return Err(config.unsupported(format!("layers of type {kind}"), "supported is full_attention"));
+        return Err(config.unsupported(format!("layers of type {kind}"), "only full_attention is supported"));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::{
 const IGNORED: [&str; 2] = ["rotary_emb.inv_freq", "self_attn.masked_bias"];
 
 /// Refuses tensors of decoder layers, of the final norm, of embedding or head that the spec does not name. MTP layers are
-/// the draft's to read, or nobody's.
+/// the draft's, or unused.
 ///
 /// # Errors
 /// Names the tensor, and what config.json would have to say.
@@ -39,7 +39,7 @@ pub fn check(config: &Config<'_>, family: &Family, spec: &TargetSpec) -> Result<
             Ok(number) if number < layers => return Err(not_read(config, name)),
             _ => {
                 return Err(config.malformed(format!(
-                    "num_hidden_layers is {layers}, but the checkpoint has a further layer: {name}"
+                    "num_hidden_layers is {layers}, but the checkpoint has one more layer: {name}"
                 )));
             }
         }
@@ -61,9 +61,9 @@ fn not_read(config: &Config<'_>, name: &str) -> EngineError {
     const QUANTISED: [&str; 8] =
         ["_scale", "_scale_inv", "_scale_2", "qweight", "qzeros", "weight_packed", "_blocks", "_scales"];
     let hint = if QUANTISED.iter().any(|end| name.ends_with(end)) {
-        "it belongs to a quantised checkpoint of a format that is not read: use the release in 16 bits or in FP8"
+        "it belongs to a quantised checkpoint in an unsupported format: use the 16-bit or FP8 release"
     } else {
-        "the checkpoint is of another kind than its config.json says, or has a setting that is left out there"
+        "the checkpoint does not match its config.json, or the config.json lacks a setting"
     };
     config.unsupported(format!("the tensor {name}, which {architecture} does not have with these settings"), hint)
 }

@@ -1,5 +1,7 @@
 //! Engine flags, spelled as SGLang spells them.
 
+use std::{fs::File, io::Read};
+
 use schemas::{
     flags::{Key, SGLANG_ATTENTION_BACKENDS},
     launch::{Launch, Setting},
@@ -11,10 +13,13 @@ use super::{
 };
 use crate::error::EngineError;
 
+/// Largest adaptive file that is read, in bytes.
+const LARGEST_ADAPTIVE: u64 = 1 << 20;
+
 /// Options with what engine flags ask for on top.
 ///
 /// # Errors
-/// When no model is named, a value has no sense, or a flag is given that this engine cannot honour.
+/// When no model is given, a value is invalid, or a flag is given that this engine does not support.
 pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<EngineOptions, EngineError> {
     let text = |key: Key| launch.text(key).map(|word| word.value.to_owned());
     if let Some(path) = text(Key::ModelPath) {
@@ -40,7 +45,7 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if let Some(dtype) = text(Key::Dtype) {
         options.dtype = dtype;
     }
-    // The draft's weights are quantised as the target's unless told otherwise, as in SGLang.
+    // By default the draft's weights are quantised like the target's, as in SGLang.
     if let Some(name) = text(Key::Quantization) {
         options.quantization = Quantization::parse("--quantization", &name)?;
         options.draft_quantization = options.quantization;
@@ -99,6 +104,9 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if SHAPE.iter().any(|key| launch.has(*key)) {
         options.policy = ShapePolicy::fixed(shape(launch, &options)?);
     }
+    if let Some(policy) = adaptive(launch)? {
+        options.policy = policy;
+    }
     Ok(options)
 }
 
@@ -120,7 +128,7 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
         (Some(steps), topk, Some(drafts)) => TreeShape::new(steps, topk.unwrap_or(1), drafts),
         _ => {
             return Err(EngineError::Configuration(
-                "the tree shape is given in part: give --speculative-num-steps, --speculative-eagle-topk and \
+                "the tree shape is incomplete: give --speculative-num-steps, --speculative-eagle-topk and \
                  --speculative-num-draft-tokens, or none of them"
                     .into(),
             ));
@@ -129,19 +137,45 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
     shape.map_err(|error| EngineError::Configuration(format!("tree shape: {error}")))
 }
 
+/// The table of SGLang's adaptive file: chains by running batch, which this engine follows as they are written.
+fn adaptive(launch: &Launch) -> Result<Option<ShapePolicy>, EngineError> {
+    let wrong = |words: String| Err(EngineError::Configuration(words));
+    let path = launch.text(Key::SpeculativeAdaptiveConfig).map(|word| word.value);
+    if !launch.has(Key::SpeculativeAdaptive) {
+        return match path {
+            Some(_) => wrong("--speculative-adaptive-config is of no effect without --speculative-adaptive".into()),
+            None => Ok(None),
+        };
+    }
+    let Some(path) = path else {
+        return wrong(
+            "--speculative-adaptive: this engine follows a table of chains by running batch, and moves among none by itself: give it with \
+             --speculative-adaptive-config, one candidate a slot"
+                .into(),
+        );
+    };
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(LARGEST_ADAPTIVE).read_to_string(&mut text));
+    read.map_err(|error| EngineError::Configuration(format!("--speculative-adaptive-config {path}: {error}")))?;
+    match schemas::adaptive::read(&text) {
+        Ok(table) => Ok(ShapePolicy::table(table)),
+        Err(error) => wrong(format!("--speculative-adaptive-config {path}: {error}")),
+    }
+}
+
 /// A model has to come from somewhere, and from one place only.
 fn check_source(options: &EngineOptions) -> Result<(), EngineError> {
     let wrong = |reason: &str| Err(EngineError::Configuration(reason.into()));
     if options.num_layers.is_some() && options.model_shape.is_none() {
-        return wrong("--num-layers cuts the shape of random weights short: give --model-shape, or leave it out");
+        return wrong("--num-layers limits the layers of random weights: give --model-shape, or remove it");
     }
     match (&options.model_shape, options.load_format, options.model_path.as_os_str().is_empty()) {
-        (None, _, true) => wrong("no model is named: give --model-path"),
+        (None, _, true) => wrong("no model is given: add --model-path"),
         (Some(_), LoadFormat::Auto, _) => {
             wrong("--model-shape is the shape of random weights: add --load-format dummy")
         }
         (Some(_), LoadFormat::Dummy, false) => {
-            wrong("--model-shape and --model-path both say what the model is: give one of them")
+            wrong("--model-shape and --model-path are mutually exclusive: give one of them")
         }
         _ => Ok(()),
     }
@@ -152,7 +186,7 @@ fn load_format(name: &str) -> Result<LoadFormat, EngineError> {
         "auto" | "safetensors" => Ok(LoadFormat::Auto),
         "dummy" => Ok(LoadFormat::Dummy),
         _ => Err(EngineError::Configuration(format!(
-            "--load-format {name}: this engine reads safetensors; expected auto, safetensors or dummy"
+            "--load-format {name}: this engine reads safetensors only; expected auto, safetensors or dummy"
         ))),
     }
 }
@@ -166,13 +200,11 @@ fn attention_backend(name: &str) -> Result<Option<String>, EngineError> {
         return Ok(Some(name.to_owned()));
     }
     if SGLANG_ATTENTION_BACKENDS.contains(&name) {
-        tracing::warn!(
-            "--attention-backend {name} is SGLang's: this engine has its own kernels and chooses among them (auto)"
-        );
+        tracing::warn!("--attention-backend {name} is SGLang's: this engine chooses among its own kernels (auto)");
         return Ok(None);
     }
     Err(EngineError::Configuration(format!(
-        "--attention-backend {name} is not known; expected one of {} (SGLang's names are taken as auto)",
+        "--attention-backend {name} is unknown; expected one of {} (SGLang's names mean auto)",
         ATTENTION_BACKENDS.join(", ")
     )))
 }

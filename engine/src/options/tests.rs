@@ -85,3 +85,30 @@ fn graphs_are_captured_up_to_the_running_requests() {
     check(|options| options.capture_sizes = vec![64, 8, 32, 8], &[8, 20]);
     check(|options| options.disable_cuda_graph = true, &[]);
 }
+
+#[test]
+fn an_adaptive_file_with_one_candidate_a_slot_is_a_table() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("adaptive.json");
+    let with = |text: &str, flags: &str| {
+        std::fs::write(&file, text).expect("a file");
+        let path = file.display();
+        options(
+            &format!("--model-path m --speculative-draft-model-path d --speculative-num-steps 4 {flags}")
+                .replace("FILE", &path.to_string()),
+        )
+    };
+    let good = r#"{"1": {"candidate_steps": [4]}, "3": {"candidate_steps": [1]}}"#;
+    let flags = "--speculative-adaptive --speculative-adaptive-config FILE";
+    let table = vec![(2, TreeShape::chain(4)), (usize::MAX, TreeShape::chain(1))];
+    assert_eq!(Some(with(good, flags).expect("a table").policy), ShapePolicy::table(table));
+    for (text, flags, words) in [
+        (good, "--speculative-adaptive", "give it with --speculative-adaptive-config"),
+        (good, "--speculative-adaptive-config FILE", "of no effect without"),
+        (good, "--speculative-adaptive --speculative-adaptive-config /nonexistent", "/nonexistent: No such file"),
+        (r#"{"1": {"candidate_steps": [1, 3]}}"#, flags, "2 candidate steps"),
+    ] {
+        let error = with(text, flags).expect_err(words).to_string();
+        assert!(error.contains(words), "{error}");
+    }
+}

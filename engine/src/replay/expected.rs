@@ -5,18 +5,18 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use super::family::Family;
 use crate::{
     backend::{Asked, Backend, Pool, ReplayPlace, Slot, Wanted},
     error::EngineError,
 };
 
-/// Chances that are known: of a token, behind a position of a slot's text.
+/// Known probabilities: of a token, after a position of a slot's text.
 #[derive(Debug, Default)]
 pub struct Chances(HashMap<(Slot, usize), HashMap<u32, f64>>);
 
 impl Chances {
-    /// Asks the target for all that the shapes of a family offer at places, as far as it is not known.
+    /// Computes the missing target probabilities of everything that shapes offer at some positions. `offers` lists, for each
+    /// shape, the tokens after each position of its path.
     ///
     /// # Errors
     /// When the device fails.
@@ -25,11 +25,11 @@ impl Chances {
         backend: &mut dyn Backend,
         places: &[ReplayPlace<'_>],
         pools: &[Pool],
-        family: &Family,
+        offers: impl Fn(&ReplayPlace<'_>, &Pool) -> Vec<Vec<Vec<u32>>>,
     ) -> Result<(), EngineError> {
         let mut unknown: BTreeMap<(Slot, usize), BTreeSet<u32>> = BTreeMap::new();
         for (place, pool) in places.iter().zip(pools).filter(|(place, _)| place.wanted == Wanted::Offered) {
-            for offers in family.offers(place, pool) {
+            for offers in offers(place, pool) {
                 for (position, tokens) in (place.position..).zip(offers) {
                     let at = (place.slot, position);
                     let known = self.0.get(&at);

@@ -58,7 +58,7 @@ impl Family {
         self.known.get(&place)?.get(at).copied()
     }
 
-    /// What each shape offers behind the root of a place, and behind each token of the text that it accepts.
+    /// The tokens that each shape offers after the root of a position, and after each accepted token of the text.
     pub fn offers(&self, place: &ReplayPlace<'_>, pool: &Pool) -> Vec<Vec<Vec<u32>>> {
         self.shapes.iter().map(|shape| offered(pool, *shape, place.text)).collect()
     }

@@ -207,7 +207,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// Takes every walk as far as is known, and tells for each family at which places, text and position, it is not.
+    /// Advances every walk as far as possible, and returns for each family the (text, position) pairs that are still
+    /// unknown.
     fn advance(&mut self) -> HashMap<usize, BTreeSet<(usize, usize)>> {
         let mut needed: HashMap<usize, BTreeSet<(usize, usize)>> = HashMap::new();
         for walk in &mut self.walks {
@@ -244,7 +245,7 @@ impl<'a> Group<'a> {
             })
             .collect();
         let pools = self.backend.pools(&asked, family.largest())?;
-        self.chances.ask(self.backend, &asked, &pools, family)?;
+        self.chances.ask(self.backend, &asked, &pools, |place, pool| family.offers(place, pool))?;
         for ((place, asked), pool) in places.iter().zip(&asked).zip(&pools) {
             family.learn(*place, asked, pool, &self.chances);
         }
@@ -252,7 +253,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// A piece of the text in a slot; the text goes on behind it.
+/// A piece of the text in a slot; the text goes on after it.
 fn chunk(at: usize, text: &ReplayText, positions: Range<usize>) -> PrefillChunk<'_> {
     let next = text.tokens.get(positions.end).copied();
     PrefillChunk { slot: Slot(at as u32), start: positions.start, tokens: &text.tokens[positions], next }
@@ -266,7 +267,7 @@ fn open(
     trace: bool,
 ) -> Result<(), EngineError> {
     backend.open(slot, &text.sampling, pages, 0)?;
-    // The first round begins behind the last token of the prompt.
+    // The first round begins after the last token of the prompt.
     let positions = text.prompt_tokens - 1..text.tokens.len() - 1;
     if trace && let Err(error) = backend.trace(slot, positions, !text.sampling.is_greedy()) {
         backend.close(slot);

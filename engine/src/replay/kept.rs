@@ -1,8 +1,8 @@
-//! The target's states of texts, kept in a file, so that another replay of these texts runs the draft alone.
+//! A file with the target's states of texts, from which later replays run the draft alone.
 //!
-//! Shapes do not matter to them, and of a draft only what it sees of the target does. The file is only ever added to while
-//! the target's pass runs, and is not waited for: what a kill or a full disk leaves of it is found out when it is opened,
-//! cut off, and made again.
+//! The states do not depend on the shapes, and depend on the draft only through the features that it reads. The file is a cache:
+//! it is append-only and written in the background. What a kill or a full disk leaves is detected when the file is opened,
+//! truncated, and recomputed.
 
 mod format;
 
@@ -20,13 +20,13 @@ use crate::{backend::Backend, error::EngineError, identity::Identity, options::E
 /// Most bytes of states that are in memory at once, but for a single position that is larger.
 const IN_FLIGHT: usize = 64 << 20;
 
-/// Where a replay may keep what the target leaves behind its texts, and finds it again.
+/// The file in which a replay may keep the target's states of its texts.
 pub struct KeepStates<'a> {
     /// The file. It can be deleted whenever no replay runs.
     pub path: &'a Path,
     /// Bytes that it may have. Where the states of all texts take more, none are written.
     pub most_bytes: u64,
-    /// Is told, in words, whether the states are used, or why they are not: without them the target reads the texts.
+    /// Receives a message that says whether the states are used, or why not: without them the target processes the texts.
     pub note: &'a mut dyn FnMut(&str),
 }
 
@@ -86,7 +86,7 @@ impl<'a> Kept<'a> {
         let extents: Vec<Extent> = texts.iter().map(extent).collect();
         let mut kept = Self { keep, header, extents, file: None, known: Vec::new(), end: 0, writes: false };
         if let Err(error) = kept.find() {
-            kept.say(&format!("cannot be used, and the target reads the texts: {error}"));
+            kept.say(&format!("cannot be used, so the target processes the texts again: {error}"));
             kept.file = None;
         }
         Some(kept)
@@ -107,7 +107,7 @@ impl<'a> Kept<'a> {
         self.header.together
     }
 
-    /// A piece of a known text; `None` behind the last one.
+    /// A piece of a known text; `None` after the last one.
     pub fn piece(&self, text: usize, number: usize) -> Option<&Piece> {
         self.known.get(text)?.get(number)
     }
@@ -128,7 +128,7 @@ impl<'a> Kept<'a> {
         read.map_err(|source| EngineError::Read { path: self.keep.path.to_owned(), source })
     }
 
-    /// Adds the first of some states to the file, those of a piece of a text, and returns the others. Where that fails,
+    /// Appends the first of some states, those of a piece of a text, to the file, and returns the others. If that fails,
     /// the file goes, so that a disk that is full does not stay so.
     pub fn add<'b>(&mut self, text: usize, positions: &Range<usize>, states: &'b [u8]) -> &'b [u8] {
         let count = self.extents.get(text).map_or(0, |text| self.header.row.bytes(positions, &text.wanted));
@@ -141,8 +141,8 @@ impl<'a> Kept<'a> {
             Err(error) => {
                 self.file = None;
                 let removed = fs::remove_file(self.keep.path).err();
-                let left = removed.map_or_else(String::new, |error| format!("; what is left of it stays: {error}"));
-                self.say(&format!("cannot be written, and the next replay reads the texts again: {error}{left}"));
+                let left = removed.map_or_else(String::new, |error| format!("; the intact part is kept: {error}"));
+                self.say(&format!("cannot be written, so the next replay processes the texts again: {error}{left}"));
             }
         }
         rest
@@ -155,7 +155,7 @@ impl<'a> Kept<'a> {
             Ok(mut file) => {
                 match self.look_into(&mut file)? {
                     Ok(texts) => found = Some(texts),
-                    Err(reason) => self.say(&format!("cannot be used, and is made again: {reason}")),
+                    Err(reason) => self.say(&format!("cannot be used and is recreated: {reason}")),
                 }
                 self.file = Some(file);
             }
@@ -166,10 +166,13 @@ impl<'a> Kept<'a> {
         if let Some(Found { texts, end, more }) = found {
             (self.known, self.end) = (texts, end);
             if !self.known.is_empty() {
-                self.say(&format!("holds the hidden states of {} of {count} texts from before", self.known.len()));
+                self.say(&format!(
+                    "contains the hidden states of {} of {count} texts from an earlier run",
+                    self.known.len()
+                ));
             }
             if more {
-                self.say(&format!("is torn or damaged behind byte {end}; the rest of it is made again"));
+                self.say(&format!("is truncated or damaged after byte {end}; the rest is recreated"));
                 self.file.as_ref().map_or(Ok(()), |file| file.set_len(end))?;
             }
             if self.known.len() == count {
@@ -182,8 +185,8 @@ impl<'a> Kept<'a> {
         if needed > most {
             let (needed, most) = (needed.div_ceil(1 << 20), most >> 20);
             self.say(&format!(
-                "is not written: the hidden states of {count} texts may take {needed} MiB, and {most} MiB are allowed; \
-                 the target reads the texts at each replay"
+                "is not written: the hidden states of {count} texts may take {needed} MiB, but the limit is {most} \
+                 MiB; the target processes the texts at each replay"
             ));
             return Ok(());
         }
@@ -225,14 +228,14 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// What is read of a text: all but its last token; chances are asked behind the prompt of one that is sampled.
+/// What is processed of a text: all tokens except the last. Probabilities are needed after the prompt of a sampled text.
 fn extent(text: &ReplayText) -> Extent {
     let positions = text.tokens.len().saturating_sub(1);
     let wanted = if text.sampling.is_greedy() { 0..0 } else { text.prompt_tokens.saturating_sub(1)..positions };
     Extent { positions, wanted }
 }
 
-/// What tells texts apart.
+/// The key that identifies a text.
 fn hash(texts: &[ReplayText]) -> String {
     let mut hasher = blake3::Hasher::new();
     for ReplayText { tokens, prompt_tokens, sampling } in texts {

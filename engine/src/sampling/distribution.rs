@@ -1,4 +1,4 @@
-//! From logits to a token: temperature, then top-k, then top-p, then min-p, each on what the one before has left.
+//! From logits to a token: temperature, then top-k, top-p and min-p, each applied to the result of the previous one.
 //!
 //! This is the order of SGLang's sampler. Top-p counts probabilities renormalised after top-k, as in SGLang's
 //! verification of drafts; min-p compares with the best token's, which no filter removes, so for min-p the order matters

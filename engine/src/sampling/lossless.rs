@@ -40,7 +40,7 @@ fn ours(tree: &DraftTree, logits: &[Vec<f32>], sampling: &SamplingParams, contex
     tokens
 }
 
-/// The adjustments behind some tokens, of which all but the prompt are output.
+/// The adjustments after some tokens, of which all but the prompt are output.
 fn adjuster(sampling: &SamplingParams, context: &[u32]) -> Adjuster {
     let (prompt, output) = context.split_at(PROMPT.len());
     let mut adjuster = Adjuster::new(sampling.adjustments.clone(), prompt, &[]);
@@ -168,7 +168,7 @@ fn filtered(logits: &[f32], sampling: &SamplingParams) -> Vec<f64> {
     probabilities
 }
 
-/// Logits of a synthetic target behind some tokens.
+/// Logits of a synthetic target after some tokens.
 fn target(context: &[u32]) -> Vec<f32> {
     // An order of two, so that a wrong joint distribution shows where each token's own is right.
     let recent = context.iter().rev().take(2).fold(1, |state, token| state * 31 + u64::from(*token));
@@ -361,7 +361,7 @@ fn drawing_against_one_child_after_the_other_gives_the_same_distribution_and_acc
         drawn.accepted as f64 / drawn.rounds as f64
     });
     // At most 3 drafts in each of some 30 000 rounds: a standard error below 0.01.
-    assert!(ours > 1.0 && (ours - theirs).abs() < 0.04, "{ours} and {theirs} drafts a round");
+    assert!(ours > 1.0 && (ours - theirs).abs() < 0.04, "{ours} and {theirs} drafts per round");
 }
 
 #[test]

@@ -17,7 +17,7 @@ pub struct Limits {
     pub tokens_a_round: usize,
     /// Whether tokens can be turned into text.
     pub has_text: bool,
-    /// Whether the device changes logits, and tells log-probabilities of prompts.
+    /// Whether the device supports changing logits and log-probabilities of prompts.
     pub adjusts_logits: bool,
 }
 
@@ -39,16 +39,16 @@ impl Limits {
         let nothing_new = request.stop.max_new_tokens == Some(0);
         if prompt >= capacity.context_length + usize::from(nothing_new) {
             return invalid(format!(
-                "the prompt has {prompt} tokens, the context length is {}: nothing could be generated; shorten the \
+                "the prompt has {prompt} tokens, but the context length is {}, so nothing can be generated; shorten the \
                  prompt or raise --context-length",
                 capacity.context_length
             ));
         }
         if !request.stop.stop.is_empty() && !self.has_text {
-            return invalid("stop strings need a tokenizer, and this model has none; use stop token ids".into());
+            return invalid("stop strings need a tokenizer, but this model has none; use stop token ids".into());
         }
         if !request.stop.stop.is_empty() && request.stop.text == OutputText::Off {
-            return invalid("stop strings need text, and this request asks for none; use stop token ids".into());
+            return invalid("stop strings need text output, which this request turns off; use stop token ids".into());
         }
         check_sampling(&request.sampling)?;
         if !self.adjusts_logits {
@@ -61,8 +61,8 @@ impl Limits {
         let (needed, total) = (positions.div_ceil(capacity.page_size), capacity.pages);
         if needed > total {
             return invalid(format!(
-                "{prompt} prompt and {new} new tokens need {needed} pages of {} tokens, the KV cache has {total}; ask \
-                 for fewer tokens or raise --mem-fraction-static",
+                "{prompt} prompt and {new} new tokens need {needed} pages of {} tokens, but the KV cache has \
+                 {total}; request fewer tokens or raise --mem-fraction-static",
                 capacity.page_size
             ));
         }
@@ -90,7 +90,7 @@ fn check_sampling(sampling: &SamplingParams) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// What a device does not do is refused, not left out.
+/// Unsupported features are refused, not ignored.
 fn check_adjustments(sampling: &SamplingParams) -> Result<(), EngineError> {
     let mut asked = Vec::new();
     let none = Adjustments::default();
@@ -106,7 +106,7 @@ fn check_adjustments(sampling: &SamplingParams) -> Result<(), EngineError> {
     if asked.is_empty() {
         return Ok(());
     }
-    invalid(format!("{} not supported on this device; serve with --device cpu for it", asked.join(", ")))
+    invalid(format!("{} not supported on this device; serve with --device cpu", asked.join(", ")))
 }
 
 fn invalid<T>(reason: String) -> Result<T, EngineError> {

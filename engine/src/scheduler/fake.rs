@@ -10,8 +10,8 @@ use schemas::tree::TreeShape;
 
 use crate::{
     backend::{
-        Asked, Backend, Capacity, DeviceInfo, MOST_UNREAD, PageId, Pool, PrefillChunk, ProducedToken, ReplayPlace,
-        Round, RoundOutput, RoundTiming, Slot, StateRow, TargetStates, Ticket, Yield,
+        Asked, Backend, Capacity, DeviceInfo, MAX_PENDING_DRAFT, PageId, Pool, PrefillChunk, ProducedToken,
+        ReplayPlace, Round, RoundOutput, RoundTiming, Slot, StateRow, TargetStates, Ticket, Yield,
     },
     error::EngineError,
     request::SamplingParams,
@@ -21,16 +21,16 @@ use crate::{
 /// In place of a token: the target has no numbers for it.
 pub const NOT_FINITE: u32 = u32::MAX - 1;
 
-/// What the device produces: a function of the prompt and the place in the output, so that it depends on nobody else.
+/// The device's output: a function of the prompt and the position in the output, independent of other requests.
 #[derive(Clone, Copy)]
 pub struct Script {
-    /// The token at a place of the output; behind [`NOT_FINITE`] there is none.
+    /// The token at a place of the output; after [`NOT_FINITE`] there is none.
     pub token: fn(prompt: &[u32], at: usize) -> u32,
     /// Drafts accepted, of at most `most`, in the round that begins at a place of the output.
     pub accepted: fn(prompt: &[u32], at: usize, most: usize) -> usize,
 }
 
-/// What the device has done, to be looked at while the scheduler owns it.
+/// A record of the device's actions that tests can inspect while the scheduler owns it.
 #[derive(Default)]
 pub struct World {
     open: BTreeMap<Slot, Open>,
@@ -44,7 +44,7 @@ pub struct World {
     pub prefills: Vec<usize>,
     /// Whether a shape that was prepared speculates.
     follows: bool,
-    /// What each place of each page holds: the target's row of a token, and the draft's, which knows the token behind.
+    /// The contents of each row of each page: the target's row of a token, and the draft's, which depends on the next token.
     rows: BTreeMap<(PageId, usize), (u32, Option<u32>)>,
 }
 
@@ -55,7 +55,7 @@ struct Open {
     produced: usize,
     /// The last produced token, which is in no cache yet.
     root: u32,
-    /// Positions that the draft has yet to read, each with its token and the one behind.
+    /// Positions that the draft has yet to read, each with its token and the one after.
     unread: Vec<(usize, u32, u32)>,
 }
 
@@ -86,7 +86,7 @@ impl World {
 }
 
 impl World {
-    /// Writes a row, on a page that nobody else may see.
+    /// Writes a row on a page that no other slot reads.
     fn write(&mut self, slot: Slot, page_size: usize, position: usize, token: u32, next: Option<u32>) {
         let page = self.open[&slot].pages[position / page_size];
         let shared = self.open.iter().any(|(other, open)| *other != slot && open.pages.contains(&page));
@@ -94,7 +94,7 @@ impl World {
         self.rows.insert((page, position % page_size), (token, next));
     }
 
-    /// The draft reads what it has left, if that is so much.
+    /// The draft processes its backlog, if it has this size.
     fn read_unread(&mut self, slot: Slot, page_size: usize, most: usize) {
         let open = self.open.get_mut(&slot).expect("an open slot");
         if open.unread.len() >= most {
@@ -160,7 +160,7 @@ impl Backend for Fake {
         assert!(pages[cached / page_size..].iter().all(|page| !held.contains(page)), "held pages");
         let row = |at: usize| world.rows.get(&(pages[at / page_size], at % page_size)).copied().expect("a filled row");
         let prompt: Vec<u32> = (0..cached).map(|at| row(at).0).collect();
-        // Every row of the draft has to know the token that comes behind it in this prompt too.
+        // Every row of the draft also depends on the next token of the prompt.
         let follows = (1..cached).all(|at| row(at - 1).1 == Some(prompt[at]));
         assert!(follows, "a row of the draft belongs to another sequence");
         let next = cached.checked_sub(1).and_then(|last| row(last).1);
@@ -216,7 +216,7 @@ impl Backend for Fake {
             let tokens: Vec<u32> = places.map(|at| (script.token)(&open.prompt, at)).collect();
             let root = std::mem::replace(&mut open.root, tokens[accepted]);
             open.produced += accepted + 1;
-            // The tree leaves its nodes behind the sequence.
+            // The tree leaves its nodes after the sequence.
             for node in 0..round.shape.num_draft_tokens {
                 world.write(*slot, self.capacity.page_size, length + node, u32::MAX, None);
             }
@@ -228,7 +228,7 @@ impl Backend for Fake {
                     world.open.get_mut(slot).expect("an open slot").unread.push((length + at, token, *next));
                 }
             }
-            world.read_unread(*slot, self.capacity.page_size, if late { MOST_UNREAD } else { 0 });
+            world.read_unread(*slot, self.capacity.page_size, if late { MAX_PENDING_DRAFT } else { 0 });
             let none = tokens.iter().position(|token| *token == NOT_FINITE);
             let tokens = tokens.into_iter().take(none.unwrap_or(usize::MAX)).map(produced).collect();
             yields.push(Yield { tokens, not_finite: none.map(|at| length + 1 + at) });
@@ -247,7 +247,7 @@ impl Backend for Fake {
         Ok(output)
     }
 
-    fn unread(&self, slot: Slot) -> usize {
+    fn pending_draft_tokens(&self, slot: Slot) -> usize {
         self.world().open[&slot].unread.len()
     }
 

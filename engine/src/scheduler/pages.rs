@@ -31,12 +31,12 @@ impl PagePool {
         Self { free: (0..count as u32).rev().map(PageId).collect(), cache: PrefixCache::default() }
     }
 
-    /// How many nobody holds and nobody would miss.
+    /// Number of free pages without cached contents.
     pub fn free(&self) -> usize {
         self.free.len()
     }
 
-    /// How many nobody holds but which are kept for prompts to come: they are given away when the free ones run out.
+    /// Number of evictable pages of the prefix cache: they are reused when the free pages run out.
     pub fn kept(&self) -> usize {
         self.cache.idle()
     }
@@ -97,7 +97,7 @@ impl PagePool {
         self.cache.release(shared);
     }
 
-    /// Forgets all pages that nobody holds.
+    /// Drops all evictable pages.
     pub fn clear(&mut self) {
         self.free.extend(std::iter::from_fn(|| self.cache.evict()));
     }

@@ -1,19 +1,19 @@
 //! The prefix cache: pages whose contents a prompt to come can begin with.
 //!
-//! A page is known by a hash over all tokens up to its end and the one behind it. That one counts because the draft's
-//! row i depends on token i + 1 (SGLang's radix cache has bigram keys under EAGLE for the same reason). Since the hash of
-//! a page takes in that of the page before, the pages of all sequences form a tree. A page stays as long as the pages
-//! behind it do, so the longest cached beginning of a prompt is found by bisection.
+//! A page is known by a hash over all tokens up to its end and the one after it. That one counts because the draft's
+//! row i depends on token i + 1 (SGLang's radix cache has bigram keys under EAGLE for the same reason). Since the hash
+//! of a page includes the hash of the previous page, the pages of all sequences form a tree. A page is kept as long as
+//! the pages after it, so the longest cached beginning of a prompt is found by bisection.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::backend::PageId;
 
-/// What a page holds: a hash of the tokens up to its end and of the token behind.
+/// What a page holds: a hash of the tokens up to its end and of the token after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageKey([u8; 16]);
 
-/// The keys of a sequence's full pages, as far as the token behind each is known.
+/// The keys of a sequence's full pages, as far as the token after each is known.
 #[derive(Clone, Debug)]
 pub struct PageKeys {
     page_size: usize,
@@ -32,7 +32,7 @@ pub enum Reuse {
 }
 
 impl Reuse {
-    /// As much as is right, where acceptance is made up or not.
+    /// How much of the sequence has correct contents, with real or simulated acceptance.
     #[must_use]
     pub fn under_simulation(self, simulated: bool) -> Self {
         match (self, simulated) {
@@ -48,9 +48,9 @@ impl Reuse {
 pub struct PrefixCache {
     pages: HashMap<PageKey, PageId>,
     nodes: HashMap<PageId, Node>,
-    /// Pages without a user. All pages behind such a page are without one too.
+    /// Pages without a user. All pages after such a page are without one too.
     idle: usize,
-    /// Pages without a user and without pages behind them, by the time of their last use.
+    /// Pages without a user and without pages after them, by the time of their last use.
     leaves: BTreeSet<(u64, PageId)>,
     clock: u64,
 }
@@ -73,7 +73,7 @@ impl PageKeys {
     /// Adds the pages that have become full: `tokens` is the whole sequence so far.
     pub fn extend(&mut self, tokens: &[u32]) {
         let from = self.keys.len() * self.page_size;
-        // Windows overlap by the token behind the page.
+        // Windows overlap by the token after the page.
         let windows = tokens.get(from..).unwrap_or_default().windows(self.page_size + 1).step_by(self.page_size);
         for window in windows {
             let mut hasher = blake3::Hasher::new();
@@ -121,7 +121,7 @@ impl PrefixCache {
         keys.partition_point(|key| self.pages.contains_key(key))
     }
 
-    /// Becomes a user of a sequence's first pages, as far as they are here.
+    /// Adds a user to the cached leading pages of a sequence.
     pub fn hold(&mut self, keys: &[PageKey]) -> Vec<PageId> {
         let pages: Vec<PageId> = keys.iter().map_while(|key| self.page(key)).collect();
         for page in &pages {
@@ -151,7 +151,7 @@ impl PrefixCache {
         }
     }
 
-    /// Adds a page behind its parent, of which it must not have more users.
+    /// Adds a page after its parent, of which it must not have more users.
     pub fn insert(&mut self, key: PageKey, parent: Option<PageId>, page: PageId, users: usize) {
         self.clock += 1;
         if let Some((parent, node)) = parent.and_then(|parent| Some((parent, self.nodes.get_mut(&parent)?))) {
@@ -168,7 +168,7 @@ impl PrefixCache {
         self.nodes.insert(page, Node { key, parent, children: 0, users, last_used: self.clock });
     }
 
-    /// Gives up the page that was used the longest time ago, of those without a user and without pages behind them.
+    /// Evicts the least recently used page without a user and without pages after it.
     pub fn evict(&mut self) -> Option<PageId> {
         let (_, page) = self.leaves.pop_first()?;
         let node = self.nodes.remove(&page)?;

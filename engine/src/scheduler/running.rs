@@ -204,7 +204,7 @@ impl Running {
         self.prompt_read += count;
     }
 
-    /// Takes what is to be told of the prompt.
+    /// Takes the log-probabilities of the prompt.
     pub fn take_prompt_logprobs(&mut self, logprobs: Vec<TokenLogprobs>) {
         if self.read_again.is_none() {
             self.prompt_logprobs = logprobs;
@@ -277,7 +277,7 @@ impl Running {
         kept
     }
 
-    /// Ends it where it stands.
+    /// Ends it immediately.
     pub fn end(&mut self, reason: FinishReason) {
         if self.finished.is_none() {
             self.finished = Some(reason);

@@ -16,13 +16,13 @@ pub struct Statistics {
     pub running: usize,
     /// Pages that requests hold.
     pub pages_used: usize,
-    /// Pages that nobody holds and that are kept for prompts to come; they count as free for admission.
+    /// Evictable pages held by the prefix cache; they count as free for admission.
     pub pages_cached: usize,
     /// Pages there are.
     pub pages_total: usize,
     /// Prompt tokens of admitted requests.
     pub prompt_tokens: u64,
-    /// Of them, those that were in the KV cache already.
+    /// How many of them were already in the KV cache.
     pub cached_tokens: u64,
     /// Tokens that became output.
     pub generated_tokens: u64,
@@ -71,7 +71,7 @@ impl Statistics {
         (1..self.accept_histogram.len()).map(|position| self.accept_histogram[position..].iter().sum()).collect()
     }
 
-    /// A round that was launched for so many requests, of which `batch` had not ended before.
+    /// A round that was launched for this many requests, `batch` of which had not ended before.
     pub(super) fn round(&mut self, launched: usize, batch: usize, shape: TreeShape, timing: &RoundTiming) {
         self.rounds += 1;
         if self.rounds_by_batch.len() < launched {

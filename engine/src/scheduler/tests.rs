@@ -231,7 +231,7 @@ fn a_stop_string_ends_the_text_before_it_and_the_tokens_with_it() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny/target");
     let folder = Folder::open(folder.as_ref()).expect("the demo model");
     let text = Text::open(&folder).expect("a tokenizer").expect("there is one");
-    // The prompt says what the device answers: its output is the prompt behind the first token.
+    // The prompt says what the device answers: its output is the prompt after the first token.
     let echo = Script { token: |prompt, at| prompt.get(at + 1).copied().unwrap_or(1), accepted: |_, _, most| most };
     let answer = text.encode("let y = 1;\n\nfn next() {}").expect("it encodes");
     let prompt: Vec<u32> = std::iter::once(9).chain(answer.iter().copied()).collect();
@@ -352,7 +352,7 @@ fn what_is_in_the_cache_is_not_read_again() {
     let next = scheduler.submit(request(turn, 9)).expect("it fits");
     assert_eq!(completion(&drain(&mut scheduler), next).cached_tokens, 36);
     // Another continuation: the last shared page ends before the token that differs, whose predecessor's row of the draft
-    // knows the token behind it.
+    // knows the token after it.
     let other: Vec<u32> = prompt[..20].iter().copied().chain([500; 12]).collect();
     let other = scheduler.submit(request(other, 9)).expect("it fits");
     assert_eq!(completion(&drain(&mut scheduler), other).cached_tokens, 16);
@@ -433,7 +433,7 @@ fn a_round_that_runs_ahead_for_nobody_does_not_keep_the_policy_from_changing() {
 
 #[test]
 fn a_token_that_the_target_has_no_numbers_for_ends_who_wants_it_and_nobody_else() {
-    // Prompts of one token have none behind them.
+    // Prompts of one token have none after them.
     const BREAKS: Script = Script {
         token: |prompt, at| if at > 5 || prompt.len() == 1 { NOT_FINITE } else { 100 + at as u32 },
         ..COUNTING
@@ -443,7 +443,7 @@ fn a_token_that_the_target_has_no_numbers_for_ends_who_wants_it_and_nobody_else(
     {
         let capacity = Capacity { rounds_in_flight, ..CAPACITY };
         let (mut scheduler, world) = scheduler(capacity, BREAKS, ShapePolicy::fixed(shape));
-        // It ends ahead of that: rounds that run along, or the same one, have no token behind its end.
+        // It ends ahead of that: rounds that run along, or the same one, have no token after its end.
         let stop = StopConditions { stop_token_ids: vec![105], ..StopConditions::default() };
         let id = scheduler.submit(Request { stop, ..request(vec![1, 2, 3], 1) }).expect("it fits");
         let completion = completion(&drain(&mut scheduler), id);

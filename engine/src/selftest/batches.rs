@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::{Plan, alone, request, sampled, shapes};
 use crate::{Engine, EngineError, Event, Request, RequestId, SamplingParams, ShapePolicy, sampling::uniform};
 
-/// Every request gets what it would get alone, whatever comes and goes beside it.
+/// Every request gets the output that it would get alone, whatever else joins and leaves the batch.
 pub fn shrinking_and_growing(engine: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
     let largest = plan.batches.iter().copied().max().unwrap_or(1);
     let requests: Vec<Request> = (0..3 * largest)
@@ -34,10 +34,10 @@ pub fn shrinking_and_growing(engine: &mut Engine, plan: Plan) -> Result<Option<S
                 let Event::Finished { request, completion } = event else { continue };
                 let Some(at) = places.remove(&request) else { continue };
                 if completion.output_ids != alone[at].output_ids {
-                    return Ok(Some(format!("shape {shape}: request {at} differs from what it is alone")));
+                    return Ok(Some(format!("shape {shape}: request {at} differs from its output alone")));
                 }
             }
-            // A round may still be under way for nobody.
+            // A round without live requests may still be in flight.
             if waiting.len() == 0 && engine.is_idle() {
                 break;
             }

@@ -4,7 +4,7 @@
 use super::{Plan, logprobs::tokens, request, shapes};
 use crate::{Engine, EngineError, Request, SamplingParams, ShapePolicy, backend::ProducedToken};
 
-/// Alternatives that are looked at where two texts part.
+/// Number of alternatives that are compared where two texts diverge.
 const ALTERNATIVES: usize = 8;
 
 /// The default mode says of each token what batch-invariant mode says, but for rounding; texts part only where two tokens
@@ -47,15 +47,15 @@ fn departure(found: &[ProducedToken], expected: &[ProducedToken], tolerance: f32
         };
         if found.id == expected.id {
             if (own.logprob - other.logprob).abs() > tolerance {
-                return wrong("other log-probabilities");
+                return wrong("different log-probabilities");
             }
             continue;
         }
-        // Behind another token the texts have nothing to do with each other any more.
+        // After another token the texts have nothing to do with each other any more.
         let tie = other.top.iter().find(|(id, _)| *id == found.id);
         return match tie {
             Some((_, logprob)) if other.logprob - logprob <= 2.0 * tolerance => None,
-            _ => wrong("another token, and no tie"),
+            _ => wrong("a different token, without a tie"),
         };
     }
     None

@@ -16,7 +16,7 @@ pub struct KernelCheck {
 
 type Run = dyn Fn(&Device) -> Result<(), String>;
 
-/// Those that are asked for: in each type of element, then those of kernels without one.
+/// The requested checks: in each element type, then those without one.
 pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> {
     let mut checks = Vec::new();
     for element in [Element::F32, Element::F16, Element::BF16] {
@@ -28,14 +28,16 @@ pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> 
     checks
         .extend(UNTYPED_CHECKS.iter().map(|(name, check)| KernelCheck { name: (*name).into(), run: Box::new(check) }));
     let Scope::Kernels(texts) = scope else { return Ok(checks) };
-    let is_asked_for = |check: &KernelCheck| texts.iter().any(|text| check.name.contains(text.as_str()));
+    let texts_in_lower_case: Vec<String> = texts.iter().map(|text| text.to_lowercase()).collect();
+    let is_asked_for = |check: &KernelCheck| {
+        let name = check.name.to_lowercase();
+        texts_in_lower_case.iter().any(|text| name.contains(text))
+    };
     let (chosen, others): (Vec<_>, Vec<_>) = checks.into_iter().partition(is_asked_for);
     if chosen.is_empty() {
         let names: Vec<String> = others.into_iter().map(|check| check.name).collect();
         let (asked, names) = (texts.join(" or "), names.join("; "));
-        return Err(EngineError::Configuration(format!(
-            "no kernel's check has {asked} in its name; there are {names}"
-        )));
+        return Err(EngineError::Configuration(format!("no kernel check has {asked} in its name; available: {names}")));
     }
     Ok(chosen)
 }

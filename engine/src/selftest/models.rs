@@ -152,7 +152,7 @@ impl RandomModels {
 
 impl Drop for RandomModels {
     fn drop(&mut self) {
-        // What is left behind in the folder for temporary files harms nobody.
+        // Leftovers in the temporary folder are harmless.
         let _ = remove_dir_all(&self.folder);
     }
 }
@@ -194,7 +194,7 @@ fn target(pair: Pair) -> TargetSpec {
     TargetSpec { hidden: HIDDEN, vocabulary: VOCABULARY, head_rows: VOCABULARY, tied: false, epsilon: EPSILON, layers }
 }
 
-/// A layer of a target; the one behind the last is that of an MTP layer.
+/// A layer of a target; the one after the last is that of an MTP layer.
 fn target_layer(pair: Pair, at: usize) -> LayerSpec {
     let mut layer = LayerSpec { input_norm: true, ..layer(HIDDEN) };
     if let AttentionSpec::Grouped(attention) = &mut layer.attention {
@@ -336,7 +336,7 @@ fn shapes(tensors: Vec<&TensorSpec>) -> BTreeMap<String, Vec<usize>> {
     tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect()
 }
 
-/// With the map of the draft's tokens, which is no tensor of weights.
+/// With the map of the draft's tokens, which is not a weight.
 fn hot(mut shapes: BTreeMap<String, Vec<usize>>) -> BTreeMap<String, Vec<usize>> {
     shapes.insert("d2t".into(), vec![DRAFT_VOCABULARY]);
     shapes

@@ -1,4 +1,4 @@
-//! What ranks of a group pass to each other, and what becomes of those that are left when one dies.
+//! Checks the exchange of values between ranks, and that the remaining ranks stop when one dies.
 
 use std::time::{Duration, Instant};
 
@@ -41,9 +41,9 @@ pub fn check_dead_rank(
     engine.kill_rank(dies);
     let since = Instant::now();
     let failure = match (engine.step(), since.elapsed()) {
-        (Ok(_), _) => Some("nobody said so".to_owned()),
+        (Ok(_), _) => Some("no error was reported".to_owned()),
         (Err(_), taken) if taken > SOON => Some(format!("that took {} s", taken.as_secs())),
-        (Err(error), _) if !error.to_string().contains(&format!("rank {dies}")) => Some(format!("it says: {error}")),
+        (Err(error), _) if !error.to_string().contains(&format!("rank {dies}")) => Some(format!("it reports: {error}")),
         (Err(_), _) => None,
     };
     report(Check { name: format!("a rank of {ranks} that dies ends the engine with an error"), failure });

@@ -60,7 +60,7 @@ fn same_from_file(
     // It may not have been written; then that is what was said.
     let _ = fs::remove_file(&path);
     if said.len() != 1 || found?.iter().any(|found| found.as_deref() != Some(expected)) {
-        return Ok(Some(format!("a replay from states in a file is another one: {}", said.join("; "))));
+        return Ok(Some(format!("a replay from states in a file differs: {}", said.join("; "))));
     }
     Ok(None)
 }

@@ -43,7 +43,7 @@ pub struct MultiHeadLatent {
     pub input: usize,
     /// Width of the output projection's output.
     pub output: usize,
-    /// Query heads; each has keys and values of its own once the latent vector is projected.
+    /// Query heads; each has its own keys and values once the latent vector is projected.
     pub heads: usize,
     /// Width of the compressed query (`q_lora_rank`); `None`: queries are projected directly.
     pub query_rank: Option<usize>,

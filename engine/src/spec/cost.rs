@@ -216,7 +216,7 @@ impl DraftSpec {
         PassCost::of(norms.chain(tensors.reduce.iter().flat_map(super::LinearTensors::all)), element, 0.0)
     }
 
-    /// Bytes of the weights that it has in memory beside the target's.
+    /// Bytes of the draft's weights in memory, in addition to the target's.
     pub fn weight_bytes(&self, target: &TargetSpec, element: usize) -> u64 {
         let own: u64 = self.tensors(target.vocabulary).all().into_iter().map(|tensor| tensor.bytes(element)).sum();
         // FR-Spec: rows of the target's head, gathered.

@@ -34,7 +34,7 @@ pub struct DraftSpec {
 /// Whose checkpoint holds a draft's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DraftSource {
-    /// A folder of its own.
+    /// A separate folder.
     Folder,
     /// The target's: its MTP layer.
     Target,
@@ -53,13 +53,13 @@ pub enum DraftTensorLayout {
         /// Without a dot at its end.
         layer: String,
     },
-    /// MiMo: `input_proj`, `hidden_layernorm`, `token_layernorm`, `final_layernorm` beside the layer's own tensors under
+    /// MiMo: `input_proj`, `hidden_layernorm`, `token_layernorm`, `final_layernorm` next to the layer's own tensors under
     /// one prefix (`model.mtp_layers.0`).
     Mimo {
         /// Without a dot at its end.
         prefix: String,
     },
-    /// DeepSeek-V3 and GLM-4.5: `eh_proj`, `enorm`, `hnorm`, `shared_head.norm` beside the layer's own tensors under one
+    /// DeepSeek-V3 and GLM-4.5: `eh_proj`, `enorm`, `hnorm`, `shared_head.norm` next to the layer's own tensors under one
     /// prefix (`model.layers.61`).
     NextN {
         /// Without a dot at its end.
@@ -102,7 +102,7 @@ pub struct CaptureNorms {
     pub each: bool,
 }
 
-/// A linear layer beside its sizes.
+/// A linear layer with its sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearSpec {
     /// Whether it has a bias.
@@ -134,7 +134,7 @@ pub enum Join {
 /// What proposes tokens, and what is the next step's feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feedback {
-    /// There is no norm after the layer: its output does both (EAGLE-1/2).
+    /// There is no norm after the layer: its output is used for both (EAGLE-1/2).
     Output,
     /// The normed output proposes, the output itself enters the next step (EAGLE-3).
     NormedForTokens,

@@ -10,7 +10,7 @@ pub enum WeightFormat {
     Plain,
     /// As float32, whatever the engine computes in.
     Float32,
-    /// As FP8 (e4m3), a byte a value, beside float32 scales. The CPU computes with the same values in float32.
+    /// As FP8 (e4m3), one byte per value, with float32 scales. The CPU computes with the same values in float32.
     Fp8(Fp8Scales),
 }
 
@@ -25,7 +25,7 @@ pub struct LayerFormats {
 }
 
 impl WeightFormat {
-    /// Bytes of a tensor of a shape, scales included, where the engine computes in elements of so many bytes.
+    /// Bytes of a tensor of a shape, scales included, where the engine computes in elements of this many bytes.
     pub fn bytes(self, shape: &[usize], element: usize) -> u64 {
         let values: u64 = shape.iter().map(|size| *size as u64).product();
         match (self, shape) {

@@ -94,11 +94,11 @@ enum Draft {
 /// The shape of a name.
 ///
 /// # Errors
-/// When there is none; the message names all.
+/// When the name is unknown; the message lists all names.
 pub fn published(name: &str) -> Result<&'static PublishedModel, EngineError> {
     PUBLISHED.iter().find(|shape| shape.name == name).ok_or_else(|| {
         let names: Vec<&str> = PUBLISHED.iter().map(|shape| shape.name).collect();
-        EngineError::Configuration(format!("--model-shape {name} is not known; known are {}", names.join(", ")))
+        EngineError::Configuration(format!("--model-shape {name} is unknown; known: {}", names.join(", ")))
     })
 }
 

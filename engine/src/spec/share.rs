@@ -1,7 +1,8 @@
-//! What one of several ranks has of a model: tensor parallelism divides heads, intermediate values and rows of vocabulary heads.
+//! The part of a model that one rank of a tensor-parallel group holds.
 //!
-//! A rank's model is described like any other, with smaller layers, so that memory, cost and kernels need not know of ranks.
-//! Embeddings, norms, routers and latent caches are whole on each.
+//! Tensor parallelism divides heads, intermediate values and rows of vocabulary heads. A rank's model is described like any
+//! other, with smaller layers, so memory, cost and kernels need not know about ranks. Key/value heads are repeated where there
+//! are fewer than ranks. Embeddings, norms, routers and latent caches are whole on each rank.
 
 use std::ops::Range;
 
@@ -106,7 +107,9 @@ impl GroupedQuery {
         let heads = divided(self.heads, ranks, "attention heads")?;
         let key_value_heads = match self.key_value_heads {
             few if few < ranks && ranks.is_multiple_of(few) => 1,
-            few if few < ranks => return Err(format!("{ranks} ranks cannot have one of {few} key/value heads each")),
+            few if few < ranks => {
+                return Err(format!("{few} key/value heads cannot be split or repeated over {ranks} ranks"));
+            }
             many => divided(many, ranks, "key/value heads")?,
         };
         Ok(Self { heads, key_value_heads, ..*self })

@@ -96,7 +96,7 @@ mod tests {
             match text.encode_within(prompt, true, most, &|| true).expect("it encodes") {
                 Encoded::Tokens(tokens) => assert!(fits && tokens == all, "{most} of {}", all.len()),
                 Encoded::TooMany { least } => assert!(!fits && least > most && least <= all.len(), "{least}"),
-                Encoded::Stopped => panic!("nobody stopped it"),
+                Encoded::Stopped => panic!("it was not stopped"),
             }
         };
         let prompt = "fn main() { // 日本語 — ünïcödé 🦀 }\n".repeat(2000);

@@ -32,7 +32,7 @@ pub struct ChatOptions {
     pub tools: Vec<serde_json::Value>,
     /// Whether the text ends where the assistant speaks.
     pub add_generation_prompt: bool,
-    /// Whether the text ends with the content of the last message, so that the answer goes on from there.
+    /// Whether the text ends with the content of the last message, so that the answer continues it.
     pub continue_final_message: bool,
 }
 
@@ -63,7 +63,7 @@ impl ChatTemplate {
     /// # Errors
     /// When the file is there and cannot be read.
     pub fn open(folder: &Folder, config: TokenizerConfig) -> Result<Option<Result<Self, String>>, EngineError> {
-        // The file of its own is the newer place and wins, as in transformers.
+        // The separate file is the newer location and wins, as in transformers.
         let Some(source) = folder.optional("chat_template.jinja")?.or(config.chat_template) else { return Ok(None) };
         let template = Self::new(&source, config.special_tokens);
         Ok(Some(template.map_err(|error| format!("{error:#}"))))
@@ -77,7 +77,7 @@ impl ChatTemplate {
     /// The text of a conversation.
     ///
     /// # Errors
-    /// When the template refuses it, or does not write the last message that the answer is to go on from.
+    /// When the template rejects it, or does not write the last message that the answer should continue.
     pub fn render(&self, messages: &[impl Serialize], options: &ChatOptions) -> Result<String, EngineError> {
         let ChatOptions { variables, tools, add_generation_prompt, continue_final_message } = options;
         let mut values: BTreeMap<&str, Value> = ["bos_token", "eos_token"].map(|name| (name, Value::from(""))).into();
@@ -86,14 +86,14 @@ impl ChatTemplate {
         values.extend([
             ("messages", Value::from_serialize(messages)),
             ("add_generation_prompt", (*add_generation_prompt).into()),
-            // What is not asked for is none, as transformers passes it, and not undefined: templates test for either.
+            // Omitted values are none, as in transformers, and not undefined: templates test for either.
             ("tools", if tools.is_empty() { ().into() } else { Value::from_serialize(tools) }),
             ("documents", ().into()),
         ]);
         let rendered = self.environment.get_template("chat").and_then(|template| template.render(Value::from(values)));
         let rendered = rendered.map_err(|error| {
             let reason = error.detail().map_or_else(|| error.to_string(), ToOwned::to_owned);
-            EngineError::InvalidRequest(format!("the chat template refuses these messages: {reason}"))
+            EngineError::InvalidRequest(format!("the chat template rejects these messages: {reason}"))
         })?;
         match (continue_final_message, messages.last()) {
             (true, Some(last)) => up_to_content(rendered, &Value::from_serialize(last)),
@@ -124,8 +124,7 @@ fn up_to_content(mut rendered: String, message: &Value) -> Result<String, Engine
     let content = content.unwrap_or_default();
     let Some(at) = rendered.rfind(content.trim()).filter(|_| !content.trim().is_empty()) else {
         return Err(EngineError::InvalidRequest(
-            "the last message has no content that the chat template writes, so that the answer could go on from it"
-                .into(),
+            "the chat template writes no content of the last message, so the answer cannot continue from it".into(),
         ));
     };
     let whole = content.trim_start();
@@ -249,7 +248,8 @@ mod tests {
     #[test]
     fn an_endless_template_is_stopped() {
         check(
-            "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}x{% endfor %}{% endfor %}{% endfor %}",
+            "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}x{% endfor %}{% endfor \
+             %}{% endfor %}",
             Err(""),
         );
     }

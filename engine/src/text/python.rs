@@ -1,4 +1,4 @@
-//! What transformers gives to chat templates beside Jinja: `tojson` and `strftime_now` behave as in Python
+//! What transformers adds to Jinja in chat templates: `tojson` and `strftime_now` behave as in Python
 //! (transformers `utils/chat_template_utils.py`).
 
 use std::{
@@ -30,7 +30,7 @@ pub fn to_json(value: &Value, options: Kwargs) -> Result<String, Error> {
         (None, Some([item, key])) => write_json(&value, Separators { item, key }),
         (None, None) => write_json(&value, Separators { item: ", ", key: ": " }),
         (None, Some(_)) => {
-            return Err(Error::new(ErrorKind::InvalidOperation, "tojson: separators are two texts"));
+            return Err(Error::new(ErrorKind::InvalidOperation, "tojson: separators must be two strings"));
         }
     };
     let json = json.map_err(failed)?;
@@ -68,7 +68,7 @@ fn write_json(value: &serde_json::Value, formatter: impl Formatter) -> Result<St
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// In JSON, characters outside ASCII stand in strings only.
+/// In JSON, characters outside ASCII occur only in strings.
 fn ascii(json: &str) -> String {
     let mut escaped = String::new();
     for character in json.chars() {

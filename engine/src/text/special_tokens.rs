@@ -1,4 +1,4 @@
-//! What tokenizer_config.json says beside the vocabulary: the special tokens by name, and a chat template.
+//! The special tokens and the chat template in tokenizer_config.json.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ const NAMES: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "p
 /// What was read.
 #[derive(Debug, Default)]
 pub struct TokenizerConfig {
-    /// The template for chats, where it is not in a file of its own.
+    /// The chat template, if it is not in a separate file.
     pub chat_template: Option<String>,
     /// Texts of the special tokens that the tokenizer has, by name.
     pub special_tokens: BTreeMap<&'static str, String>,

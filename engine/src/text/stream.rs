@@ -15,7 +15,7 @@ pub struct TextStream {
     keep_stop: bool,
     stops: Vec<String>,
     tokens: Vec<u32>,
-    /// Tokens before this one are only context for the ones behind: their text is out.
+    /// Tokens before this one are only context for the later ones: their text has been returned.
     context: usize,
     /// Tokens before this one have been turned into text.
     read: usize,
@@ -50,7 +50,7 @@ impl TextStream {
         }
     }
 
-    /// The same with special tokens, and with the stop string that ends it, where asked for.
+    /// The same with special tokens, and with the stop string that ends it, if requested.
     pub fn with(self, special: bool, keep_stop: bool) -> Self {
         Self { special, keep_stop, ..self }
     }
@@ -83,7 +83,7 @@ impl TextStream {
         rest
     }
 
-    /// The text of the tokens that have not been read, behind those before them: alone they could lack a space.
+    /// The text of the tokens that have not been read, after those before them: alone they could lack a space.
     fn unread(&self, text: &Text) -> String {
         let decode = |tokens: &[u32]| text.decode_with(tokens, self.special);
         let known = decode(&self.tokens[self.context..self.read]);

@@ -2,7 +2,7 @@
 
 use tokenizers::{DecoderWrapper, Tokenizer};
 
-/// What a token stands for. A token may be a part of a character, so it has bytes before it has text.
+/// The contents of a token. A token may be part of a character, so it has bytes before it has text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenText {
     /// Its text; bytes that are none are written as OpenAI does, `bytes:\xe6\x97`, so that two tokens never look alike.
@@ -12,7 +12,7 @@ pub struct TokenText {
 }
 
 impl TokenText {
-    /// The token as it stands in a tokenizer; empty where there is no such token.
+    /// The tokenizer's entry for the token; empty if it does not exist.
     pub fn of(tokenizer: &Tokenizer, token: u32) -> Self {
         let added = tokenizer.get_added_vocabulary().simple_id_to_token(token);
         let bytes = match (added, tokenizer.id_to_token(token)) {

@@ -5,7 +5,7 @@
 //! `num_draft_tokens − 1` of the whole pool are the tree.
 //!
 //! Ties go to the lower place in the pool everywhere. Since a proposal scores at most what its parent scores and lies
-//! behind it, its parent is always kept with it.
+//! after it, its parent is always kept with it.
 
 use schemas::tree::TreeShape;
 
@@ -38,7 +38,7 @@ pub struct Expansion {
 }
 
 impl Expansion {
-    /// Starts from the best tokens behind the root with their log-probabilities, best first.
+    /// Starts from the best tokens after the root with their log-probabilities, best first.
     pub fn new(shape: TreeShape, first: &[(u32, f32)]) -> Self {
         let proposals = first.iter().take(shape.topk);
         let mut pool = Pool::default();

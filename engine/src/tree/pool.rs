@@ -1,7 +1,7 @@
-//! What a draft proposes behind a root: the pool from which the tree of every shape of one `topk` is chosen.
+//! What a draft proposes after a root: the pool from which the tree of every shape of one `topk` is chosen.
 //!
 //! The pool of a number of steps is the beginning of that of more steps, and does not depend on how many of its proposals a
-//! tree keeps. So one expansion tells what every smaller tree would have been.
+//! tree keeps. So one expansion gives every smaller tree.
 
 /// A token that a beam proposes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -10,7 +10,7 @@ pub struct Proposal {
     pub token: u32,
     /// The sum of log-probabilities from the root: at most that of the parent, never NaN.
     pub score: f32,
-    /// The place in the pool of the proposal that it continues; `None` behind the root.
+    /// The place in the pool of the proposal that it continues; `None` after the root.
     pub parent: Option<usize>,
 }
 
@@ -39,7 +39,7 @@ impl Pool {
         self.ends.len()
     }
 
-    /// The pool of at most so many steps.
+    /// The pool of at most this many steps.
     pub fn within(&self, steps: usize) -> &[Proposal] {
         let last = steps.min(self.ends.len());
         let end = last.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or_default();

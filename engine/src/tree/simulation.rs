@@ -17,7 +17,7 @@ pub fn simulated_count(expected: f32, seed: u64, length: usize) -> usize {
 
 /// Walks to the first node of the depth at which `count` tokens are produced; where the tree is not so deep, over its first
 /// `count` nodes, as SGLang does. Never more nodes than there are, nor more than `most`. Returns the way from the root;
-/// `choose` is asked for each node on it.
+/// `choose` is called for each node on it.
 pub fn simulated_walk(tree: &DraftTree, count: usize, most: usize, mut choose: impl FnMut(usize) -> u32) -> Vec<usize> {
     let count = count.clamp(1, most.min(tree.nodes().len()).max(1));
     let node = tree.nodes().iter().position(|node| node.depth == count - 1);

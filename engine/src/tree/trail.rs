@@ -1,4 +1,4 @@
-//! A known text in a pool: what a tree accepts of it, what it offers beside it, and which beams can still change that.
+//! A known text in a pool: what a tree accepts of it, which other tokens it offers, and which beams can still change that.
 
 use schemas::tree::TreeShape;
 
@@ -23,7 +23,7 @@ pub fn accepted(pool: &Pool, shape: TreeShape, text: &[u32]) -> usize {
     trail(pool, text).into_iter().take_while(|place| rank(pool, *place) < drafts).count()
 }
 
-/// The tokens that the tree of a shape offers behind the root and behind each token of `text` that it accepts, as far as
+/// The tokens that the tree of a shape offers after the root and after each token of `text` that it accepts, as far as
 /// a token of the text follows.
 pub fn offered(pool: &Pool, shape: TreeShape, text: &[u32]) -> Vec<Vec<u32>> {
     let pool = pool.within(shape.num_steps);
@@ -65,7 +65,7 @@ fn rank(pool: &[Proposal], place: usize) -> usize {
 
 impl Expansion {
     /// Drops the beams whose proposals cannot change what a tree of this expansion's shape, or of a smaller one with the
-    /// same `topk`, tells of a text. A proposal scores at most what its beam scores and lies behind it, so
+    /// same `topk`, tells of a text. A proposal scores at most what its beam scores and lies after it, so
     /// - a beam that the largest tree would not keep now proposes nothing that it will keep;
     /// - once the text's own way has ended, a beam that scores no better than the worst of what is looked at pushes none
     ///   of that out.

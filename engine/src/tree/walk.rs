@@ -8,7 +8,7 @@
 
 use super::draft_tree::DraftTree;
 
-/// Walks down from the root and returns the accepted nodes in order, the root first. `choose` is asked once for each of
+/// Walks down from the root and returns the accepted nodes in order, the root first. `choose` is called once for each of
 /// them, in that order: its answers are the accepted drafts, then the bonus token.
 pub fn walk(tree: &DraftTree, mut choose: impl FnMut(usize) -> u32) -> Vec<usize> {
     let mut path = vec![0];

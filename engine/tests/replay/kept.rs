@@ -56,7 +56,7 @@ fn a_replay_from_kept_states_is_the_one_that_kept_them() {
             for (shapes, expected) in [(&many[..], &expected_of_many), (&few[..], &expected)] {
                 let (found, said) = keep(engine, &texts, shapes, &path, ROOMY);
                 assert_eq!(found, *expected, "{head}");
-                assert!(said.ends_with("holds the hidden states of 9 of 9 texts from before\n"), "{said}");
+                assert!(said.ends_with("contains the hidden states of 9 of 9 texts from an earlier run\n"), "{said}");
             }
         }
         assert!(fs::read(&path).expect("the states") == written);
@@ -119,7 +119,7 @@ fn what_is_torn_or_damaged_is_said_and_made_again() {
         file
     };
     check(&flipped(3), &["it holds no states"]);
-    check(&flipped(10), &["bytes, at most 65536 are read"]);
+    check(&flipped(10), &["bytes; the limit is 65536"]);
     check(&flipped(30), &["its header is damaged"]);
     for at in [begin, begin + 8, begin + 16, begin + 23, begin + 100] {
         check(&flipped(at), &["torn or damaged"]);
@@ -127,7 +127,7 @@ fn what_is_torn_or_damaged_is_said_and_made_again() {
     check(&flipped(written.len() - 20), &["8 of 9", "torn or damaged"]);
     let mut format = br#"{"format":9}"#.to_vec();
     format.extend(&blake3::hash(&format).as_bytes()[..CHECKSUM]);
-    check(&[&written[..8], &12_u32.to_le_bytes(), &format].concat(), &["format 9, and this program reads 1"]);
+    check(&[&written[..8], &12_u32.to_le_bytes(), &format].concat(), &["format 9, but this program reads 1"]);
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn states_of_other_texts_and_for_other_drafts_are_said_and_made_again() {
     let fewer = &texts[1..];
     let expected = replay(&mut engine, fewer, &shapes);
     let (found, said) = keep(&mut engine, fewer, &shapes, &path, ROOMY);
-    assert!(found == expected && said.contains("cannot be used, and is made again: texts "), "{said}");
+    assert!(found == expected && said.contains("cannot be used and is recreated: texts "), "{said}");
     let mut other = load("eagle2", |_| {});
     let expected = replay(&mut other, fewer, &shapes);
     let (found, said) = keep(&mut other, fewer, &shapes, &path, ROOMY);
@@ -192,7 +192,10 @@ fn without_room_or_a_place_for_the_file_the_target_reads_the_texts() {
     assert!(found == expected && said.contains("is not written") && said.contains("and 0 MiB are allowed"), "{said}");
     assert!(!path.exists());
     let (found, said) = keep(&mut engine, &texts, &shapes, &path.join("nowhere"), ROOMY);
-    assert!(found == expected && said.contains("nowhere cannot be used, and the target reads the texts"), "{said}");
+    assert!(
+        found == expected && said.contains("nowhere cannot be used, so the target processes the texts again"),
+        "{said}"
+    );
     let (found, said) = keep(&mut engine, &texts, &shapes, folder.path(), ROOMY);
     assert!(found == expected && said.contains("cannot be used, and the target reads the texts"), "{said}");
     // What is there serves under a lower limit; nothing is added to it.

@@ -16,7 +16,7 @@ impl Metrics {
         Self(sums)
     }
 
-    /// The sum of a metric's series; `None` where there is none.
+    /// The sum of a metric's series; `None` if there is no series.
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.get(name).copied()
     }

@@ -15,6 +15,14 @@ pub(super) fn info(address: &Address, models: Vec<String>) -> Result<ServerInfo,
     Ok(ServerInfo { version, models, resolved })
 }
 
+/// There in development mode; 200 and `false` while a request that has ended still holds blocks. Versions before 0.12 say nothing.
+pub(super) fn reset_prefix_cache(address: &Address) -> Result<bool, ServerError> {
+    let answer = address.post("/reset_prefix_cache", &json!({}))?;
+    let said = serde_json::from_str::<Value>(&answer.body).ok();
+    let success = said.and_then(|said| said["success"].as_bool());
+    Ok(answer.status == 200 && success.unwrap_or(true))
+}
+
 pub(super) fn counters(metrics: &Metrics) -> Counters {
     Counters {
         running: metrics.get("vllm:num_requests_running"),
@@ -79,6 +87,7 @@ fn body(request: &Generate<'_>, model: &str) -> Value {
 fn take_speculation(figures: &Value, generated: &mut Generated) {
     generated.rounds = whole(&figures["num_spec_steps"]).filter(|rounds| *rounds > 0).or(generated.rounds);
     generated.accepted_drafts = whole(&figures["num_accepted_draft_tokens"]).or(generated.accepted_drafts);
+    generated.proposed_drafts = whole(&figures["num_draft_tokens"]).or(generated.proposed_drafts);
     if let Some(histogram) = figures["acceptance_histogram"].as_array() {
         generated.accept_histogram = histogram.iter().filter_map(whole).collect();
     }

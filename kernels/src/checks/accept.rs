@@ -10,13 +10,15 @@ use super::{
 };
 use crate::{
     device::{Buffer, Device, Element},
-    launch::{Acceptance, CachePlanes, InnerNodes, Kernels, Moves, NOT_FINITE, Outputs, Stand, Walk, Ways},
+    launch::{
+        AcceptInputs, AcceptWalk, Acceptance, CachePlanes, InnerNodes, Kernels, Moves, NOT_FINITE, Outputs, WalkState,
+    },
 };
 
 /// What a kernel and its check agree on: draws for simulated acceptance are not those for tokens.
 const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;
 
-/// Of a node behind which the target has not been asked for a token.
+/// Marks a node after which the target's token was not requested.
 const NOT_ASKED: i32 = -1;
 
 /// The trees of a batch, node by node.
@@ -74,7 +76,7 @@ impl Trees {
         trees
     }
 
-    /// Leaves open what is behind a third of the nodes, but not of roots.
+    /// Leaves the choices after a third of the nodes unknown, but not after roots.
     fn forget_some(&mut self, numbers: &mut Numbers) {
         for (at, choice) in self.chosen.iter_mut().enumerate() {
             if at % self.nodes > 0 && numbers.below(3) == 0 {
@@ -83,7 +85,7 @@ impl Trees {
         }
     }
 
-    /// Leaves no token behind a few nodes, roots among them.
+    /// Leaves no token after a few nodes, roots among them.
     fn break_some(&mut self, numbers: &mut Numbers) {
         for choice in self.chosen.iter_mut().filter(|choice| **choice != NOT_ASKED) {
             if numbers.below(12) == 0 {
@@ -140,7 +142,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Of requests with room for so many positions ahead.
+    /// Of requests with room for this many positions ahead.
     pub fn new(
         device: &Device,
         numbers: &mut Numbers,
@@ -159,9 +161,9 @@ impl Scene {
         Ok(Self { batch, most: steps + 1, simulate, situation, uploaded, trees, tree_buffers, seeds, seed })
     }
 
-    /// What the kernels are told, with these choices.
-    pub fn ways<'a>(&'a self, chosen: &'a Buffer) -> Ways<'a> {
-        Ways {
+    /// The kernels' inputs, with these choices.
+    pub fn ways<'a>(&'a self, chosen: &'a Buffer) -> AcceptInputs<'a> {
+        AcceptInputs {
             batch: self.batch,
             most: self.most,
             batch_slot: self.uploaded.batch_slot.slice(),
@@ -196,7 +198,7 @@ fn check_one(
     let most = steps + 1;
     let ahead = if numbers.below(6) == 0 { 0 } else { nodes.max(most) };
     let mut scene = Scene::new(device, numbers, shape, simulate, ahead)?;
-    // In two passes the target has left the rows of listed nodes behind those of the batch, and some tokens are not known.
+    // In two passes the target has left the rows of listed nodes after those of the batch, and some tokens are not known.
     let in_two_passes = numbers.below(3) == 0;
     let places: Vec<i32> = (0..batch * nodes).map(|at| if numbers.below(2) == 0 { -1 } else { at as i32 }).collect();
     if in_two_passes {
@@ -331,7 +333,7 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
         let (shape, simulate) = any_case(&mut numbers);
         check_one(device, &mut numbers, shape, simulate)?;
     }
-    // Almost all of these trees are deep enough for every draw: the mean must come near what was asked for.
+    // Almost all of these trees are deep enough for every draw, so the mean must be near the requested one.
     let rounds: Result<Vec<f64>, String> =
         (0..30).map(|_| check_one(device, &mut numbers, (40, 64, 1), Some(1.3))).collect();
     let rounds = rounds?;
@@ -340,14 +342,14 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
     if (mean - 1.3).abs() > 0.08 { Err(format!("simulated acceptance of 1.3 has a mean of {mean}")) } else { Ok(()) }
 }
 
-/// The arrays of a [`Stand`] of some nodes, poisoned.
+/// The arrays of a [`WalkState`] of some nodes, poisoned.
 fn stand_buffers(device: &Device, nodes: usize) -> Result<[Buffer; 4], String> {
     let buffer = || poisoned(device, nodes);
     Ok([buffer()?, buffer()?, buffer()?, buffer()?])
 }
 
-/// One walk, step by step; the host answers where it stands as the target would. Of what was asked for ahead a third is not known,
-/// and where nobody awaits an answer the host gives any.
+/// One walk, step by step; the host answers at its current node as the target would. Of what was asked for ahead a
+/// third is not known, and where nobody awaits an answer the host gives any.
 fn check_walk(
     device: &Device,
     numbers: &mut Numbers,
@@ -372,7 +374,7 @@ fn check_walk(
     let (row_slot, row_sample) = (upload(&slots)?, upload(&positions)?);
     let chosen = poisoned(device, all)?;
     let stand = stand_buffers(device, batch)?;
-    // Any nodes of requests that are not padding stand in the list, in any order.
+    // The list has some nodes of requests that are not padding, in any order.
     let is_asked: Vec<bool> =
         (0..all).map(|at| asks_ahead && situation.slot(at / nodes).is_some() && numbers.below(3) > 0).collect();
     let (mut places, mut choices) = (vec![-1; all], vec![0; all]);
@@ -380,7 +382,7 @@ fn check_walk(
         places[node] = at as i32;
         choices[at] = trees.chosen[node];
     }
-    let (place, choice, awaited) = (upload(&places)?, upload(&choices)?, device.zeros(8).map_err(text)?);
+    let (place, choice, needed) = (upload(&places)?, upload(&choices)?, device.zeros(8).map_err(text)?);
     let first = poisoned(device, batch + 1)?;
     let inner = InnerNodes {
         place: place.slice(),
@@ -389,17 +391,17 @@ fn check_walk(
         first: first.slice(),
         capacity: all,
     };
-    let walk = Walk {
+    let walk = AcceptWalk {
         row_slot: row_slot.slice(),
         row_sample_position: row_sample.slice(),
-        stand: Stand::from(&stand),
+        stand: WalkState::from(&stand),
         ahead: asks_ahead.then_some(inner),
-        awaited: awaited.slice(),
+        needed: needed.slice(),
     };
     let ways: Vec<Vec<usize>> = (0..batch).map(|request| scene.way(request)).collect();
     let mut known: Vec<i32> = (0..all).map(|at| if is_asked[at] { trees.chosen[at] } else { NOT_ASKED }).collect();
     for step in 0..=most {
-        kernels.walk_on(scene.ways(&chosen), walk, step, situation.sequences(uploaded)).map_err(text)?;
+        kernels.advance_accept(scene.ways(&chosen), walk, step, situation.sequences(uploaded)).map_err(text)?;
         same(&format!("{what}, choices at step {step}"), &ints(device, &chosen)?, &known)?;
         let stands = |(request, way): (usize, &Vec<usize>)| {
             let mut rows = way.iter().map(|node| request * nodes + node);
@@ -418,8 +420,9 @@ fn check_walk(
         let is_awaited = rows.iter().any(awaits);
         let mut expected = [0, 0];
         expected[step % 2] = i32::from(is_awaited);
-        same(&format!("{what}, awaited at step {step}"), &ints(device, &awaited)?, &expected)?;
-        // Of rows that nobody awaits any token may come, but it is kept behind the root of padding, of which nothing is known.
+        same(&format!("{what}, needed at step {step}"), &ints(device, &needed)?, &expected)?;
+        // Rows that are not needed may yield any token, but it is stored after the root of padding, of which nothing is
+        // known.
         let answers: Vec<i32> =
             if is_awaited { of(&trees.chosen) } else { rows.iter().map(|row| *row as i32 % 7).collect() };
         for (row, answer) in rows.iter().zip(&answers) {
@@ -427,7 +430,7 @@ fn check_walk(
                 known[*row] = *answer;
             }
         }
-        device.write(Stand::from(&stand).choice, &answers).map_err(text)?;
+        device.write(WalkState::from(&stand).choice, &answers).map_err(text)?;
     }
     let is_on_way = |at: usize| ways[at / nodes].contains(&(at % nodes));
     let is_right = |at: usize| situation.slot(at / nodes).is_none() || known[at] == trees.chosen[at];
@@ -437,9 +440,9 @@ fn check_walk(
     }
 }
 
-/// Walks step by step over the same trees, padding among them, some of whose nodes may have been asked for ahead: where they stand,
-/// the choices that they leave, and whether somebody awaits more.
-pub fn check_walk_on(device: &Device) -> Result<(), String> {
+/// Walks step by step over the same trees, padding among them, some of whose nodes may have been asked for ahead: where
+/// they stand, the choices that they leave, and whether more are needed.
+pub fn check_advance_accept(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(42);
     for shape in [(3, 128, 10), (2, 128, 127), (1, 4, 3), (40, 32, 5)] {
         for simulate in [None, Some(1.0), Some(2.5), Some(300.0)] {

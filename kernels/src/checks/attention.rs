@@ -12,10 +12,10 @@ use crate::{
 /// Query heads over key/value heads: several group sizes.
 const HEADS: [(usize, usize); 7] = [(1, 1), (4, 1), (6, 2), (7, 1), (8, 1), (12, 1), (4, 2)];
 pub(super) const OWN_STRIDE: usize = 9;
-/// Cache rows behind the pages, for what rows see of their own.
+/// Cache rows after the pages, for own rows.
 const SCRATCH: usize = 2000;
 
-/// Every head size and several group sizes; rows with prefixes through shuffled pages, with rows of their own, with
+/// Every head size and several group sizes; rows with prefixes through shuffled pages, with own rows, with
 /// neither; one split and several; and that a row has the same bits in a batch and alone.
 pub fn check_attention(device: &Device, element: Element) -> Result<(), String> {
     let rows = [(0, 1, 0), (1, 399, 0), (2, 0, 3), (0, 130, 9), (1, 64, 1), (2, 0, 0), (2, 257, 4)];
@@ -36,8 +36,8 @@ pub fn check_attention(device: &Device, element: Element) -> Result<(), String> 
     })
 }
 
-/// Rows that a block takes together have the bits that each has apart: trees, chains and prompts; of one slot and of several;
-/// with and without positions and rows of their own; and whose splits are of one length or not, and as many or not.
+/// Rows that a block takes together have the bits that each has apart: trees, chains and prompts; of one slot and of
+/// several; with and without positions and own rows; and whose splits are of one length or not, and as many or not.
 pub fn check_attention_together(device: &Device, element: Element) -> Result<(), String> {
     let tree = [(1, 250, 1), (1, 250, 2), (1, 250, 2), (1, 250, 3)];
     let chain = [(0, 126, 1), (0, 126, 2), (0, 126, 3), (0, 126, 4)];
@@ -78,7 +78,7 @@ pub(super) fn for_all_shapes(check: impl Fn((usize, usize), usize, usize) -> Res
     Ok(())
 }
 
-/// A cache with shuffled pages, and rows that look at it.
+/// A cache with shuffled pages, and rows that attend to it.
 pub(super) struct Scene<'a> {
     pub name: String,
     pub kernels: Kernels,
@@ -99,7 +99,8 @@ pub(super) struct Scene<'a> {
     pub on_device: [Buffer; 5],
 }
 
-/// What attention over rows works on: rows' slots, prefixes and counts of their own, its result, and where splits meet.
+/// What attention over rows works on: rows' slots, prefixes and own counts, the result, and the buffers where splits
+/// are merged.
 pub(super) struct Work {
     rows: usize,
     max_splits: usize,
@@ -170,7 +171,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// What the kernel makes of some of the rows, so many of which are said to go together.
+    /// What the kernel makes of some of the rows, this many of which are said to go together.
     fn run(&self, batch: Range<usize>, max_splits: usize, together: usize) -> Result<Vec<f32>, String> {
         let work = self.work(batch.clone(), max_splits)?;
         let [qkv, keys, cached, _, own] = &self.on_device;

@@ -21,7 +21,7 @@ const POSITIONS: usize = 500;
 /// How rows of a scene are run.
 #[derive(Clone, Copy, Debug)]
 struct Run {
-    /// Whether rows see some of their own, or positions alone.
+    /// Whether rows have own rows, or see positions only.
     own: bool,
     max_splits: usize,
     /// Whether heads are normed before they are turned.
@@ -30,7 +30,7 @@ struct Run {
     in_parts: bool,
 }
 
-/// What a run must have before and behind it.
+/// What a run must have before and after it.
 struct Expected {
     /// Cache row of each row, −1 for none.
     write: Vec<i32>,
@@ -40,7 +40,7 @@ struct Expected {
 }
 
 /// Groups of rows on tensor cores: trees of several sizes whose rows share their ways or do not, padding, single rows;
-/// given one by one, and even ones; more rows of their own than a tile, none, and no prefix. And rows that see positions
+/// given one by one, and even ones; more own rows than a tile, none, and no prefix. And rows that see positions
 /// alone: pieces of prompts, and single rows. Rows write to the cache what they and their group see.
 pub fn check_rotate_and_attend(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
@@ -73,7 +73,7 @@ pub fn check_rotate_and_attend(device: &Device, element: Element) -> Result<(), 
     let alone: Vec<(i32, i32, i32)> = tree(1, 399, 7);
     let piece_alone: Vec<(i32, i32, i32)> = piece(2, 396, 4);
     let even = [tree(0, 77, 6), tree(1, 399, 6), vec![(2, 0, 0); 6]].concat();
-    // So many groups that nothing is split.
+    // This many groups that nothing is split.
     let single: Vec<(i32, i32, i32)> = (0..14).map(|at| (at % 3, [400, 1, 0, 129][at as usize % 4], 0)).collect();
     let couples: Vec<(i32, i32, i32)> = (0..9).flat_map(|at| [(at % 3, 40 * at, 1), (at % 3, 40 * at, 2)]).collect();
     for_all_shapes(|heads, head_dim, page_size| {
@@ -159,7 +159,7 @@ impl Scene<'_> {
         let attention = self.attention(&work, &qkv, &keys, &cached);
         let ahead = if in_parts { Ahead::Layer } else { Ahead::Layout };
         if ahead == Ahead::Layer {
-            // In a pass another layer stands between; here, what tells what rows see might still be written.
+            // In a pass another layer comes between; here the description of what rows see might still be being written.
             device.synchronize().map_err(text)?;
         }
         self.kernels.rotate_and_attend(rotation, attention, groups, sees, ahead).map_err(text)?;

@@ -144,9 +144,9 @@ impl Layer {
     }
 }
 
-/// Routers of every kind (softmax and sigmoid, with and without correction, groups and shared experts), with widths that fill no
-/// stage, from one row to many, by every kernel: the experts of the reference, in its order, with its weights, and its sums; and the
-/// same bits of a row whatever stands beside it, where sums are to have one order.
+/// Routers of every kind (softmax and sigmoid, with and without correction, groups and shared experts), with widths
+/// that fill no stage, from one row to many, by every kernel: the experts of the reference, in its order, with its
+/// weights, and its sums; and the same bits of a row whatever the other rows, where sums must have one order.
 pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(31);
@@ -237,14 +237,14 @@ fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
             }
             let bits: Vec<u32> = found.iter().map(|value| value.to_bits()).collect();
             if all_bits.get_or_insert_with(|| bits.clone())[..bits.len()] != bits {
-                return Err(format!("{what}: bits depend on the rows beside, or on the tile"));
+                return Err(format!("{what}: bits depend on the other rows, or on the tile"));
             }
         }
     }
     Ok(())
 }
 
-/// Experts and weights. Where rounding differs, an expert may stand for one whose rank is nearly the same.
+/// Experts and weights. Where rounding differs, an expert may replace one of nearly the same rank.
 fn check_routes(
     device: &Device,
     work: &[Buffer; 7],

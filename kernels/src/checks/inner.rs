@@ -69,7 +69,7 @@ pub fn check_inner_rows(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// Rows picked in any order, some of them padding, with and without those behind which a token is known.
+/// Rows picked in any order, some of them padding, with and without those after which a token is known.
 pub fn check_pick_rows(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(44);
     let kernels = Kernels::new(device.clone(), Element::F32);
@@ -84,7 +84,7 @@ pub fn check_pick_rows(device: &Device) -> Result<(), String> {
             let (own_count, own) = (any(rows, own_stride + 1), any(rows * own_stride, 1000));
             let sample = any(rows, 1000);
             let picked: Vec<i32> = any(count, rows + 1).into_iter().map(|at| at - 1).collect();
-            // Known is too that there is no token.
+            // It is also known that there is no token.
             let known: Vec<i32> = any(rows, 4).into_iter().map(|token| token + NOT_FINITE).collect();
             let from = RowBuffers::new(device, rows, own_stride)?;
             let operand = from.operand();

@@ -154,7 +154,7 @@ pub fn check_latent_heads(device: &Device, element: Element) -> Result<(), Strin
     Ok(())
 }
 
-/// Rows with positions through shuffled pages, with rows of their own, with neither; one split and several, as many as the device
+/// Rows with positions through shuffled pages, with own rows, with neither; one split and several, as many as the device
 /// likes; that a row has the same bits alone, and whether what it sees are positions or its own.
 pub fn check_latent_attention(device: &Device, element: Element) -> Result<(), String> {
     let rows =
@@ -194,7 +194,7 @@ const OWN_STRIDE: usize = 9;
 const PAGE_SIZE: usize = 8;
 const LONGEST: usize = 400;
 
-/// A cache with shuffled pages, and rows that look at it. Those of their own are those of the positions behind their prefix.
+/// A cache with shuffled pages, and rows that attend to it. Their own rows are the positions after their prefix.
 struct Scene {
     name: String,
     kernels: Kernels,
@@ -224,7 +224,7 @@ impl Scene {
         Ok(Self { name, kernels, dims, table, rows: rows.to_vec(), query, cache, on_device })
     }
 
-    /// Lets rows see as positions what they see of their own.
+    /// Turns the own rows of rows into positions.
     fn see_positions(&mut self) -> Result<(), String> {
         for row in &mut self.rows {
             *row = (row.0, row.1 + row.2, 0);

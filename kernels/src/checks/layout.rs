@@ -26,7 +26,7 @@ pub(super) struct Uploaded {
     pub batch_slot: Buffer,
 }
 
-/// The rows of a pass on the device, poisoned: what a kernel leaves out shows.
+/// The rows of a pass on the device, poisoned so that values a kernel does not write are detected.
 pub(super) struct RowBuffers {
     buffers: [Buffer; 7],
     own_stride: usize,
@@ -61,7 +61,7 @@ impl Situation {
         length[slots - 1] = 0;
         order.resize(batch.max(order.len()), dummy);
         let mut batch_slot = order[..batch].to_vec();
-        // Padding may stand anywhere, not only at the end.
+        // Padding may be anywhere, not only at the end.
         for slot in &mut batch_slot {
             if numbers.below(7) == 0 {
                 *slot = dummy;
@@ -108,7 +108,7 @@ impl Situation {
         (self.table_width * self.page_size) as i32
     }
 
-    /// −1 behind the pages.
+    /// −1 after the pages.
     pub fn cache_row(&self, slot: usize, position: i32) -> i32 {
         if position >= self.limit() {
             return -1;
@@ -153,7 +153,7 @@ impl RowBuffers {
             .map(|row| {
                 let count = own_count[row];
                 if count < 0 || count as usize > self.own_stride {
-                    return Err(format!("row {row} sees {count} rows of its own"));
+                    return Err(format!("row {row} sees {count} own rows"));
                 }
                 Ok(own[row * self.own_stride..][..count as usize].to_vec())
             })

@@ -23,7 +23,7 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    /// For up to so many rows, which lie apart.
+    /// For up to this many rows, which lie apart.
     pub(super) fn random(
         kernels: &Kernels,
         numbers: &mut Numbers,
@@ -85,7 +85,7 @@ impl Layer {
             inputs,
             outputs,
             unscaled: None,
-            awaited: None,
+            needed: None,
         }
     }
 }
@@ -103,7 +103,7 @@ pub(super) struct Squares {
 const EPSILON: f32 = 1e-3;
 
 impl Squares {
-    /// Of so many pieces a row.
+    /// Of this many pieces a row.
     pub(super) fn random(device: &Device, numbers: &mut Numbers, count: usize, rows: usize) -> Result<Self, String> {
         let values: Vec<f32> = (0..squares_stride(count) * rows).map(|_| 1e3 * numbers.float().abs()).collect();
         Ok(Self { on_device: device.upload(&values).map_err(text)?, values, count, rows })
@@ -137,7 +137,7 @@ pub(super) fn sums_of_squares(device: &Device, unscaled: Unscaled<'_>, rows: usi
 /// Elements between rows.
 const APART: usize = 8;
 
-/// The sum of parts of so many elements, in their order.
+/// The sum of parts of this many elements, in their order.
 pub(super) fn add_up(sums: &[f32], elements: usize) -> Vec<f32> {
     let mut all = vec![0.0; elements];
     for part in sums.chunks(elements) {
@@ -214,7 +214,7 @@ fn check_pairs(kernels: &Kernels, numbers: &mut Numbers, layer: &Layer) -> Resul
     Ok(())
 }
 
-/// Numbers in FP8 put back into the element type: each the value that it stands for, rounded once.
+/// Dequantised FP8 numbers: each value rounded once to the element type.
 pub fn check_dequantise(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -344,7 +344,7 @@ pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), Strin
                     inputs,
                     outputs: 2 * outputs,
                     unscaled,
-                    awaited: None,
+                    needed: None,
                 };
                 kernels.linear(linear).map_err(text)?;
                 kernels.silu_gate(expected.slice(), both.slice(), rows, outputs).map_err(text)?;

@@ -60,7 +60,7 @@ fn check_product(
     Ok(())
 }
 
-/// The layer added to a residual stream, which is kept beside and normed but for its scale.
+/// The layer added to a residual stream, with a copy of the sum, and its norm without the scale.
 fn check_stream(
     kernels: &Kernels,
     numbers: &mut Numbers,

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Layers with ragged ends, in one part and in several, for 1 to 32 rows, with and without bias and float results, and rows
-/// that are yet to be scaled, awaited and not; gated layers have the bits of layer and activation apart. Nothing where there is no
+/// that are yet to be scaled, needed and not; gated layers have the bits of layer and activation apart. Nothing where there is no
 /// such kernel.
 pub fn check_linear_group(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// All ways to deal layers with ragged ends, in one part and in several, for rows from 17 to 128, scaled and not, with and without bias
-/// and float results, awaited and not; gated layers have the bits of layer and activation apart. Nothing where there is no such
+/// and float results, needed and not; gated layers have the bits of layer and activation apart. Nothing where there is no such
 /// kernel.
 pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
@@ -45,7 +45,7 @@ pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String
     Ok(())
 }
 
-/// A layer that warp groups compute in so many parts; in one, also rounded, and gated with the same weights.
+/// A layer that warp groups compute in this many parts; in one, also rounded, and gated with the same weights.
 pub(super) fn check_dealt(
     (kernels, linear, parts): (&Kernels, Linear<'_>, usize),
     (what, expected): (&str, &[f32]),
@@ -61,7 +61,7 @@ pub(super) fn check_dealt(
     };
     let sums: Vec<f32> = device.download(sums).map_err(text)?;
     compare(what, &add_up(&sums[..parts * count], count), expected, 1e-4)?;
-    check_awaited(device, (what, y), |awaited| run(Linear { awaited, ..linear }).map(|_| ()))?;
+    check_awaited(device, (what, y), |needed| run(Linear { needed, ..linear }).map(|_| ()))?;
     if parts > 1 {
         return Ok(());
     }
@@ -79,10 +79,10 @@ pub(super) fn check_dealt(
     let (found, expected) = (values(device, gated.slice(), element)?, values(device, apart.slice(), element)?);
     let what = format!("gated {what}");
     compare(&what, &found, &expected, 0.0)?;
-    check_awaited(device, (&what, gated.slice()), |awaited| run_gated(Linear { awaited, ..operands }))
+    check_awaited(device, (&what, gated.slice()), |needed| run_gated(Linear { needed, ..operands }))
 }
 
-/// A layer writes nothing where nobody awaits its result, and where somebody does the bits that it has when it is not asked.
+/// A layer writes nothing if its result is not needed; if it is needed, the flag does not change its bits.
 fn check_awaited(
     device: &Device,
     (what, y): (&str, Slice<'_>),
@@ -94,10 +94,10 @@ fn check_awaited(
     poison()?;
     let poisoned = bits()?;
     run(Some(no.slice())).map_err(text)?;
-    same(&format!("{what}, not awaited"), &bits()?, &poisoned)?;
+    same(&format!("{what}, not needed"), &bits()?, &poisoned)?;
     run(None).map_err(text)?;
     let written = bits()?;
     poison()?;
     run(Some(yes.slice())).map_err(text)?;
-    same(&format!("{what}, awaited"), &bits()?, &written)
+    same(&format!("{what}, needed"), &bits()?, &written)
 }

@@ -12,7 +12,7 @@ const SUMS: [(usize, usize, usize); 7] =
 /// Rows and tokens.
 const LOGITS: [(usize, usize); 4] = [(1, 24), (3, 1000), (2, 4099), (40, 512)];
 
-/// Runs exchanges one behind the other, so that a line that is written too early shows, and compares bits among ranks.
+/// Runs exchanges one after the other, so that a line that is written too early shows, and compares bits among ranks.
 ///
 /// # Errors
 /// Says what differs.
@@ -138,10 +138,10 @@ fn check_logits(kernels: &Kernels, mail: &Mail, at: usize, rows: usize, vocabula
     }
 }
 
-/// A rank that waits for one that never comes is let go by the alarm.
+/// The alarm releases a rank that waits for one that never arrives.
 ///
 /// # Errors
-/// When it is not, or nobody says so.
+/// When it is not released, or no error is reported.
 pub fn check_alarm(devices: &[Device]) -> Result<(), String> {
     let (mail, _) = Mail::open(devices).map_err(text)?;
     let alarm = mail[0].alarm().clone();

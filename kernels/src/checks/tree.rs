@@ -87,7 +87,7 @@ impl Plain {
                 rows.push(row);
             }
         }
-        // Behind the root the proposals come best first, and are the beams as they are.
+        // After the root the proposals are sorted best first and are the beams.
         let best = if step == 0 { (0..self.pool.len()).collect() } else { Self::best(&self.pool[start..], self.topk) };
         let beams = best.into_iter().enumerate().map(|(row, at)| {
             let source = rows[at];
@@ -229,7 +229,7 @@ fn check_shape(
     Ok(())
 }
 
-/// What the rows of groups see of their own, as the kernels leave it.
+/// The own rows of groups, as written by the kernels.
 struct OwnBuffers {
     cache_rows: Buffer,
     count: Buffer,
@@ -239,7 +239,7 @@ struct OwnBuffers {
     own_stride: usize,
 }
 
-/// What the rows of one group see of their own: cache rows, and for each row which of them.
+/// The own rows of one group: cache rows, and which of them each row sees.
 type SeenRows = (Vec<i32>, Vec<Vec<usize>>);
 
 impl OwnBuffers {
@@ -263,7 +263,7 @@ impl OwnBuffers {
         }
     }
 
-    /// Words of a mask behind the last cache row of a group are anything.
+    /// Words of a mask after the last cache row of a group are anything.
     fn check(&self, device: &Device, what: &str, expected: impl Fn(usize) -> SeenRows) -> Result<(), String> {
         let (cache_rows, count) = (ints(device, &self.cache_rows)?, ints(device, &self.count)?);
         let mask: Vec<u32> = device.download(self.mask.slice()).map_err(text)?;
@@ -310,7 +310,7 @@ fn verified_own(situation: &Situation, parents: &[i32], nodes: usize, request: u
     ((0..nodes as i32).map(row).collect(), (0..nodes as i32).map(way).collect())
 }
 
-/// The rows of the draft pass behind `step`; where a beam does not run, its token and source may be anything harmless.
+/// The rows of the draft pass after `step`; where a beam does not run, its token and source may be anything harmless.
 fn expected_draft(
     situation: &Situation,
     plain: &[Plain],

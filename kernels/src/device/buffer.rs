@@ -91,7 +91,7 @@ impl Element {
 
 impl Buffer {
     pub(super) fn new(driver: Arc<dyn Driver>, bytes: usize) -> Result<Self, DeviceError> {
-        // Empty buffers have an address of their own, which keeps launchers free of special cases.
+        // Empty buffers have a distinct address, which keeps launchers free of special cases.
         let address = driver.allocate(bytes.max(16))?;
         Ok(Self { driver, address, bytes })
     }
@@ -129,7 +129,7 @@ impl fmt::Debug for Buffer {
 }
 
 impl<'a> Slice<'a> {
-    /// No memory: the argument of a part that is left out.
+    /// No memory: the argument of an omitted part.
     pub const NONE: Slice<'static> = Slice { address: 0, bytes: 0, buffer: PhantomData };
 
     /// Where it begins.
@@ -151,7 +151,7 @@ impl<'a> Slice<'a> {
         Slice { address: self.address + bytes.start as u64, bytes: bytes.len(), buffer: PhantomData }
     }
 
-    /// Whether it holds at least so many bytes.
+    /// Whether it holds at least this many bytes.
     ///
     /// # Errors
     /// When it does not.

@@ -1,4 +1,4 @@
-//! What is kept on disk between starts: compiled kernels, and which algorithms were found fastest.
+//! The cache on disk: compiled kernels, and the algorithms that were found fastest.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ pub(super) fn folder() -> Option<PathBuf> {
     })
 }
 
-/// A file that ends with the hash of what stands before it: one that was cut short is not used.
+/// A file that ends with the hash of its contents, so that a truncated one is not used.
 pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = fs::read(path).ok()?;
     let end = bytes.len().checked_sub(blake3::OUT_LEN)?;
@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     (blake3::hash(&bytes).as_bytes() == hash.as_slice()).then_some(bytes)
 }
 
-/// Writes beside the file and renames, so that two processes may do so at once.
+/// Writes to a temporary file next to it and renames, so that two processes may do so at once.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

@@ -1,4 +1,4 @@
-//! Sums over devices by their own library, where there is one.
+//! Sums over devices by their collective library, if available.
 
 use std::{fmt, sync::Arc};
 

@@ -7,7 +7,7 @@ use std::{
 
 use cudarc::nvrtc::{result, sys};
 
-use super::{DeviceError, cache};
+use super::{DeviceError, cache, libraries};
 
 /// A source file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +16,7 @@ pub struct KernelFile {
     pub name: &'static str,
     /// Its text.
     pub text: &'static str,
-    /// What its kernels want of a multiprocessor's memory.
+    /// How its kernels want the memory of a multiprocessor to be split.
     pub split: Split,
 }
 
@@ -114,12 +114,10 @@ pub(super) fn cached(
 /// # Errors
 /// When NVRTC is missing, or refuses the source.
 pub fn compile_for(file: KernelFile, options: &[String], architecture: &str) -> Result<Vec<u8>, DeviceError> {
-    // SAFETY: looks for a library by name and runs its initialisers.
-    if !unsafe { sys::is_culib_present() } {
+    if !libraries::has_nvrtc() {
         return Err(DeviceError::Missing {
             library: "NVRTC (libnvrtc.so), which compiles the kernels,".into(),
-            hint: "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and name its folder in \
-                   LD_LIBRARY_PATH"
+            hint: "install the CUDA toolkit or the Python package nvidia-cuda-nvrtc, and add its folder to LD_LIBRARY_PATH"
                 .into(),
         });
     }
@@ -163,7 +161,7 @@ unsafe fn binary(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcErr
         size.assume_init()
     };
     let mut binary = vec![0_u8; size];
-    // SAFETY: the vector has the size that was asked for.
+    // SAFETY: the vector has the requested size.
     unsafe { sys::nvrtcGetCUBIN(program, binary.as_mut_ptr().cast::<c_char>()).result()? };
     Ok(binary)
 }

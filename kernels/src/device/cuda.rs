@@ -24,6 +24,7 @@ use cudarc::driver::{
 use super::{
     Arg, Axis, DeviceError, Geometry, GpuState, GroupId, KernelFile, Properties, Split, Tiles, compile,
     driver::{Collective, Driver, Event, Graph, KernelHandle, Link, Mark, Value},
+    libraries,
     matmul::{Matmul, MatmulPlan},
 };
 
@@ -47,14 +48,14 @@ struct Cuda {
     /// Bytes of shared memory that one block may have.
     most_shared: i32,
     architecture: String,
-    /// Whether a kernel may begin before the one ahead of it ends (Hopper and later).
+    /// Whether a kernel may start before its predecessor ends (Hopper and later).
     overlaps: bool,
     driver: String,
     modules: Mutex<HashMap<String, Module>>,
     library: Mutex<Option<Option<Arc<lt::Library>>>>,
-    /// Such as `0000:1b:00.0`; `None` where the driver does not tell it.
+    /// PCI address, such as `0000:1b:00.0`; `None` if the driver does not report it.
     bus_address: Option<CString>,
-    /// Loaded when it is asked first; `None` where there is none.
+    /// Loaded on first use; `None` if it is not available.
     management: OnceLock<Option<nvml::Nvml>>,
 }
 
@@ -94,15 +95,12 @@ unsafe impl Sync for CudaEvent {}
 
 /// How many devices there are; 0 without a driver.
 pub(super) fn count() -> usize {
-    // SAFETY: looks for a library by name and runs its initialisers.
-    let present = unsafe { sys::is_culib_present() };
-    let count = present.then(|| result::init().and_then(|()| result::device::get_count()));
+    let count = libraries::has_driver().then(|| result::init().and_then(|()| result::device::get_count()));
     count.and_then(Result::ok).and_then(|count| usize::try_from(count).ok()).unwrap_or_default()
 }
 
 pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
-    // SAFETY: looks for a library by name and runs its initialisers.
-    if !unsafe { sys::is_culib_present() } {
+    if !libraries::has_driver() {
         return Err(DeviceError::Missing {
             library: "the CUDA driver (libcuda.so.1)".into(),
             hint: "install NVIDIA's driver; in a container, start it with the GPU passed through (--gpus all)".into(),
@@ -112,13 +110,13 @@ pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), Devic
     let count = result::device::get_count().map_err(|error| failed("cuDeviceGetCount", error))?;
     let ordinal = i32::try_from(number).ok().filter(|number| *number < count).ok_or_else(|| {
         DeviceError::NoDevice(format!(
-            "there is no device cuda:{number}; the driver shows {count} (CUDA_VISIBLE_DEVICES?)"
+            "there is no device cuda:{number}; the driver reports {count} (check CUDA_VISIBLE_DEVICES)"
         ))
     })?;
     let device = result::device::get(ordinal).map_err(|error| failed("cuDeviceGet", error))?;
     use sys::CUdevice_attribute as Attribute;
     let attribute = |attribute: Attribute| -> Result<u32, DeviceError> {
-        // SAFETY: the device was just asked for.
+        // SAFETY: the device handle was just obtained.
         let value = unsafe { result::device::get_attribute(device, attribute) };
         value.map(|value| value.max(0) as u32).map_err(|error| failed("cuDeviceGetAttribute", error))
     };
@@ -186,7 +184,7 @@ impl Cuda {
     fn attributes(&self, Geometry { cluster, .. }: Geometry) -> Vec<sys::CUlaunchAttribute> {
         let mut attributes = Vec::with_capacity(2);
         if self.overlaps {
-            // The kernel may begin before the one ahead of it has ended: it waits for it itself (`wait_for_predecessor`).
+            // The kernel may start before its predecessor has ended; it waits for it itself (`wait_for_predecessor`).
             // Hardware before Hopper lacks the instruction.
             attributes.push(sys::CUlaunchAttribute {
                 id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -260,10 +258,10 @@ impl Driver for Cuda {
 
     fn reach(&self, other: &dyn Driver) -> Result<Link, DeviceError> {
         let Some(other) = other.as_any().downcast_ref::<Self>() else {
-            return Err(failed("cuCtxEnablePeerAccess", "the other device is no CUDA device"));
+            return Err(failed("cuCtxEnablePeerAccess", "the other device is not a CUDA device"));
         };
         if other.device == self.device {
-            return Err(DeviceError::NoDevice("a device is named twice in one group".into()));
+            return Err(DeviceError::NoDevice("a device appears twice in a group".into()));
         }
         use sys::CUdevice_P2PAttribute as Attribute;
         let attribute = |attribute: Attribute| {
@@ -274,8 +272,8 @@ impl Driver for Cuda {
         };
         if !attribute(Attribute::CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED)? {
             return Err(DeviceError::NoDevice(format!(
-                "devices {} and {} cannot use each other's memory, which tensor parallelism needs: they are not linked, or \
-                 the system keeps them apart (nvidia-smi topo -p2p r tells)",
+                "devices {} and {} cannot access each other's memory, which tensor parallelism needs: they are not \
+                 linked, or the system isolates them (see nvidia-smi topo -p2p r)",
                 self.device, other.device
             )));
         }

@@ -1,4 +1,4 @@
-//! What a device driver does, at the size of a call.
+//! The interface of a device driver, one method per driver call.
 
 use std::{any::Any, ffi::c_void, fmt, sync::Arc, time::Duration};
 
@@ -13,7 +13,7 @@ pub trait KernelHandle: Send + Sync {
     fn as_any(&self) -> &dyn Any;
 }
 
-/// What was recorded between the begin and the end of a capture.
+/// What was recorded between the start and the end of a capture.
 pub struct Graph(pub(super) Box<dyn Any + Send + Sync>);
 
 /// A mark in the stream.
@@ -73,9 +73,9 @@ impl fmt::Display for Link {
 pub trait Driver: Send + Sync {
     /// For a driver to find its own type in another device's.
     fn as_any(&self) -> &dyn Any;
-    /// Lets kernels of this device use the memory of another, and tells what lies between the two.
+    /// Enables peer access from this device to another, and returns the kind of link between them.
     fn reach(&self, other: &dyn Driver) -> Result<Link, DeviceError>;
-    /// What the driver's management library says of the device now; `None` where there is none.
+    /// The device's state as reported by the management library; `None` if it is not available.
     fn state(&self) -> Option<super::GpuState> {
         None
     }
@@ -128,7 +128,7 @@ pub trait Driver: Send + Sync {
     fn synchronize(&self) -> Result<(), DeviceError>;
     /// Joins a group of the device's library of sums over devices; returns when all ranks have.
     fn join(&self, id: &GroupId, rank: usize, ranks: usize) -> Result<Arc<dyn Collective>, DeviceError>;
-    /// A plan of the device's matrix library, in so many parts; `None` where there is none.
+    /// A plan of the device's matrix library with this many partials; `None` if there is none.
     fn matmul_plan(&self, matmul: Matmul, parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError>;
 }
 

@@ -59,7 +59,7 @@ pub(super) fn open() -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
     let found = Command::new(&compiler).arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
         return Err(DeviceError::Missing {
-            library: format!("the C++ compiler {compiler}, with which kernels are emulated,"),
+            library: format!("the C++ compiler {compiler}, which the kernel emulator needs,"),
             hint: "install g++ or clang, or name one in CXX".into(),
         });
     }
@@ -81,7 +81,7 @@ pub(super) fn open() -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
 impl Emulator {
     fn library(&self, file: KernelFile, options: &[String]) -> Result<Arc<Library>, DeviceError> {
         let key = format!("{} {}", file.name, options.join(" "));
-        // Held while compiling: two threads that want the same file wait for one compilation.
+        // Held while compiling, so that two threads that need the same file compile it once.
         let mut libraries = self.libraries.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(library) = libraries.get(&key) {
             return Ok(library.clone());
@@ -319,7 +319,7 @@ impl Driver for Emulator {
         let operations = self.capture.lock().unwrap_or_else(PoisonError::into_inner).take();
         operations
             .map(|operations| Graph(Box::new(operations)))
-            .ok_or_else(|| failed("ending a capture", "none was begun"))
+            .ok_or_else(|| failed("ending a capture", "none was started"))
     }
 
     fn run(&self, graph: &Graph) -> Result<(), DeviceError> {
@@ -347,7 +347,7 @@ impl Driver for Emulator {
     }
 
     fn join(&self, _id: &GroupId, _rank: usize, _ranks: usize) -> Result<Arc<dyn Collective>, DeviceError> {
-        Err(failed("joining a group", "the emulator has no library for that"))
+        Err(failed("joining a group", "the emulator has no library for it"))
     }
 
     fn matmul_plan(&self, _matmul: Matmul, _parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError> {

@@ -1,4 +1,4 @@
-//! What can go wrong on a device.
+//! Errors of a device.
 
 /// Why a device could not do something.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,11 +11,11 @@ pub enum DeviceError {
         /// What to install or set.
         hint: String,
     },
-    /// There is no such device, or it is too old.
+    /// The device does not exist or is too old.
     #[error("{0}")]
     NoDevice(String),
     /// Not enough memory.
-    #[error("out of memory on the device: {needed_mib} MiB are needed, {free_mib} MiB of {total_mib} MiB are free")]
+    #[error("out of memory on the device: {needed_mib} MiB are needed, but {free_mib} MiB of {total_mib} MiB are free")]
     OutOfMemory {
         /// Of this allocation.
         needed_mib: u64,

@@ -1,4 +1,9 @@
-//! How the devices of a group pass values to each other: mailboxes in their memory, which all of them can write to.
+//! Mailboxes in the memory of each device of a group, to which all its devices can write.
+//!
+//! Ranks pass values by plain peer access; NVLink multicast is never used. A value travels in one store together with the number
+//! of the exchange (`cuda/lines.cuh`), so a reader that finds the number has the value and needs no barrier. Two alternating halves of a
+//! mailbox are enough because a stream runs its kernels in order. A waiting kernel polls a word of host memory ([`Alarm`]) and the
+//! clock, and gives up when told to.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, atomic::Ordering},
@@ -18,7 +23,7 @@ const LINE: usize = 16;
 /// How long a kernel waits for another rank before it gives up. Another may be compiling kernels or timing them.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A rank's part in a group: its mailbox and those of the others.
+/// A rank's view of a group: its own mailbox and those of the other ranks.
 #[derive(Debug)]
 pub struct Mail {
     rank: usize,
@@ -37,7 +42,7 @@ pub struct Mail {
 #[derive(Clone, Debug)]
 pub struct Alarm {
     words: Arc<HostBuffer>,
-    /// What else has to be told to let go.
+    /// Other waiters that the alarm must release.
     collectives: Arc<Mutex<Vec<Collective>>>,
 }
 
@@ -54,7 +59,7 @@ impl Mail {
         if let Some(other) = devices.iter().find(|device| device.properties() != first.properties()) {
             let (first, other) = (&first.properties().name, &other.properties().name);
             return Err(DeviceError::NoDevice(format!(
-                "the devices of a group have to be alike, and these differ: {first} and {other}"
+                "the devices of a group must be identical, but these differ: {first} and {other}"
             )));
         }
         let mut slowest = Link::NvLink;
@@ -93,7 +98,7 @@ impl Mail {
         self.mailboxes.len()
     }
 
-    /// What tells kernels that wait to give up.
+    /// The flag that tells waiting kernels to give up.
     pub fn alarm(&self) -> &Alarm {
         &self.alarm
     }

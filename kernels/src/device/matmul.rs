@@ -92,8 +92,8 @@ pub enum Fastest {
         /// By which algorithm.
         words: Words,
     },
-    /// One of the kernels that were timed beside it, by its number.
-    Rival(usize),
+    /// One of the other timed kernels, by index.
+    Own(usize),
 }
 
 /// Plans with their shapes.
@@ -111,18 +111,18 @@ pub struct MatmulHandle {
 }
 
 /// A kernel outside the library that computes the same product.
-pub type Rival<'a> = &'a dyn Fn() -> Result<(), DeviceError>;
+pub type KernelLaunch<'a> = &'a dyn Fn() -> Result<(), DeviceError>;
 
-/// What is timed beside the library, and how.
+/// A kernel that competes with the library, and how to run it.
 #[derive(Clone, Copy)]
-pub struct Rivals<'a> {
+pub struct SearchSetup<'a> {
     /// Kernels that compute the same; the index of each is kept.
-    pub rivals: &'a [Rival<'a>],
-    /// A short kernel, as stands ahead of products and behind them.
-    pub neighbour: Rival<'a>,
-    /// What the library's whole result needs besides until it is that of the rivals.
-    pub behind_library: Option<Rival<'a>>,
-    /// What uses a result in so many parts, if it may be left in several. One that the library has added is not used.
+    pub own_kernels: &'a [KernelLaunch<'a>],
+    /// A short kernel, like the ones before and after products.
+    pub neighbour: KernelLaunch<'a>,
+    /// What the library's whole result needs besides until it is that of the own_kernels.
+    pub behind_library: Option<KernelLaunch<'a>>,
+    /// What uses a result in this many parts, if it may be left in several. One that the library has added is not used.
     pub user: Option<&'a dyn Fn(usize) -> Result<(), DeviceError>>,
 }
 
@@ -145,14 +145,14 @@ pub struct Operands<'a> {
 
 impl MatmulHandle {
     /// Takes what a search of an earlier start has found, else the algorithm that the library expects to be the fastest;
-    /// `None` where the device has no matrix library. `rivals` says which kernels are timed beside the library's, and
+    /// `None` where the device has no matrix library. `own_kernels` says which kernels are timed against the library's, and
     /// changes when they do; without it nothing is kept on disk, or taken from there.
     ///
     /// # Errors
     /// When the library has none for these shapes.
-    pub fn new(device: &Device, matmul: Matmul, rivals: Option<&str>) -> Result<Option<Self>, DeviceError> {
+    pub fn new(device: &Device, matmul: Matmul, own_kernels: Option<&str>) -> Result<Option<Self>, DeviceError> {
         let Some(whole) = device.driver().matmul_plan(matmul, 1)? else { return Ok(None) };
-        let name = rivals.map(|rivals| format!("{} {rivals}", whole.library()));
+        let name = own_kernels.map(|own_kernels| format!("{} {own_kernels}", whole.library()));
         let kept = name.and_then(|name| choice::path(device.properties(), &name, matmul));
         let mut plans = vec![whole];
         // Parts that the library cannot do are not needed.
@@ -180,21 +180,26 @@ impl MatmulHandle {
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.
-    pub fn search(&mut self, device: &Device, operands: Operands<'_>, rivals: Rivals<'_>) -> Result<(), DeviceError> {
+    pub fn search(
+        &mut self,
+        device: &Device,
+        operands: Operands<'_>,
+        own_kernels: SearchSetup<'_>,
+    ) -> Result<(), DeviceError> {
         self.check(operands)?;
         // SAFETY: checked above.
-        let found = unsafe { choice::fastest(device, self.matmul, &mut self.plans, operands, rivals)? };
+        let found = unsafe { choice::fastest(device, self.matmul, &mut self.plans, operands, own_kernels)? };
         let mut found = found.into_iter();
         let best = found.next();
         self.unkept = best.is_some();
-        // Where nothing could be timed, the library's advice stands.
+        // If nothing could be timed, the library's heuristic decides.
         self.fastest = best.or_else(|| Some(Fastest::Library { parts: 1, words: self.plan().words() }));
         self.others = found.collect();
         Ok(())
     }
 
-    /// Those that a search has found to be about as fast alone as [`fastest`](Self::fastest): in a pass, beside what overlaps with
-    /// them, one of them may be faster. Empty once it is settled.
+    /// Those that a search has found to be about as fast alone as [`fastest`](Self::fastest): in a pass, next to what
+    /// overlaps with them, one of them may be faster. Empty once it is settled.
     pub fn others(&self) -> &[Fastest] {
         &self.others
     }
@@ -219,7 +224,7 @@ impl MatmulHandle {
         self.fastest = fastest.filter(|fastest| choose(&mut self.plans, *fastest));
     }
 
-    /// Ends a search: keeps on disk what is chosen, so that later starts take the same without one.
+    /// Ends a search: stores the choice on disk, so that later starts reuse it.
     pub fn settle(&mut self) {
         self.others.clear();
         let unkept = std::mem::take(&mut self.unkept);
@@ -250,7 +255,7 @@ impl MatmulHandle {
     fn parts(&self) -> usize {
         match self.fastest {
             Some(Fastest::Library { parts, .. }) => parts,
-            Some(Fastest::Rival(_)) | None => 1,
+            Some(Fastest::Own(_)) | None => 1,
         }
     }
 
@@ -278,6 +283,6 @@ fn choose(plans: &mut [Box<dyn MatmulPlan>], fastest: Fastest) -> bool {
         Fastest::Library { parts, words } => {
             plans.get_mut(parts - 1).is_some_and(|plan| plan.words() == words || plan.choose(words))
         }
-        Fastest::Rival(_) => true,
+        Fastest::Own(_) => true,
     }
 }

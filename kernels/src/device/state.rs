@@ -1,4 +1,4 @@
-//! What a GPU does at a moment.
+//! The state of a GPU at one moment: clocks, load, limits.
 
 use std::time::Duration;
 

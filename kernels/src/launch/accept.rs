@@ -9,16 +9,16 @@ pub(super) const FILE: KernelFile =
 /// Threads of a block of `accept_drafts`, and the most tokens of a round.
 const THREADS: usize = 128;
 
-/// What tells which way of each tree is accepted; `most` is steps + 1.
+/// The inputs of acceptance; `most` is steps + 1.
 #[derive(Clone, Copy, Debug)]
-pub struct Ways<'a> {
+pub struct AcceptInputs<'a> {
     /// Requests, padding included.
     pub batch: usize,
     /// Most nodes of a way, and so tokens that a request can produce.
     pub most: usize,
     /// int32 `[batch]`.
     pub batch_slot: Slice<'a>,
-    /// The target's token behind each node, int32 `[batch, nodes]`; −1 where it has not been asked for, and
+    /// The target's token after each node, int32 `[batch, nodes]`; −1 where it was not computed, and
     /// [`NOT_FINITE`](super::NOT_FINITE) where it has none.
     pub chosen: Slice<'a>,
     /// The trees.
@@ -49,35 +49,35 @@ pub struct Acceptance<'a> {
     /// Rows of each request that are not padding, int32 `[batch]`.
     pub group_rows: Option<Slice<'a>>,
     /// What the target ran over first, if it ran in two passes: of the nodes where walks stood it has then left its rows at those of
-    /// their requests, and behind the batch, in the order of their list, these.
+    /// their requests, and after the batch, in the order of their list, these.
     pub ahead: Option<InnerNodes<'a>>,
 }
 
-/// What [`Kernels::walk_on`] reads and writes besides.
+/// What [`Kernels::advance_accept`] reads and writes besides.
 #[derive(Clone, Copy, Debug)]
-pub struct Walk<'a> {
+pub struct AcceptWalk<'a> {
     /// Slot of each row of the target's pass, int32 `[batch · nodes]`.
     pub row_slot: Slice<'a>,
-    /// Position of the token behind each of them, int32 `[batch · nodes]`.
+    /// Position of the token after each of them, int32 `[batch · nodes]`.
     pub row_sample_position: Slice<'a>,
-    /// Where the walks stand: `batch` nodes.
-    pub stand: Stand<'a>,
-    /// What was asked for ahead of them, if anything was.
+    /// The current nodes of the walks: `batch`.
+    pub stand: WalkState<'a>,
+    /// The nodes that were computed before the walks, if any.
     pub ahead: Option<InnerNodes<'a>>,
     /// int32 `[2]`, the first 0 when a round begins: that of `step` mod 2 is 0 where no walk awaits a choice, so that it need not be found.
-    pub awaited: Slice<'a>,
+    pub needed: Slice<'a>,
 }
 
-/// Nodes behind which the target is asked for a token, int32 each.
+/// Nodes after which the target computes a token, int32 each.
 #[derive(Clone, Copy, Debug)]
-pub struct Stand<'a> {
+pub struct WalkState<'a> {
     /// Their rows of the target's pass.
     pub row: Slice<'a>,
     /// The slots of these.
     pub slot: Slice<'a>,
-    /// The positions of the tokens behind them.
+    /// The positions of the tokens after them.
     pub sample_position: Slice<'a>,
-    /// The target's tokens behind them.
+    /// The target's tokens after them.
     pub choice: Slice<'a>,
 }
 
@@ -103,7 +103,7 @@ pub struct CachePlanes<'a> {
     pub width: usize,
 }
 
-impl Ways<'_> {
+impl AcceptInputs<'_> {
     pub(super) fn check(self, sequences: Sequences<'_>) -> Result<(), DeviceError> {
         let Self { batch, most, batch_slot, chosen, tree, simulate, seed } = self;
         let is_length = simulate.is_none_or(|length| length >= 1.0);
@@ -131,7 +131,7 @@ impl Ways<'_> {
     }
 }
 
-impl<'a> From<&'a [Buffer; 4]> for Stand<'a> {
+impl<'a> From<&'a [Buffer; 4]> for WalkState<'a> {
     /// In the order of its fields.
     fn from(buffers: &'a [Buffer; 4]) -> Self {
         let [row, slot, sample_position, choice] = buffers.each_ref().map(Buffer::slice);
@@ -139,48 +139,48 @@ impl<'a> From<&'a [Buffer; 4]> for Stand<'a> {
     }
 }
 
-impl Stand<'_> {
+impl WalkState<'_> {
     fn check(self, nodes: usize) -> Result<(), DeviceError> {
         let Self { row, slot, sample_position, choice } = self;
         [row, slot, sample_position, choice].into_iter().try_for_each(|values| check_ints(values, nodes))
     }
 }
 
-impl Walk<'_> {
-    fn check(self, ways: Ways<'_>) -> Result<(), DeviceError> {
-        let Ways { batch, tree, .. } = ways;
+impl AcceptWalk<'_> {
+    fn check(self, ways: AcceptInputs<'_>) -> Result<(), DeviceError> {
+        let AcceptInputs { batch, tree, .. } = ways;
         self.stand.check(batch)?;
         for values in [self.row_slot, self.row_sample_position] {
             check_ints(values, batch * tree.nodes)?;
         }
         self.ahead.map_or(Ok(()), |ahead| ahead.check(ways))?;
-        check_ints(self.awaited, 2)
+        check_ints(self.needed, 2)
     }
 }
 
 impl Kernels {
-    /// Keeps the choices behind the nodes where walks down the trees stand, and goes on to the next that are not known; at step 0 to
-    /// the first, and nothing is chosen yet but what was asked for ahead. Where a way ends its walk stays. Steps are taken one
-    /// behind the other, `most` behind the first. Slots of the batch are trusted to exist.
+    /// Stores the choices after the current nodes of the walks, and advances to the next nodes without a known choice;
+    /// at step 0 to the first, and nothing is chosen yet but what was asked for ahead. A walk stays at the end of its path.
+    /// Steps are taken one after the other, `most` after the first. Slots of the batch are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
-    pub fn walk_on(
+    pub fn advance_accept(
         &self,
-        ways: Ways<'_>,
-        walk: Walk<'_>,
+        ways: AcceptInputs<'_>,
+        walk: AcceptWalk<'_>,
         step: usize,
         sequences: Sequences<'_>,
     ) -> Result<(), DeviceError> {
-        let Walk { stand, ahead, .. } = walk;
+        let AcceptWalk { stand, ahead, .. } = walk;
         ways.check(sequences)?;
         walk.check(ways)?;
-        let kernel = self.device.kernel(FILE, &[], "walk_on")?;
+        let kernel = self.device.kernel(FILE, &[], "advance_accept")?;
         let mut arguments = ways.arguments(sequences);
         arguments.extend([address(sequences.length), int(step)]);
         arguments.extend([stand.choice, walk.row_slot, walk.row_sample_position].map(address));
         let (place, choice) = ahead.map_or((Slice::NONE, Slice::NONE), |ahead| (ahead.place, ahead.choice));
-        arguments.extend([place, choice, stand.row, stand.slot, stand.sample_position, walk.awaited].map(address));
+        arguments.extend([place, choice, stand.row, stand.slot, stand.sample_position, walk.needed].map(address));
         // SAFETY: lengths are checked above; slots of the batch are the caller's promise.
         unsafe { self.device.launch(&kernel, line(ways.batch, THREADS as u32), &arguments) }
     }
@@ -191,11 +191,11 @@ impl Kernels {
     /// When a buffer is too short, the shape is too large, or the device fails.
     pub fn accept(
         &self,
-        ways: Ways<'_>,
+        ways: AcceptInputs<'_>,
         acceptance: Acceptance<'_>,
         sequences: Sequences<'_>,
     ) -> Result<(), DeviceError> {
-        let (Ways { batch, most, .. }, Acceptance { rows, .. }) = (ways, acceptance);
+        let (AcceptInputs { batch, most, .. }, Acceptance { rows, .. }) = (ways, acceptance);
         ways.check(sequences)?;
         check_ints(acceptance.last_row, batch)?;
         for values in [acceptance.node, acceptance.moves.from, acceptance.moves.to, acceptance.row_source] {

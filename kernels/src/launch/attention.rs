@@ -43,7 +43,7 @@ pub struct Attention<'a> {
     pub own_stride: usize,
     /// Rows.
     pub rows: usize,
-    /// Rows that usually have one slot: each so many, from the first on. What they see alike can be read once for several of
+    /// Rows that usually have one slot: each this many, from the first on. What they see alike can be read once for several of
     /// them. Speed depends on it, results do not.
     pub together: usize,
     /// Query heads.

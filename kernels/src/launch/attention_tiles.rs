@@ -1,4 +1,12 @@
-//! `cuda/attention_few.cu`, `cuda/attention_alone.cu`, `cuda/attention_tiles.cu` and `cuda/attention_wide.cu`.
+//! Attention over groups of rows, by size:
+//!
+//! - `cuda/attention_few.cu`: few (row, head) pairs; also applies the rotation.
+//! - `cuda/attention_wide.cu`: many pairs, by warp groups on Hopper.
+//! - `cuda/attention_tiles.cu`: many pairs, by warps on other architectures and for other head sizes.
+//! - `cuda/attention_alone.cu`: small blocks, where there are more groups than blocks that run at once.
+//!
+//! Splits of attention form a cluster of blocks, which merge through distributed shared memory. Where the architecture has no
+//! clusters, the last block merges what the others have left in device memory.
 
 use super::{
     Attention, HEAD_DIMS, Kernels, OwnRows, Rotation, address, check_ints, grid, int, linear_wide::has_warp_groups,
@@ -27,7 +35,7 @@ const TWO_TEAMS_HEAD_DIM: usize = 64;
 const MOST_OF_FEW: usize = 128;
 /// Heads of at most this size leave half of the registers to others, which pays for few blocks.
 const MOST_IN_HALF: usize = 64;
-/// Splits that are worth their merging through device memory, where there are no clusters.
+/// Minimum number of splits that pays for merging through device memory, without clusters.
 const MOST_SPLITS: usize = 32;
 
 /// Runs of rows that have one slot.
@@ -52,11 +60,11 @@ pub enum Sees<'a> {
     /// Positions alone. The rows of a group are consecutive positions in ascending order, each the last that its row sees:
     /// the pass writes these, and all positions ahead of a group's first are older.
     Positions,
-    /// Positions that are all older than the pass, and what is written beside them.
+    /// Positions that are all older than the pass, and own rows that are being written.
     Own(OwnRows<'a>),
 }
 
-/// What the pass runs ahead of an attention, which says what may be read before that has ended.
+/// The kernel that precedes an attention in the pass, which determines what may be read before it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
     /// Kernels that lay the pass out: nothing.
@@ -75,7 +83,7 @@ struct Choice {
     /// (row, head) pairs of a block.
     pairs: usize,
     threads: u32,
-    /// Whether it lets the next kernel begin only behind its own wait, so that a rotation of its own kernel need not.
+    /// Whether it releases the next kernel only after its own wait, so that a separate rotation kernel need not.
     releases_late: bool,
     /// Bytes of dynamic shared memory.
     shared: usize,
@@ -105,7 +113,7 @@ impl Groups<'_> {
 }
 
 impl Kernels {
-    /// What [`rotate_and_write`](Self::rotate_and_write) does, and attention as [`attention_rows`](Self::attention_rows) behind
+    /// What [`rotate_and_write`](Self::rotate_and_write) does, and attention as [`attention_rows`](Self::attention_rows) after
     /// it, on tensor cores, for rows that come in groups. One kernel does both where groups are small; then the rotated queries
     /// are written nowhere. The number of splits is chosen here, so that the device is busy: at most that of the operands, and
     /// where splits go through memory, as many as there is workspace for. The rows' own lists are not read: `sees` has taken
@@ -216,7 +224,7 @@ impl Kernels {
 }
 
 impl Kernels {
-    /// Splits of each of so many pieces of work, at most `most`: as many as run at once, since more would make a second wave,
+    /// Splits of each of this many pieces of work, at most `most`: as many as run at once, since more would make a second wave,
     /// and each has to be merged.
     fn splits(&self, pieces: usize, resident: usize, most: usize) -> Result<usize, DeviceError> {
         let Properties { multiprocessors, most_cluster, .. } = *self.device.properties();
@@ -233,7 +241,7 @@ impl Kernels {
     }
 }
 
-/// The kernel for groups of so many pairs, `together` times: the widest that the pairs fill, but a narrower one where the
+/// The kernel for groups of this many pairs, `together` times: the widest that the pairs fill, but a narrower one where the
 /// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache. `wide` says whether
 /// there are warp groups for heads of this size.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize, wide: bool) -> Choice {

@@ -18,7 +18,7 @@ const LEAST_PIECE: usize = 16;
 /// Elements of a row from which on it is worth to leave its scale to the next layer; measured with 2,048 and 4,096.
 const LEAST_UNSCALED: usize = 2048;
 
-/// Rows that are left out.
+/// Rows that are skipped.
 pub(super) const NO_ROWS: Rows<'static> = Rows { at: Slice::NONE, stride: 0 };
 
 /// What is added to the residual stream.
@@ -41,7 +41,7 @@ pub struct RmsNorm<'a> {
     pub add: Option<Added<'a>>,
     /// `[width]`.
     pub weight: Slice<'a>,
-    /// Where what is normed, the sum if anything is added, is kept beside.
+    /// Optional copy of the input of the norm (the sum, if anything is added).
     pub keep: Option<Rows<'a>>,
     /// Which row of the stream each row reads, int32; only without `add`.
     pub source: Option<Slice<'a>>,
@@ -161,7 +161,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
     }
 
-    /// Whether so many rows of a width are better left unscaled by [`rms_norm_unscaled`](Self::rms_norm_unscaled), for a layer
+    /// Whether this many rows of a width are better left unscaled by [`rms_norm_unscaled`](Self::rms_norm_unscaled), for a layer
     /// dealt by [`wide`](Self::wide) or another: of fewer, the norm takes no longer, and more keep the device busy. What is not
     /// scaled yet may leave the range of float16.
     pub fn suits_unscaled(&self, rows: usize, width: usize, by_wide: bool) -> bool {
@@ -175,7 +175,7 @@ impl Kernels {
     }
 
     /// Residual and RMS norm of up to 128 rows that are behind one another, but for the scale: that is left to the linear layer
-    /// behind, which finds it from `squares`. What is written is not bounded as normed rows are: not for float16.
+    /// after, which finds it from `squares`. What is written is not bounded as normed rows are: not for float16.
     ///
     /// # Errors
     /// When a buffer is too short, there are more rows, rows are gathered, or the device fails.
@@ -290,7 +290,7 @@ impl Kernels {
         }
     }
 
-    /// Adds rows to the residual stream, and keeps a copy of the sum; either may be left out.
+    /// Adds rows to the residual stream, and stores a copy of the sum; both are optional.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -421,12 +421,12 @@ impl Kernels {
         self.rotate(rotation, true)
     }
 
-    /// The same, which lets the kernel behind begin late, as [`Ahead`](super::Ahead) needs, or at once.
+    /// The same, which lets the kernel after begin late, as [`Ahead`](super::Ahead) needs, or at once.
     pub(super) fn rotate(&self, rotation: Rotation<'_>, releases_late: bool) -> Result<(), DeviceError> {
         let Rotation { qkv, parts, keys, values, rows, heads, kv_heads, head_dim, .. } = rotation;
         let [parts_at, count, table, positions, position, write, query_norm, key_norm, epsilon] =
             self.rotation_arguments(rotation)?;
-        // Four warps, each with so many heads: what is read in parts takes the registers of several.
+        // Four warps, each with this many heads: what is read in parts takes the registers of several.
         let (name, heads_a_warp) =
             if parts.is_some() { ("rotate_and_write_parts", 1) } else { ("rotate_and_write", 4) };
         let kernel = self.kernel(FILE, name)?;
@@ -501,7 +501,7 @@ impl Kernels {
     }
 }
 
-/// Address and number of parts; none if there are none.
+/// Address and number of partials, or 0 and 0.
 pub(super) fn check_parts<'a>(
     parts: Option<Parts<'a>>,
     rows: usize,
@@ -512,7 +512,7 @@ pub(super) fn check_parts<'a>(
     Ok((at, count))
 }
 
-/// Threads for a row of so many accesses: whole warps, at most 256.
+/// Threads for a row of this many accesses: whole warps, at most 256.
 fn block(accesses: usize) -> u32 {
     accesses.next_multiple_of(32).clamp(32, 256) as u32
 }

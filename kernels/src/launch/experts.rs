@@ -1,4 +1,13 @@
-//! `cuda/route.cu`, `cuda/experts.cu`, `cuda/experts_many.cu` and `cuda/experts_float.cu`.
+//! Mixtures of experts: `cuda/route.cu`, `cuda/experts.cu`, `cuda/experts_many.cu` and `cuda/experts_float.cu`.
+//!
+//! Work is organised in pairs of a row and one of its experts. The router's blocks share a row's experts, and the last block
+//! chooses. Pairs are then grouped into tiles of one expert each; only device memory holds their number, so grids stay static:
+//! blocks of `experts.cu` (few rows per expert) take units of tiles until none are left, and blocks of `experts_many.cu`
+//! (prompts, tensor cores) exit when there is no tile for them.
+//!
+//! A row's experts are summed in ascending order of expert, never in order of completion, and a product's summation order does
+//! not depend on its tile. Batch-invariant mode uses the streaming kernels at every size. Shared experts are further experts of
+//! weight 1.
 
 use super::{Added, Kernels, Parts, Rows, WeightScales, Weights, address, check_ints, grid, int};
 use crate::{
@@ -35,7 +44,7 @@ const MOST_MANY_ROWS: usize = 8192;
 pub struct ExpertsShape {
     /// Routed experts.
     pub routed: usize,
-    /// Experts behind them that every row passes, with weight 1.
+    /// Experts after them that every row passes, with weight 1.
     pub shared: usize,
     /// How routed ones are chosen.
     pub router: Router,
@@ -54,9 +63,9 @@ pub struct ExpertsShape {
 pub enum ExpertKernels {
     /// Plain cores, in float.
     Float,
-    /// Weights stream past tiles of so many pairs; sums do not depend on the tile.
+    /// Weights stream past tiles of this many pairs; sums do not depend on the tile.
     Stream(usize),
-    /// Tensor cores, tiles of so many pairs.
+    /// Tensor cores, tiles of this many pairs.
     Many(usize),
 }
 
@@ -71,7 +80,7 @@ pub struct ExpertsWork<'a> {
     pub expert: Slice<'a>,
     /// Float `[rows, chosen]`.
     pub weight: Slice<'a>,
-    /// Records of tiles, behind their number.
+    /// Records of tiles, after their number.
     pub tiles: Slice<'a>,
     /// `[pairs, intermediate]`.
     pub gated: Slice<'a>,
@@ -132,7 +141,8 @@ impl ExpertsShape {
         if self.experts() > MOST_EXPERTS || self.chosen() > MOST_CHOSEN {
             let (experts, chosen) = (self.experts(), self.chosen());
             return Some(format!(
-                "{experts} experts of which {chosen} compute a row; the GPU's kernels take {MOST_EXPERTS} and {MOST_CHOSEN}"
+                "{experts} experts of which {chosen} compute a row; the GPU's kernels take {MOST_EXPERTS} and \
+                 {MOST_CHOSEN}"
             ));
         }
         if !self.router.fits(self.routed) {
@@ -140,7 +150,7 @@ impl ExpertsShape {
         }
         let unit = if self.weights == Weights::Fp8 { 16 } else { 8 };
         let width = [self.hidden, self.intermediate].into_iter().find(|width| !width.is_multiple_of(unit))?;
-        Some(format!("experts of width {width}, which is no multiple of {unit}"))
+        Some(format!("experts of width {width}, which is not a multiple of {unit}"))
     }
 }
 
@@ -161,7 +171,7 @@ impl ExpertKernels {
         }
     }
 
-    /// Tiles of so many rows, at most: whole ones, and one that is not for each expert that has rows.
+    /// Tiles of this many rows, at most: whole ones, and one that is not for each expert that has rows.
     fn most_tiles(self, shape: &ExpertsShape, rows: usize) -> usize {
         let pairs = rows * shape.chosen();
         pairs.min(shape.experts() + pairs / self.tile())
@@ -185,7 +195,7 @@ impl ExpertKernels {
 }
 
 impl Kernels {
-    /// What computes the experts of so many rows the fastest; in one order of sums, whatever the rows, if it is to be so.
+    /// What computes the experts of this many rows the fastest; in one order of sums, whatever the rows, if it is to be so.
     pub fn expert_kernels(&self, shape: &ExpertsShape, rows: usize, one_order: bool) -> ExpertKernels {
         if self.element == Element::F32 {
             return ExpertKernels::Float;
@@ -202,7 +212,7 @@ impl Kernels {
         }
     }
 
-    /// Bytes of the memory that experts take for up to so many rows.
+    /// Bytes of the memory that experts take for up to this many rows.
     pub fn experts_bytes(element: Element, shape: &ExpertsShape, rows: usize, one_order: bool) -> ExpertsBytes {
         use ExpertKernels::{Float, Many, Stream};
         let ways: &[ExpertKernels] = match (element, one_order) {

@@ -1,4 +1,4 @@
-//! `cuda/fp8.cu`, and what all kernels that read weights in FP8 are told of them (`cuda/weights.cuh`).
+//! `cuda/fp8.cu`, and the arguments of all kernels that read FP8 weights (`cuda/weights.cuh`).
 
 use rayon::prelude::*;
 
@@ -60,7 +60,7 @@ impl Weights {
 }
 
 impl<'a> WeightScales<'a> {
-    /// The arguments that kernels have behind the others, for weights `[rows, inputs]`.
+    /// The arguments that kernels have after the others, for weights `[rows, inputs]`.
     pub(super) fn arguments(scales: Option<Self>, inputs: usize) -> Vec<Arg> {
         let of = |Self { at, layout }: Self| {
             let shift = if layout == Fp8Scales::Blocks { FP8_BLOCK.trailing_zeros() as usize } else { 0 };
@@ -73,7 +73,7 @@ impl<'a> WeightScales<'a> {
     pub(super) fn check(self, rows: usize, inputs: usize) -> Result<(), DeviceError> {
         if !inputs.is_multiple_of(CHUNK) {
             return Err(DeviceError::Shape(format!(
-                "weights in FP8 of {inputs} inputs, which is no multiple of {CHUNK}"
+                "weights in FP8 of {inputs} inputs, which is not a multiple of {CHUNK}"
             )));
         }
         self.at.check(self.layout.count(rows, inputs) * 4)
@@ -104,7 +104,7 @@ impl Kernels {
         [rows, inputs]: [usize; 2],
     ) -> Result<(), DeviceError> {
         if self.element == Element::F32 {
-            return Err(DeviceError::Shape("weights in FP8 beside float32".into()));
+            return Err(DeviceError::Shape("FP8 weights with float32".into()));
         }
         out.check(rows * inputs * self.element.bytes())?;
         weights.check(rows * inputs)?;

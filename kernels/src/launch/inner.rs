@@ -1,6 +1,6 @@
 //! `cuda/inner.cu`.
 
-use super::{Groups, Kernels, PassRows, Sequences, Ways, address, check_ints, int, line};
+use super::{AcceptInputs, Groups, Kernels, PassRows, Sequences, address, check_ints, int, line};
 use crate::device::{DeviceError, KernelFile, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -14,13 +14,13 @@ const PICKED_ROWS: usize = 4;
 /// The nodes of trees that have children, as [`Kernels::inner_rows`] lists them: int32 each.
 #[derive(Clone, Copy, Debug)]
 pub struct InnerNodes<'a> {
-    /// Where in the list each node stands, `[batch, nodes]`; −1 for those that do not.
+    /// The index of each node in the list, `[batch, nodes]`; −1 for nodes that are not listed.
     pub place: Slice<'a>,
-    /// The list, `[capacity]`: their rows of a pass over all nodes; −1 behind the last.
+    /// The list, `[capacity]`: their rows of a pass over all nodes; −1 after the last.
     pub row: Slice<'a>,
-    /// The target's tokens behind them, `[capacity]`.
+    /// The target's tokens after them, `[capacity]`.
     pub choice: Slice<'a>,
-    /// Where in the list those of each request begin, then how many there are: `[batch + 1]`.
+    /// The first list index of each request, then the total: `[batch + 1]`.
     pub first: Slice<'a>,
     /// How many the list has room for.
     pub capacity: usize,
@@ -31,7 +31,7 @@ pub struct InnerNodes<'a> {
 pub struct ChosenRows<'a> {
     /// What they are.
     pub rows: PassRows<'a>,
-    /// The positions of the tokens behind them, int32 `[rows]`.
+    /// The positions of the tokens after them, int32 `[rows]`.
     pub sample_position: Slice<'a>,
 }
 
@@ -42,12 +42,12 @@ pub struct Picked<'a> {
     pub row: Slice<'a>,
     /// How many.
     pub count: usize,
-    /// The token behind each row of the pass where it is known, else −1, int32: what is known is not picked. `None`: all are.
+    /// The token after each row of the pass where it is known, else −1, int32: what is known is not picked. `None`: all are.
     pub known: Option<Slice<'a>>,
 }
 
 impl InnerNodes<'_> {
-    pub(super) fn check(self, ways: Ways<'_>) -> Result<(), DeviceError> {
+    pub(super) fn check(self, ways: AcceptInputs<'_>) -> Result<(), DeviceError> {
         check_ints(self.place, ways.batch * ways.tree.nodes)?;
         check_ints(self.first, ways.batch + 1)?;
         [self.row, self.choice].into_iter().try_for_each(|values| check_ints(values, self.capacity))
@@ -76,11 +76,11 @@ impl Kernels {
     /// When a buffer is too short, the shape is too large, or the device fails.
     pub fn inner_rows(
         &self,
-        ways: Ways<'_>,
+        ways: AcceptInputs<'_>,
         inner: InnerNodes<'_>,
         sequences: Sequences<'_>,
     ) -> Result<(), DeviceError> {
-        let Ways { batch, tree, batch_slot, .. } = ways;
+        let AcceptInputs { batch, tree, batch_slot, .. } = ways;
         ways.check(sequences)?;
         check_ints(tree.score, batch * tree.nodes)?;
         inner.check(ways)?;

@@ -1,4 +1,7 @@
-//! `cuda/latent.cu`, `cuda/latent_heads.cu`, and the products of `cuda/latent_float.cu`.
+//! Latent attention, projections: `cuda/latent.cu`, `cuda/latent_heads.cu`, and the products of `cuda/latent_float.cu`.
+//!
+//! Latent attention is always absorbed: prompts, decoding and trees use the same formulation (see
+//! [`reference::latent`](crate::reference)), so all passes produce the same bits.
 
 use super::{Kernels, Parts, Rows, address, check_ints, elementwise::check_parts, grid, int, latent_attention, line};
 use crate::device::{Arg, DeviceError, Element, Kernel, KernelFile, Slice, Split};
@@ -109,7 +112,7 @@ impl LatentDims {
         self.heads * (self.nope + self.rotated)
     }
 
-    /// Why there are no kernels for it, if there are none.
+    /// The reason why no kernel supports it, if none does.
     pub fn refused(&self) -> Option<String> {
         let Self { heads, nope, rotated, rank, value, .. } = *self;
         let fits = heads > 0
@@ -123,7 +126,8 @@ impl LatentDims {
         (!fits).then(|| {
             format!(
                 "latent attention of rank {rank} with {nope} + {rotated} values of a query and {value} of an output; the GPU has \
-                 kernels for ranks of up to 512 in 64s, up to 64 rotated values in 16s, others in 32s and outputs in 16s"
+                 kernels for ranks of up to 512 in 64s, up to 64 rotated values in 16s, others in 32s and outputs in \
+                 16s"
             )
         })
     }
@@ -138,7 +142,7 @@ impl Kernels {
     /// cache.
     ///
     /// # Errors
-    /// When a buffer is too short, the sizes are none that there are kernels for, or the device fails.
+    /// When a buffer is too short, no kernel supports the sizes, or the device fails.
     pub fn write_latents(&self, rows: LatentRows<'_>) -> Result<(), DeviceError> {
         let LatentRows { x, parts, first, query_norm, queries, norm, epsilon, cache, write, table, .. } = rows;
         let LatentRows { positions, position, rows, dims, .. } = rows;
@@ -240,7 +244,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
 
-    /// The kernel for a product of so many outputs a head, by how many rows it takes at a time, and its blocks.
+    /// The kernel for a product of this many outputs a head, by how many rows it takes at a time, and its blocks.
     fn of_heads(
         &self,
         [few, some, many]: [&'static str; 3],

@@ -1,4 +1,7 @@
-//! `cuda/latent_attention.cu`, `cuda/latent_wide.cu`, and attention of `cuda/latent_float.cu`.
+//! Latent attention: `cuda/latent_attention.cu`, `cuda/latent_wide.cu` (Hopper), and attention of `cuda/latent_float.cu`.
+//!
+//! Each row of a pass is computed on its own, because the heads of one row fill the tiles of the tensor cores. A row reads what
+//! it sees from its list of cache rows, so the kernels serve both modes; only the number of splits differs.
 
 use super::{Kernels, LatentDims, address, check_ints, grid, int, linear_wide::has_warp_groups};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
@@ -44,7 +47,7 @@ pub struct LatentAttention<'a> {
     pub dims: LatentDims,
     /// Factor on the scores.
     pub scale: f32,
-    /// Float workspace of [`latent_workspace`](Kernels::latent_workspace) bytes for so many splits.
+    /// Float workspace of [`latent_workspace`](Kernels::latent_workspace) bytes for this many splits.
     pub partial: Slice<'a>,
     /// Parts into which a long list of keys is split. The result's bits depend on it.
     pub max_splits: usize,
@@ -80,12 +83,12 @@ pub(super) fn options(element: Element, dims: &LatentDims) -> Vec<String> {
     vec![element.option(), format!("-DRANK={}", dims.rank), format!("-DROTATED={}", dims.rotated)]
 }
 
-/// Keys of a piece: as many as there is shared memory for beside the queries of the largest blocks.
+/// Keys of a piece: as many as fit into shared memory next to the queries of the largest blocks.
 fn keys(dims: &LatentDims, properties: &Properties) -> usize {
     if shared(64, 64, dims) <= properties.shared_bytes { 64 } else { 32 }
 }
 
-/// Bytes of dynamic shared memory of a block of `latent_attention.cu` for so many heads.
+/// Bytes of dynamic shared memory of a block of `latent_attention.cu` for this many heads.
 fn shared(heads: usize, keys: usize, dims: &LatentDims) -> usize {
     let row = (dims.width() * 2).next_multiple_of(128);
     let warps = if heads == 64 { 8 } else { 4 };
@@ -126,7 +129,7 @@ fn choose(element: Element, dims: &LatentDims, properties: &Properties) -> Choic
 }
 
 impl Kernels {
-    /// Bytes of workspace for some rows in so many splits each.
+    /// Bytes of workspace for some rows in this many splits each.
     pub fn latent_workspace(rows: usize, dims: &LatentDims, splits: usize) -> usize {
         if splits > 1 { rows * dims.heads * splits * (dims.rank + 4) * 4 } else { 0 }
     }
@@ -134,7 +137,7 @@ impl Kernels {
     /// Softmax attention of all heads of each row over the latent vectors that it sees.
     ///
     /// # Errors
-    /// When a buffer is too short, the sizes are none that there are kernels for, or the device fails.
+    /// When a buffer is too short, no kernel supports the sizes, or the device fails.
     pub fn latent_attention(&self, attention: LatentAttention<'_>) -> Result<(), DeviceError> {
         let LatentAttention { out, query, cache, rows, dims, scale, partial, max_splits, by_rows, .. } = attention;
         if let Some(reason) = dims.refused() {

@@ -1,6 +1,10 @@
-//! `cuda/linear.cu`.
+//! Linear layers that stream their weights: `cuda/linear.cu`.
+//!
+//! This kernel has the one summation order of batch-invariant mode and runs on every device. The default mode times it against
+//! [`linear_few`](super::linear_few) (up to 4 rows), on Hopper [`linear_group`](super::linear_group) (5 to 32 rows of wide
+//! layers) and [`linear_wide`](super::linear_wide) (up to 128 rows), and the device's library.
 
-use super::{Kernels, Rows, WeightScales, Weights, address, check_ints, grid, int, linear_few::FEW_ROWS};
+use super::{Kernels, Rows, WeightScales, Weights, address, check_ints, grid, int};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile =
@@ -10,6 +14,8 @@ pub(super) const PAIRS_FILE: KernelFile =
 pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "linear_float.cu", text: include_str!("../../cuda/linear_float.cu"), split: Split::Shared };
 
+/// Maximum number of rows of `linear_few.cu`.
+pub(super) const FEW_ROWS: usize = 4;
 /// Inputs of a stage of the ring, of plain weights.
 pub(super) const PIECE: usize = 64;
 /// Bytes of a row of weights in a stage.
@@ -23,10 +29,10 @@ const MOST_ROWS: usize = 64;
 pub(super) const WIDE_LAYER: usize = 4096;
 /// Rows of blocks, at most, that scale them where the norm has left that to them.
 pub(super) const MOST_ROWS_TO_SCALE: usize = 32;
-/// Cycles between two stages of a narrow layer that are asked for ahead, of more rows than `linear_few.cu` takes. Measured on an
-/// H200 with 8 rows and layers of 2,048, where a round gains 1.5%.
+/// Cycles between two stages of a narrow layer that are requested ahead, of more rows than `linear_few.cu` takes.
+/// Measured on an H200 with 8 rows and layers of 2,048, where a round gains 1.5%.
 const PAUSE: usize = 300;
-/// Inputs of a part, at least: below, a block has hardly begun when it ends.
+/// Minimum number of inputs of a part: with fewer, a block ends almost before it starts.
 const LEAST_SHARE: usize = 512;
 /// Warps of a block.
 const WARPS: [usize; 5] = [8, 7, 6, 5, 4];
@@ -58,9 +64,9 @@ pub struct Linear<'a> {
     pub outputs: usize,
     /// How the rows of the input are scaled, if that is left to the layer.
     pub unscaled: Option<Unscaled<'a>>,
-    /// int32 `[1]`: where it is 0 when the layer's turn comes nobody awaits the result, and the kernels of warp groups leave it out:
-    /// `y` keeps what it holds. Others compute it all the same. `None` where it is always awaited.
-    pub awaited: Option<Slice<'a>>,
+    /// int32 `[1]`: if it is 0 when the layer runs, the result is not needed and the warp-group kernels skip the layer:
+    /// `y` is unchanged. Other kernels compute it anyway. `None` if it is always needed.
+    pub needed: Option<Slice<'a>>,
 }
 
 /// Rows that are normed but for their scale, as [`Kernels::rms_norm_unscaled`] leaves them: a linear layer multiplies its sums
@@ -234,11 +240,12 @@ impl Kernels {
         Deal { warps: PAIRS_OUTPUTS / 16, share, parts }
     }
 
-    /// `y = x · weightᵀ + bias` of 9 to 32 rows with a weight in FP8, in an order of its own. In one part `y` is the result; in several,
-    /// of which there are at most `most_parts`, it is float `[parts, rows, outputs]`, which are returned for the next kernel to add up.
+    /// `y = x · weightᵀ + bias` of 9 to 32 rows with an FP8 weight, in a separate summation order. In one part `y` is
+    /// the result; in several, of which there are at most `most_parts`, it is float `[parts, rows, outputs]`, which are
+    /// returned for the next kernel to add up.
     ///
     /// # Errors
-    /// When a buffer is too short, there is no such kernel for the layer, or the device fails.
+    /// When a buffer is too short, no such kernel supports the layer, or the device fails.
     pub fn linear_pairs<'a>(&self, linear: Linear<'a>, most_parts: usize) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let deal = self.deal_of_pairs([inputs, outputs], most_parts);
@@ -278,9 +285,9 @@ impl Kernels {
     }
 
     pub(super) fn check_linear(&self, linear: Linear<'_>, parts: usize, sums: usize) -> Result<(), DeviceError> {
-        let Linear { y, y_is_float, x, weight, scales, bias, rows, inputs, outputs, unscaled, awaited } = linear;
-        if let Some(awaited) = awaited {
-            check_ints(awaited, 1)?;
+        let Linear { y, y_is_float, x, weight, scales, bias, rows, inputs, outputs, unscaled, needed } = linear;
+        if let Some(needed) = needed {
+            check_ints(needed, 1)?;
         }
         if let Some(Unscaled { squares, count, .. }) = unscaled {
             squares.check(rows * squares_stride(count) * 4)?;
@@ -297,7 +304,7 @@ impl Kernels {
         y.check(parts * rows * outputs * if y_is_float { 4 } else { element })
     }
 
-    /// Whether a layer has at least so many inputs or outputs. In the emulator, which runs small models, all of them do.
+    /// Whether a layer has at least this many inputs or outputs. In the emulator, which runs small models, all of them do.
     pub(super) fn is_wide(&self, width: usize, least: usize) -> bool {
         self.device.properties().emulated || width >= least
     }
@@ -349,7 +356,7 @@ impl Kernels {
     }
 }
 
-/// Elements from one row of so many sums of squares to the next.
+/// Elements from one row of this many sums of squares to the next.
 pub(crate) fn squares_stride(count: usize) -> usize {
     count.next_multiple_of(4)
 }
@@ -362,7 +369,7 @@ pub(super) fn options(element: Element, properties: &Properties) -> Vec<String> 
     }
 }
 
-/// Bytes of a block's ring where a block may have so many bytes of shared memory: two blocks a multiprocessor, if then a
+/// Bytes of a block's ring where a block may have this many bytes of shared memory: two blocks a multiprocessor, if then a
 /// ring holds enough to keep memory busy. More than 110 KiB gain nothing.
 pub(super) fn ring_bytes(shared_bytes: usize) -> usize {
     const OTHER: usize = 1 << 10;
@@ -370,12 +377,12 @@ pub(super) fn ring_bytes(shared_bytes: usize) -> usize {
     if half < 64 << 10 { shared_bytes - OTHER } else { (half - OTHER).min(110 << 10) }
 }
 
-/// Bytes of a ring where so many blocks share a multiprocessor, at most [`BLOCKS`].
+/// Bytes of a ring where this many blocks share a multiprocessor, at most [`BLOCKS`].
 pub(super) fn ring_bytes_beside(shared_bytes: usize, beside: usize) -> usize {
     BLOCKS / beside * ring_bytes(shared_bytes)
 }
 
-/// Stages of the ring of a block of so many rows, with as many outputs as a block may have.
+/// Stages of the ring of a block of this many rows, with as many outputs as a block may have.
 fn stages(properties: &Properties, rows: usize, weights: Weights) -> usize {
     (ring_bytes(properties.shared_bytes) / (WARPS[0] * 16 * ROW + rows * weights.piece() * 2)).min(MOST_STAGES)
 }
@@ -394,7 +401,7 @@ fn kernel_for(rows: usize, gated: bool) -> (&'static str, usize) {
     }
 }
 
-/// The ways to cut the inputs of a layer in at most so many parts: inputs of a part, whole stages of a ring of so many inputs
+/// The ways to cut the inputs of a layer in at most this many parts: inputs of a part, whole stages of a ring of this many inputs
 /// each, and the parts.
 pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Iterator<Item = (usize, usize)> {
     (1..=most_parts.min(inputs / LEAST_SHARE).max(1)).map(move |parts| {
@@ -403,7 +410,7 @@ pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Ite
     })
 }
 
-/// Deals a layer so that blocks that run side by side, so many on a multiprocessor, get the same amount of weights, as little more than
+/// Deals a layer so that blocks that run side by side, this many on a multiprocessor, get the same amount of weights, as little more than
 /// a fair share as can be: on an H200, 256 blocks in 264 places are 4% faster than 224, whose multiprocessors have one block or two.
 pub(super) fn deal(
     properties: &Properties,

@@ -4,20 +4,18 @@ use super::{
     Kernels, Linear, Rows, Unscaled, WeightScales, Weights, address,
     elementwise::NO_ROWS,
     grid, int,
-    linear::{BLOCKS, WIDE_LAYER, options, ring_bytes, squares_stride},
+    linear::{BLOCKS, FEW_ROWS, WIDE_LAYER, options, ring_bytes, squares_stride},
 };
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_few.cu", text: include_str!("../../cuda/linear_few.cu"), split: Split::Shared };
 
-/// Rows, at most.
-pub(super) const FEW_ROWS: usize = 4;
 /// Outputs of a block, and its warps.
 const OUTPUTS: usize = 16;
 const WARPS: usize = 8;
-/// Cycles between two stages of a narrow layer that are asked for ahead. Measured on an H200 with layers of 2,048, where they gain
-/// up to 5% of a round; with those of 4,096 nothing is gained.
+/// Cycles between two stages of a narrow layer that are requested ahead. Measured on an H200 with layers of 2,048,
+/// where they gain up to 5% of a round; with those of 4,096 nothing is gained.
 const PAUSE: usize = 500;
 
 /// What computes a layer.
@@ -29,10 +27,10 @@ enum Deal {
     Halved,
 }
 
-/// What [`Kernels::few_to_stream`] does beside adding to the stream.
+/// What [`Kernels::few_to_stream`] does in addition to adding to the stream.
 #[derive(Clone, Copy, Debug)]
 pub struct Stream<'a> {
-    /// Where the sum is kept beside.
+    /// Optional copy of the sum.
     pub keep: Option<Rows<'a>>,
     /// `[outputs]`: weights of the norm.
     pub norm: Slice<'a>,
@@ -60,8 +58,8 @@ impl Kernels {
             && self.suits_few(rows, inputs, outputs, weights)
     }
 
-    /// `y = x · weightᵀ + bias` of up to 4 rows, in an order of its own: where other layers would leave their sums in parts,
-    /// the result is whole.
+    /// `y = x · weightᵀ + bias` of up to 4 rows, in a separate summation order: where other layers would leave their
+    /// sums in parts, the result is whole.
     ///
     /// # Errors
     /// When a buffer is too short, there are more rows, the element type is float, or the device fails.
@@ -140,7 +138,7 @@ fn deal(properties: &Properties, inputs: usize, outputs: usize, weights: Weights
     let blocks = outputs.div_ceil(OUTPUTS);
     // Of the places, nine in ten are taken in every wave of blocks.
     let fill = |blocks: usize| blocks * 10 >= blocks.div_ceil(places) * places * 9;
-    // All that blocks read is asked for at once: it does not matter where they are.
+    // Blocks request everything at once, so their placement does not matter.
     let at_once = blocks <= places && inputs.div_ceil(piece(weights)) < stages(properties, weights);
     if fill(blocks) || at_once {
         Some(Deal::Whole)

@@ -16,8 +16,9 @@ const LEAST_WIDTH: usize = 2048;
 /// Rows from which on blocks of a narrow layer have a multiprocessor each, with a ring of all its shared memory: two would read rows
 /// twice for few outputs. Measured with 16 and with 32 rows.
 const LEAST_ROWS_ALONE: usize = 17;
-/// Cycles between two stages of a narrow layer that are asked for ahead, by two blocks of a multiprocessor and by one. Measured on an
-/// H200 with layers of 2,048: of 0, 350, 500, 750 and 1,000 and of 350 and 600 those with the shortest rounds.
+/// Cycles between two stages of a narrow layer that are requested ahead, by two blocks of a multiprocessor and by one.
+/// Measured on an H200 with layers of 2,048: of 0, 350, 500, 750 and 1,000 and of 350 and 600 those with the shortest
+/// rounds.
 const PAUSE: usize = 500;
 const PAUSE_ALONE: usize = 600;
 /// Threads of a block, and the outputs of those that multiply.
@@ -48,7 +49,7 @@ impl Kernels {
         deal(self.device.properties(), beside(rows, inputs, sums), [inputs, sums], most_parts, PIECE)
     }
 
-    /// Whether there is such a kernel: for so many sums, of which a gated layer has two an output.
+    /// Whether there is such a kernel: for this many sums, of which a gated layer has two an output.
     pub(crate) fn has_group(&self, rows: usize, inputs: usize, sums: usize) -> bool {
         has_warp_groups(self.element, self.device.properties())
             && inputs.is_multiple_of(8)
@@ -56,11 +57,12 @@ impl Kernels {
             && kernel_for(rows).is_some()
     }
 
-    /// `y = x · weightᵀ + bias` in an order of its own. In one part `y` is the result; in several, of which there are at most
-    /// `most_parts`, it is float `[parts, rows, outputs]`, which are returned for the next kernel to add up.
+    /// `y = x · weightᵀ + bias` in a separate summation order. In one part `y` is the result; in several, of which
+    /// there are at most `most_parts`, it is float `[parts, rows, outputs]`, which are returned for the next kernel to
+    /// add up.
     ///
     /// # Errors
-    /// When a buffer is too short, there is no such kernel for the layer, or the device fails.
+    /// When a buffer is too short, no such kernel supports the layer, or the device fails.
     pub fn linear_group<'a>(&self, linear: Linear<'a>, most_parts: usize) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let deal = self.deal_of_group(rows, inputs, outputs, most_parts);
@@ -97,7 +99,7 @@ impl Kernels {
         let arguments = self.tile_arguments(linear, most_rows, sums, weight_tile)?;
         let beside = beside(rows, inputs, sums);
         let pause = self.pause(inputs.min(sums), if beside == 1 { PAUSE_ALONE } else { PAUSE });
-        // No more stages than a block has steps: the rest is room for blocks of attention beside it.
+        // No more stages than a block has steps: the rest leaves room for blocks of attention.
         let stages = stages(self.device.properties().shared_bytes, beside, most_rows, tile).min(share.div_ceil(PIECE));
         let arguments = [&arguments[..], &[int(share), int(tile), int(pause), int(stages)]].concat();
         let kernel = self.kernel(FILE, if gated { of_gated } else { plain })?;
@@ -123,7 +125,7 @@ fn stage_bytes(rows: usize, tile: usize) -> usize {
     (rows + tile) * PIECE * 2
 }
 
-/// Bytes behind the last stage that products take for outputs which a block does not have.
+/// Bytes after the last stage that products take for outputs which a block does not have.
 fn missing_bytes(rows: usize, tile: usize) -> usize {
     OUTPUTS.saturating_sub(rows + tile) * PIECE * 2
 }
@@ -133,7 +135,7 @@ fn block_bytes(stages: usize, rows: usize, tile: usize) -> usize {
     stages * (stage_bytes(rows, tile) + BARRIERS_BYTES) + missing_bytes(rows, tile) + scale_bytes(rows)
 }
 
-/// The kernels with room for so many rows.
+/// The kernels with room for this many rows.
 fn kernel_for(rows: usize) -> Option<(usize, [&'static str; 2])> {
     NAMES.into_iter().find(|(most, _)| rows <= *most)
 }

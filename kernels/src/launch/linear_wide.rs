@@ -17,8 +17,8 @@ const LEAST_ROWS: usize = 17;
 pub(super) const MOST_ROWS: usize = 128;
 /// Threads of a block.
 const THREADS: u32 = 320;
-/// Cycles between two stages of gate and up that are asked for ahead, where a layer is narrow. Measured on an H200 with layers of
-/// 2,048: 1 to 2% of a round. Before other layers, and with those of 4,096, it gains nothing.
+/// Cycles between two stages of gate and up that are requested ahead, where a layer is narrow. Measured on an H200 with
+/// layers of 2,048: 1 to 2% of a round. Before other layers, and with those of 4,096, it gains nothing.
 const PAUSE: usize = 350;
 
 /// How [`linear_wide`](Kernels::linear_wide) deals a layer to blocks.
@@ -42,9 +42,9 @@ impl Kernels {
     /// Rows up to which a layer may be left in parts.
     pub const MOST_ROWS_LEFT_IN_PARTS: usize = MOST_ROWS;
 
-    /// How to deal a layer of so many rows, inputs and columns (gated: twice the outputs) in at most `most_parts` parts: the
-    /// best way first. None where there is no such kernel: for other devices than Hopper, float32, fewer rows than 17 or more
-    /// than 128, and columns or inputs that are no multiples of 8.
+    /// How to deal a layer of this many rows, inputs and columns (gated: twice the outputs) in at most `most_parts`
+    /// parts: the best way first. None where there is no such kernel: for other devices than Hopper, float32, fewer
+    /// rows than 17 or more than 128, and columns or inputs that are not multiples of 8.
     pub fn wide(&self, rows: usize, inputs: usize, columns: usize, most_parts: usize) -> Vec<Wide> {
         let properties = self.device.properties();
         let multiples = inputs.is_multiple_of(8) && columns.is_multiple_of(16);
@@ -58,7 +58,7 @@ impl Kernels {
     /// result; in several it is float `[parts, rows, outputs]`, which are returned for the next kernel to add up.
     ///
     /// # Errors
-    /// When a buffer is too short, there is no such kernel for the layer, or the device fails.
+    /// When a buffer is too short, no such kernel supports the layer, or the device fails.
     pub fn linear_wide<'a>(&self, linear: Linear<'a>, wide: Wide) -> Result<Option<Parts<'a>>, DeviceError> {
         let Linear { y, y_is_float, rows, outputs, .. } = linear;
         let linear = Linear { y_is_float: y_is_float || wide.parts > 1, ..linear };
@@ -101,7 +101,7 @@ impl Kernels {
         let arguments = self.tile_arguments(linear, most_rows, all_columns, Tile::Rows(run))?;
         let properties = self.device.properties();
         let units = all_columns.div_ceil(columns) * parts;
-        // A block of one unit needs no more than its stages: the rest is room for blocks of attention beside it.
+        // A block of one unit needs no more than its stages: the rest leaves room for blocks of attention.
         let most = if units <= properties.multiprocessors { share.div_ceil(PIECE) } else { MOST_STAGES };
         let stages = stages(properties.shared_bytes, most_rows, columns).min(most);
         let arguments = [&arguments[..], &[int(share), int(parts), int(pause), int(stages)]].concat();
@@ -112,7 +112,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 
-    /// The arguments that kernels of tiles begin with: tiles of x have `most_rows` rows; the weight has so many, and is cut so.
+    /// The arguments that kernels of tiles begin with: tiles of x have `most_rows` rows; the weight has this many, and is cut so.
     pub(super) fn tile_arguments(
         &self,
         linear: Linear<'_>,
@@ -120,7 +120,7 @@ impl Kernels {
         weight_rows: usize,
         weight_tile: Tile,
     ) -> Result<Vec<Arg>, DeviceError> {
-        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, awaited, .. } = linear;
+        let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, needed, .. } = linear;
         let x = Matrix { at: x.at, rows, columns: inputs, stride: x.stride };
         let weight = Matrix { at: weight, rows: weight_rows, columns: inputs, stride: inputs };
         let arguments = [
@@ -133,8 +133,8 @@ impl Kernels {
             int(inputs),
             int(outputs),
         ];
-        let awaited = [address(awaited.unwrap_or(Slice::NONE))];
-        Ok([&arguments[..], &linear.scale_arguments(), &awaited].concat())
+        let needed = [address(needed.unwrap_or(Slice::NONE))];
+        Ok([&arguments[..], &linear.scale_arguments(), &needed].concat())
     }
 }
 

@@ -6,10 +6,10 @@ use crate::device::{DeviceError, KernelFile, Slice, Split};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "own_rows.cu", text: include_str!("../../cuda/own_rows.cu"), split: Split::Shared };
 
-/// Rows of a group that can have rows of their own: a block has a thread for each.
+/// Maximum number of rows of a group that can have own rows: a block has a thread for each.
 const MOST_ROWS: usize = 128;
 
-/// What the rows of groups see beside their prefixes, each of it once: as [`Kernels::gather_own`] leaves it for
+/// The own rows of groups (in addition to their prefixes), each listed once: as [`Kernels::gather_own`] writes them for
 /// [`Kernels::rotate_and_attend`]. All int32.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnRows<'a> {
@@ -24,12 +24,12 @@ pub struct OwnRows<'a> {
 }
 
 impl Kernels {
-    /// Words of a mask over all that a group of rows can see of its own.
+    /// Words of a mask over all own rows of a group.
     pub fn own_mask_words(largest_group: usize, own_stride: usize) -> usize {
         (largest_group * own_stride).div_ceil(32)
     }
 
-    /// Finds what the rows of each group see beside their prefixes, each of it once. `count` int32 `[rows]` and `list` int32
+    /// Lists the own rows of each group, each once. `count` int32 `[rows]` and `list` int32
     /// `[rows, own_stride]` are the rows' own lists. Once for each pass: they are the same for all of its layers.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl Kernels {
         let ((first, group_count), largest) = (groups.parts(rows)?, groups.largest());
         if largest > MOST_ROWS {
             return Err(DeviceError::Shape(format!(
-                "{largest} rows of a group have rows of their own; at most {MOST_ROWS} can"
+                "{largest} rows of a group have own rows; at most {MOST_ROWS} can"
             )));
         }
         let mask_words = Self::own_mask_words(largest, own.own_stride);

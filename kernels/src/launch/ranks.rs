@@ -15,12 +15,12 @@ const MOST_NORMED_ROWS: usize = 32;
 /// Elements of such a row, at most: two units of each of 1,024 threads.
 const MOST_NORMED_WIDTH: usize = 8192;
 
-/// Logits of which each rank has those of some tokens: see [`Kernels::gather_ranks`].
+/// Logits that are split over ranks by token: see [`Kernels::gather_ranks`].
 #[derive(Clone, Copy, Debug)]
 pub struct Gathered<'a> {
-    /// Float `[rows, vocabulary]`: those of all tokens.
+    /// Float `[rows, vocabulary]`: logits of all tokens.
     pub out: Slice<'a>,
-    /// Float `[rows, part]`: those of this rank's tokens.
+    /// Float `[rows, part]`: logits of this rank's tokens.
     pub own: Slice<'a>,
     /// Tokens of a rank: from `rank · part` on, or the last ones.
     pub part: usize,
@@ -74,15 +74,15 @@ impl Kernels {
         Ok(())
     }
 
-    /// Whether [`sum_ranks_norm`](Self::sum_ranks_norm) takes so many rows of a width, and is faster than two kernels.
+    /// Whether [`sum_ranks_norm`](Self::sum_ranks_norm) takes this many rows of a width, and is faster than two kernels.
     pub fn suits_sum_and_norm(&self, mail: &Mail, rows: usize, width: usize) -> bool {
         let lines = if self.element == Element::F32 { 2 } else { 1 };
         let fits = rows * width / UNIT * lines <= mail.capacity();
         fits && rows <= MOST_NORMED_ROWS && width <= MOST_NORMED_WIDTH && width.is_multiple_of(self.vector())
     }
 
-    /// [`sum_ranks`](Self::sum_ranks) and [`rms_norm`](Self::rms_norm) of the sum in one: `add` of the norm is this rank's part. Sums
-    /// of squares have an order of their own.
+    /// [`sum_ranks`](Self::sum_ranks) and [`rms_norm`](Self::rms_norm) of the sum in one: `add` of the norm is this
+    /// rank's part. Sums of squares have a separate order.
     ///
     /// # Errors
     /// When a buffer is too short, rows do not [suit](Self::suits_sum_and_norm), nothing is added, or the device fails.
@@ -165,7 +165,7 @@ impl Kernels {
     }
 }
 
-/// How a kernel is told of a group.
+/// A group as kernel arguments.
 fn group(mail: &Mail) -> [Arg; 7] {
     [
         address(mail.addresses()),

@@ -12,7 +12,7 @@ const WARPS: usize = THREADS as usize / 32;
 /// Values that a thread reads at a time, and how many times at most before its block selects.
 const ITEMS: usize = 8;
 const MOST_TURNS: usize = 2;
-/// Threads that look for their best value together: so many where few values are wanted, else a few.
+/// Threads that look for their best value together: this many where few values are wanted, else a few.
 const LARGE_GROUP: usize = 16;
 const SMALL_GROUP: usize = 4;
 /// Values of a row below which a further block gains nothing.
@@ -25,7 +25,7 @@ const MOST_BLOCKS: usize = 256;
 /// Most values that can be selected from a row.
 pub const MOST_SELECTED: usize = 64;
 
-/// What stands for the token behind a row whose largest logit is not finite. No node of a tree holds it.
+/// Placeholder for the token after a row whose largest logit is not finite. No node of a tree has this token.
 pub const NOT_FINITE: i32 = -2;
 
 /// Logits, f32.
@@ -58,7 +58,7 @@ pub struct TopK<'a> {
     pub ids: Slice<'a>,
     /// `[rows, count]`, f32.
     pub logprobs: Slice<'a>,
-    /// What is looked at.
+    /// The input.
     pub logits: Logits<'a>,
     /// How many are wanted of each row, at most [`MOST_SELECTED`].
     pub count: usize,
@@ -77,7 +77,7 @@ pub struct LogprobRows<'a> {
     pub top_logprobs: Slice<'a>,
     /// How many alternatives are written for each row, 1 to [`MOST_SELECTED`].
     pub count: usize,
-    /// What is looked at; its rows are those of the source, if there is one.
+    /// The input; its rows are those of the source, if there is one.
     pub logits: Logits<'a>,
     /// Rows that are written.
     pub rows: usize,
@@ -149,7 +149,7 @@ impl Kernels {
     /// The best values of each row with their log-probabilities.
     ///
     /// # Errors
-    /// When a buffer is too short, too much is asked for, or the device fails.
+    /// When a buffer is too short, the request exceeds a limit, or the device fails.
     pub fn top_k_rows(&self, top: TopK<'_>) -> Result<(), DeviceError> {
         let TopK { ids, logprobs, logits, count, token_map } = top;
         logits.check_count(count)?;
@@ -194,7 +194,7 @@ impl Kernels {
     /// the rows are trusted to exist.
     ///
     /// # Errors
-    /// When a buffer is too short, too much is asked for, or the device fails.
+    /// When a buffer is too short, the request exceeds a limit, or the device fails.
     pub fn logprob_rows(&self, operands: LogprobRows<'_>) -> Result<(), DeviceError> {
         let LogprobRows { logprobs, top_ids, top_logprobs, count, logits, rows, row_source, token, row_slot, .. } =
             operands;

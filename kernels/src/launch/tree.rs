@@ -74,12 +74,12 @@ pub struct Drafting<'a> {
     pub pool_parent: Slice<'a>,
     /// int32 `[batch, topk]`.
     pub beam_place: Slice<'a>,
-    /// Where the kernels leave what the rows of each pass see of their own, each of it once for a request's rows, as
+    /// Output of the kernels: the own rows of each pass, listed once per request, as
     /// [`Kernels::gather_own`] does; its `own_stride` is that of the rows.
     pub own: Option<OwnRows<'a>>,
 }
 
-/// What `top_k_rows` found behind the rows of a draft pass.
+/// What `top_k_rows` found after the rows of a draft pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Proposals<'a> {
     /// int32 `[rows, topk]`.
@@ -106,7 +106,7 @@ pub struct TreeNodes<'a> {
 /// What the verify pass needs of its rows besides [`PassRows`].
 #[derive(Clone, Copy, Debug)]
 pub struct VerifyRows<'a> {
-    /// The position of the token behind each row, int32 `[rows]`.
+    /// The position of the token after each row, int32 `[rows]`.
     pub sample_position: Slice<'a>,
     /// Length of each request, int32 `[batch]`.
     pub group_prefix: Option<Slice<'a>>,
@@ -176,7 +176,7 @@ impl Drafting<'_> {
         self.topk.min(self.vocabulary)
     }
 
-    /// Checks room for what groups of `largest` rows see of their own, and gives it as arguments.
+    /// Checks that there is room for the own rows of groups of `largest` rows, and returns them as arguments.
     fn own(&self, kernels: &Kernels, largest: usize, own_stride: usize) -> Result<[Arg; 4], DeviceError> {
         let none = address(Slice::NONE);
         let Some(own) = self.own else { return Ok([none, none, none, int(0)]) };
@@ -256,7 +256,7 @@ fn expand_bytes(step: usize, topk: usize) -> usize {
 }
 
 impl Kernels {
-    /// Starts the trees of a batch from what stands behind the roots, and lays out the first draft pass; with one step
+    /// Starts the trees of a batch from what stands after the roots, and lays out the first draft pass; with one step
     /// there is none. `row_source` is int32 `[batch · topk]`. Slots of the batch are trusted to exist.
     ///
     /// # Errors
@@ -304,7 +304,7 @@ impl Kernels {
     ) -> Result<(), DeviceError> {
         let Drafting { batch, steps, topk, .. } = drafting;
         if step.unwrap_or(0) + 2 > steps || step == Some(0) {
-            return Err(DeviceError::Shape(format!("draft step {step:?} of {steps} has no pass behind it")));
+            return Err(DeviceError::Shape(format!("draft step {step:?} of {steps} has no pass after it")));
         }
         sequences.check()?;
         rows.check(batch * topk, steps - 1)?;

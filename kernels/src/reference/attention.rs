@@ -8,7 +8,7 @@ use super::{
     exp::exp,
 };
 
-/// Scores below which one thread is faster than two.
+/// Number of scores below which one thread is faster than two.
 const WORTH_A_THREAD: usize = 1 << 12;
 /// Dimensions of a head whose sums are kept in registers together.
 const WIDE: usize = 32;
@@ -26,14 +26,14 @@ pub struct KeyValues {
     pub head_dim: usize,
 }
 
-/// The cache rows that one query row sees: a run that many query rows share, then some of its own.
+/// The cache rows that one query row sees: a run shared by many query rows, then its own rows.
 ///
 /// Sums run in this order, so whoever lists the same rows in the same order gets the same bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Visible<'a> {
     /// Shared rows, in the order of positions.
     pub prefix: &'a [u32],
-    /// Own rows behind them, in the order of positions: ancestors in the tree and the row itself.
+    /// Own rows after them, in the order of positions: ancestors in the tree and the row itself.
     pub own: &'a [u32],
 }
 

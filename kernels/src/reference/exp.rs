@@ -6,7 +6,7 @@
 /// x = n·ln 2 + r with |r| ≤ ln 2 / 2: the power of two goes into the exponent, a polynomial gives e^r.
 #[inline(always)]
 pub(super) fn exp(x: f32) -> f32 {
-    // Adding and subtracting 1.5·2²³ rounds to an integer, which then also stands in the lowest bits.
+    // Adding and subtracting 1.5·2²³ rounds to an integer, which is then also in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     // ln 2 in two parts: the first has few bits, so that its product with n is exact.
     const LN_2: (f32, f32) = (0.693_359_4, -2.121_944_4e-4);

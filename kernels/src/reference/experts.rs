@@ -30,7 +30,7 @@ impl Expert {
 /// expert is ready first. A weight is applied to the expert's output, after its last product.
 ///
 /// # Panics
-/// When a route names an expert that is not there, or `x` holds another number of rows.
+/// When a route names a missing expert, or `x` has a different number of rows.
 pub fn experts(x: &[f32], routes: &Routes, experts: &[Expert]) -> Vec<f32> {
     let rows = routes.rows();
     let hidden = x.len().checked_div(rows).unwrap_or_default();

@@ -27,7 +27,7 @@ pub enum Fp8Scales {
 }
 
 impl Fp8Scales {
-    /// Rows of scales of a matrix of so many.
+    /// Rows of scales of a matrix of this many.
     pub fn rows(self, outputs: usize) -> usize {
         match self {
             Self::Blocks => outputs.div_ceil(FP8_BLOCK),
@@ -35,7 +35,7 @@ impl Fp8Scales {
         }
     }
 
-    /// Scales of a row of so many inputs.
+    /// Scales of a row of this many inputs.
     pub fn columns(self, inputs: usize) -> usize {
         match self {
             Self::Channels => 1,
@@ -154,7 +154,7 @@ impl<'a> Fp8Matrix<'a> {
     /// Its rows in another order. Scales of blocks stay where they are: rows have to stay in their blocks.
     ///
     /// # Panics
-    /// When there is no such row, or one leaves its block.
+    /// When a row does not exist or leaves its block.
     pub fn reordered(&self, order: &[usize]) -> Fp8Matrix<'static> {
         let Self { inputs, layout, .. } = *self;
         let numbers: Vec<u8> = order.iter().flat_map(|row| &self.numbers[row * inputs..][..inputs]).copied().collect();
@@ -175,7 +175,7 @@ impl<'a> Fp8Matrix<'a> {
     /// A part of it, which begins with blocks where they have scales.
     ///
     /// # Panics
-    /// When there is no such part, or it begins within a block.
+    /// When the part does not exist or starts inside a block.
     pub fn cut(&self, rows: Range<usize>, columns: Range<usize>) -> Fp8Matrix<'static> {
         let Self { inputs, layout, .. } = *self;
         let of_row = |row: usize| &self.numbers[row * inputs..][columns.clone()];

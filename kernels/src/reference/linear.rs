@@ -5,7 +5,7 @@ use rayon::prelude::*;
 
 use super::dot::dots;
 
-/// Products below which one thread is faster than two.
+/// Number of products below which one thread is faster than two.
 const WORTH_A_THREAD: usize = 1 << 17;
 /// Rows a thread for which it pays that each thread reads all weights, instead of all rows.
 const MANY_ROWS: usize = 16;
@@ -77,7 +77,7 @@ pub fn linear(x: &[f32], weight: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
             arch.dispatch(Part { x, weight, first: at * share, rows, y, strides: (0, 1) });
         });
     } else {
-        // Each thread writes a run of outputs, so that weights are read once; rows are put together afterwards.
+        // Each thread writes a run of outputs, so that weights are read once; rows are assembled afterwards.
         let share = share(outputs);
         let mut transposed = vec![0.0; y.len()];
         transposed.par_chunks_mut(share * rows).enumerate().for_each(|(at, y)| {

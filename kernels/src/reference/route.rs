@@ -73,7 +73,7 @@ impl Router {
         routes
     }
 
-    /// Whether a row finds its experts: groups are of one size, and those that stay hold enough.
+    /// Whether routing is possible: groups have equal sizes, and the kept groups contain enough experts.
     pub fn fits(&self, experts: usize) -> bool {
         let Self { top_k, groups, top_k_groups, .. } = *self;
         (1..=experts).contains(&groups)

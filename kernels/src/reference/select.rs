@@ -55,7 +55,7 @@ impl WithSimd for Better<'_> {
     fn with_simd<S: Simd>(self, _simd: S) {
         for (run, first) in self.values.chunks(TOGETHER).zip((self.first..).step_by(TOGETHER)) {
             let Some((_, worst)) = self.best.last().copied() else { return };
-            // Most runs hold nothing better, which a comparison of whole registers tells.
+            // Most runs contain nothing better, which a comparison of whole registers shows.
             if run.iter().fold(worst.is_nan(), |found, value| found | (*value > worst)) {
                 run.iter().zip(first..).for_each(|(value, at)| insert(self.best, at, *value));
             }
@@ -156,7 +156,7 @@ fn descending(a: f32, b: f32) -> Ordering {
         (true, true) => Ordering::Equal,
         (true, false) => Ordering::Greater,
         (false, true) => Ordering::Less,
-        // Not total_cmp: −0 and +0 are one value, as they are for a GPU.
+        // Not total_cmp: −0 and +0 are equal, as on a GPU.
         (false, false) => b.partial_cmp(&a).unwrap_or(Ordering::Equal),
     }
 }

@@ -107,7 +107,7 @@ pub fn span(values: impl Iterator<Item = f64>, margin: f64) -> Option<(f64, f64)
     })
 }
 
-/// Vertical grid lines with their values (and what stands behind each) under the area, and the axis' name under them.
+/// Vertical grid lines with their values (and the text after each) under the area, and the axis' name under them.
 pub fn horizontal(
     canvas: &mut Canvas<'_>,
     area: Area,
@@ -128,7 +128,7 @@ pub fn horizontal(
     canvas.text(((area.left + area.right) / 2, area.bottom + 32), name, font)
 }
 
-/// Horizontal grid lines with their values (and what stands behind each) left of the area, and the axis' name left of them.
+/// Horizontal grid lines with their values (and the text after each) left of the area, and the axis' name left of them.
 pub fn vertical(canvas: &mut Canvas<'_>, area: Area, scale: Scale, name: &str, suffix: &str) -> Result<(), DrawError> {
     let (ticks, decimals) = scale.ticks((area.height() / 45).max(2) as usize);
     for tick in ticks {

@@ -24,7 +24,7 @@ const ADVANCE: f64 = 0.6;
 /// The library writes a font's size divided by this.
 const FONT_SCALE: f64 = 1.24;
 
-/// Where a text stands to its point.
+/// Alignment of a text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
     /// It begins there.
@@ -57,7 +57,7 @@ pub struct Font {
     pub role: Role,
     /// Whether it is heavy.
     pub bold: bool,
-    /// Where it stands.
+    /// Its position.
     pub align: Align,
 }
 
@@ -168,11 +168,12 @@ impl Canvas<'_> {
         self.frame(area, role, 2)
     }
 
-    /// What a pointer that rests in the area is told.
+    /// Tooltip of the area.
     pub fn tip(&mut self, area: Area, text: &str) {
         let _ = writeln!(
             self.tips,
-            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" pointer-events=\"all\"><title>{}</title></rect>",
+            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" \
+             pointer-events=\"all\"><title>{}</title></rect>",
             area.left,
             area.top,
             area.width().max(1),

@@ -7,13 +7,13 @@ use super::{
     palette::Role,
 };
 
-/// A point beside the line.
+/// A point next to the line.
 pub struct Spot {
     /// Across and up.
     pub at: (f64, f64),
     /// Its mark and its colour, as in the legend.
     pub mark: Mark,
-    /// What a pointer that rests on it is told.
+    /// Its tooltip.
     pub tip: String,
 }
 
@@ -25,11 +25,11 @@ pub struct Frame<'a> {
     pub across: &'a str,
     /// Name of the axis up.
     pub up: &'a str,
-    /// Behind each number of the axis up.
+    /// After each number of the axis up.
     pub suffix: &'a str,
     /// Explains the marks.
     pub legend: &'a [(Mark, String)],
-    /// A height with a line of its own.
+    /// A height with its own line.
     pub level: Option<f64>,
 }
 

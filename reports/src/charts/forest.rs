@@ -22,10 +22,11 @@ pub fn caption(race: &Race) -> String {
     let against = if race.baseline().is_some() {
         "relative to no speculation (the line at 1×), paired by repeat"
     } else {
-        "output tokens a second; no speculation was not measured, so there is nothing to compare with"
+        "output tokens/s; the baseline without speculation was not measured, so there is nothing to compare with"
     };
     format!(
-        "Measured: {against}. Dot: median over repeats. Bar: {}. ≈ marks what cannot be told apart from the best.{extent}",
+        "Measured: {against}. Dot: median over repeats. Bar: {}. ≈ marks configurations not significantly different \
+         from the best.{extent}",
         figures::INTERVAL
     )
 }
@@ -113,7 +114,7 @@ fn colour(entry: &Entry) -> Role {
         (true, _) => Role::Chosen,
         (_, Part::EngineDefault) => Role::Default,
         (_, Part::NoSpeculation) => Role::Baseline,
-        (_, Part::Candidate) => Role::Candidate,
+        (_, Part::Candidate | Part::Probe) => Role::Candidate,
     }
 }
 
@@ -125,7 +126,7 @@ fn tip(entry: &Entry, interval: Interval, write: fn(f64) -> String) -> String {
             figures::range(figure, figures::quantity)
         )
     });
-    let tie = if entry.ranked.tied_with_best { "\ncannot be told apart from the best" } else { "" };
+    let tie = if entry.ranked.tied_with_best { "\nnot significantly different from the best" } else { "" };
     format!(
         "{}\n{} ({}){throughput}\n{}{tie}",
         entry.ranked.configuration,

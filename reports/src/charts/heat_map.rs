@@ -30,7 +30,7 @@ enum Cell {
     Failed { tip: String },
 }
 
-/// The figures behind the colours.
+/// The figures after the colours.
 struct Colours {
     relative: bool,
     predicted: bool,
@@ -43,10 +43,11 @@ pub fn caption(race: &Race) -> String {
     let meaning = if race.baseline().is_some() {
         "speed-up over no speculation; blue is faster than no speculation, orange slower"
     } else {
-        "output tokens a second; no speculation was not measured, so the middle colour is the median cell"
+        "output tokens/s; the baseline without speculation was not measured, so the middle colour is the median cell"
     };
     format!(
-        "Measured: {meaning}. Each cell is the best over num_draft_tokens (N, the root included). A dashed cell was not measured or failed. Outlined: the chosen configuration."
+        "Measured: {meaning}. Each cell is the best over num_draft_tokens (N, the root included). A dashed cell was \
+         not measured or failed. Outlined: the chosen configuration."
     )
 }
 
@@ -61,7 +62,7 @@ pub fn measured(race: &Race) -> Grid {
         let shape = entry.ranked.configuration.shape;
         cells.entry((shape.num_steps, shape.topk)).or_insert_with(|| measured_cell(entry, relative));
     }
-    let title = format!("Best figure of each number of steps and topk at {}", race.load);
+    let title = format!("Best result for each num_steps and topk at {}", race.load);
     Grid { title, relative, predicted: false, cells }
 }
 

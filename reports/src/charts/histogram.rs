@@ -1,4 +1,4 @@
-//! How many drafts a round accepts.
+//! How many drafts per round accepts.
 
 use super::{
     Drawn, Format,
@@ -55,7 +55,7 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
     let top = axes::legend_height(format.width(), &legend) + 22;
     let area = Area { left: 58, top, right: format.width() - 8, bottom: top + 190 };
     let scale = Scale::new((0.0, largest * 100.0), (area.bottom, area.top));
-    let title = format!("Accepted drafts a round at {}", race.load);
+    let title = format!("Accepted drafts per round at {}", race.load);
     let drawn = canvas::drawing(format, area.bottom + 44, &title, |canvas| {
         axes::legend(canvas, (0, 0), &legend)?;
         axes::vertical(canvas, area, scale, "share of request-rounds", "%")?;

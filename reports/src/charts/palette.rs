@@ -1,6 +1,6 @@
 //! Colours by role. A drawing names roles; the page's theme decides what they look like.
 //!
-//! The drawing library writes fixed colours, so each role has a light colour of its own, by which it is found again in
+//! The drawing library writes fixed colours, so each role has a unique light colour, by which it is recognised in
 //! the drawing and given a class. Viewers that know no style sheets show the light colours. Hues follow Okabe and Ito
 //! (distinguishable under the common colour-vision deficiencies), and no two roles differ in hue alone.
 
@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 use plotters::style::RGBColor;
 
-/// What a colour stands for.
+/// The role of a colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Text and main lines.
@@ -45,7 +45,7 @@ pub enum Role {
     HeatText(i32),
 }
 
-/// Loads that have a colour of their own; further ones share the last.
+/// Number of loads with a distinct colour; the others share the last.
 pub const LOAD_COLOURS: usize = 8;
 
 /// Steps of the heat map on either side of its middle.
@@ -127,7 +127,7 @@ pub fn page_style() -> String {
     style
 }
 
-/// The rules that a drawing carries when it is a file of its own: the other theme's colours.
+/// The CSS rules of a standalone drawing: the other theme's colours.
 pub fn file_style() -> String {
     let rules = TABLE.iter().fold(String::new(), |mut text, (_, class, _, dark)| {
         let _ = write!(text, ".f-{class}{{fill:#{dark:06x}}}.s-{class}{{stroke:#{dark:06x}}}");

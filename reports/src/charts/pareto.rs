@@ -33,12 +33,13 @@ pub fn caption(section: &Section<'_>) -> String {
     let points = points(section);
     let frontier = frontier(&points).len();
     let line = if frontier > 1 {
-        format!("The line joins the {frontier} that none beats on both axes. ")
+        format!("The line joins the {frontier} that no other configuration beats on both axes. ")
     } else {
         "One configuration beats or equals all others on both axes, so there is no frontier line. ".to_owned()
     };
     format!(
-        "Measured: {} with medians; bars: {}; up and to the right is better. {line}Labels: num_steps,topk,num_draft_tokens @ load.",
+        "Measured: {} with medians; bars: {}; up and to the right is better. {line}Labels: \
+         num_steps,topk,num_draft_tokens @ load.",
         figures::counted(points.len(), "configuration", "configurations"),
         figures::INTERVAL
     )
@@ -137,7 +138,7 @@ fn mark(canvas: &mut Canvas<'_>, point: &Point<'_>, place: (i32, i32)) -> Result
     match point.part {
         Part::NoSpeculation => canvas.square(place, 5, point.colour)?,
         Part::EngineDefault => canvas.diamond(place, 7, point.colour)?,
-        Part::Candidate => canvas.dot(place, 4, point.colour)?,
+        Part::Candidate | Part::Probe => canvas.dot(place, 4, point.colour)?,
     }
     if point.chosen { canvas.ring(place, 9, Role::Ink) } else { Ok(()) }
 }
@@ -208,7 +209,7 @@ fn tip(point: &Point<'_>) -> String {
     let part = match point.part {
         Part::NoSpeculation => " (no speculation)",
         Part::EngineDefault => " (engine's default)",
-        Part::Candidate => "",
+        Part::Candidate | Part::Probe => "",
     };
     format!(
         "{}{part} at {}\n{} output tokens/s for one user ({})\n{} output tokens/s ({})",

@@ -1,4 +1,4 @@
-//! A drawing as a PNG, for where SVG cannot stand.
+//! A drawing as a PNG, for viewers that do not support SVG.
 
 use std::sync::{Arc, LazyLock};
 

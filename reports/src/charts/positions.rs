@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{figures, names, race::Race};
 
-pub const CAPTION: &str = "Measured: the share of request-rounds in which the draft at that depth, and so all before it, was accepted. The sum over positions plus one is the tokens a round yields.";
+pub const CAPTION: &str = "Measured: the share of request-rounds in which the draft at that depth, and so every draft before it, was accepted. The sum over positions plus one is the number of tokens per round.";
 
 pub fn draw(race: &Race, format: Format) -> Drawn {
     let series = histogram::series(race);
@@ -42,7 +42,7 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
             canvas.path(&points, one.role, 2)?;
             for (place, (point, share)) in points.iter().zip(positions).enumerate() {
                 if number == 0 {
-                    // The number stands on the side where the other line is not.
+                    // The number is on the side without the other line.
                     let other = series.get(1).and_then(|other| other.entry.positions.get(place));
                     let side = if other.is_some_and(|other| other > share) { 14 } else { -14 };
                     let font = Font::new(SMALL - 1, one.role).align(Align::Middle);

@@ -20,7 +20,9 @@ const ROWS: usize = 8;
 pub fn caption(race: &Race) -> String {
     let apart = if race.has_parts_apart() { format!(" {}", definitions::PARTS_APART) } else { String::new() };
     format!(
-        "Measured: median wall time of a round and of its parts (the draft's steps, the target's verify pass, the extension of the draft's cache). The rest is what a round takes beside them. A grey bar alone: the parts were not measured.{apart}"
+        "Measured: median wall time of a round and of its parts (the draft's steps, the target's verify pass, the \
+         extension of the draft's cache). The rest is time of the round outside these parts. A grey bar alone: the \
+         parts were not measured.{apart}"
     )
 }
 
@@ -77,7 +79,7 @@ fn row(
         (true, _) => "chosen",
         (_, Part::EngineDefault) => "default",
         (_, Part::NoSpeculation) => "no spec.",
-        (_, Part::Candidate) => "",
+        (_, Part::Candidate | Part::Probe) => "",
     };
     let font = Font::new(SMALL, if entry.chosen { Role::Chosen } else { Role::Ink }).align(Align::Right);
     canvas.text((left - 10, middle), &shape, Font { bold: entry.chosen, ..font })?;
@@ -105,7 +107,7 @@ fn row(
 }
 
 /// Name, ms, colour and colour of the text on it. Medians of parts need not add up to the median of the whole, so a
-/// small difference is left out rather than shown as a part.
+/// small difference is omitted rather than shown as a part.
 fn parts(entry: &Entry, total: f64) -> Vec<(&'static str, f64, Role, Role)> {
     let Some(split) = entry.split else { return vec![("round", total, Role::Rest, Role::Ink)] };
     let mut parts = Vec::new();

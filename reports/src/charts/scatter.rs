@@ -20,7 +20,7 @@ pub struct Point {
     pub role: Role,
     /// Whether it lies outside of what the prediction rests on: drawn hollow.
     pub hollow: bool,
-    /// What a pointer that rests on it is told.
+    /// Its tooltip.
     pub tip: String,
 }
 

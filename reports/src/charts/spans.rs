@@ -21,7 +21,7 @@ pub struct Row {
     pub second: Option<f64>,
     /// The figure at the row's end.
     pub figure: String,
-    /// What a pointer that rests on it is told.
+    /// Its tooltip.
     pub tip: String,
 }
 
@@ -31,9 +31,9 @@ pub struct Frame<'a> {
     pub title: &'a str,
     /// Name of the axis.
     pub axis: &'a str,
-    /// Behind each number of the axis.
+    /// After each number of the axis.
     pub suffix: &'a str,
-    /// A value with a line of its own.
+    /// A value with its own line.
     pub line: Option<f64>,
     /// Explains the marks.
     pub legend: &'a [(Mark, String)],

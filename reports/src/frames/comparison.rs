@@ -1,6 +1,6 @@
 //! Two runs side by side, a row a configuration and load that both measured.
 
-use polars::prelude::*;
+use polars_core::prelude::*;
 
 use super::{batch_size, frame, request_rate};
 use crate::{

@@ -1,6 +1,6 @@
-//! What was predicted, a row a configuration and load, with the measurement beside it.
+//! Predictions, one row per configuration and load, with the measurements.
 
-use polars::prelude::*;
+use polars_core::prelude::*;
 use tuner::guide::Prediction;
 
 use super::{batch_size, frame, request_rate};

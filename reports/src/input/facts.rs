@@ -40,15 +40,14 @@ impl Sweep {
 fn dtype(models: &Models) -> String {
     match &models.quantization {
         None => models.dtype.clone(),
-        Some(name) => format!(
-            "{}; weights quantised to {name} when loaded: outputs are those of the quantised target",
-            models.dtype
-        ),
+        Some(name) => {
+            format!("{}; weights quantised to {name} when loaded: outputs match the quantised target", models.dtype)
+        }
     }
 }
 
 impl Sweep {
-    /// What was asked of the engine, in a few words; `None` without the sweep file.
+    /// A short description of the workload; `None` without the sweep file.
     pub fn workload(&self) -> Option<String> {
         let workload = &self.file()?.workload;
         let from = [&workload.prompts, &workload.input_ids, &workload.trace].into_iter().flatten().next();
@@ -76,17 +75,17 @@ impl Sweep {
 
 fn objective(objective: &Objective) -> String {
     match objective.metric {
-        Metric::Throughput => "throughput: output tokens a second of all requests, more is better".into(),
-        Metric::Latency => "latency: median time of a whole request, less is better".into(),
+        Metric::Throughput => "throughput: output tokens per second over all requests, higher is better".into(),
+        Metric::Latency => "latency: median end-to-end time of a request, lower is better".into(),
         Metric::Goodput => {
             let limit = |name: &str, limit: Option<f64>| limit.map(|limit| format!("{name} ≤ {limit} ms"));
             let limits = [limit("time to first token", objective.ttft_ms), limit("inter-token time", objective.itl_ms)];
             format!(
-                "goodput: output tokens a second of the requests that keep {}, more is better",
+                "goodput: output tokens per second of the requests with {}, higher is better",
                 limits.into_iter().flatten().collect::<Vec<_>>().join(" and ")
             )
         }
-        Metric::Pareto => "pareto: throughput against the speed of one user; the ranking goes by throughput".into(),
+        Metric::Pareto => "pareto: throughput against speed per user; ranked by throughput".into(),
     }
 }
 

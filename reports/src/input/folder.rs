@@ -11,7 +11,7 @@ impl Sweep {
     /// or broken, leave a notice; the sweep may still be running.
     ///
     /// # Errors
-    /// When there is no journal, or it cannot be read.
+    /// When the journal is missing or cannot be read.
     pub fn read(folder: &Path) -> Result<Self, TunerError> {
         let contents = journal::read(folder)?;
         let mut notices = Vec::new();
@@ -31,8 +31,7 @@ impl Sweep {
             None
         });
         let guide = guide::read(folder).unwrap_or_else(|reason| {
-            notices
-                .push(format!("{} cannot be used, so nothing that was predicted is shown: {reason}", guide::FILE_NAME));
+            notices.push(format!("{} cannot be used, so no predictions are shown: {reason}", guide::FILE_NAME));
             None
         });
         Ok(Self {

@@ -21,7 +21,7 @@ use self::launches::Launch;
 pub struct Answer {
     /// How requests came.
     pub load: String,
-    /// Where the race stands on the page.
+    /// Anchor of the race on the page.
     pub anchor: String,
     /// What to run.
     pub winner: String,
@@ -58,12 +58,12 @@ pub struct Answer {
 pub struct Gain {
     /// The median.
     pub text: String,
-    /// The ends of the interval, or why there are none.
+    /// The bounds of the interval, or why there are none.
     pub range: String,
 }
 
 impl Answer {
-    /// The answer for a load; `anchor` is where its race stands on the page.
+    /// The answer for a load; `anchor` is its race's anchor on the page.
     pub fn new(race: &Race, section: &Section<'_>, anchor: String) -> Self {
         let winner = race.winner();
         let (verdict, mood) = verdict::verdict(race);
@@ -76,7 +76,7 @@ impl Answer {
             anchor,
             winner: winner.map_or(MISSING.into(), columns::name),
             shape: match winner {
-                Some(_) if is_off && mood == "unknown" => "as long as nothing is shown to be faster".into(),
+                Some(_) if is_off && mood == "unknown" => "until something is shown to be faster".into(),
                 Some(winner) if !is_off => triple(winner),
                 _ => String::new(),
             },
@@ -116,7 +116,7 @@ fn triple(winner: &Entry) -> String {
 
 fn over_no_speculation(race: &Race) -> Gain {
     match race.winner() {
-        Some(_) if race.baseline().is_some_and(|baseline| baseline.chosen) => Gain::same("it is no speculation"),
+        Some(_) if race.baseline().is_some_and(|baseline| baseline.chosen) => Gain::same("it runs without speculation"),
         Some(_) if race.baseline().is_none() => Gain::unknown("no speculation was not measured"),
         Some(winner) => Gain::new(winner.ranked.speedup, winner.ranked.repeats),
         None => Gain::unknown("nothing was measured"),

@@ -7,7 +7,7 @@ use crate::charts::Chart;
 /// A part.
 #[derive(Serialize)]
 pub struct Part {
-    /// Where it stands on the page.
+    /// Its anchor on the page.
     pub anchor: String,
     /// Its heading.
     pub title: String,
@@ -26,7 +26,7 @@ pub struct Part {
 pub struct Table {
     /// What it holds.
     pub caption: String,
-    /// Whether it is folded away until asked for.
+    /// Whether it is collapsed initially.
     pub folded: bool,
     /// Its columns.
     pub headings: Vec<Heading>,
@@ -73,7 +73,7 @@ impl Cell {
         Self { text: text.into(), value: None }
     }
 
-    /// A number, written in a way; a dash where there is none.
+    /// A formatted number; a dash if it is missing.
     pub fn number(value: impl Into<Option<f64>>, write: fn(f64) -> String) -> Self {
         let value: Option<f64> = value.into().filter(|value| value.is_finite());
         Self { text: value.map_or(crate::figures::MISSING.into(), write), value }

@@ -1,4 +1,4 @@
-//! The parts of a section behind its races: what was predicted, what it rests on, and how far figures can be trusted.
+//! The parts of a section after its races: what was predicted, what it rests on, and how far figures can be trusted.
 
 mod acceptance;
 mod captures;

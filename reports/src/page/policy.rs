@@ -20,7 +20,7 @@ pub fn table(section: &Section<'_>) -> Option<Table> {
     };
     differ.then(|| {
         Table::new(
-            "The winner changes with the load: what to run at which",
+            "The best configuration changes with the load",
             &["load", "run", "verdict", "#over no speculation", "#over the default", "#accept length"],
             decided.iter().filter_map(row).collect(),
         )

@@ -120,14 +120,15 @@ fn remarks(race: &Race, rows: &[NoiseRow]) -> Vec<String> {
     let noisy = rows.iter().filter(|row| row.noisy).count();
     if noisy > 0 {
         remarks.push(format!(
-            "{} too noisy: the interval is too wide to tell it from the best, or to call it a tie. More repeats or longer trials help.",
+            "{} too noisy: the interval is too wide to tell it from the best, or to call it a tie. More repeats or \
+             longer trials help.",
             figures::counted(noisy, "configuration is", "configurations are")
         ));
     }
     let single = rows.iter().filter(|row| row.value.is_none()).count();
     if single > 0 {
         remarks.push(format!(
-            "{} measured once: its noise is not known.",
+            "{} measured once: the noise is unknown.",
             if single == rows.len() {
                 "Every configuration was".into()
             } else {
@@ -158,7 +159,7 @@ fn first_repeat(race: &Race) -> Option<String> {
     let median = crate::statistics::median(ratios.clone())?;
     (ratios.len() >= 5 && slower * 10 >= ratios.len() * 9 && median < 0.97).then(|| {
         format!(
-            "First repeats are slower throughout ({} at the median): a warm-up may be missing.",
+            "First repeats are consistently slower ({} at the median): warm-up may be too short.",
             figures::gain(median)
         )
     })

@@ -8,7 +8,7 @@ use crate::{
     race::{Entry, Race},
 };
 
-/// A row a configuration, best first; none where the trials of a load do not tell.
+/// One row per configuration, best first; empty if the trials of a load have no such data.
 pub fn table(race: &Race) -> Option<Table> {
     let entries: Vec<&Entry> = race.measured().filter(|entry| entry.ranked.first_token.is_some()).collect();
     let (first, ..) = entries.split_first()?;

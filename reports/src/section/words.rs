@@ -32,7 +32,7 @@ impl Section<'_> {
         })
     }
 
-    /// What was asked of the engine.
+    /// Description of the workload.
     pub fn workload(&self) -> String {
         let named = self.sweeps.iter().find_map(|sweep| sweep.workload());
         named.unwrap_or_else(|| format!("workload {}", self.fingerprint.workload))
@@ -53,7 +53,7 @@ impl Section<'_> {
         }
     }
 
-    /// The engine that was measured, in words that nobody takes for another one.
+    /// The unambiguous name of the engine that was measured.
     pub fn engine(&self) -> String {
         match self.fingerprint.engine.strip_prefix("spectune ") {
             Some(version) => format!("spectune's own engine {version}"),
@@ -81,7 +81,7 @@ pub fn labels(sections: &[Section<'_>]) -> Vec<String> {
     for (place, say) in says.into_iter().enumerate() {
         let words: Vec<String> = sections.iter().map(say).collect();
         let same = words.windows(2).all(|pair| pair[0] == pair[1]);
-        // Whoever reads one section wants to know its machine in any case; hashes only where nothing else tells.
+        // A section always names its machine, and hashes only if nothing else distinguishes it.
         if place == 0 || (!same && (place < 4 || !all_differ(&labels))) {
             labels.iter_mut().zip(words).for_each(|(label, words)| label.push(words));
         }

@@ -62,15 +62,15 @@ pub fn before_and_after(record: &TrainingRecord) -> Result<Option<Part>, ReportE
     let mut remarks = vec![sentence_of_step(record)];
     if predicted {
         remarks.push(
-            "Predicted: accept length times the batch over the time of a round, which was measured once; both heads have \
-             the same shape, so that their rounds take the same time."
+            "Predicted: accept length times the batch over the time of a round, which was measured once; both heads \
+             have the same shape, so their rounds take equally long."
                 .into(),
         );
     }
     Ok(Some(Part {
         anchor: "before-and-after".into(),
         title: "Before and after".into(),
-        how: "Replayed on prompts that neither trained nor chose a checkpoint: exact for these texts. The interval is drawn by prompts and says how far other prompts of the kind may lie.".into(),
+        how: "Replayed on prompts that neither trained nor chose a checkpoint: exact for these texts. The interval is bootstrapped over prompts and estimates the result on other prompts of the same kind.".into(),
         remarks,
         charts: ratios(record)?.into_iter().collect(),
         tables: vec![Table::new("Accept lengths", &headings, all(record).map(row).collect())],
@@ -79,7 +79,7 @@ pub fn before_and_after(record: &TrainingRecord) -> Result<Option<Part>, ReportE
 
 fn sentence_of_step(record: &TrainingRecord) -> String {
     match record.verdict.step {
-        0 => "No checkpoint was chosen, so that both sides are the head from before.".into(),
+        0 => "No checkpoint was chosen, so that both sides are the previous head.".into(),
         step => format!(
             "After: the checkpoint of step {step}, which had the longest accept length on the choosing prompts."
         ),
@@ -115,7 +115,7 @@ fn ratios(record: &TrainingRecord) -> Result<Option<Chart>, ReportError> {
     charts::chart(
         "change",
         "Change of the accept length",
-        "By kind of prompts, with the interval. At the line nothing changes.",
+        "By kind of prompts, with the interval. On the line nothing changes.",
         |format| spans::draw(&rows, &frame, format),
     )
 }
@@ -160,7 +160,7 @@ pub fn positions(record: &TrainingRecord) -> Result<Option<Part>, ReportError> {
     let chart = charts::chart(
         "positions",
         "Acceptance by position",
-        "The share of rounds in which the draft at that depth, and so all before it, is accepted.",
+        "The share of rounds in which the draft at that depth, and so every draft before it, is accepted.",
         |format| curve::draw(&line, &spots, &frame, format),
     )?;
     let headings = ["#position", "#before", "#after"];
@@ -201,7 +201,7 @@ pub fn course(record: &TrainingRecord) -> Result<Option<Part>, ReportError> {
     let lengths = charts::chart(
         "accept-length",
         "Accept length while training",
-        "Replayed at each evaluation. The grey line is the head from before.",
+        "Replayed at each evaluation. The grey line is the previous head.",
         |format| curve::draw(&points, &spots, &frame, format),
     )?;
     let losses: Vec<(f64, f64)> =
@@ -211,7 +211,8 @@ pub fn course(record: &TrainingRecord) -> Result<Option<Part>, ReportError> {
     let loss = charts::chart(
         "loss",
         "Loss while training",
-        "Of the first draft token, mean since the point before. What decides is the accept length beside it, not this.",
+        "Of the first draft token, mean since the point before. The checkpoint is chosen by accept length, not by \
+         loss.",
         |format| curve::draw(&losses, &[], &frame, format),
     )?;
     Ok(Some(Part {
@@ -283,7 +284,7 @@ pub fn prompts(record: &TrainingRecord) -> Part {
     Part {
         anchor: "prompts".into(),
         title: "Prompts".into(),
-        how: "Answers are the target's own. A prompt trains, chooses or judges, never two of these.".into(),
+        how: "Answers are the target's own. Each prompt is used for exactly one purpose: training, choosing a checkpoint, or the final comparison.".into(),
         remarks: Vec::new(),
         charts: Vec::new(),
         tables: vec![Table::new("Prompts by kind", &headings, rows.collect())],

@@ -2,7 +2,7 @@
 
 use std::{fs, path::PathBuf};
 
-use polars::prelude::*;
+use polars_io::prelude::*;
 use reports::{ReportInput, Sweep};
 use tuner::{
     configuration::Load,

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use polars::prelude::*;
+use polars_core::prelude::*;
+use polars_io::prelude::*;
 use reports::Sweep;
 use tuner::journal::{Header, Journal};
 
@@ -94,7 +95,7 @@ fn a_guide_beside_the_journal_is_read_and_a_broken_one_is_a_notice() {
     check(None, false, &[]);
     let whole = serde_json::to_string(&guide(&synthetic)).expect("JSON");
     check(Some(&whole), true, &[]);
-    check(Some(&whole.replacen("\"format\":1", "\"format\":99", 1)), false, &["format 99, and this program reads 1"]);
+    check(Some(&whole.replacen("\"format\":1", "\"format\":99", 1)), false, &["format 99, but this program reads 1"]);
     check(Some(&whole[..whole.len() / 2]), false, &["guide.json cannot be used"]);
     check(Some("[]"), false, &["guide.json cannot be used"]);
 }

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use polars::prelude::*;
+use polars_core::prelude::*;
+use polars_io::prelude::*;
 use reports::{ReportInput, Sweep};
 use schemas::tree::TreeShape;
 use tuner::{
@@ -143,8 +144,8 @@ fn speculation_that_does_not_pay_is_the_answer() {
 fn a_noisy_race_is_not_known_and_says_what_to_do() {
     let noisy = Synthetic { acceptance: 0.1, noise: 0.15, seed: 3, ..small() };
     let html = check(&input(noisy.sweep("runs/noisy")));
-    assert!(html.contains("Whether speculation pays is not known: the repeats differ too much. So far"));
-    assert!(html.contains("go on with --resume"));
+    assert!(html.contains("It is unknown whether speculation pays: the repeats vary too much. So far"));
+    assert!(html.contains("continue with --resume"));
 }
 
 #[test]

@@ -60,7 +60,7 @@ pub fn apply(source: &Source, diagnostics: &[Diagnostic], also_unsafe: bool) -> 
 
 /// A text after all rounds of fixing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mended {
+pub struct FixedText {
     /// The new text.
     pub text: String,
     /// What was fixed: a code and how often, by code.
@@ -74,8 +74,8 @@ pub struct Mended {
 ///
 /// A round after which less of the text can be read (it has more errors about the text itself) is taken back, and nothing
 /// more is done. So is the work of all rounds where fixes undo one another without end.
-pub fn until_stable(source: &Source, also_unsafe: bool, look: impl Fn(&Source) -> Vec<Diagnostic>) -> Mended {
-    let mut mended = Mended { text: source.text().to_owned(), fixed: BTreeMap::new(), refused: Vec::new() };
+pub fn until_stable(source: &Source, also_unsafe: bool, look: impl Fn(&Source) -> Vec<Diagnostic>) -> FixedText {
+    let mut mended = FixedText { text: source.text().to_owned(), fixed: BTreeMap::new(), refused: Vec::new() };
     let mut found = look(source);
     for _ in 0..MOST_ROUNDS {
         let present = Source::new(source.name(), mended.text.as_str());
@@ -96,7 +96,7 @@ pub fn until_stable(source: &Source, also_unsafe: bool, look: impl Fn(&Source) -
     }
     // Still moving: whatever these fixes do, it is not what their writer meant.
     let refused = mended.fixed.into_keys().collect();
-    Mended { text: source.text().to_owned(), fixed: BTreeMap::new(), refused }
+    FixedText { text: source.text().to_owned(), fixed: BTreeMap::new(), refused }
 }
 
 /// Errors about the text itself.
@@ -122,7 +122,7 @@ impl<'a> Taken<'a> {
     fn touches(&self, span: Span) -> bool {
         let overlap = |other: &Span| *other == span || (span.start < other.end && other.start < span.end);
         // They lie side by side, so only the last few that begin before the span's end can reach into it: an insertion
-        // at a place stands before an edit that begins there.
+        // at a position precedes an edit that starts there.
         let end = Span::new(span.end, usize::MAX);
         self.0.range((Bound::Unbounded, Bound::Included(end))).rev().take(3).any(|(other, _)| overlap(other))
     }

@@ -8,7 +8,7 @@ use crate::text::{Source, Span};
 /// Lines shown around a place.
 const AROUND: usize = 1;
 
-/// Longest excerpt of a text, in bytes; a place that would need a longer one is told by line and column only.
+/// Maximum excerpt of a text, in bytes; a place that would need a longer one is given by line and column only.
 const EXCERPT: usize = 1 << 14;
 
 pub(super) fn render(findings: &[Findings<'_>], colour: bool) -> String {

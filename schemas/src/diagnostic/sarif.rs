@@ -33,7 +33,7 @@ pub(super) fn render(findings: &[Findings<'_>]) -> String {
     text
 }
 
-/// A rule with its page, which viewers show beside its results.
+/// A rule with its page, which viewers show next to its results.
 fn descriptor(code: &str, name: &str) -> Json {
     let rule = RULES.iter().find(|rule| rule.code == code);
     let problem = PROBLEMS.iter().find(|problem| problem.code == code);

@@ -133,7 +133,7 @@ fn for_code_scanning() {
                     ]
                   },
                   "shortDescription": {
-                    "text": "With topk 1 the number of draft tokens is always steps + 1, whatever is asked for."
+                    "text": "With topk 1 the number of draft tokens is always steps + 1, whatever is requested."
                   },
                   "help": null
                 }
@@ -265,7 +265,7 @@ fn fixes_that_touch_wait_for_the_next_round() {
     check(&[edit(2, 2, "+", Unsafe)], false, ("0123456789", &[], &[]));
     check(&[edit(2, 2, "+", Unsafe)], true, ("01+23456789", &[0], &[]));
     check(&[edit(9, 99, "+", Safe)], false, ("0123456789", &[], &[]));
-    // An insertion may stand before an edit or behind one, and not inside of it.
+    // An insertion may stand before an edit or after one, and not inside of it.
     check(&[edit(2, 5, "a", Safe), edit(2, 2, "+", Safe)], false, ("01+a56789", &[0, 1], &[]));
     check(&[edit(5, 5, "+", Safe), edit(2, 5, "a", Safe)], false, ("01a+56789", &[0, 1], &[]));
     check(&[edit(2, 5, "a", Safe), edit(3, 3, "+", Safe)], false, ("01a56789", &[0], &[1]));

@@ -1,12 +1,9 @@
-//! The file behind SGLang's `--speculative-adaptive-config`.
+//! The file after SGLang's `--speculative-adaptive-config`.
 //!
-//! Its keys are the smallest batch sizes for which their steps hold; 0 steps are no speculation
-//! (SGLang 0.5.23 `speculative/adaptive_spec_params.py`).
-
-use serde_json::{Map, Value, json};
+//! [`crate::adaptive`] says what it is; 0 steps are no speculation.
 
 use super::{ExportError, Exported, Tuning, schedule::Schedule};
-use crate::version::EngineVersion;
+use crate::{adaptive, version::EngineVersion};
 
 /// The first version that is known to have the flag.
 const FIRST: EngineVersion = EngineVersion::new(0, 5, 12).post(1);
@@ -36,25 +33,26 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>, version: EngineVersion) 
         Some(other) => return Err(ExportError::AdaptiveAlgorithm(other.to_owned())),
         None => return Err(ExportError::AdaptiveAlgorithm("none".into())),
     }
-    let slot = |(first, _, steps): &(usize, usize, usize)| (first.to_string(), json!({ "candidate_steps": [steps] }));
-    let slots: Map<String, Value> = schedule.ranges.iter().map(slot).collect();
-    let text = serde_json::to_string_pretty(&Value::Object(slots)).unwrap_or_default() + "\n";
+    let text = adaptive::write(schedule.ranges.iter().map(|(first, _, steps)| (*first, *steps)));
     let running = batch_size.map_or_else(String::new, |batch| format!(" --max-running-requests {batch}"));
     let mut notes = vec![
         format!(
-            "launch with --speculative-adaptive --speculative-adaptive-config FILE --speculative-num-steps {most} --speculative-eagle-topk 1 --speculative-num-draft-tokens {}{running}",
+            "launch with --speculative-adaptive --speculative-adaptive-config FILE --speculative-num-steps {most} \
+             --speculative-eagle-topk 1 --speculative-num-draft-tokens {}{running}",
             most + 1
         ),
-        "written for SGLang 0.5.23; earlier versions take other keys in this file".into(),
+        "written for SGLang 0.5.23; earlier versions use other keys in this file".into(),
     ];
     if let Some(batch) = batch_size {
         let left_out = tuning.table.len() - table.len();
         let largest = tuning.table.iter().map(|(largest, _)| *largest).max().unwrap_or_default();
         if left_out > 0 {
-            notes
-                .push(format!("{left_out} of {} rows are left out: they hold above batch {batch}", tuning.table.len()));
+            notes.push(format!(
+                "{left_out} of {} rows are left out: they apply above batch {batch}",
+                tuning.table.len()
+            ));
         } else if batch > largest {
-            notes.push(format!("batch {batch} lies outside what was measured (up to {largest})"));
+            notes.push(format!("batch {batch} is outside the measured range (up to {largest})"));
         }
     }
     if table.iter().any(|(_, shape)| shape.is_off()) {

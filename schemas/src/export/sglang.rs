@@ -69,7 +69,7 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
         let _ = write!(text, " \\\n  {}{}", spelling.name(flag.key), values(flag));
     }
     text.push('\n');
-    notes.push(format!("flags are spelled as SGLang {version} takes them"));
+    notes.push(format!("flags are spelled as in SGLang {version}"));
     Ok(Exported { text, notes })
 }
 
@@ -92,8 +92,8 @@ pub fn slime(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Expor
     for (name, value) in &tuning.launch.environment {
         notes.push(format!("set {name}={} in the environment of slime's rollout engines", quoted(value)));
     }
-    let pinned = if version == SLIME_PIN { ", which slime pins," } else { "" };
-    notes.push(format!("flags are spelled as SGLang {version}{pinned} takes them"));
+    let pinned = if version == SLIME_PIN { ", which slime pins" } else { "" };
+    notes.push(format!("flags are spelled as in SGLang {version}{pinned}"));
     Ok(Exported { text, notes })
 }
 
@@ -123,23 +123,24 @@ fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, notes: &mut Vec<String>
         !dropped && !SHAPE.contains(&flag.key)
     });
     if !left_out.is_empty() {
-        notes.push(format!("left out, as meant for the engine that was tuned with: {}", left_out.join(", ")));
+        notes.push(format!("left out, because they are specific to the tuned engine: {}", left_out.join(", ")));
     }
     if row.shape.is_off() {
         flags.retain(|flag| !flag.key.flag().name.starts_with("speculative-"));
-        notes.push("no speculation is what was chosen at this batch size: the launch does not speculate".into());
+        notes.push("the launch does not speculate: no speculation was the best choice at this batch size".into());
     } else {
         speculation(row.shape, tuning, &mut flags)?;
     }
     if row.shape.topk > 1 && tuning.launch.page_size.is_some_and(|size| size > 1) {
         flags.retain(|flag| flag.key != Key::PageSize);
-        notes.push(format!("{} is left out: most attention backends want 1 for a tree", spelling.name(Key::PageSize)));
+        notes.push(format!("{} is left out: most attention backends need 1 for a tree", spelling.name(Key::PageSize)));
     }
     fill_in(row, tuning, spelling, &mut flags, notes);
     let paths = [&launch.model_path, &launch.speculative_draft_model_path];
     if paths.into_iter().flatten().any(|path| path.starts_with("./") || path.starts_with("../")) {
-        notes
-            .push("paths are relative to the tuned file's folder: start the engine there, or write whole paths".into());
+        notes.push(
+            "paths are relative to the tuned file's folder: start the engine there, or use absolute paths".into(),
+        );
     }
     let place = |flag: &Flag| ORDER.iter().position(|key| *key == flag.key).unwrap_or(ORDER.len());
     flags.sort_by_key(place);
@@ -175,7 +176,7 @@ fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>
         && speculates
     {
         flags.retain(|flag| flag.key != Key::Dtype);
-        add(flags, Key::Dtype, dtype.clone(), "the target's own, so that the draft is cast to it");
+        add(flags, Key::Dtype, dtype.clone(), "the target's dtype, so that the draft is cast to it");
     }
     if let Some(draft) = tuning.draft_context_length
         && tuning
@@ -186,7 +187,7 @@ fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>
         && speculates
     {
         flags.retain(|flag| flag.key != Key::ContextLength);
-        add(flags, Key::ContextLength, draft.to_string(), "the draft is made for no longer sequence");
+        add(flags, Key::ContextLength, draft.to_string(), "the draft was not trained for longer sequences");
     }
     let backends = [Key::AttentionBackend, Key::DecodeAttentionBackend];
     if row.shape.topk > 1 && !backends.into_iter().any(|key| given(flags, key)) {
@@ -196,7 +197,8 @@ fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>
         } else {
             (
                 "triton",
-                "flashinfer, SGLang's default for a tree, is reported to crash when it pads a batch; on Hopper fa3 is the faster choice",
+                "flashinfer, SGLang's default for a tree, is reported to crash when it pads a batch; on Hopper fa3 \
+                 is the faster choice",
             )
         };
         add(flags, Key::AttentionBackend, backend.into(), why);
@@ -205,7 +207,7 @@ fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>
     let asked = row.asked.is_some() && tuning.launch.max_running_requests != Some(running);
     if asked || (speculates && !given(flags, Key::MaxRunningRequests)) {
         flags.retain(|flag| flag.key != Key::MaxRunningRequests);
-        let why = if asked { "the batch size asked for" } else { "the largest batch measured; SGLang's default is 48" };
+        let why = if asked { "the requested batch size" } else { "the largest batch measured; SGLang's default is 48" };
         add(flags, Key::MaxRunningRequests, running.to_string(), why);
     }
     capture(running, flags, &mut add);
@@ -221,7 +223,7 @@ fn capture(limit: i64, flags: &mut Vec<Flag>, add: &mut impl FnMut(&mut Vec<Flag
         sizes.words.retain(|word| word.parse::<i64>().is_ok_and(|size| size < limit));
         sizes.words.push(limit.to_string());
     } else if !flags.iter().any(|flag| flag.key == Key::CudaGraphMaxBs) {
-        add(flags, Key::CudaGraphMaxBs, limit.to_string(), "so that every running batch has a graph");
+        add(flags, Key::CudaGraphMaxBs, limit.to_string(), "so that every running batch size has a graph");
     }
 }
 

@@ -40,7 +40,7 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>) -> Result<Exported, Expo
         let _ = writeln!(text, "max_batch_size: {running}");
     }
     if schedule.most() == 0 {
-        notes.push("no speculation is what was chosen: the file does not set it up".into());
+        notes.push("the file does not configure speculation: no speculation was the best choice".into());
         return Ok(Exported { text: if text.is_empty() { "{}\n".into() } else { text }, notes });
     }
     speculation(&mut text, tuning, &schedule)?;
@@ -51,7 +51,7 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>) -> Result<Exported, Expo
                 .into(),
         );
     }
-    notes.push("memory and kernel settings are left out: they are of the engine that was tuned with".into());
+    notes.push("memory and kernel settings are left out: they are specific to the tuned engine".into());
     Ok(Exported { text, notes })
 }
 

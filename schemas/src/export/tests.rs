@@ -47,12 +47,12 @@ fn every_form_says_whose_figures_chose_the_shape() {
         let engine = form.engine();
         let expected = format!("{engine} was not measured: another engine may rank the same shapes differently");
         assert_eq!(note(form, None), expected);
-        let own = format!("chosen by figures of spectune's own engine 0.1.0 on NVIDIA H200; {expected}");
+        let own = format!("chosen from measurements of spectune's own engine 0.1.0 on NVIDIA H200; {expected}");
         assert_eq!(note(form, Some("spectune 0.1.0")), own);
     }
     assert!(!note(Form::Sglang, Some("SGLang 0.5.23")).contains("was not measured"));
     let other = note(Form::Vllm, Some("SGLang 0.5.23"));
-    assert!(other.starts_with("chosen by figures of SGLang 0.5.23 on NVIDIA H200; vLLM was not"), "{other}");
+    assert!(other.starts_with("chosen from measurements of SGLang 0.5.23 on NVIDIA H200; vLLM was not"), "{other}");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn the_adaptive_file_ends_at_the_batch_that_is_asked_for() {
     assert_eq!(file, serde_json::json!({ "1": {"candidate_steps": [5]}, "2": {"candidate_steps": [3]} }));
     let notes = exported(Some(4)).notes.join("\n");
     assert!(notes.contains("--max-running-requests 4") && notes.contains("1 of 3 rows are left out"), "{notes}");
-    assert!(exported(Some(99)).notes.join("\n").contains("outside what was measured (up to 32)"));
+    assert!(exported(Some(99)).notes.join("\n").contains("outside the measured range (up to 32)"));
     assert_eq!(exported(None).text, exported(Some(32)).text);
 }
 
@@ -126,7 +126,7 @@ fn what_is_said_of_a_version_holds_for_it() {
     assert_eq!(export(&tuning, Form::SglangAdaptive, None, Some(old)), Err(ExportError::AdaptiveVersion(old)));
     let notes = |version| export(&tuning, Form::Slime, None, version).map(|exported| exported.notes.join("\n"));
     assert!(notes(None).is_ok_and(|notes| notes.contains("which slime pins")));
-    assert!(notes(Some(old)).is_ok_and(|notes| notes.contains("SGLang 0.5.9 takes them")));
+    assert!(notes(Some(old)).is_ok_and(|notes| notes.contains("as in SGLang 0.5.9")));
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn a_batch_beyond_the_table_runs_its_last_row() {
     assert!(exported(Form::Sglang, Some(5), None).text.contains("--speculative-num-steps 3"));
     for (batch, beyond) in [(32, false), (33, true), (1000, true)] {
         let notes = exported(Form::Sglang, Some(batch), None).notes.join("\n");
-        assert_eq!(notes.contains("outside what was measured (up to 32)"), beyond, "{batch}: {notes}");
+        assert_eq!(notes.contains("outside the measured range (up to 32)"), beyond, "{batch}: {notes}");
     }
 }
 

@@ -46,7 +46,7 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
                 .into(),
         );
     } else if row.shape.is_off() {
-        notes.push("no speculation is what was chosen at this batch size: the launch does not speculate".into());
+        notes.push("the launch does not speculate: no speculation was the best choice at this batch size".into());
     } else {
         let config = speculative_config(row, tuning, None)?;
         let _ = write!(text, " \\\n  --speculative-config {}", quoted(&config));
@@ -62,7 +62,7 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
             }
             // The model is the command's own argument; the algorithm, its draft and the shape are in the JSON.
             None if flag.key == Key::ModelPath || name.starts_with("speculative-") => {}
-            // Written below: the batch that is asked for goes first.
+            // Written below: the requested batch goes first.
             None if flag.key == Key::MaxRunningRequests => {}
             None if flag.key == Key::PageSize => match block_size(&flag.words) {
                 Some(size) => {
@@ -74,24 +74,24 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
                 )),
             },
             None if flag.key == Key::MemFractionStatic => notes.push(format!(
-                "--mem-fraction-static{} is left out: vLLM's --gpu-memory-utilization (0.9 unless given) is near it, but \
-                 also holds activations and CUDA graphs, so that the same number leaves less room for the KV cache",
+                "--mem-fraction-static{} is left out: vLLM's --gpu-memory-utilization (0.9 unless given) is similar, \
+                 but also covers activations and CUDA graphs, so the same number leaves less memory for the KV cache",
                 sglang::values(&flag)
             )),
-            None => notes.push(format!("--{name} is left out: vLLM has no flag of the same meaning")),
+            None => notes.push(format!("--{name} is left out: vLLM has no equivalent flag")),
         }
     }
     if let Some(running) = row.running(launch) {
         let _ = write!(text, " \\\n  --max-num-seqs {running}");
     }
     if !launch.environment.is_empty() {
-        notes.push("environment variables are left out: they are of the engine that was tuned with".into());
+        notes.push("environment variables are left out: they are specific to the tuned engine".into());
     }
     text.push('\n');
     Ok(Exported { text, notes })
 }
 
-/// The table, where it holds several lengths of chains, no row of it is asked for, and the version takes it.
+/// The table, if it has several chain lengths, no single row is requested, and the version supports it.
 fn schedule(row: &Row, tuning: &Tuning, version: EngineVersion) -> Option<Schedule> {
     let running = row.running(&tuning.launch).and_then(|running| usize::try_from(running).ok());
     let schedule = Schedule::of(tuning, running).ok()?;
@@ -109,7 +109,7 @@ fn speculative_config(row: &Row, tuning: &Tuning, schedule: Option<&Schedule>) -
     let (method, needs_draft) = match algorithm.as_str() {
         "EAGLE" if own => ("eagle", true),
         "EAGLE3" => ("eagle3", true),
-        // Without a draft of its own EAGLE means the target's MTP layer, as NEXTN does.
+        // Without a separate draft EAGLE means the target's MTP layer, as NEXTN does.
         "EAGLE" | "NEXTN" => ("mtp", false),
         "STANDALONE" => ("draft_model", true),
         _ => return Err(ExportError::Algorithm(algorithm.clone())),

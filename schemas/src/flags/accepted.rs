@@ -1,4 +1,4 @@
-//! What words the engines' parsers take behind a flag: argparse's types and `choices`.
+//! The values that the engines' parsers accept for a flag: argparse's types and `choices`.
 //!
 //! The tables were read by `schemas/scripts/read_flags.py`, which explains their columns.
 
@@ -7,7 +7,7 @@ use std::{collections::HashMap, sync::OnceLock};
 use super::Registered;
 use crate::version::EngineVersion;
 
-/// What a parser makes of each word of a flag.
+/// How a parser converts each value of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It stays a text.
@@ -20,10 +20,10 @@ pub enum Kind {
     Number,
 }
 
-/// What an engine's parser takes behind a flag.
+/// The values that an engine's parser accepts for a flag.
 #[derive(Clone, Debug)]
 pub struct Accepted {
-    /// What it makes of a word.
+    /// How it converts a value.
     pub kind: Kind,
     /// Whether plugins can add to the list, or the engine reads words by more than comparison.
     pub is_open: bool,
@@ -123,7 +123,7 @@ mod tests {
             for line in table.lines().filter(|line| !line.starts_with('#')) {
                 let (name, accepted) = row(line).unwrap_or_else(|| panic!("{line}"));
                 assert!(engine.spelling(name).is_some(), "{name}");
-                assert!(engine.accepted(name).is_some(), "{name} stands there twice");
+                assert!(engine.accepted(name).is_some(), "{name} appears twice");
                 assert!(accepted.kind != Kind::Text || !accepted.words.is_empty(), "{name}");
             }
         }

@@ -44,7 +44,7 @@ impl Spelling {
     }
 }
 
-/// What an engine's parser makes of a flag.
+/// How an engine's parser interprets a flag.
 #[derive(Clone, Debug)]
 pub enum Lookup {
     /// It is registered under exactly this name.
@@ -116,7 +116,7 @@ impl Registered {
         self.spellings.get(place)
     }
 
-    /// What the parser of a version makes of a flag, abbreviations included; without a version, what any of them makes.
+    /// How the parser of a version interprets a flag, abbreviations included; without a version, how any of them does.
     pub fn lookup(&'static self, name: &str, version: Option<EngineVersion>) -> Lookup {
         let alive = |spelling: &&Spelling| version.is_none_or(|version| spelling.exists_in(version));
         if let Some(exact) = self.spelling(name).filter(alive) {
@@ -128,7 +128,7 @@ impl Registered {
         let first = self.spellings.partition_point(|spelling| spelling.name < name);
         let beginning = self.spellings.iter().skip(first).take_while(|spelling| spelling.name.starts_with(name));
         let candidates: Vec<&Spelling> = beginning.filter(alive).collect();
-        // Two spellings of one argument are no ambiguity: argparse compares the actions.
+        // Two spellings of one argument are not ambiguous: argparse compares the actions.
         match candidates.split_first() {
             None => Lookup::Unknown,
             Some((one, rest)) if rest.iter().all(|other| other.canonical == one.canonical) => Lookup::Abbreviation(one),

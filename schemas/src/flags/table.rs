@@ -24,7 +24,7 @@ pub const FLAGS: &[Flag] = &[
         Key::AttentionBackend,
         "attention-backend",
         Text,
-        "Attention kernels of the target and, unless told otherwise, of the draft",
+        "Attention kernels of the target and, by default, of the draft",
     )
     .ours(),
     Flag::new(Key::AttnDpSize, "attn-dp-size", Integer, "Data parallelism of the attention layers")
@@ -37,29 +37,29 @@ pub const FLAGS: &[Flag] = &[
         "Give every request the same output whatever else is in the batch",
     )
     .ours(),
-    Flag::new(Key::ChatTemplate, "chat-template", Text, "Chat template, over the one beside the target"),
+    Flag::new(Key::ChatTemplate, "chat-template", Text, "Chat template, in place of the target's own"),
     Flag::new(
         Key::ChunkedPrefillSize,
         "chunked-prefill-size",
         Size,
-        "Most prompt tokens of one prefill pass; -1 turns chunking off",
+        "Maximum number of prompt tokens per prefill pass; -1 turns chunking off",
     )
     .ours(),
     Flag::new(Key::Colocate, "colocate", Nothing, "slime: trainer and engine share the GPUs").of_slime(),
-    Flag::new(Key::Config, "config", Text, "YAML file with flags, over which those of the command line win")
+    Flag::new(Key::Config, "config", Text, "YAML file with flags; flags on the command line override it")
         .since(EngineVersion::new(0, 5, 6)),
     Flag::new(
         Key::ContextLength,
         "context-length",
         Size,
-        "Longest sequence, prompt and output together; the model's own unless given",
+        "Maximum sequence length, prompt and output together (default: the model's)",
     )
     .ours(),
     Flag::new(
         Key::CudaGraphBackendDecode,
         "cuda-graph-backend-decode",
         Text,
-        "How decode graphs are made; disabled for none",
+        "How decode graphs are captured, or disabled",
     )
     .since(EngineVersion::new(0, 5, 14)),
     Flag::new(Key::CudaGraphBackendPrefill, "cuda-graph-backend-prefill", Text, "How prefill is captured, or disabled")
@@ -86,7 +86,7 @@ pub const FLAGS: &[Flag] = &[
         Key::DecodeAttentionBackend,
         "decode-attention-backend",
         Text,
-        "Attention kernels of decode, over --attention-backend",
+        "Attention kernels of decode, in place of --attention-backend",
     )
     .since(EngineVersion::new(0, 4, 10)),
     Flag::new(
@@ -95,13 +95,13 @@ pub const FLAGS: &[Flag] = &[
         Choice(&["normal", "low_latency", "auto"]),
         "How DeepEP exchanges tokens; auto is low latency for decode",
     ),
-    Flag::new(Key::Device, "device", Text, "Where to run: auto, cpu, cuda or cuda:N").ours(),
+    Flag::new(Key::Device, "device", Text, "Device to run on: auto, cpu, cuda or cuda:N").ours(),
     Flag::new(Key::DisableCudaGraph, "disable-cuda-graph", Nothing, "Run every batch without CUDA graphs").ours(),
     Flag::new(
         Key::DisableCudaGraphPadding,
         "disable-cuda-graph-padding",
         Nothing,
-        "Use a graph only for a batch of exactly its size",
+        "Use a graph only for batches of exactly its size",
     ),
     Flag::new(Key::DisableDecodeCudaGraph, "disable-decode-cuda-graph", Nothing, "Run decode without CUDA graphs")
         .since(EngineVersion::new(0, 5, 14)),
@@ -117,7 +117,7 @@ pub const FLAGS: &[Flag] = &[
         Key::DisableRadixCache,
         "disable-radix-cache",
         Nothing,
-        "Read every prompt anew, even where its beginning is still in the KV cache",
+        "Prefill every prompt in full, even if its prefix is in the KV cache",
     )
     .ours(),
     Flag::new(
@@ -131,14 +131,14 @@ pub const FLAGS: &[Flag] = &[
         Key::DisaggregationMode,
         "disaggregation-mode",
         Choice(&["null", "prefill", "decode"]),
-        "Role of the engine when prefill and decode run apart",
+        "Role of the engine with disaggregated prefill and decode",
     ),
     Flag::new(Key::DpSize, "dp-size", Integer, "Data-parallel replicas").aliases(&["data-parallel-size"]),
     Flag::new(
         Key::Dtype,
         "dtype",
         Choice(&["auto", "half", "float16", "bfloat16", "float", "float32"]),
-        "Type of weights and activations; auto follows the checkpoint",
+        "Dtype of weights and activations; auto follows the checkpoint",
     )
     .ours(),
     Flag::new(Key::DwdpSize, "dwdp-size", Integer, "Data parallelism with experts fetched from the other ranks")
@@ -147,13 +147,13 @@ pub const FLAGS: &[Flag] = &[
         Key::EnableCustomLogitProcessor,
         "enable-custom-logit-processor",
         Nothing,
-        "Let requests bring code that changes their logits",
+        "Let requests provide code that changes their logits",
     ),
     Flag::new(
         Key::EnableDeterministicInference,
         "enable-deterministic-inference",
         Nothing,
-        "Kernels whose result does not depend on the batch",
+        "Kernels whose results do not depend on the batch",
     )
     .since(EngineVersion::new(0, 5, 6)),
     Flag::new(
@@ -174,14 +174,14 @@ pub const FLAGS: &[Flag] = &[
         Key::EnableKvCacheSharding,
         "enable-kv-cache-sharding",
         Nothing,
-        "Share the pages of the KV cache out over the ranks of a prefill engine",
+        "Distribute the pages of the KV cache over the ranks of a prefill engine",
     )
     .since(EngineVersion::new(0, 5, 22)),
     Flag::new(
         Key::EnableLayernormSp,
         "enable-layernorm-sp",
         Nothing,
-        "Share sequences out over the ranks between layers",
+        "Distribute sequences over the ranks between layers",
     )
     .since(EngineVersion::new(0, 5, 19)),
     Flag::new(
@@ -201,7 +201,7 @@ pub const FLAGS: &[Flag] = &[
         "slime: train the MTP layers along with the target",
     )
     .of_slime(),
-    Flag::new(Key::EnableMultiLayerEagle, "enable-multi-layer-eagle", Nothing, "One MTP layer a draft step")
+    Flag::new(Key::EnableMultiLayerEagle, "enable-multi-layer-eagle", Nothing, "One MTP layer per draft step")
         .since(EngineVersion::new(0, 5, 7)),
     Flag::new(Key::EnablePdmux, "enable-pdmux", Nothing, "Run prefill and decode side by side on one GPU")
         .since(EngineVersion::new(0, 4, 10)),
@@ -216,12 +216,12 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(Key::EnableTwoBatchOverlap, "enable-two-batch-overlap", Nothing, "Overlap two half batches"),
     Flag::new(Key::EnableUnifiedMemory, "enable-unified-memory", Nothing, "One pool of memory for all kinds of caches")
         .since(EngineVersion::new(0, 5, 15)),
-    Flag::new(Key::EnableWatermark, "enable-watermark", Nothing, "Mark sampled text")
+    Flag::new(Key::EnableWatermark, "enable-watermark", Nothing, "Watermark sampled text")
         .since(EngineVersion::new(0, 5, 22)),
     Flag::new(Key::EpSize, "ep-size", Integer, "Expert parallelism").aliases(&["ep", "expert-parallel-size"]),
     Flag::new(Key::Fp16, "fp16", Nothing, "slime: train in float16, which also sets the engine's dtype").of_slime(),
     Flag::new(Key::GrammarBackend, "grammar-backend", Text, "Library for structured output"),
-    Flag::new(Key::KvCacheDtype, "kv-cache-dtype", Text, "Type of the KV cache"),
+    Flag::new(Key::KvCacheDtype, "kv-cache-dtype", Text, "Dtype of the KV cache"),
     Flag::new(Key::LoadFormat, "load-format", Text, "Format of the weights; dummy makes random ones").ours(),
     Flag::new(Key::LoraPaths, "lora-paths", Texts, "LoRA adapters to load"),
     Flag::new(
@@ -240,13 +240,13 @@ pub const FLAGS: &[Flag] = &[
         "Tokens between kept states of linear attention",
     )
     .since(EngineVersion::new(0, 5, 7)),
-    Flag::new(Key::MaxPrefillTokens, "max-prefill-tokens", Size, "Most tokens of one prefill batch"),
-    Flag::new(Key::MaxRunningRequests, "max-running-requests", Integer, "Most requests that run together").ours(),
+    Flag::new(Key::MaxPrefillTokens, "max-prefill-tokens", Size, "Maximum number of tokens in one prefill batch"),
+    Flag::new(Key::MaxRunningRequests, "max-running-requests", Integer, "Maximum number of running requests").ours(),
     Flag::new(
         Key::MaxTotalTokens,
         "max-total-tokens",
         Integer,
-        "Tokens in the KV pool, over what the memory fraction gives",
+        "Tokens in the KV pool, in place of what the memory fraction allows",
     ),
     Flag::new(Key::MemFractionStatic, "mem-fraction-static", Number, "Share of GPU memory for weights and KV pool")
         .ours(),
@@ -257,22 +257,21 @@ pub const FLAGS: &[Flag] = &[
         Key::ModelShape,
         "model-shape",
         Text,
-        "spectune: the published shape of which --load-format dummy makes random weights, such as llama-3.1-8b",
+        "spectune: published model shape for the random weights of --load-format dummy, such as llama-3.1-8b",
     )
     .ours(),
     Flag::new(Key::MoeA2aBackend, "moe-a2a-backend", Text, "All-to-all library of the experts")
         .since(EngineVersion::new(0, 5, 2)),
     Flag::new(Key::MoeRunnerBackend, "moe-runner-backend", Text, "Kernels of the experts")
         .since(EngineVersion::new(0, 5, 2)),
-    Flag::new(Key::MtpNumLayers, "mtp-num-layers", Integer, "slime: MTP layers of the model that is trained")
-        .of_slime(),
-    Flag::new(Key::NSamplesPerPrompt, "n-samples-per-prompt", Integer, "slime: answers to each prompt of a rollout")
+    Flag::new(Key::MtpNumLayers, "mtp-num-layers", Integer, "slime: MTP layers of the trained model").of_slime(),
+    Flag::new(Key::NSamplesPerPrompt, "n-samples-per-prompt", Integer, "slime: samples per prompt of a rollout")
         .of_slime(),
     Flag::new(
         Key::NumLayers,
         "num-layers",
         Integer,
-        "spectune: of the shape of --model-shape the first N layers alone, where all do not fit into memory",
+        "spectune: keep only the first N layers of --model-shape, if all of them do not fit into memory",
     )
     .ours(),
     Flag::new(Key::OffloadRollout, "offload-rollout", Nothing, "slime: move the engines off the GPU while it trains")
@@ -281,22 +280,22 @@ pub const FLAGS: &[Flag] = &[
         Key::OverSamplingBatchSize,
         "over-sampling-batch-size",
         Integer,
-        "slime: prompts that are sent at once, where answers are filtered",
+        "slime: prompts sent at once when samples are filtered",
     )
     .of_slime(),
-    Flag::new(Key::PageSize, "page-size", Integer, "Tokens a KV page").ours(),
+    Flag::new(Key::PageSize, "page-size", Integer, "Tokens per KV page").ours(),
     Flag::new(Key::PpSize, "pp-size", Integer, "Pipeline parallelism").aliases(&["pipeline-parallel-size"]),
     Flag::new(
         Key::PreferredSamplingParams,
         "preferred-sampling-params",
         Text,
-        "JSON object with sampling parameters for requests that give none",
+        "JSON object with default sampling parameters for requests",
     ),
     Flag::new(
         Key::PrefillAttentionBackend,
         "prefill-attention-backend",
         Text,
-        "Attention kernels of prefill, over --attention-backend",
+        "Attention kernels of prefill, in place of --attention-backend",
     )
     .since(EngineVersion::new(0, 4, 10)),
     Flag::new(Key::PrefillNumServers, "prefill-num-servers", Integer, "slime: engines that only prefill").of_slime(),
@@ -304,7 +303,7 @@ pub const FLAGS: &[Flag] = &[
         Key::Quantization,
         "quantization",
         Text,
-        "Quantisation of 16-bit weights when they are loaded, of the draft's too unless told otherwise, such as fp8",
+        "Quantisation of 16-bit weights at load time, such as fp8; by default of the draft too",
     )
     .ours(),
     Flag::new(
@@ -322,50 +321,53 @@ pub const FLAGS: &[Flag] = &[
         "Compute as this trainer does, so that samples are on-policy to the bit",
     )
     .since(EngineVersion::new(0, 5, 6)),
-    Flag::new(Key::RolloutBatchSize, "rollout-batch-size", Integer, "slime: prompts of a rollout").of_slime(),
+    Flag::new(Key::RolloutBatchSize, "rollout-batch-size", Integer, "slime: prompts per rollout").of_slime(),
     Flag::new(
         Key::RolloutMaxContextLen,
         "rollout-max-context-len",
         Integer,
-        "slime: longest prompt and answer together",
+        "slime: maximum length of prompt and response together",
     )
     .of_slime(),
-    Flag::new(Key::RolloutMaxPromptLen, "rollout-max-prompt-len", Integer, "slime: longest prompt").of_slime(),
-    Flag::new(Key::RolloutMaxResponseLen, "rollout-max-response-len", Integer, "slime: longest answer").of_slime(),
-    Flag::new(Key::RolloutNumGpus, "rollout-num-gpus", Integer, "slime: GPUs of all engines together").of_slime(),
+    Flag::new(Key::RolloutMaxPromptLen, "rollout-max-prompt-len", Integer, "slime: maximum prompt length").of_slime(),
+    Flag::new(Key::RolloutMaxResponseLen, "rollout-max-response-len", Integer, "slime: maximum response length")
+        .of_slime(),
+    Flag::new(Key::RolloutNumGpus, "rollout-num-gpus", Integer, "slime: total GPUs of all engines").of_slime(),
     Flag::new(
         Key::RolloutNumGpusPerEngine,
         "rollout-num-gpus-per-engine",
         Integer,
-        "slime: GPUs of one engine; tensor times pipeline parallelism",
+        "slime: GPUs per engine: tensor times pipeline parallelism",
     )
     .of_slime(),
     Flag::new(Key::RolloutTemperature, "rollout-temperature", Number, "slime: temperature of rollouts").of_slime(),
-    Flag::new(Key::RolloutTopK, "rollout-top-k", Integer, "slime: best tokens that rollouts sample from").of_slime(),
-    Flag::new(Key::RolloutTopP, "rollout-top-p", Number, "slime: nucleus that rollouts sample from").of_slime(),
+    Flag::new(Key::RolloutTopK, "rollout-top-k", Integer, "slime: top-k of rollouts").of_slime(),
+    Flag::new(Key::RolloutTopP, "rollout-top-p", Number, "slime: top-p of rollouts").of_slime(),
     Flag::new(
         Key::SamplingDefaults,
         "sampling-defaults",
         Text,
-        "Where sampling parameters come from that requests leave out: model or openai",
+        "Source of sampling parameters that requests omit: model or openai",
     )
     .since(EngineVersion::new(0, 5, 6)),
-    Flag::new(Key::SglangConfig, "sglang-config", Text, "slime: YAML file whose overrides beat the flags").of_slime(),
+    Flag::new(Key::SglangConfig, "sglang-config", Text, "slime: YAML file whose overrides win over the flags")
+        .of_slime(),
     Flag::new(
         Key::ServerConcurrency,
         "sglang-server-concurrency",
         Integer,
-        "slime: requests in flight to one engine, 512 unless given",
+        "slime: requests in flight to one engine (default 512)",
     )
     .of_slime(),
     Flag::new(
         Key::SimulateAcceptLength,
         "simulate-accept-length",
         Number,
-        "spectune: accept this many tokens a round on average, whatever the target says; the output is meaningless",
+        "spectune: accept this many tokens per round on average, whatever the target predicts; the output is \
+         meaningless",
     )
     .ours(),
-    Flag::new(Key::SkipTokenizerInit, "skip-tokenizer-init", Nothing, "Take and give token ids only"),
+    Flag::new(Key::SkipTokenizerInit, "skip-tokenizer-init", Nothing, "Accept and return token ids only"),
     Flag::new(
         Key::SpeculativeAcceptThresholdAcc,
         "speculative-accept-threshold-acc",
@@ -379,6 +381,7 @@ pub const FLAGS: &[Flag] = &[
         "Accept a draft token above this target probability; below 1 the output is lossy",
     ),
     Flag::new(Key::SpeculativeAdaptive, "speculative-adaptive", Nothing, "Choose the number of steps at run time")
+        .ours()
         .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::SpeculativeAdaptiveConfig,
@@ -386,6 +389,7 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "File with the candidate steps of adaptive speculation",
     )
+    .ours()
     .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::SpeculativeAlgorithm,
@@ -401,7 +405,7 @@ pub const FLAGS: &[Flag] = &[
         "Which half of a split attention backend runs verify and draft extension",
     )
     .since(EngineVersion::new(0, 5, 2)),
-    Flag::new(Key::SpeculativeDflashBlockSize, "speculative-dflash-block-size", Integer, "DFLASH: tokens a block")
+    Flag::new(Key::SpeculativeDflashBlockSize, "speculative-dflash-block-size", Integer, "DFLASH: tokens per block")
         .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::SpeculativeDraftAttentionBackend,
@@ -414,7 +418,7 @@ pub const FLAGS: &[Flag] = &[
         Key::SpeculativeDraftKvCacheDtype,
         "speculative-draft-kv-cache-dtype",
         Text,
-        "Type of the draft's KV cache",
+        "Dtype of the draft's KV cache",
     )
     .since(EngineVersion::new(0, 5, 18)),
     Flag::new(Key::SpeculativeDraftLoadFormat, "speculative-draft-load-format", Text, "Format of the draft's weights")
@@ -453,7 +457,7 @@ pub const FLAGS: &[Flag] = &[
         Key::SpeculativeDsparkBlockSize,
         "speculative-dspark-block-size",
         Integer,
-        "DSPARK: proposed tokens a block",
+        "DSPARK: proposed tokens per block",
     )
     .since(EngineVersion::new(0, 5, 16)),
     Flag::new(
@@ -474,14 +478,14 @@ pub const FLAGS: &[Flag] = &[
         Key::SpeculativeNgramExternalCorpusMaxTokens,
         "speculative-ngram-external-corpus-max-tokens",
         Integer,
-        "NGRAM: most tokens of the external corpus",
+        "NGRAM: maximum number of tokens in the external corpus",
     )
     .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
         Key::SpeculativeNgramExternalCorpusPath,
         "speculative-ngram-external-corpus-path",
         Text,
-        "NGRAM: texts to look up beside those of the requests",
+        "NGRAM: texts to look up in addition to those of the requests",
     )
     .since(EngineVersion::new(0, 5, 11)),
     Flag::new(
@@ -495,14 +499,14 @@ pub const FLAGS: &[Flag] = &[
         Key::SpeculativeNgramMaxBfsBreadth,
         "speculative-ngram-max-bfs-breadth",
         Integer,
-        "NGRAM: widest level of the proposed tree, which replaces topk",
+        "NGRAM: maximum breadth of the proposed tree, in place of topk",
     )
     .since(EngineVersion::new(0, 5, 6)),
     Flag::new(
         Key::SpeculativeNgramMaxMatchWindowSize,
         "speculative-ngram-max-match-window-size",
         Integer,
-        "NGRAM: longest suffix that is looked up",
+        "NGRAM: maximum length of the suffix that is looked up",
     )
     .since(EngineVersion::new(0, 5, 6))
     .until(EngineVersion::new(0, 5, 10)),
@@ -510,21 +514,21 @@ pub const FLAGS: &[Flag] = &[
         Key::SpeculativeNgramMaxTrieDepth,
         "speculative-ngram-max-trie-depth",
         Integer,
-        "NGRAM: longest run of tokens that is kept",
+        "NGRAM: maximum length of stored token runs",
     )
     .since(EngineVersion::new(0, 5, 10)),
     Flag::new(
         Key::SpeculativeNgramMinBfsBreadth,
         "speculative-ngram-min-bfs-breadth",
         Integer,
-        "NGRAM: narrowest level of the proposed tree",
+        "NGRAM: minimum breadth of the proposed tree",
     )
     .since(EngineVersion::new(0, 5, 6)),
     Flag::new(
         Key::SpeculativeNumDraftTokens,
         "speculative-num-draft-tokens",
         Integer,
-        "Nodes of the tree that the target verifies, the root included",
+        "Tree nodes that the target verifies, root included",
     )
     .ours(),
     Flag::new(Key::SpeculativeNumSteps, "speculative-num-steps", Integer, "Draft steps: the depth of the tree").ours(),
@@ -549,8 +553,8 @@ pub const FLAGS: &[Flag] = &[
         "Verify a sampled chain by exact rejection sampling",
     )
     .since(EngineVersion::new(0, 5, 14)),
-    Flag::new(Key::TokenizerPath, "tokenizer-path", Text, "The tokenizer, where it is not beside the target"),
-    Flag::new(Key::TorchCompileMaxBs, "torch-compile-max-bs", Integer, "Largest batch size that is compiled"),
+    Flag::new(Key::TokenizerPath, "tokenizer-path", Text, "The tokenizer, if it is not in the target's folder"),
+    Flag::new(Key::TorchCompileMaxBs, "torch-compile-max-bs", Integer, "Largest batch size to compile"),
     Flag::new(Key::TpSize, "tp-size", Integer, "Tensor parallelism").aliases(&["tensor-parallel-size"]).ours(),
     Flag::new(Key::TrustRemoteCode, "trust-remote-code", Nothing, "Run the checkpoint's own Python code"),
     Flag::new(Key::UnoLoraPath, "uno-lora-path", Text, "UNO: the adapter that drafts")
@@ -561,7 +565,7 @@ pub const FLAGS: &[Flag] = &[
         Key::WeightCacheMode,
         "weight-cache-mode",
         Text,
-        "Take weights from a process that keeps them; off, client or daemon",
+        "Share weights with a process that keeps them loaded: off, client or daemon",
     )
     .since(EngineVersion::new(0, 5, 17)),
 ];

@@ -12,8 +12,9 @@ use std::{
 
 use super::{
     Argument, Engine, Insertion, Launch, Launcher, Options, Parsed, Setting, Syntax, Value,
-    detect::{self, Detected},
-    documents, edit, evidence, problems,
+    detect::{self, Detected, MOST_WORDS},
+    documents, evidence, problems,
+    quoting::quoted,
     script::{self, Field, Line, Text},
     vllm,
     writing::Writing,
@@ -25,10 +26,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// Most words of one launch that are read: every rule may look at each of them.
-pub(super) const MOST_WORDS: usize = 1 << 13;
-
-/// Reads a text as a shell does. `depth` says in how many here-documents it stands.
+/// Reads a text as a shell does. `depth` is the number of enclosing here-documents.
 pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
     let mut script = script::read(source);
     if depth > 0 {
@@ -65,12 +63,12 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
     let is_prose = is_prose(source);
     let matters = |found: &Diagnostic| {
         let at = found.span.start;
-        // A backtick of Markdown is no substitution.
+        // A backtick of Markdown is not a substitution.
         if is_prose && (launches.is_empty() || source.slice(found.span) == "`") {
             return false;
         }
         if launches.is_empty() {
-            // That a line of another command ends too early is nobody's business.
+            // A line of an unrelated command that ends too early is not reported.
             return found.code != problems::BROKEN_LINE.code;
         }
         launches.iter().any(|launch| launch.span.start <= at && at <= launch.span.end)
@@ -98,7 +96,7 @@ fn is_prose(source: &Source) -> bool {
 pub(super) fn unread(source: &Source, format: &str) -> Parsed {
     let mut diagnostic = no_launch(source);
     diagnostic.message = format!("this is {format}, which is not read");
-    let help = "give the command line that it starts the engine with, or a script or manifest that holds it";
+    let help = "give the command line with which it starts the engine, or a script or manifest that contains it";
     diagnostic.help = Some(help.into());
     Parsed { launches: Vec::new(), diagnostics: vec![diagnostic] }
 }
@@ -114,7 +112,7 @@ pub(super) fn no_launch(source: &Source) -> Diagnostic {
     diagnostic
 }
 
-/// Lines that begin with a flag and follow another line go on with it: a list of bare flags, one a line, or a command
+/// Lines that start with a flag and follow another line continue it: a list of bare flags, one a line, or a command
 /// whose continuation is broken.
 fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
     let mut joined: Vec<Line<'a>> = Vec::new();
@@ -141,7 +139,7 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
             joined.push(line);
             continue;
         }
-        // One end of a line tells of all.
+        // One line end is representative of all.
         let is_left_out = before.words.iter().any(|word| matches!(word.value.written(), "..." | "…" | "...."));
         if !is_list && !is_left_out && before.broken_at.is_none() {
             before.broken_at = Some(first.span);
@@ -154,10 +152,10 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
     joined
 }
 
-/// That flags stand below a command that has ended.
+/// Reports flags below a command that has ended.
 fn broken(first: Span) -> Diagnostic {
     let message = "the command ends here, so the flags below are not part of it";
-    let mut diagnostic = problems::BROKEN_LINE.at(first, message, "run as a command of its own");
+    let mut diagnostic = problems::BROKEN_LINE.at(first, message, "run as a separate command");
     diagnostic.help = Some("end the line before with a backslash, and move comments out of the command".into());
     diagnostic
 }
@@ -179,7 +177,7 @@ fn repeats(before: &Line<'_>, line: &Line<'_>) -> bool {
     !flags(before).is_disjoint(&flags(line))
 }
 
-/// Whether the rest of a line holds no word: it is empty, a comment, or the end of a line that goes on.
+/// Whether the rest of a line has no word: it is empty, a comment, or a line continuation.
 fn ends_nothing(rest: &str) -> bool {
     matches!(rest, "" | "\\") || rest.starts_with('#')
 }
@@ -240,15 +238,18 @@ fn build(
     if engine == Engine::Vllm {
         split::positional_model(&mut arguments);
         let message =
-            "vLLM launch: its flags and its speculative configuration are checked, not how other flags go together";
+            "vLLM launch: its flags and its speculative configuration are checked, but not combinations of other flags";
         diagnostics.push(problems::VLLM_UNREAD.at(detected.anchor, message, "not checked"));
         // Whether a word belongs to a flag that is not read is not known.
         diagnostics.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
-        diagnostics.extend(vllm::bad_values(source, &arguments));
+        let wrong = vllm::bad_values(source, &arguments);
+        // A page that shows a flag by itself shows what is given, not how a shell is told.
+        let is_shown = detected.is_bare && is_page(source);
+        diagnostics.extend(wrong.into_iter().map(|one| if is_shown { problems::at_most_warning(one) } else { one }));
         bad_values(&arguments, engine, diagnostics);
     } else if detected.is_sure && detected.launcher != Launcher::Hydra {
         diagnostics.append(&mut troubles);
-        // Benchmarks take the server's flags and others of their own.
+        // Benchmarks accept the server's flags and additional ones.
         if detected.launcher != Launcher::Benchmark {
             let from = diagnostics.len();
             unknown::report(&arguments, engine, diagnostics);
@@ -289,6 +290,7 @@ fn build(
         environment_is_open: line.surroundings.is_open,
         engine_version: stated,
         image: line.surroundings.image.clone(),
+        is_changed: false,
         insertion,
     }
 }
@@ -306,7 +308,7 @@ fn bad_values(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diag
         let bad = argument.values.iter().find(|value| value.value.known().is_some_and(is_bad));
         if let Some(bad) = bad {
             let shown: String = bad.value.written().chars().take(60).collect();
-            let message = format!("`{}` takes a number, and `{shown}` is none", argument.flag.value);
+            let message = format!("`{}` takes a number, but got `{shown}`", argument.flag.value);
             let mut diagnostic = problems::BAD_VALUE.at(bad.span, message, "not a number");
             let who = if engine == Engine::Vllm { "vllm" } else { "sglang" };
             diagnostic.notes.push(format!("{who}: \"invalid {what} value: '{shown}'\""));
@@ -332,7 +334,7 @@ fn is_integer(text: &str) -> bool {
         && digits.windows(2).all(between)
 }
 
-/// The flags that a launch may be given too. Of those that it is given, the value is not known then.
+/// Flags that may also be given. For flags that are already given, the value becomes unknown.
 fn perhaps(
     source: &Source,
     line: &Line<'_>,
@@ -385,7 +387,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
             text.push(' ');
         }
         let start = text.len();
-        text.push_str(&edit::quoted(word));
+        text.push_str(&quoted(word));
         fields.push(Located::new(Text::Known(word.into()), Span::new(start, text.len())));
     }
     let source = Source::new("<command line>", text);
@@ -407,6 +409,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         environment_is_open: false,
         engine_version: None,
         image: None,
+        is_changed: false,
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };
     (source, launch, diagnostics)

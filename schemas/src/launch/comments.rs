@@ -8,7 +8,7 @@ pub(crate) fn comments(source: &Source) -> Vec<Span> {
     within(source, 0)
 }
 
-/// The comments of a text that stands in so many here-documents.
+/// The comments of a text inside this many here-documents.
 pub(super) fn within(source: &Source, depth: usize) -> Vec<Span> {
     let text = source.text();
     match Kind::of(source) {
@@ -68,7 +68,7 @@ fn toml(text: &str) -> Vec<Span> {
     comments
 }
 
-/// YAML's `#` begins a comment at the start of a line or behind a blank, outside of quotes. Quotes are followed within
+/// YAML's `#` begins a comment at the start of a line or after a blank, outside of quotes. Quotes are followed within
 /// their line only.
 fn yaml(text: &str) -> Vec<Span> {
     let bytes = text.as_bytes();

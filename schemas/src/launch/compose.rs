@@ -1,10 +1,10 @@
-//! A command put together of words that stand in another text, with the way back for each of them.
+//! A command assembled from words of another text, with a map back to the source of each.
 
 use super::{
-    edit::{is_plain, quoted},
+    embedded::{Document, Surroundings, UNKNOWN},
     kind::Kind,
-    pieces::{Piece, Pieces},
-    script::{Document, Surroundings, UNKNOWN},
+    quoting::{is_plain, quoted},
+    span_map::{MappedPart, SpanMap},
 };
 use crate::text::Span;
 
@@ -12,11 +12,11 @@ use crate::text::Span;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Composed {
     pub text: String,
-    pieces: Pieces<()>,
+    pieces: SpanMap<()>,
 }
 
 impl Composed {
-    /// Adds text that stands at a place, as it is.
+    /// Adds text verbatim from a span of the source.
     pub fn copy(&mut self, text: &str, place: Span) {
         if text.is_empty() {
             return;
@@ -28,10 +28,10 @@ impl Composed {
     pub fn copy_whole(&mut self, text: &str, place: Span, whole: usize) {
         let start = self.text.len();
         self.text.push_str(text);
-        self.pieces.push(Piece { text: Span::new(start, self.text.len()), place, whole, with: () });
+        self.pieces.push(MappedPart { text: Span::new(start, self.text.len()), place, whole, with: () });
     }
 
-    /// Adds text that stands nowhere.
+    /// Adds text that does not occur in the source.
     pub fn write(&mut self, text: &str) {
         self.text.push_str(text);
     }
@@ -43,8 +43,8 @@ impl Composed {
         }
     }
 
-    /// Adds a word so that a shell takes it as it is. A flag before `=` stands outside of the quotes, so that flag and
-    /// value have places of their own.
+    /// Adds a word, quoted for the shell. A flag before `=` is outside the quotes, so that flag and value have separate
+    /// spans.
     pub fn word(&mut self, text: &str, place: Span) {
         self.space();
         let is_verbatim = place.end - place.start == text.len();
@@ -64,18 +64,18 @@ impl Composed {
         self.write("'");
     }
 
-    /// Adds what nobody knows, as a part of a word.
+    /// Adds an unknown part of a word.
     pub fn unknown(&mut self, place: Span) {
         self.copy(UNKNOWN, place);
     }
 
-    /// Adds another command behind this one.
+    /// Adds another command after this one.
     pub fn append(&mut self, other: &Self) {
         let start = self.text.len();
         self.text.push_str(&other.text);
         for piece in other.pieces.iter() {
             let text = Span::new(piece.text.start + start, piece.text.end + start);
-            self.pieces.push(Piece { text, ..*piece });
+            self.pieces.push(MappedPart { text, ..*piece });
         }
     }
 

@@ -1,7 +1,7 @@
-//! Which engine a command line starts, and where its arguments begin.
+//! Decides which engine a command line starts, and where its arguments begin.
 //!
-//! The strongest evidence decides: the user's word, then the program, then `--sglang-` in front of a flag, then the image,
-//! then flags that only one engine has.
+//! The strongest evidence wins: the user's choice, the program, the prefix `--sglang-`, Hydra overrides, the image, and finally
+//! flags that only one engine has. Flags of an unknown program, or without a program, are a partial launch (`is_part`).
 
 mod flags_of;
 mod hydra;
@@ -11,16 +11,18 @@ mod program;
 
 use super::{
     Engine, Launcher,
-    arguments::MOST_WORDS,
     script::{ArrayPlace, Field, Line},
 };
 use crate::text::Span;
+
+/// Maximum number of words of one launch: every rule may inspect each of them.
+pub(super) const MOST_WORDS: usize = 1 << 13;
 
 pub(super) use flags_of::engine_of_flags;
 pub(super) use hydra::as_flags;
 pub(super) use program::starts_engine;
 
-/// What every text with a launch of its own holds.
+/// Substrings, one of which every text with a launch contains.
 const EVIDENT: [&str; 8] =
     ["sglang", "sgl.", "vllm", "spectune", "launch_server", "speculative-", "speculative_", "--model-path"];
 
@@ -31,17 +33,17 @@ pub(super) struct Detected {
     pub launcher: Launcher,
     /// The index of the first word that is an argument of the engine.
     pub first_argument: usize,
-    /// The words that stand for the launch.
+    /// The words that represent the launch.
     pub anchor: Span,
     /// The array that holds the flags, where one does.
     pub array: Option<Span>,
-    /// Whether the words are the engine's own alone: a program that nobody knows may have flags of its own, and may add others.
+    /// Whether the words are the engine's own alone: an unknown program may have its own flags, and may add others.
     pub is_sure: bool,
     /// Whether there are flags and no program.
     pub is_bare: bool,
 }
 
-/// What tells of a line.
+/// What a line reveals.
 struct Told {
     engine: Engine,
     launcher: Launcher,
@@ -51,7 +53,7 @@ struct Told {
     is_sure: bool,
 }
 
-/// Looks for an engine in a line; `told` is what the user says every launch is for.
+/// Looks for an engine in a line; `told` is the engine that the user set for all launches.
 pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> {
     let texts: Vec<&str> = line.words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
     let prefixed = texts.iter().position(|text| text.starts_with("--sglang-"));
@@ -79,7 +81,7 @@ pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> 
     })
 }
 
-/// Whether bare flags are an engine's wherever they stand: a single one is a flag of many programs.
+/// Whether bare flags belong to an engine wherever they occur: a single flag could belong to many programs.
 pub(super) fn is_list_of_flags(words: &[Field<'_>]) -> bool {
     let texts: Vec<&str> = words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
     flags_of::speaks_of_speculation(&texts) || flags_of::is_list(&texts)
@@ -105,7 +107,7 @@ fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<E
         }
         return Some(Told { engine, launcher, first: last + 1, words: Some((from, last)), is_sure: true });
     }
-    if let Some(at) = hydra::program(texts) {
+    if let Some(at) = hydra::program(texts, &line.words) {
         let engine = hydra::engine(texts.get(at + 1..).unwrap_or_default())?;
         return Some(Told { engine, launcher: Launcher::Hydra, first: at + 1, words: Some((at, at)), is_sure: true });
     }
@@ -137,7 +139,7 @@ fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<E
     of_flags(line, texts, told)
 }
 
-/// Flags alone are a launch; behind a program that is not known, or in a variable, they are one only where they can be
+/// Flags alone are a launch; after a program that is not known, or in a variable, they are one only where they can be
 /// nothing else.
 fn of_flags(line: &Line<'_>, texts: &[&str], told: Option<Engine>) -> Option<Told> {
     let first = first_flag(texts);

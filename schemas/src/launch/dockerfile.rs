@@ -6,9 +6,9 @@ use super::{
     Options, Parsed, Syntax, Value, arguments,
     compose::Composed,
     documents,
+    embedded::Surroundings,
     evidence::{Stated, engine_of_image, is_published, of_image, of_requirement},
     kind::Kind,
-    script::Surroundings,
 };
 use crate::text::{Located, Source, Span};
 
@@ -23,7 +23,7 @@ struct Stage {
     surroundings: Surroundings,
     entrypoint: Option<Composed>,
     command: Option<Composed>,
-    /// Whether either is a list, into which no edit is written: its words stand in quotes of JSON.
+    /// Whether either is a list, which is not edited because its words are quoted JSON.
     is_list: bool,
 }
 
@@ -158,7 +158,7 @@ fn is_shell(words: &[(String, Span)]) -> bool {
 
 /// The words of a JSON list with their places, quotes not included; nothing where it is none.
 fn words_in_brackets(text: &str) -> Option<Vec<(String, Span)>> {
-    // A line that goes on is no part of JSON.
+    // A continued line is not part of JSON.
     let joined: String = text.replace("\\\r\n", "  \n").replace("\\\n", " \n");
     let words: Vec<String> = serde_json::from_str(&joined).ok()?;
     let bytes = joined.as_bytes();

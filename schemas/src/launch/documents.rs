@@ -1,20 +1,17 @@
-//! Texts within a text: here-documents, blocks of Markdown, scripts in YAML. Each is read by what it is, with every place in
-//! the text around it.
+//! Texts inside texts: here-documents, Markdown blocks, scripts in YAML, ConfigMap files, arguments of `eval`.
+//!
+//! Each is read by its own kind, and every span maps back to the surrounding text.
 
 use super::{
-    Options, Parsed, arguments, comments, dockerfile, file,
-    kind::Kind,
-    origin::Origin,
-    python,
-    script::{self, Document},
-    unit, yaml,
+    Options, Parsed, arguments, comments, dockerfile, embedded::Document, file, kind::Kind, origin::Origin, python,
+    script, unit, yaml,
 };
 use crate::text::{Source, Span};
 
 /// How deep texts within texts are read.
 pub(super) const DEEPEST: usize = 3;
 
-/// Reads a text of a kind. `depth` says in how many others it stands.
+/// Reads a text of a kind. `depth` is the number of enclosing texts.
 pub(super) fn parse(source: &Source, kind: Kind, options: &Options, depth: usize) -> Parsed {
     match kind {
         Kind::Toml => file::parse(source, options),
@@ -38,14 +35,14 @@ pub(super) fn read(document: &Document, around: &Source, options: &Options, dept
         Kind::Script => arguments::parse(&source, &inner, depth + 1),
         kind => parse(&source, kind, &inner, depth + 1),
     };
-    // What is amiss in a text without a launch is nobody's business.
+    // Problems in a text without a launch are not reported.
     if parsed.launches.is_empty() {
         return Parsed::default();
     }
     Origin { around, document }.back(parsed)
 }
 
-/// The comments in the documents of a script that stands itself in `depth` of them.
+/// The comments in the documents of a script that itself is inside `depth` documents.
 pub(super) fn comments_in(around: &Source, depth: usize) -> Vec<Span> {
     let text = around.text();
     if depth >= DEEPEST || !["<<", "```", "~~~"].iter().any(|opener| text.contains(opener)) {
@@ -58,7 +55,7 @@ pub(super) fn comments_in(around: &Source, depth: usize) -> Vec<Span> {
     script::read(around).documents.into_iter().flat_map(of_document).collect()
 }
 
-/// The document as a text of its own.
+/// The document as a separate text.
 fn source_of(document: &Document) -> Source {
     let name = match document.kind {
         Kind::Script => "document.sh",

@@ -1,4 +1,4 @@
-//! Edits of a launch in the user's own text: what fixes are made of.
+//! Edits of a launch in the user's text, from which fixes are built.
 
 use super::{Engine, Launch, Syntax, writing::Writing};
 use crate::{diagnostic::Edit, flags::Key, text::Span, version::EngineVersion};
@@ -14,7 +14,7 @@ impl Launch {
         }
     }
 
-    /// A flag with its dashes as it stands in this launch: without them where flags are the keys of a file.
+    /// A flag as written in this launch: with dashes, or without them if flags are keys of a file.
     pub fn as_written(&self, flag: &str) -> String {
         self.insertion.writing.name(flag)
     }
@@ -45,7 +45,7 @@ impl Launch {
         }
     }
 
-    /// The edit that writes a further flag behind the others.
+    /// The edit that writes a further flag after the others.
     pub fn add(&self, key: Key, version: EngineVersion, value: &str) -> Edit {
         let insertion = &self.insertion;
         let flag = insertion.writing.flag(key, &self.spelled(key, version), value);
@@ -69,18 +69,4 @@ impl Launch {
         let setting = self.setting(key)?;
         Some(Edit { span: setting.removal, replacement: String::new() })
     }
-}
-
-/// A word as a shell must read it: in single quotes where it holds anything that a shell would act on.
-pub fn quoted(word: &str) -> String {
-    if is_plain(word) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
-/// Whether a word holds nothing that a shell would act on.
-pub(super) fn is_plain(word: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=./:,@%+".contains(&byte);
-    !word.is_empty() && word.bytes().all(plain)
 }

@@ -1,4 +1,8 @@
-//! Which version of an engine a text is about: tags of images, requirements, variables, and what stands beside them in words.
+//! Infers the version of an engine from the text around a launch: image tags, requirements, variables and prose.
+//!
+//! The launch's own image or requirement counts first, then tags and clones anywhere in the text, then prose, then the folder's
+//! name. Contradicting statements count as none. Evidence that may belong to another launch (another section of a page, prose, a
+//! folder) counts only if that version has every flag that the launch uses.
 
 use super::{Argument, Engine, Launch};
 use crate::{
@@ -7,7 +11,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// Most places of one text where an engine is named that are looked at.
+/// Maximum number of mentions of an engine that are inspected per text.
 const MOST: usize = 1 << 12;
 
 /// A version that a text states, and of which engine.
@@ -40,7 +44,7 @@ impl Stated {
 /// The version that an image's tag names: `lmsysorg/sglang:v0.5.9-cu129`.
 pub(super) fn of_image(image: &str, span: Span) -> Option<Stated> {
     let found = all(image).into_iter().find(|(_, strength)| *strength == Strength::Tag)?.0;
-    // What a requirement pins stands elsewhere.
+    // Requirements are handled elsewhere.
     (!image.contains("==")).then_some(Stated { version: Located::new(found.version.value, span), ..found })
 }
 
@@ -81,6 +85,9 @@ pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
 /// images does not count. Where it is not certain that a statement is about this launch, a version that lacks what the launch
 /// uses is not the one that runs.
 pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
+    if !launches.is_empty() && speaks_of_changes(source.text()) {
+        launches.iter_mut().for_each(|launch| launch.is_changed = true);
+    }
     let open = |launch: &Launch| launch.engine_version.is_none() && launch.image.is_none();
     if !launches.iter().any(open) {
         return;
@@ -118,6 +125,22 @@ pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
             None => None,
         };
     }
+}
+
+/// Whether a text patches an engine, or names a plugin of vLLM that brings words of its own.
+fn speaks_of_changes(text: &str) -> bool {
+    const WORDS: [&str; 9] = [
+        "git apply",
+        "patch -p",
+        "patches/",
+        "vllm-gcu",
+        "vllm-kunlun",
+        "vllm-metax",
+        "vllm_gcu",
+        "vllm_kunlun",
+        "vllm_metax",
+    ];
+    WORDS.iter().any(|word| text.contains(word))
 }
 
 fn registered(engine: Engine) -> &'static Registered {
@@ -273,7 +296,7 @@ const NAMES: [(&str, Engine); 5] = [
     ("vllm", Engine::Vllm),
 ];
 
-/// What may stand between an engine's name and the sign in front of its version.
+/// What may occur between an engine's name and the operator before its version.
 const SUFFIXES: [&str; 16] = [
     "_image_tag",
     "_docker_tag",
@@ -316,7 +339,7 @@ fn stated_at(text: &str, at: usize) -> Option<(Stated, Strength)> {
     let bare = signs.trim_matches(['"', '\'', '`']);
     let strength = match bare.chars().next() {
         None => return None,
-        // `sgl-0.5` is no name of a release.
+        // `sgl-0.5` is not the name of a release.
         Some(_) if name == "sgl" && length == name.len() => return None,
         Some(_) if bare.chars().all(|letter| letter == ' ') => Strength::Words,
         Some('/') => Strength::Words,
@@ -326,7 +349,7 @@ fn stated_at(text: &str, at: usize) -> Option<(Stated, Strength)> {
     let open =
         ["+", "or ", "and ", "through", "to ", "-0", "~", "–", "later"].iter().any(|word| after.starts_with(word));
     let before = text.get(..at).unwrap_or_default().trim_end_matches(['`', '*', ' ', '(']);
-    // `min_vllm_version` is no version that runs.
+    // `min_vllm_version` is not the version that runs.
     if ["min_", "min-", "minimum_", "minimum", "max_", "old_", "previous_"]
         .iter()
         .any(|word| ends_with_ignoring_case(before, word))
@@ -446,10 +469,14 @@ mod tests {
             format!("A=lmsysorg/sglang:v0.5.9\nB=lmsysorg/sglang:v0.5.10\n{launch}"),
             format!("pip install sglang-router==0.3.0 vllm==0.11.0\n{launch}"),
             format!("git clone -b v0.5.9 https://github.com/me/sglang-tools\n{launch}"),
-            format!("git clone https://github.com/sgl-project/sglang\ngit clone https://x.org/other\ngit checkout v0.5.9\n{launch}"),
+            format!(
+                "git clone https://github.com/sgl-project/sglang\ngit clone https://x.org/other\ngit checkout v0.5.9\n{launch}"
+            ),
             format!("curl -O https://x.org/vllm-0.0.0.0.txt; echo sglang-0.0.0\n{launch}"),
             // The command's own image says that it is another one.
-            "docker pull lmsysorg/sglang:v0.5.9\ndocker run --gpus all me/sglang:mine python3 -m sglang.launch_server --tp 2".into(),
+            "docker pull lmsysorg/sglang:v0.5.9\ndocker run --gpus all me/sglang:mine python3 -m \
+             sglang.launch_server --tp 2"
+                .into(),
         ] {
             check("run.sh", &text, None);
         }

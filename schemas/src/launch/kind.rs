@@ -71,7 +71,7 @@ impl Kind {
     }
 
     /// What a fenced block of Markdown is; nothing where it is in a language that holds no launch. `info` is what stands
-    /// behind its fence.
+    /// after its fence.
     pub fn of_fence(info: &str, text: &str) -> Option<Self> {
         let mut words = info.split(|letter: char| letter.is_whitespace() || "{}.,:".contains(letter));
         let word = words.by_ref().find(|word| !word.is_empty()).unwrap_or_default().to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! What starts an engine: the user's command, or a program that has flags of its own beside the engine's.
+//! The program that starts an engine: the user's command, or a launcher with additional flags.
 
 use super::{Engine, Launch};
 use crate::text::Source;
@@ -16,7 +16,7 @@ pub enum Launcher {
     Slime,
     /// miles, which grew out of slime and takes flags that slime does not.
     Miles,
-    /// slime or miles: the text does not tell which.
+    /// slime or miles: the text does not say which.
     SlimeOrMiles,
     /// A trainer with Hydra's overrides: verl, NeMo-RL.
     Hydra,

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::{
     Argument, Insertion, Launch, Parsed, Setting, Value,
-    script::{Document, UNKNOWN},
+    embedded::{Document, UNKNOWN},
 };
 use crate::{
     diagnostic::{Diagnostic, Edit},
     text::{Located, Source, Span},
 };
 
-/// A document and the text that it stands in.
+/// A document and its enclosing text.
 pub(super) struct Origin<'a> {
     pub around: &'a Source,
     pub document: &'a Document,
@@ -85,14 +85,14 @@ impl Origin<'_> {
         setting.flag = self.place(setting.flag);
         for value in &mut setting.values {
             self.value(value);
-            // No rule is to change what stands in two places.
+            // Rules must not edit what occurs in two places.
             if !is_whole {
                 value.value = Value::Unknown(value.value.written().to_owned());
             }
         }
     }
 
-    /// Behind the same word, with what stands before that word in the text around.
+    /// After the same word, with the text before that word in the enclosing text.
     fn insertion(&self, launch: &Launch) -> Insertion {
         let Insertion { at, before, after, writing } = launch.insertion.clone();
         let last = launch.arguments.iter().filter(|argument| argument.span.end <= at);
@@ -100,7 +100,7 @@ impl Origin<'_> {
         let like_last = last.and_then(|start| {
             let blanks = Span::new(start.checked_sub(before.len())?, start);
             let is_like = self.document.text.get(blanks.range()) == Some(before.as_str());
-            // Tabs that the shell takes out stand behind the last of them.
+            // Tabs that the shell removes come after the last of them.
             let end = self.place(Span::new(start, at)).start;
             (is_like && self.is_one_stretch(Span::new(blanks.start, at)))
                 .then(|| self.around.slice(Span::new(self.place(blanks).start, end)).to_owned())

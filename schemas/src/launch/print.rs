@@ -2,14 +2,14 @@
 
 use std::fmt;
 
-use super::{Argument, Engine, Launch, Syntax, Value, arguments::split::is_flag, edit};
+use super::{Argument, Engine, Launch, Syntax, Value, arguments::split::is_flag, quoting::quoted};
 
 impl fmt::Display for Launch {
-    /// The arguments in order, quoted for a shell, behind the program's name (slime's flags have none).
+    /// The arguments in order, quoted for a shell, after the program's name (slime's flags have none).
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in self.environment.iter() {
             match &value.value {
-                Value::Known(text) => write!(formatter, "{name}={} ", edit::quoted(text))?,
+                Value::Known(text) => write!(formatter, "{name}={} ", quoted(text))?,
                 Value::Unknown(text) => write!(formatter, "{name}={text} ")?,
             }
         }
@@ -25,16 +25,16 @@ impl fmt::Display for Launch {
             if let [value] = argument.values.as_slice()
                 && let Some(text) = value.value.known().filter(|text| is_flag(text))
             {
-                write!(formatter, " {}", edit::quoted(&format!("{flag}={text}")))?;
+                write!(formatter, " {}", quoted(&format!("{flag}={text}")))?;
                 continue;
             }
             if is_flag(&flag) {
-                write!(formatter, " {}", edit::quoted(&flag))?;
+                write!(formatter, " {}", quoted(&flag))?;
             }
             for value in &argument.values {
                 match &value.value {
-                    Value::Known(text) => write!(formatter, " {}", edit::quoted(text))?,
-                    Value::Unknown(text) if is_opened(text) => write!(formatter, " {}", edit::quoted(text))?,
+                    Value::Known(text) => write!(formatter, " {}", quoted(text))?,
+                    Value::Unknown(text) if is_opened(text) => write!(formatter, " {}", quoted(text))?,
                     Value::Unknown(text) => write!(formatter, " {text}")?,
                 }
             }
@@ -49,7 +49,7 @@ fn is_opened(text: &str) -> bool {
 }
 
 impl Launch {
-    /// The flag as a command line has it: a key of TOML is none.
+    /// The flag in its command-line spelling.
     fn flag_of(&self, argument: &Argument) -> String {
         match argument.key.filter(|_| self.syntax == Syntax::Toml) {
             Some(key) => self.dashed(key, key.flag().name),

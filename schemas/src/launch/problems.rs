@@ -1,4 +1,4 @@
-//! What can be wrong with a launch text before any rule looks at what it says.
+//! Problems of a launch text that are found before any rule runs.
 
 use super::{Parsed, shell::Trouble};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 /// A kind of problem with the text itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Stable for good, as the rules' codes are.
+    /// Permanent, like the rules' codes.
     pub code: &'static str,
     /// A name in words.
     pub name: &'static str,
@@ -32,16 +32,16 @@ macro_rules! problems {
 problems! {
     TOO_LARGE = "LT01" "text-too-large" Error "the text is too large to be a launch";
     NO_LAUNCH = "LT02" "no-launch" Error "no launch was found in the text";
-    UNCLOSED = "LT03" "unclosed-quote" Warning "a quote, a substitution or an array does not close";
-    BROKEN_LINE = "LT04" "broken-continuation" Error "the command ends before its flags do";
-    MISSING_VALUE = "LT05" "missing-value" Error "a flag that takes a value has none";
+    UNCLOSED = "LT03" "unclosed-quote" Warning "a quote, a substitution or an array is not closed";
+    BROKEN_LINE = "LT04" "broken-continuation" Error "the command ends before its flags";
+    MISSING_VALUE = "LT05" "missing-value" Error "a flag that takes a value has no value";
     TOML_SYNTAX = "LT06" "invalid-toml" Error "a configuration file is not valid TOML, or has a wrong key or value";
-    VLLM_UNREAD = "LT07" "vllm-unread" Info "of a vLLM launch each flag and the speculative configuration are checked, not how other flags go together";
-    STRAY_VALUE = "LT08" "stray-value" Error "a word follows a switch that takes none";
+    VLLM_UNREAD = "LT07" "vllm-unread" Info "in a vLLM launch, each flag and the speculative configuration are checked, but not combinations of other flags";
+    STRAY_VALUE = "LT08" "stray-value" Error "a word follows a switch that takes no value";
     UNKNOWN_FLAG = "LT09" "unknown-flag" Error "no version of the engine knows a flag";
-    UNUSED_SUPPRESSION = "LT10" "unused-suppression" Warning "a comment suppresses what is not found";
-    WRONG_SUPPRESSION = "LT11" "wrong-suppression" Warning "a comment that suppresses names no rule";
-    YAML_SYNTAX = "LT12" "invalid-yaml" Error "a YAML file is not valid YAML";
+    UNUSED_SUPPRESSION = "LT10" "unused-suppression" Warning "a suppression comment matches no finding";
+    WRONG_SUPPRESSION = "LT11" "wrong-suppression" Warning "a suppression comment names an unknown rule";
+    YAML_SYNTAX = "LT12" "invalid-yaml" Error "a YAML file is not valid";
     BAD_VALUE = "LT13" "bad-value" Error "a flag that takes a number has something else, or a key of vLLM's JSON a value of another type";
     JSON_SYNTAX = "LT14" "invalid-json" Error "the JSON of vLLM's speculative configuration cannot be read";
 }
@@ -66,20 +66,20 @@ impl Problem {
 
 pub(super) fn too_large(source: &Source) -> Parsed {
     let message =
-        format!("the text has {} bytes; a launch text may have {} at most", source.text().len(), super::LONGEST_TEXT);
+        format!("the text has {} bytes; the limit for a launch text is {}", source.text().len(), super::LONGEST_TEXT);
     let mut diagnostic = TOO_LARGE.at(Span::default(), message, "not read");
     diagnostic.help = Some("give the script or command line that starts the engine, not its log".into());
     Parsed { launches: Vec::new(), diagnostics: vec![diagnostic] }
 }
 
-/// A finding that is no error where a fork may differ.
+/// A finding that is not an error if a fork may differ.
 pub(super) fn at_most_warning(mut found: Diagnostic) -> Diagnostic {
     found.severity = found.severity.min(Severity::Warning);
     found
 }
 
 pub(super) fn too_many_words(first: Span, most: usize) -> Diagnostic {
-    let message = format!("the launch has more than {most} words, and no more of them are read");
+    let message = format!("the launch has more than {most} words; the rest is not read");
     let mut diagnostic = TOO_LARGE.at(first, message, "not read from here on");
     diagnostic.help = Some("give the script or command line that starts the engine, not its log".into());
     diagnostic
@@ -88,19 +88,19 @@ pub(super) fn too_many_words(first: Span, most: usize) -> Diagnostic {
 pub(super) fn of_trouble(trouble: Trouble) -> Diagnostic {
     match trouble {
         Trouble::Unclosed(span) => {
-            UNCLOSED.at(span, "this quote or substitution does not close", "read as plain text from here")
+            UNCLOSED.at(span, "this quote or substitution is not closed", "read as plain text from here")
         }
         Trouble::UnclosedArray(span) => {
-            let mut diagnostic = UNCLOSED.at(span, "this array does not close", "no `)` ends it");
+            let mut diagnostic = UNCLOSED.at(span, "this array is not closed", "no `)` ends it");
             diagnostic.help = Some("write `)` on the line after its last flag".into());
             diagnostic
         }
         Trouble::BlankAfterBackslash(span) => {
-            let message = "a blank after the backslash: the line is not continued, and the command ends here";
+            let message = "a space after the backslash: the line is not continued, so the command ends here";
             let mut diagnostic = BROKEN_LINE.at(span, message, "the backslash must be the last character of the line");
-            diagnostic.help = Some("remove the blank after the backslash".into());
+            diagnostic.help = Some("remove the space after the backslash".into());
             let edit = Edit { span: Span::new(span.start + 1, span.end), replacement: String::new() };
-            let description = "remove the blank after the backslash".into();
+            let description = "remove the space after the backslash".into();
             diagnostic.fix = Some(Fix { description, safety: Safety::Safe, edits: vec![edit] });
             diagnostic
         }

@@ -1,6 +1,5 @@
 //! Python that starts an engine: command lines in strings and lists, and calls of an engine's classes.
-//!
-//! What is found is put together into a command line that the shell reader reads, with the way back for each word. What the
+//! What is found is assembled into a command line for the shell reader, with a map back for each word. What the
 //! program computes is not known. Edits are not made: a command that Python puts together has no place for a further word.
 
 mod call;
@@ -70,7 +69,7 @@ fn read(source: &Source, found: Found, options: &Options, depth: usize, parsed: 
     parsed.diagnostics.extend(read.diagnostics);
 }
 
-/// Nothing is written into a command that Python puts together.
+/// A command assembled by Python is not edited.
 fn close(launch: &mut Launch) {
     launch.syntax = Syntax::Composed;
 }

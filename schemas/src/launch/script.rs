@@ -1,7 +1,8 @@
-//! From shell text to the command lines that it runs, variables and arrays filled in as far as the text tells.
+//! From shell text to the command lines that it runs, with variables and arrays expanded as far as they are known.
 
 mod blocks;
 mod command;
+mod control_flow;
 mod destination;
 mod documents;
 mod expand;
@@ -13,7 +14,6 @@ mod surroundings;
 mod unused;
 mod value;
 mod variables;
-mod ways;
 
 use std::{
     borrow::Cow,
@@ -22,16 +22,15 @@ use std::{
     sync::Arc,
 };
 
-use self::ways::{Conditional, Elements, Way};
+use self::control_flow::{Conditional, Elements, Way};
 pub(super) use self::{
-    documents::{Document, UNKNOWN},
     fences::regions,
     line::{ArrayPlace, Field, Line, Script, Text},
-    surroundings::Surroundings,
 };
 use super::{
     Environment, Value,
     compose::Composed,
+    embedded::Document,
     evidence::Stated,
     kind::Kind,
     shell::{Reader, Statement, Trouble},
@@ -69,11 +68,11 @@ struct Interpreter<'a> {
     exported: Arc<Environment>,
     /// Exported variables that get several values.
     varied: HashSet<String>,
-    /// What ways that are gone by now exported, by the depth of their block.
+    /// Exports of branches that have ended, by the depth of their block.
     pending: Vec<(usize, &'a str, Located<Value>)>,
     /// How many names were assigned before each open block.
     blocks: Vec<usize>,
-    /// The way that is gone in each open block, up to the deepest that is told from the one around it.
+    /// The current branch of each open block, up to the maximum depth.
     gone: Vec<Way>,
     /// How many blocks there were.
     blocks_seen: u32,
@@ -92,7 +91,7 @@ struct Interpreter<'a> {
 struct Used<'a> {
     arrays: Vec<usize>,
     scalars: Vec<&'a str>,
-    /// Those that are not there on every way.
+    /// The ones that are not present in every branch.
     conditional: Vec<Conditional>,
 }
 

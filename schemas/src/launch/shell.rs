@@ -14,7 +14,7 @@ mod body;
 mod cases;
 mod documents;
 mod lexer;
-mod seams;
+mod quote_gaps;
 mod value;
 mod word;
 
@@ -36,12 +36,12 @@ pub(super) enum Statement<'a> {
     Command(Command<'a>),
     /// `NAME=( … )` or `NAME+=( … )`.
     Array(Array<'a>),
-    /// A here-document, behind the commands that it goes through.
+    /// A here-document, after the commands that it goes through.
     Document(Document<'a>),
     /// The beginning of something that may not run, or runs several times: `if`, `for`, `case`, a function, a subshell,
-    /// what stands behind `&&` and `||`.
+    /// what follows `&&` and `||`.
     BlockOpens(Block),
-    /// The end of one of a block's ways and the beginning of the next one, only one of which is gone: `else`, `;;`.
+    /// The end of one branch of a block and the start of the next one: `else`, `;;`.
     BlockTurns,
     /// The end of a block.
     BlockCloses,
@@ -50,13 +50,13 @@ pub(super) enum Statement<'a> {
 /// A here-document: a text in a script that commands read.
 #[derive(Clone, Debug)]
 pub(super) struct Document<'a> {
-    /// Its lines, the one that ends it left out.
+    /// Its lines, without the terminating one.
     pub body: Span,
-    /// Whether its delimiter is quoted: then the shell leaves it as it stands.
+    /// Whether its delimiter is quoted, so that the shell does not expand it.
     pub is_quoted: bool,
     /// `<<-`: the tabs that its lines begin with are not part of it.
     pub strips_tabs: bool,
-    /// The command that reads it, and those behind that one in the pipeline.
+    /// The command that reads it, and those after that one in the pipeline.
     pub stages: Vec<Command<'a>>,
 }
 
@@ -69,7 +69,7 @@ pub(super) enum Block {
     Subshell,
     /// `case`, with patterns in front of each way.
     Case,
-    /// Commands behind `&&` and `||`, up to the end of the list.
+    /// Commands after `&&` and `||`, up to the end of the list.
     List,
     /// Any other.
     Other,
@@ -113,7 +113,7 @@ pub(super) struct Word<'a> {
     pub span: Span,
 }
 
-/// What a word is made of. Nearly every word is one text, which takes no memory of its own.
+/// The parts of a word. Nearly every word is one text, which needs no allocation.
 #[derive(Clone, Debug)]
 pub(super) enum Parts<'a> {
     One(Part<'a>),
@@ -131,7 +131,7 @@ pub(super) enum Part<'a> {
     Elements(&'a str),
     /// `$(seq …)` with constant bounds.
     Sequence { first: i64, step: i64, last: i64 },
-    /// Anything whose text only a shell can tell.
+    /// Anything whose text is known only at run time.
     Opaque,
 }
 

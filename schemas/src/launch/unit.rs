@@ -6,9 +6,9 @@ use super::{
     Options, Parsed, Value, arguments,
     compose::Composed,
     documents,
+    embedded::Surroundings,
     evidence::{engine_of_image, of_image},
     kind::Kind,
-    script::Surroundings,
 };
 use crate::text::{Located, Source, Span};
 
@@ -31,7 +31,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
     for entry in entries.iter().filter(|entry| matches!(entry.key, "ExecStart" | "Exec" | "ExecStartPre")) {
         let command = entry.value.trim_start_matches(['-', '@', '+', '!', ':', '|']);
         let is_flags = entry.key == "Exec";
-        // Flags begin with a dash of their own.
+        // Flags start with their own dash.
         let command = if is_flags { entry.value } else { command };
         if depth >= documents::DEEPEST || command.is_empty() {
             continue;
@@ -87,7 +87,7 @@ fn surroundings(entries: &[Entry<'_>]) -> Surroundings {
             "EnvironmentFile" | "PassEnvironment" => surroundings.is_open = true,
             "Environment" => {
                 let environment = Arc::make_mut(&mut surroundings.environment);
-                // Each variable may stand in quotes of its own.
+                // Each variable may be quoted separately.
                 let quote = entry.value.chars().next().filter(|quote| matches!(quote, '"' | '\''));
                 let pairs: Vec<&str> = match quote {
                     Some(quote) => entry.value.split(quote).filter(|pair| !pair.trim().is_empty()).collect(),

@@ -1,4 +1,4 @@
-//! vLLM's speculative configuration: the JSON behind `--speculative-config`, its keys as flags of their own, or the flags
+//! vLLM's speculative configuration: the JSON after `--speculative-config`, its keys as separate flags, or the flags
 //! of older versions.
 
 mod holes;
@@ -21,7 +21,7 @@ pub(super) use values::bad_values;
 /// What a vLLM launch says of speculation. A `None` is not given, or not known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VllmSpeculation {
-    /// Where it stands.
+    /// Its span.
     pub span: Span,
     /// Such as `eagle3`, `ngram`, `mtp`.
     pub method: Option<String>,
@@ -43,9 +43,9 @@ pub struct VllmSpeculation {
 /// A key of the speculative configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct VllmKey {
-    /// Where it stands, or the JSON that it stands in.
+    /// Its span, or that of the enclosing JSON.
     pub span: Span,
-    /// Its name as it is written.
+    /// Its name as written.
     pub written: String,
     /// Its value, where it is known.
     pub value: Option<Json>,
@@ -92,18 +92,18 @@ impl Launch {
         Some(found)
     }
 
-    /// Whether a vLLM flag stands there, by its name with dashes.
+    /// Whether a vLLM flag is given, by its name with dashes.
     pub fn vllm_flag(&self, name: &str) -> Option<&Argument> {
         self.arguments.iter().find(|argument| argument.flag.value.replace('_', "-") == name)
     }
 
-    /// Where a key of the speculative configuration stands that is given as a flag of its own.
+    /// The span of a key of the speculative configuration that is given as a separate flag.
     pub fn vllm_key_place(&self, key: &str) -> Option<Span> {
         let is_key = |argument: &&Argument| matches!(named(&argument.flag.value), Some(Named::Key(own)) if own.replace('-', "_") == key);
         self.arguments.iter().rfind(is_key).map(|argument| argument.span)
     }
 
-    /// Where a key stands in what `--speculative-config` gives, written exactly so.
+    /// The span of a key in the value of `--speculative-config`, spelled exactly like this.
     pub fn vllm_key_in_config(&self, key: &str) -> Option<Span> {
         let own = |argument: &&Argument| !argument.in_branch && is_config(&argument.flag.value);
         let given: Vec<Argument> = self.arguments.iter().filter(own).cloned().collect();
@@ -125,7 +125,7 @@ pub(super) fn meaning(spelling: &str) -> (Option<Key>, Option<Arity>) {
     (key, takes_one.then_some(Arity::One))
 }
 
-/// vLLM takes the last JSON, and adds the keys that are flags of their own (`engine/arg_utils.py`).
+/// vLLM uses the last JSON, and adds the keys that are separate flags (`engine/arg_utils.py`).
 fn speculation(arguments: &[Argument]) -> Option<VllmSpeculation> {
     let mut found: Option<VllmSpeculation> = None;
     if let Some(argument) = arguments.iter().rfind(|argument| named(&argument.flag.value) == Some(Named::Whole)) {
@@ -164,7 +164,7 @@ fn speculation(arguments: &[Argument]) -> Option<VllmSpeculation> {
     Some(found)
 }
 
-/// Keys that tell how many tokens are drafted.
+/// Keys that set the number of drafted tokens.
 const TOKENS: [&str; 2] = ["num_speculative_tokens", "num_speculative_tokens_per_batch_size"];
 
 /// The draft as a setting, so that what is known of it is looked up as for other engines.

@@ -1,20 +1,20 @@
 //! How words are written where an edit puts them: for a shell, in TOML, in YAML, or for a shell inside of YAML.
 
-use super::edit::{is_plain, quoted};
+use super::quoting::{is_plain, quoted};
 use crate::flags::{Key, Takes};
 
 /// How a value is written at a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Writing {
     pub form: Form,
-    /// What stands between two words.
+    /// Separator between two words.
     pub between: String,
 }
 
 /// What a place takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Words of a shell, which may themselves stand in a scalar of YAML.
+    /// Words of a shell, which may be inside a YAML scalar.
     Shell(Option<Quotes>),
     /// A value of TOML.
     Toml,
@@ -58,7 +58,7 @@ impl Writing {
         Self { form: Form::Toml, between: ", ".into() }
     }
 
-    /// A flag, given with its dashes, as it stands at such a place.
+    /// A flag, given with its dashes, in the spelling of such a place.
     pub fn name(&self, flag: &str) -> String {
         match self.form {
             Form::Toml => flag.trim_start_matches('-').replace('-', "_"),

@@ -1,4 +1,4 @@
-//! Launches in YAML: manifests of containers, the files that engines take behind `--config`, slime's server groups.
+//! Launches in YAML: manifests of containers, the files that engines take after `--config`, slime's server groups.
 
 mod align;
 mod config;
@@ -17,9 +17,10 @@ use std::{
 
 use saphyr_parser::ScalarStyle;
 
+use align::Scalar;
 use container::Container;
 use excerpt::Excerpt;
-use node::{Broken, Id, Node, Scalar, Tree};
+use node::{Broken, Id, Node, Tree};
 use remap::Origin;
 
 use super::{
@@ -39,7 +40,7 @@ const LONGEST_YAML: usize = 4 << 20;
 const MOST_LAUNCHES: usize = 1024;
 
 /// Reads a text that is YAML by its name or by its first line. Nothing where it holds no launch: another reader may find
-/// one. `depth` says in how many here-documents it stands.
+/// one. `depth` is the number of enclosing here-documents.
 pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Option<Parsed> {
     let text = source.text();
     if text.len() > LONGEST_YAML || !(is_named(source) || begins_as_yaml(source)) {
@@ -52,7 +53,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Option<
                 Some((tree, filled)) => (tree, Some(filled)),
                 // A text without a name may be anything.
                 None if !is_named(source) => return None,
-                // What a template makes of its text is not known.
+                // The output of a template is not known.
                 None if text.contains("{{") || is_json(source) || closes_early(text, &broken) => {
                     return Some(no_launch(source));
                 }
@@ -75,7 +76,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Option<
     }
     reader.join_configs();
     let mut found = reader.found;
-    // What stands between a template's braces decides what is there at all.
+    // The expressions in a template's braces decide what exists at all.
     found.launches.iter_mut().for_each(|launch| launch.is_part |= filled.is_some());
     found.launches.sort_by_key(|launch| launch.anchor);
     match found.launches.is_empty() {
@@ -88,7 +89,7 @@ fn no_launch(source: &Source) -> Parsed {
     Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] }
 }
 
-/// The key that each value stands under, itself or the list that it is in.
+/// The key of each value, or of the list that contains it.
 fn keys(tree: &Tree) -> HashMap<Id, &str> {
     let mut keys: HashMap<Id, &str> = HashMap::new();
     for node in &tree.nodes {
@@ -173,7 +174,7 @@ fn closes_early(text: &str, broken: &Broken) -> bool {
     text.get(broken.at..).is_some_and(|rest| rest.trim_start().starts_with([']', '}']))
 }
 
-/// JSON is nearly YAML; what YAML does not take of it is no fault of its own.
+/// JSON is nearly YAML; JSON that is not valid YAML is not reported.
 fn is_json(source: &Source) -> bool {
     source.name().ends_with(".json")
 }
@@ -262,7 +263,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the texts that are no container's.
+    /// Reads the texts that do not belong to a container.
     fn scripts(&mut self, used: &HashSet<Id>, is_script: impl Fn(&Scalar) -> bool) {
         let yaml = self.source.text();
         let tree = self.tree;
@@ -279,7 +280,7 @@ impl Reader<'_> {
             }
             if let Some(excerpt) = container::lone_script(yaml, self.tree, scalar) {
                 let (mut launches, diagnostics) = self.excerpt(excerpt, self.options);
-                // What a script puts together from several texts is whole in none of them.
+                // What a script assembles from several texts is complete in none of them.
                 let is_part = scalar.text.trim_start().starts_with("--");
                 launches.iter_mut().for_each(|launch| launch.is_part |= is_part);
                 self.add(launches, diagnostics);
@@ -306,7 +307,7 @@ impl Reader<'_> {
         self.add(found.launches, found.diagnostics);
     }
 
-    /// Puts what a file says into the launches that name it behind `--config`. What the command line gives wins.
+    /// Puts what a file says into the launches that name it after `--config`. What the command line gives wins.
     fn join_configs(&mut self) {
         for (name, anchor) in std::mem::take(&mut self.config_files) {
             let names_it = |launch: &Launch| {

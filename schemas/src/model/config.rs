@@ -117,7 +117,7 @@ pub struct ModelConfig {
     pub topk_group: Option<usize>,
     /// First layers that have no experts.
     pub first_k_dense_replace: Option<usize>,
-    /// Qwen3-MoE: every so many layers have experts.
+    /// Qwen3-MoE: every this many layers have experts.
     pub decoder_sparse_step: Option<usize>,
     /// Qwen3-MoE: layers without experts.
     pub mlp_only_layers: Option<Vec<usize>>,
@@ -129,7 +129,7 @@ pub struct ModelConfig {
     pub quantization_config: Option<serde_json::Value>,
     /// EAGLE-3 settings.
     pub eagle_config: Option<EagleConfig>,
-    /// EAGLE-3: the layer ids of vLLM speculators, which stand beside `eagle_config` and not in it: layers on whose
+    /// EAGLE-3: the layer ids of vLLM speculators, which are next to `eagle_config` and not in it: layers on whose
     /// **entry** the stream is captured.
     pub eagle_aux_hidden_state_layer_ids: Option<Vec<usize>>,
     /// EAGLE-3 of vLLM speculators: residual is the normed hidden.
@@ -148,7 +148,7 @@ pub struct ModelConfig {
     pub dspark_block_size: Option<usize>,
     /// Block drafts: layers of the target that the draft was trained with.
     pub num_target_layers: Option<usize>,
-    /// Settings of DFLASH drafts, which may stand here instead of outside.
+    /// Settings of DFLASH drafts, which may be here instead of outside.
     pub dflash_config: Option<DflashConfig>,
     /// Kind of attention of each layer, such as `sliding_attention`.
     pub layer_types: Option<Vec<String>>,
@@ -162,7 +162,7 @@ pub struct ModelConfig {
     /// End-of-text tokens: one or several.
     #[serde(deserialize_with = "lenient::one_or_several")]
     pub eos_token_id: Vec<u32>,
-    /// Fields that are none of these, as they are.
+    /// Other fields, unchanged.
     #[serde(flatten)]
     pub other: BTreeMap<String, Json>,
     /// Fields that are there and could not be read, such as `eagle_config.use_aux_hidden_state`: they count as absent.
@@ -201,7 +201,7 @@ pub struct RopeScaling {
     pub mscale_all_dim: Option<f64>,
     /// In `rope_parameters`: share of a head's dimensions that is rotated.
     pub partial_rotary_factor: Option<f64>,
-    /// Fields that are none of these, as they are.
+    /// Other fields, unchanged.
     #[serde(flatten)]
     pub other: BTreeMap<String, Json>,
 }
@@ -214,11 +214,11 @@ pub struct EagleConfig {
     pub eagle_aux_hidden_state_layer_ids: Option<Vec<usize>>,
     /// False: only the final hidden state is fed in.
     pub use_aux_hidden_state: Option<bool>,
-    /// EAGLE-3.1, where it stands here and not outside.
+    /// EAGLE-3.1, if it is here and not outside.
     pub norm_before_fc: Option<bool>,
-    /// EAGLE-3.1, where it stands here and not outside.
+    /// EAGLE-3.1, if it is here and not outside.
     pub fc_norm: Option<bool>,
-    /// EAGLE-3.1, where it stands here and not outside.
+    /// EAGLE-3.1, if it is here and not outside.
     pub norm_output: Option<bool>,
 }
 
@@ -240,7 +240,7 @@ pub enum ConfigError {
     #[error("not a valid config.json: expected an object, found {0}")]
     NotAnObject(&'static str),
     /// Longer than any config is.
-    #[error("not a valid config.json: {0} bytes, and none has more than {LONGEST_CONFIG}")]
+    #[error("not a valid config.json: {0} bytes, the limit is {LONGEST_CONFIG}")]
     TooLarge(usize),
 }
 
@@ -287,7 +287,7 @@ impl ModelConfig {
         Ok(Self { unread, ..serde_json::from_value(Json::Object(readable))? })
     }
 
-    /// The first architecture, which is the one that engines look at.
+    /// The first architecture, which is the one that engines use.
     pub fn architecture(&self) -> Option<&str> {
         self.architectures.first().map(String::as_str)
     }

@@ -10,13 +10,13 @@ const FALLBACK_CONTEXT_LENGTH: usize = 2048;
 pub enum DraftKind {
     /// An EAGLE-1/2 head: one hidden state and the embedding go into `fc`.
     Eagle,
-    /// An EAGLE-3 head: several hidden states of the target, a vocabulary of its own.
+    /// An EAGLE-3 head: several hidden states of the target, and its own vocabulary.
     Eagle3,
     /// A multi-token-prediction layer.
     Mtp,
     /// DFLASH, DSPARK and their kind, which draft a block in one pass.
     Block,
-    /// A language model of its own.
+    /// A separate language model.
     Standalone,
 }
 
@@ -46,7 +46,7 @@ impl ModelConfig {
             let scaled_already = rope.original_max_position_embeddings.is_some() || rope.name() == Some("llama3");
             if scaled_already { 1.0 } else { rope.factor.unwrap_or(1.0) }
         });
-        // Truncation is what the engine does; a factor that is no length leaves the key as it is.
+        // Truncation is what the engine does; a factor that is not a length leaves the key unchanged.
         let scaled = length as f64 * factor;
         if scaled.is_finite() && (1.0..9e15).contains(&scaled) { scaled as usize } else { length }
     }
@@ -109,7 +109,7 @@ impl ModelConfig {
     }
 
     /// Whether a draft's config, or its tensors where they are known, are those of an EAGLE-3 head: its class, a
-    /// vocabulary of its own, an `eagle_config`, a `d2t` or `t2d` map, or an `fc` that takes more than two hidden states.
+    /// separate vocabulary, an `eagle_config`, a `d2t` or `t2d` map, or an `fc` that takes more than two hidden states.
     pub fn looks_like_eagle3(&self, tensors: Option<&TensorHeaders>) -> bool {
         let class = self.architectures.iter().any(|name| name.to_ascii_lowercase().contains("eagle3"));
         let vocabulary = self.draft_vocab_size.is_some_and(|size| self.vocab_size != Some(size));

@@ -1,4 +1,4 @@
-//! `generation_config.json`: how a model wants to be sampled, and where it ends.
+//! `generation_config.json`: recommended sampling parameters, and end tokens.
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value as Json};
@@ -23,11 +23,11 @@ pub struct GenerationConfig {
     pub top_k: Option<usize>,
     /// Share of the best token's probability.
     pub min_p: Option<f32>,
-    /// Penalty on tokens that are there already; 1 is none.
+    /// Penalty on tokens that already occur; 1 for none.
     pub repetition_penalty: Option<f32>,
-    /// Penalty that grows with every repetition of a token; 0 is none.
+    /// Penalty that grows with every repetition of a token; 0 for none.
     pub frequency_penalty: Option<f32>,
-    /// Penalty on tokens of the output; 0 is none.
+    /// Penalty on tokens of the output; 0 for none.
     pub presence_penalty: Option<f32>,
     /// Fields of these names that could not be read, and count as absent.
     #[serde(skip)]
@@ -38,7 +38,7 @@ impl GenerationConfig {
     /// Reads the text of the file, as leniently as that of a config.json: one odd field does not hide the others.
     ///
     /// # Errors
-    /// When it is no JSON object.
+    /// When it is not a JSON object.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let object: Map<String, Json> = serde_json::from_str(text)?;
         let mut unread = Vec::new();

@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value as Json};
 
 /// The fields that the type can read: as they are, or as the number that a text or a whole float stands for. The names of
-/// the others go to `unread`, behind `place`.
+/// the others go to `unread`, after `place`.
 pub(super) fn readable<T: DeserializeOwned>(
     object: Map<String, Json>,
     place: &str,

@@ -4,7 +4,7 @@ use super::ModelFacts;
 
 impl ModelFacts {
     /// Whether a tensor of an MTP layer is there, under any of its published names: `mtp.…` (Qwen, MiMo), a decoder layer
-    /// behind the last one (DeepSeek, GLM), or the projection that only such layers have. None where the names of the
+    /// after the last one (DeepSeek, GLM), or the projection that only such layers have. None where the names of the
     /// tensors are not known.
     pub fn has_mtp_tensors(&self) -> Option<bool> {
         let layers = self.config.num_hidden_layers;

@@ -1,7 +1,7 @@
 //! What is known of well-known published checkpoints, for launches whose files are not at hand.
 //!
 //! The facts are those of `published.json`: each row says which fields a public source states (and which source), the
-//! others are recalled and may be wrong. Rows are partial: a field that a row lacks may stand in the real config.json.
+//! others are recalled and may be wrong. Rows are partial: a field that a row lacks may be in the real config.json.
 
 use std::sync::OnceLock;
 
@@ -64,7 +64,7 @@ pub fn find(name: &str) -> Option<&'static Published> {
     find_with_id(name).map(|(row, _)| row)
 }
 
-/// The id of the table that a name or path stands for, in the sense of [`find`].
+/// The table's id for a name or path, in the sense of [`find`].
 pub fn id_of(name: &str) -> Option<&'static str> {
     find_with_id(name).map(|(_, id)| id)
 }

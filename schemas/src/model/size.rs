@@ -100,7 +100,7 @@ impl ModelConfig {
         })
     }
 
-    /// Bytes that one token takes in the KV cache of one GPU, over all layers, where every layer keeps all tokens.
+    /// Bytes per token in the KV cache of one GPU, over all layers, if every layer keeps all tokens.
     /// `element` is the size of one number, `tensor_parallel` the number of GPUs that share the heads.
     ///
     /// SGLang `model_executor/pool_configurator.py`: a GPU keeps at least one head, and latent attention is not shared.

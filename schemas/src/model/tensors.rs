@@ -38,7 +38,7 @@ pub enum HeaderError {
     #[error("the header is not valid: {0}")]
     Json(#[from] serde_json::Error),
     /// An index that leads to what is not a checkpoint's own.
-    #[error("names the shard {name:?}, which is no file of this checkpoint")]
+    #[error("names the shard {name:?}, which is not a file of this checkpoint")]
     Shard {
         /// As written.
         name: String,
@@ -51,7 +51,7 @@ pub enum HeaderError {
         /// As written.
         shape: Vec<usize>,
     },
-    /// A tensor whose data is not as long as its shape and dtype want.
+    /// A tensor whose data length does not match its shape and dtype.
     #[error("tensor '{name}' should have {expected} bytes by its shape and dtype, but has {found}")]
     Size {
         /// Of the tensor.
@@ -105,8 +105,8 @@ impl TensorIndex {
     /// Reads the text of an index.
     ///
     /// # Errors
-    /// When the text is not such an index, or names a shard that is no safetensors file of the checkpoint itself: an index from
-    /// outside must not lead elsewhere.
+    /// When the text is not such an index, or names a shard that is not a safetensors file of the checkpoint itself: an
+    /// index from outside must not lead elsewhere.
     pub fn parse(text: &str) -> Result<Self, HeaderError> {
         #[derive(Deserialize)]
         struct Index {
@@ -139,7 +139,7 @@ impl TensorHeaders {
     /// arithmetic on a shape can overflow.
     ///
     /// # Errors
-    /// When the header is no JSON, or a tensor's shape, dtype and offsets do not fit together.
+    /// When the header is not JSON, or a tensor's shape, dtype and offsets are inconsistent.
     pub fn add_header(&mut self, json: &str) -> Result<(), HeaderError> {
         #[derive(Deserialize)]
         struct Entry {

@@ -1,4 +1,4 @@
-//! What a tokenizer.json tells of a vocabulary, without keeping it.
+//! Facts about the vocabulary in a tokenizer.json, without keeping it.
 
 use std::{collections::HashMap, fmt};
 
@@ -29,7 +29,7 @@ pub enum TokenizerError {
     #[error("not a valid tokenizer.json: {0}")]
     Json(#[from] serde_json::Error),
     /// Longer than any tokenizer is.
-    #[error("not a valid tokenizer.json: {0} bytes, and none has more than {LONGEST_TOKENIZER}")]
+    #[error("not a valid tokenizer.json: {0} bytes, the limit is {LONGEST_TOKENIZER}")]
     TooLarge(usize),
 }
 
@@ -37,7 +37,7 @@ impl TokenizerFacts {
     /// Reads the text of a tokenizer.json.
     ///
     /// # Errors
-    /// When the text is no JSON or has no vocabulary.
+    /// When the text is not JSON or has no vocabulary.
     pub fn parse(text: &str) -> Result<Self, TokenizerError> {
         if text.len() > LONGEST_TOKENIZER {
             return Err(TokenizerError::TooLarge(text.len()));

@@ -32,7 +32,7 @@ const FA3_ARCHITECTURES: &[(&str, EngineVersion)] = &[
 /// Architectures with sparse attention of DeepSeek's kind, which bring their own backend and pages of 64 tokens.
 const SPARSE_ARCHITECTURES: &[&str] = &["DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"];
 
-/// Beginnings of architectures that choose a backend by rules of their own which are not modelled here.
+/// Prefixes of architectures that choose a backend by rules that are not modelled here.
 const OWN_RULES: &[&str] = &[
     "DeepseekV4",
     "EmbeddingGemma2",
@@ -68,7 +68,7 @@ const LATENT_ARCHITECTURES: &[&str] = &[
     "MistralLarge3",
 ];
 
-/// The generation of a GPU, as far as its memory tells.
+/// The generation of a GPU, inferred from its memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Generation {
     Older,
@@ -163,7 +163,7 @@ fn topk_at_choice(given: &Given<'_>, resolved: &Resolved) -> Option<Option<usize
 fn generation(memory: Option<u64>) -> (Generation, String) {
     match memory {
         None => (Generation::Hopper, "assuming a Hopper GPU".into()),
-        Some(memory) if memory < 60 * 1024 => (Generation::Older, format!("a GPU of {memory} MiB being no Hopper")),
+        Some(memory) if memory < 60 * 1024 => (Generation::Older, format!("a GPU of {memory} MiB is not a Hopper")),
         Some(memory) if memory < 160 * 1024 => {
             (Generation::Hopper, format!("taking a GPU of {memory} MiB for a Hopper"))
         }
@@ -201,9 +201,7 @@ pub(super) fn page_size(given: &Given<'_>, resolved: &Resolved) -> Option<Decide
     match result {
         Some(page) => Some(page),
         None if architecture_decides => None,
-        None => {
-            Some(Decided::default(1, "a page is one token unless told otherwise", "sglang arg_groups/overrides.py"))
-        }
+        None => Some(Decided::default(1, "a page is one token by default", "sglang arg_groups/overrides.py")),
     }
 }
 

@@ -22,7 +22,7 @@ const V0_5_23: EngineVersion = EngineVersion::new(0, 5, 23);
 
 const HOOK: &str = "sglang arg_groups/cuda_graph_hook.py";
 
-/// Memory that stands for a GPU nobody named: the 80 GB class, whose defaults all larger cards but the largest share.
+/// Default memory for an unnamed GPU: the 80 GB class, whose defaults all larger cards but the largest share.
 const ASSUMED_MEMORY: u64 = 80 * GIB;
 
 /// The batch sizes that are captured. Where tensor parallelism is not known they are those that any gives, if so.
@@ -132,7 +132,7 @@ struct Built {
 
 type Written = Option<(Vec<usize>, Span)>;
 
-/// Up to 0.5.2: a fixed list, more of it on larger cards, cut or stretched to the largest size asked for.
+/// Up to 0.5.2: a fixed list, more of it on larger cards, cut or stretched to the largest requested size.
 fn old(given: &Given<'_>, resolved: &Resolved, written: &Written, pool: Option<usize>) -> Option<Built> {
     let memory = given.gpu_memory.unwrap_or(ASSUMED_MEMORY);
     let mut sizes = match written {

@@ -25,7 +25,7 @@ pub struct MemoryEstimate {
     pub static_share: Option<u64>,
     /// This GPU's part of the target's weights.
     pub target_weights: Option<u64>,
-    /// This GPU's part of the draft's weights; 0 without a draft of its own.
+    /// This GPU's part of the draft's weights; 0 without a separate draft.
     pub draft_weights: Option<u64>,
     /// Whether the draft's weights are inside the static share, as from 0.5.15 on.
     pub draft_is_static: bool,
@@ -107,7 +107,7 @@ fn shared(given: &Given<'_>, resolved: &Resolved, bytes: u64) -> Option<u64> {
     (!uneven || gpus == 1).then_some(bytes / gpus)
 }
 
-/// Drafts without a path of their own are MTP layers of the target's checkpoint, or have no weights.
+/// Drafts without a separate path are MTP layers of the target's checkpoint, or have no weights.
 fn draft_weights(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
     let dtype = resolved.target_dtype.as_ref().map(|dtype| dtype.value.as_str());
     if !given.launch.has(Key::SpeculativeDraftModelPath) {

@@ -52,7 +52,7 @@ pub(super) fn mem_fraction_static(given: &Given<'_>, resolved: &Resolved) -> Opt
     }
     let megabytes = given.gpu_memory.filter(|memory| *memory > 0)?;
     let memory = megabytes as f64;
-    // Vision towers and other devices bring factors of their own.
+    // Vision towers and other devices have their own factors.
     let class = given.target?.config.architecture()?;
     if class.ends_with("ForConditionalGeneration") || given.launch.has(Key::Device) {
         return None;

@@ -32,7 +32,7 @@ mod tests {
         text::Source,
     };
 
-    /// Before the `|` stand the flags, behind it those of a branch that may not run.
+    /// Flags before the `|`, and after it those of a branch that may not run.
     fn check(flags: &str, expected: Option<usize>) {
         let (given, perhaps) = flags.split_once('|').unwrap_or((flags, ""));
         let text =

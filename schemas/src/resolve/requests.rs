@@ -1,4 +1,4 @@
-//! What one running request takes beside its own tokens.
+//! KV slots of a running request in addition to its own tokens.
 
 use super::{Algorithm, Decided, Given, Resolved};
 use crate::version::EngineVersion;
@@ -30,7 +30,7 @@ pub(super) fn usable_context(given: &Given<'_>, resolved: &Resolved) -> Option<D
     }
 }
 
-/// KV slots that are set aside for each running request beside what it has written; none where the version's way is not
+/// KV slots reserved for each running request in addition to its written ones; none where the version's way is not
 /// known.
 pub(super) fn reserved_slots(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<usize>> {
     let algorithm = resolved.algorithm.as_ref()?.value;
@@ -41,7 +41,7 @@ pub(super) fn reserved_slots(given: &Given<'_>, resolved: &Resolved) -> Option<D
     let page = if algorithm == Algorithm::Ngram { 1 } else { resolved.page_size.as_ref()?.value };
     let (slots, reason) = match algorithm {
         Algorithm::Uno => {
-            (resolved.num_draft_tokens.as_ref()?.value.checked_add(1)?, "the draft tokens and a root of its own")
+            (resolved.num_draft_tokens.as_ref()?.value.checked_add(1)?, "the draft tokens and a separate root")
         }
         _ if page > 1 && !chain => (slots_of_a_round(resolved, page)?, "whole pages of every branch"),
         _ => (slots_of_a_round(resolved, 1)?, "max(topk × steps, draft tokens)"),

@@ -1,11 +1,11 @@
-//! What a server says that it runs, beside what its launch resolves to.
+//! Compares what a server reports with what its launch resolves to.
 
 use serde_json::{Value as Json, json};
 
 use super::{Resolved, view::plain};
 use crate::{flags::FLAGS, launch::quoted, text::Source};
 
-/// A value of a launch that a server tells too.
+/// A value of a launch that a server also reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
     /// SGLang's name of it, with underscores.
@@ -30,6 +30,12 @@ fn told<'a>(answer: &'a Json, name: &str) -> Option<&'a Json> {
         // A processor has no CUDA graphs, which says nothing of the launch.
         "cuda_graph_bs" if answer["device"] == "cpu" || answer["device"]["device"] == "cpu" => &[],
         "cuda_graph_bs" => &[&state["decode_cuda_graph_bs"], &answer["cuda_graph_bs_decode"], &answer["cuda_graph_bs"]],
+        // What an adaptive server drafts just now is not what it was started with.
+        "speculative_num_steps" | "speculative_eagle_topk" | "speculative_num_draft_tokens"
+            if answer["speculative_adaptive"] == true =>
+        {
+            &[&answer[name]]
+        }
         // The scheduler's own arguments were resolved last.
         _ => &[&state[name], &answer[name]],
     };

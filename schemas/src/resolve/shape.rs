@@ -109,7 +109,7 @@ pub(super) fn fill(given: &Given<'_>, resolved: &mut Resolved) {
         Algorithm::Dspark => block(given, resolved, Key::SpeculativeDsparkBlockSize, 7, 1),
         Algorithm::Uno => {
             if !given.launch.has(Key::SpeculativeEagleTopk) {
-                resolved.topk = Some(Decided::default(1, "UNO drafts a chain unless told otherwise", HOOK));
+                resolved.topk = Some(Decided::default(1, "UNO drafts a chain by default", HOOK));
             }
         }
         Algorithm::FrozenKvMtp => {}
@@ -185,7 +185,7 @@ fn ngram(given: &Given<'_>, resolved: &mut Resolved) {
             None if given.version < V0_5_12 => {
                 Some(Decided::default(12, "the longest match window of NGRAM", "sglang server_args.py"))
             }
-            None => Some(Decided::default(12, "NGRAM proposes 12 tokens unless told otherwise", HOOK)),
+            None => Some(Decided::default(12, "NGRAM proposes 12 tokens by default", HOOK)),
         };
     }
     if !given.launch.has(Key::SpeculativeNumSteps)
@@ -254,7 +254,7 @@ pub(super) fn max_running_requests(given: &Given<'_>, resolved: &Resolved) -> Op
         let source = "sglang arg_groups/deepseek_v4_hook.py";
         return Some(Decided::default(256, "DeepSeek V4 sets its own default before speculation does", source));
     }
-    // The first drafts of EAGLE in SGLang had no limit of their own; it came by PR #3986 at the latest, in March 2025.
+    // The first EAGLE drafts in SGLang had no separate limit; it was added in PR #3986 at the latest, in March 2025.
     if algorithm == Algorithm::Uno || given.version < V0_4_3 {
         return None;
     }

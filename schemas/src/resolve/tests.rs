@@ -23,7 +23,7 @@ fn resolved(flags: &str, in_version: &str, target: Option<&ModelFacts>, memory: 
     resolve(launch, version(in_version), true, target, None, memory)
 }
 
-/// The triple, and `*` behind what the user did not write.
+/// The triple, and `*` after what the user did not write.
 fn triple(resolved: &Resolved) -> String {
     let shown = |decided: &Option<Decided<usize>>| {
         decided.as_ref().map_or("?".into(), |decided| {
@@ -308,7 +308,7 @@ fn the_view_says_where_everything_comes_from() {
       max_running_requests           48                                        default: reset to 48 for speculative decoding [sglang arg_groups/speculative_hook.py]
       cuda_graph_bs                  1-8 10 12 14 16 18 20 22 24 26 28 30 32 40 44 48  default: the list up to 256, on a GPU of 143771 MiB with tensor parallelism 1, cut to the 48 requests that can run together on one worker [sglang arg_groups/cuda_graph_hook.py]
       attention_backend              fa3                                       default: for a chain or no speculation, taking a GPU of 143771 MiB for a Hopper [sglang get_default_attn_backend]
-      page_size                      1                                         default: a page is one token unless told otherwise [sglang arg_groups/overrides.py]
+      page_size                      1                                         default: a page is one token by default [sglang arg_groups/overrides.py]
       dtype                          bfloat16                                  default: as the config says [sglang configs/model_config.py]
       draft_dtype                    ?                                         not known from what was given
       context_length                 131072                                    default: derived from the target's config [sglang hf_transformers/common.py]
@@ -316,7 +316,7 @@ fn the_view_says_where_everything_comes_from() {
       kv_slots_reserved_per_request  10                                        default: two rounds, for overlap, of 5 slots: max(topk × steps, draft tokens) [sglang mem_cache/allocation_sizing.py]
       chunked_prefill_size           8192                                      default: on a GPU of 143771 MiB [sglang arg_groups/memory_hook.py]
       mem_fraction_static            0.903                                     default: what is left of 143771 MiB for weights and KV cache [sglang arg_groups/memory_hook.py]
-      tp_size                        1                                         default: one GPU unless told otherwise [sglang server_args]
+      tp_size                        1                                         default: one GPU by default [sglang server_args]
     memory of one GPU, estimated
       all                           140.4 GiB
       static                        126.8 GiB  weights and KV cache

@@ -98,7 +98,7 @@ impl Resolved {
     }
 }
 
-/// The estimate's parts by name: what they are, and their bytes (or tokens).
+/// The parts of the estimate: name, description, and bytes (or tokens).
 fn memory_parts(memory: &MemoryEstimate) -> [(&'static str, Option<u64>); 9] {
     [
         ("gpu_bytes", Some(memory.gpu)),

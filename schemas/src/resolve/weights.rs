@@ -44,11 +44,11 @@ fn dtype(given: &Given<'_>, model: Option<&ModelFacts>) -> Option<Decided<String
     let gemma = model.config.model_type.as_deref().is_some_and(|family| family.starts_with("gemma"));
     match stated {
         None if gemma => {
-            default("bfloat16", "the config names no dtype, which counts as float32, and Gemma runs in bfloat16 then")
+            default("bfloat16", "the config has no dtype, which counts as float32, and Gemma runs in bfloat16 then")
         }
-        None => default("float16", "the config names no dtype, which counts as float32, and float32 runs in float16"),
+        None => default("float16", "the config has no dtype, which counts as float32, and float32 runs in float16"),
         Some("float32") if gemma => default("bfloat16", "Gemma in float32 runs in bfloat16"),
-        Some("float32") => default("float16", "float32 runs in float16 unless told otherwise"),
+        Some("float32") => default("float16", "float32 runs in float16 by default"),
         Some(name) => default(name, "as the config says"),
     }
 }
@@ -76,13 +76,13 @@ pub(super) fn tp_size(given: &Given<'_>) -> Option<Decided<usize>> {
                 "slime backends/sglang_utils/arguments.py",
             ),
             None if given.launch.has(Key::RolloutNumGpusPerEngine) => return None,
-            None => Decided::default(1, "slime gives an engine one GPU unless told otherwise", "slime arguments"),
+            None => Decided::default(1, "slime gives an engine one GPU by default", "slime arguments"),
         });
     }
     match given.written(Key::TpSize) {
         Some(size) if size.value > 0 => Some(size),
         None if given.launch.has(Key::TpSize) => None,
-        _ => Some(Decided::default(1, "one GPU unless told otherwise", "sglang server_args")),
+        _ => Some(Decided::default(1, "one GPU by default", "sglang server_args")),
     }
 }
 

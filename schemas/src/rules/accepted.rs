@@ -1,4 +1,4 @@
-//! Words behind flags, held against what the version's parser takes.
+//! Words after flags, held against what the version's parser takes.
 
 use super::{Context, Finding, unstated};
 use crate::{
@@ -86,8 +86,8 @@ fn not_listed(
         Finding::new(word.span, format!("{engine} {version} does not take `{shown}` for `{flag}`"), "not taken")
             .note(format!("{engine} says: `error: argument {flag}: invalid choice: '{shown}'`"))
             .maybe_note(elsewhere.and_then(|known| match (known.since, known.until) {
-                (Some(since), _) if since > version => Some(format!("`{shown}` came in {engine} {since}")),
-                (_, Some(until)) => Some(format!("`{shown}` is gone since {engine} {until}")),
+                (Some(since), _) if since > version => Some(format!("`{shown}` was added in {engine} {since}")),
+                (_, Some(until)) => Some(format!("`{shown}` was removed in {engine} {until}")),
                 _ => None,
             }))
             .maybe_note(accepted.is_open.then(|| "plug-ins can add to this list".to_owned()))
@@ -96,7 +96,7 @@ fn not_listed(
         Some(known) => {
             let whole = word.span.end - word.span.start == text.len();
             let edits = if whole { vec![Edit { span: word.span, replacement: known.to_owned() }] } else { Vec::new() };
-            finding.help(format!("write `{flag} {known}`")).fix(Safety::Unsafe, "write the word that was meant", edits)
+            finding.help(format!("write `{flag} {known}`")).fix(Safety::Unsafe, "write the intended word", edits)
         }
         None if words.len() <= LISTED => finding.help(format!("write one of {}", words.join(", "))),
         None => finding.help(format!("write one of {} and others", words.get(..LISTED).unwrap_or(&words).join(", "))),
@@ -128,7 +128,7 @@ const SYNONYMS: [(&str, &str); 6] = [
 fn not_of_kind(context: &Context<'_>, kind: Kind, argument: &Argument, word: &Located<Value>, text: &str) -> Finding {
     let (flag, shown): (_, String) = (&argument.flag.value, text.chars().take(60).collect());
     let (what, python) = if kind == Kind::Number { ("a number", "float") } else { ("an integer", "int") };
-    Finding::new(word.span, format!("`{flag}` takes {what}, and `{shown}` is none"), format!("not {what}"))
+    Finding::new(word.span, format!("`{flag}` takes {what}, but got `{shown}`"), format!("not {what}"))
         .note(format!(
             "{} says: `error: argument {flag}: invalid {python} value: '{shown}'`",
             unstated::name(context.launch.engine)

@@ -15,7 +15,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// A launch of a page, with what is known beside it.
+/// A launch of a page, with additional facts.
 pub(super) struct Example {
     pub bad: bool,
     pub also: Vec<String>,
@@ -54,7 +54,7 @@ impl Example {
                 (Ok(Kind::DraftTokenizer), Some(example)) => {
                     example.draft.as_mut().expect("a draft before its tokenizer").tokenizer = Some(tokenizer(lines));
                 }
-                _ => panic!("'{}' has the block '{info}', which is no example", page.title),
+                _ => panic!("'{}' has the block '{info}', which is not an example", page.title),
             }
         }
         examples

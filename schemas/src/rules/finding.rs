@@ -40,13 +40,13 @@ impl Finding {
         self
     }
 
-    /// A fact behind it.
+    /// A fact after it.
     pub fn note(mut self, text: impl Into<String>) -> Self {
         self.notes.push(text.into());
         self
     }
 
-    /// A fact behind it, where there is one.
+    /// A fact after it, where there is one.
     pub fn maybe_note(self, text: Option<String>) -> Self {
         match text {
             Some(text) => self.note(text),
@@ -90,7 +90,7 @@ impl Finding {
         self.maybe_note(context.draft.and_then(|facts| provenance("draft", facts)))
     }
 
-    /// It depends on the engine's version: says which one was judged where nobody named it.
+    /// Marks the finding as dependent on the engine's version, and notes which one was assumed if none was stated.
     pub fn by_version(self, context: &Context<'_>) -> Self {
         self.maybe_note(context.assumed_version())
     }

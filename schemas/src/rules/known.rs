@@ -17,7 +17,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// What kind of fault it is, which decides the rule that tells it.
+/// The kind of fault, which decides the rule that reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Harm {
@@ -38,7 +38,7 @@ pub(super) struct Fault {
     harm: Harm,
     /// First version that has it, where an older one is known to be free of it.
     since: Option<String>,
-    /// First version that no longer has it; none is known where it is left out.
+    /// First version without the fault; omitted if none is known.
     until: Option<String>,
     /// SGLang's algorithms as they are resolved, or vLLM's methods; any of them.
     methods: Vec<String>,
@@ -60,6 +60,12 @@ pub(super) struct Fault {
     /// Flags that must not be given so.
     #[serde(default)]
     without: Vec<Given>,
+    /// Keys of vLLM's speculative configuration that must be given so.
+    #[serde(default)]
+    keys: Vec<GivenKey>,
+    /// Keys of it that must not be given.
+    #[serde(default)]
+    no_keys: Vec<String>,
     /// Draft tokens: SGLang's `num_draft_tokens`, vLLM's `num_speculative_tokens`; any of them.
     #[serde(default)]
     tokens: Vec<u64>,
@@ -101,6 +107,14 @@ struct Given {
     parts: Vec<String>,
 }
 
+/// A key of vLLM's speculative configuration with a text of which any of these is a part.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GivenKey {
+    key: String,
+    parts: Vec<String>,
+}
+
 /// All rows.
 fn faults() -> &'static [Fault] {
     static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
@@ -120,12 +134,15 @@ impl Fault {
         if is_told && !self.is_in(context.version()) {
             return None;
         }
-        // A crash that may come, and is mended, is worth a word to those who run such a version only.
+        // A possible crash that has been fixed is reported only for launches with an affected version.
         if !is_told && self.harm == Harm::Crash && !self.certain && self.until.is_some() {
             return None;
         }
         let place = self.method_place(context)?;
         if !self.is_target(context) || !self.is_draft(context) || !self.is_gpu(context) || !self.has_tokens(context) {
+            return None;
+        }
+        if !self.has_keys(context) {
             return None;
         }
         let mut causes = Vec::new();
@@ -157,15 +174,15 @@ impl Fault {
     fn told(&self, context: &Context<'_>) -> String {
         let engine = unstated::name(context.launch.engine);
         let range = match (&self.since, &self.until) {
-            (Some(since), Some(until)) => format!("known from {engine} {since} on and gone in {until}"),
+            (Some(since), Some(until)) => format!("known from {engine} {since} on, fixed in {until}"),
             (Some(since), None) => format!("known from {engine} {since} on; no version without it is known"),
-            (None, Some(until)) => format!("gone in {engine} {until}"),
+            (None, Some(until)) => format!("fixed in {engine} {until}"),
             (None, None) => format!("no version of {engine} without it is known"),
         };
         format!("{range} ({})", self.sources.join(", "))
     }
 
-    /// Where the method stands, if it is one of the row's.
+    /// The span of the method, if it is one of the row's.
     fn method_place(&self, context: &Context<'_>) -> Option<Span> {
         if context.launch.engine == Engine::Vllm {
             let config = context.launch.vllm_speculation()?;
@@ -199,6 +216,18 @@ impl Fault {
         self.drafts.is_empty() || self.drafts.iter().any(|part| name.contains(part.as_str()))
     }
 
+    fn has_keys(&self, context: &Context<'_>) -> bool {
+        if self.keys.is_empty() && self.no_keys.is_empty() {
+            return true;
+        }
+        let Some(config) = context.launch.vllm_speculation() else { return false };
+        let is_given = |given: &GivenKey| {
+            let text = config.text(&given.key).unwrap_or_default().to_ascii_lowercase();
+            given.parts.iter().any(|part| text.contains(part.as_str()))
+        };
+        self.keys.iter().all(is_given) && !self.no_keys.iter().any(|key| config.may_give(key))
+    }
+
     fn is_gpu(&self, context: &Context<'_>) -> bool {
         let own = context.gpu_memory.and_then(architecture_of).map(|architecture| architecture.to_string());
         self.gpus.is_empty() || own.is_some_and(|own| self.gpus.contains(&own))
@@ -220,7 +249,7 @@ impl Fault {
 }
 
 impl Given {
-    /// Where it stands.
+    /// Its span.
     fn find(&self, context: &Context<'_>) -> Option<Span> {
         let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
         let last = own.next_back()?;
@@ -229,7 +258,7 @@ impl Given {
         is_value.then_some(last.span)
     }
 
-    /// Whether it stands there, or may.
+    /// Whether it is, or may be, present.
     fn may_be(&self, context: &Context<'_>) -> bool {
         let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
         let Some(last) = own.next_back() else { return !context.launch.is_complete() };

@@ -1,4 +1,4 @@
-//! Memory of the GPU: weights, drafts, KV cache and what has to fit beside them.
+//! GPU memory: weights, drafts, KV cache and everything else that must fit.
 
 pub(super) mod sd150_mem_fraction_conflict;
 pub(super) mod sd151_mem_fraction_too_low;

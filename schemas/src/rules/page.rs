@@ -31,7 +31,7 @@ pub enum Block {
     Heading(String),
     /// A line of text in Markdown; empty between paragraphs.
     Line(String),
-    /// A fenced block: the words behind the fence, and the lines in it.
+    /// A fenced block: the words after the fence, and the lines in it.
     Fence {
         /// The words.
         info: String,
@@ -40,7 +40,7 @@ pub enum Block {
     },
 }
 
-/// What a fenced block holds: the first of the words behind the fence.
+/// What a fenced block holds: the first of the words after the fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Launch,
@@ -145,7 +145,7 @@ fn caption(info: &str, lines: &[String]) -> String {
     let words = || info.split_whitespace().skip(1);
     let what = match kind {
         Kind::Launch if words().any(|word| word == "bad") => "Found here",
-        Kind::Launch => "Nothing is found here",
+        Kind::Launch => "No finding in this example",
         Kind::Target => "The target's config.json",
         Kind::TargetGeneration => "The target's generation_config.json",
         Kind::TargetTensors => "The target's tensors",

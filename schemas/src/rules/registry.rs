@@ -42,6 +42,7 @@ pub const RULES: &[Rule] = &[
     sd013_draft_lm_head_missing::RULE,
     sd014_draft_tie_word_embeddings::RULE,
     sd015_draft_vocab_size_null::RULE,
+    sd016_draft_revision_replaced::RULE,
     sd020_partial_trio_steps_missing::RULE,
     sd021_partial_trio_topk_missing::RULE,
     sd022_partial_trio_drafts_missing::RULE,

@@ -16,13 +16,13 @@ pub struct Selection {
     ignore: Vec<Selector>,
 }
 
-/// One selector, as it is compared: in capitals.
+/// A selector in upper case, for comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct Selector(String);
 
 /// A selector that selects nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{selector}' is no rule's code, nor the beginning of one, nor a name, nor an area{}", suggested(.suggestion.as_deref()))]
+#[error("'{selector}' is not a rule's code or a prefix of one, a rule's name, or an area{}", suggested(.suggestion.as_deref()))]
 pub struct SelectionError {
     /// As written.
     pub selector: String,

@@ -12,7 +12,7 @@ use crate::{
 };
 
 impl<'a> Context<'a> {
-    /// The SGLang version that is judged.
+    /// The SGLang version that is checked.
     pub(super) fn version(&self) -> EngineVersion {
         self.resolved.version
     }
@@ -72,7 +72,7 @@ impl<'a> Context<'a> {
         on.then_some(value.span)
     }
 
-    /// The last argument that gives a flag of SGLang which has no key of its own.
+    /// The last argument of an SGLang flag without its own key.
     pub(super) fn argument(&self, canonical: &str) -> Option<&'a Argument> {
         let prefix = if self.launch.engine == Engine::Slime { "--sglang-" } else { "--" };
         let is_own = |argument: &&Argument| {
@@ -83,17 +83,17 @@ impl<'a> Context<'a> {
         self.launch.arguments.iter().rfind(is_own)
     }
 
-    /// Where a key stands, or else the launch's own place.
+    /// The span of a key, or else of the launch.
     pub(super) fn place(&self, key: Key) -> Span {
         self.setting(key).map_or(self.launch.anchor, |setting| setting.span)
     }
 
-    /// Where a key's value stands, or else the launch's own place.
+    /// The span of a key's value, or else of the launch.
     pub(super) fn value_place(&self, key: Key) -> Span {
         self.setting(key).map_or(self.launch.anchor, |setting| setting.value.unwrap_or(setting.span))
     }
 
-    /// Where a key stands, if it does.
+    /// The span of a key, if it is given.
     pub(super) fn span(&self, key: Key) -> Option<Span> {
         self.setting(key).map(|setting| setting.span)
     }
@@ -138,7 +138,7 @@ impl<'a> Context<'a> {
         Some((limit / self.launch.attention_ranks()?).max(1))
     }
 
-    /// That the version is an assumption, where nobody named one, or newer than any that was read.
+    /// A note that the version is an assumption, or newer than every known one.
     pub(super) fn assumed_version(&self) -> Option<String> {
         let version = self.version();
         let engine = unstated::name(self.launch.engine);
@@ -146,9 +146,9 @@ impl<'a> Context<'a> {
         if !self.resolved.version_given {
             let whose =
                 if self.launch.engine == Engine::Slime { "the one that slime pins" } else { "the newest known" };
-            return Some(format!("judged for {engine} {version}, {whose}; name another with `--engine-version`"));
+            return Some(format!("checked for {engine} {version}, {whose}; choose another with `--engine-version`"));
         }
-        (version > newest).then(|| format!("{engine} {version} was not read; judged as {newest} behaves"))
+        (version > newest).then(|| format!("{engine} {version} is not known; checked as {newest}"))
     }
 }
 

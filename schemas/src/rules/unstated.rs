@@ -1,8 +1,7 @@
-//! Findings where nobody named the engine's version.
-//!
-//! A launch is then judged as the newest version behaves, and may be written for an older one. So each error is looked for in
-//! every version that the launch may be for, and what is not an error in all of them is a warning that names the versions.
-//! No rule has to know of this: a rule is a function of the version, and is asked again.
+//! Findings for launches without a stated engine version. Such a launch is checked for the newest version, but may be
+//! written for an older one. So each error is searched in every version that the launch may be for, and what is not an
+//! error in all of them is a warning that names the versions. No rule has to know of this: a rule is a function of the
+//! version, and is asked again.
 
 use std::cell::OnceCell;
 
@@ -37,7 +36,7 @@ impl<'a> Candidates<'a> {
     }
 
     /// What a rule found, as grave as it is in every version that the launch may be for. A fix that any of them would not
-    /// take, or that answers a finding which not all of them have, is left out.
+    /// take, or that belongs to a finding that some of them lack, is omitted.
     pub fn settle(&self, rule: &Rule, mut found: Diagnostic) -> Diagnostic {
         let (context, is_told) = (&self.context, self.context.resolved.version_given);
         let is_judged = found.severity == Severity::Error || found.fix.is_some();
@@ -79,7 +78,7 @@ impl<'a> Candidates<'a> {
             sound if sound.is_empty() => format!("an error in {engine} {}", names(true)),
             sound => format!("an error in {engine} {}, and none in {sound}", names(true)),
         });
-        found.notes.push("nobody named the version; name it with `--engine-version`".into());
+        found.notes.push("the version is not stated; set it with `--engine-version`".into());
     }
 
     fn all(&self) -> &[Candidate] {

@@ -59,6 +59,7 @@ pub(super) const V0_5_13: EngineVersion = EngineVersion::new(0, 5, 13);
 pub(super) const V0_5_14: EngineVersion = EngineVersion::new(0, 5, 14);
 pub(super) const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15).post(1);
 pub(super) const V0_5_16: EngineVersion = EngineVersion::new(0, 5, 16);
+pub(super) const V0_5_17: EngineVersion = EngineVersion::new(0, 5, 17);
 pub(super) const V0_5_18: EngineVersion = EngineVersion::new(0, 5, 18);
 pub(super) const V0_5_19: EngineVersion = EngineVersion::new(0, 5, 19);
 pub(super) const V0_5_20: EngineVersion = EngineVersion::new(0, 5, 20);

@@ -25,7 +25,7 @@ const MOST_GUESSES: usize = 64;
 pub(super) struct Comment {
     /// From its `#` to the end of the line.
     pub span: Span,
-    /// What stands between the brackets.
+    /// The text between the brackets.
     pub list: Span,
     pub scope: Scope,
     pub entries: Vec<Entry>,
@@ -127,7 +127,7 @@ impl Comment {
     }
 }
 
-/// A comment behind something is about its own line, one with its line to itself about what follows it.
+/// A comment after something is about its own line, one with its line to itself about what follows it.
 fn scope(source: &Source, comment: Span, above: Option<Scope>) -> Scope {
     let text = source.text();
     let line_start = text.get(..comment.start).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);

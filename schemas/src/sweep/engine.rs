@@ -1,4 +1,4 @@
-//! What runs, and how the engine is set up.
+//! The models and the engine settings of a sweep.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -13,27 +13,29 @@ pub struct Models {
     /// Folder of the target, as published on Hugging Face, or the id of one in the local Hugging Face cache.
     #[serde(default)]
     pub target: String,
-    /// Folder of the draft, or its id. Leave it out for the MTP layer of the target's own checkpoint (NEXTN, EAGLE).
+    /// Folder of the draft, or its id. Omit it for the MTP layer of the target's own checkpoint (NEXTN, EAGLE).
     #[serde(default)]
     pub draft: String,
-    /// Random weights of a published shape (such as llama-3.1-8b with its EAGLE-3 head) in place of target and draft: for
-    /// timing. Acceptance is then made up as `acceptance` says.
+    /// Random weights of a published shape (such as llama-3.1-8b with its EAGLE-3 head) instead of target and draft,
+    /// for timing. Acceptance is then simulated as `acceptance` specifies.
     pub model_shape: Option<String>,
-    /// Of that shape the first layers alone, where all do not fit into memory. Times are those of a smaller model.
+    /// Keep only the first N layers of that shape, if all of them do not fit into memory. Times are those of the
+    /// smaller model.
     pub num_layers: Option<usize>,
-    /// A JSON file with accept lengths by tree shape, measured elsewhere: imported in place of a replay, and marked as such.
+    /// A JSON file with accept lengths by tree shape, measured elsewhere: imported instead of a replay, and labelled as
+    /// imported.
     pub acceptance: Option<Acceptance>,
     /// EAGLE, EAGLE3 or NEXTN; checked against the draft's tensors.
     pub algorithm: String,
-    /// Type of weights and activations: auto, float32, bfloat16, float16. The CPU computes in float32.
+    /// Dtype of weights and activations: auto, float32, bfloat16, float16. The CPU computes in float32.
     #[serde(default = "auto")]
     pub dtype: String,
-    /// How 16-bit weights of target and draft are quantised when they are loaded: fp8, or left out for not at all. Outputs are
-    /// then those of the quantised target.
+    /// Quantisation of 16-bit weights of target and draft at load time: fp8, or omitted for none. Outputs then match
+    /// the quantised target.
     pub quantization: Option<String>,
 }
 
-/// An acceptance table that was measured elsewhere. Rows that lack a shape of the space leave that shape unpredicted.
+/// An acceptance table that was measured elsewhere. Shapes without a row stay unpredicted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Acceptance {
@@ -43,36 +45,37 @@ pub struct Acceptance {
     pub target: Option<String>,
     /// Only rows of this draft.
     pub draft: Option<String>,
-    /// Only rows of this task; of several rows of a shape the mean counts.
+    /// Only rows of this task; several rows of a shape are averaged.
     pub task: Option<String>,
 }
 
-/// Settings of the engine, the same for all configurations but where `[knobs]` tries others.
+/// Engine settings, the same for all configurations except where `[knobs]` varies them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EngineSettings {
-    /// Where to run: auto, cpu, cuda or cuda:N. `--device` on the command line wins.
+    /// Device to run on: auto, cpu, cuda or cuda:N. `--device` on the command line overrides it.
     pub device: String,
-    /// GPUs of the host that share the models (tensor parallelism), from the device on. `--tp-size` on the command line wins.
+    /// Number of GPUs over which the models are split (tensor parallelism), starting at the device. `--tp-size` on the
+    /// command line overrides it.
     #[serde(skip_serializing_if = "is_one")]
     pub tp_size: usize,
-    /// Longest sequence; the target's own unless given.
+    /// Maximum sequence length (default: the target's).
     pub context_length: Option<usize>,
-    /// Most requests that run together; others wait. Unless given, the largest batch of `[batch]` and of the tables, and
-    /// at least 48 where requests come by themselves. No batch of `[batch]` may be larger.
+    /// Maximum number of running requests; others wait. Default: the largest batch of `[batch]` and of the tables, and
+    /// at least 48 with `[arrivals]`. No batch of `[batch]` may be larger.
     pub max_running_requests: Option<usize>,
-    /// Tokens a KV page.
+    /// Tokens per KV page.
     pub page_size: usize,
-    /// Share of the device's memory for weights and KV cache.
+    /// Fraction of the device's memory for weights and KV cache.
     pub mem_fraction_static: f64,
-    /// Most prompt tokens of one prefill pass.
+    /// Maximum number of prompt tokens per prefill pass.
     pub chunked_prefill_size: usize,
-    /// Batch sizes for which CUDA graphs are captured; of no effect on the CPU.
+    /// Batch sizes for which CUDA graphs are captured; no effect on the CPU.
     pub capture_sizes: Vec<usize>,
 }
 
 impl Models {
-    /// Whether the target's own MTP layer drafts where no draft is named, as in SGLang.
+    /// Whether the target's own MTP layer drafts if no draft is given, as in SGLang.
     pub fn drafts_with_the_target(&self) -> bool {
         ["NEXTN", "EAGLE"].iter().any(|name| self.algorithm.eq_ignore_ascii_case(name))
     }
@@ -156,10 +159,10 @@ impl Default for EngineSettings {
     }
 }
 
-/// GPUs of a host that share a model, at most.
+/// Maximum number of GPUs over which a model is split.
 const MOST_GPUS: usize = 8;
 
-/// What is not written keeps the meaning of finished trials as it was before it could be.
+/// Omitted fields keep the ids of trials that finished before the field existed.
 fn is_one(count: &usize) -> bool {
     *count == 1
 }

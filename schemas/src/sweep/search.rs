@@ -1,4 +1,4 @@
-//! How the space is searched, and what counts as better.
+//! The search strategy and the objective.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 use super::within;
 use crate::toml_file::Wrong;
 
-/// How the space is searched.
+/// The search strategy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Search {
-    /// The order in which shapes are tried.
+    /// The strategy.
     pub strategy: StrategyName,
-    /// How often each configuration is measured under each load. `guided` measures more often where the ranking is open.
+    /// Repeats of each configuration under each load. `guided` adds repeats where the ranking is undecided.
     pub repeats: usize,
-    /// Stop after this many trials. Where the plan takes fewer and a busy machine leaves a race undecided, its contenders are
-    /// measured again, so far as this and `seconds` allow.
+    /// Stop after this many trials. If the plan needs fewer and a busy machine leaves a race undecided, its contenders
+    /// are measured again as far as this and `seconds` allow.
     pub trials: Option<usize>,
     /// Start no trial after this many seconds; a resumed sweep counts from its own start.
     pub seconds: Option<f64>,
-    /// `guided`: how many of the best predicted are measured under each load at least.
+    /// `guided`: minimum number of the best predicted configurations that are measured under each load.
     pub candidates: usize,
     /// Seed of the search.
     pub seed: u64,
@@ -36,19 +36,19 @@ pub enum StrategyName {
     Random,
     /// Simulated annealing over the space, for a budget that does not reach all of it.
     Anneal,
-    /// The space is predicted from one trace and a few dozen timed rounds; the best predicted are measured.
+    /// Predict the space from one replay and a few dozen timed rounds, and measure the best predicted configurations.
     Guided,
 }
 
-/// What counts as better.
+/// What to optimise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Objective {
     /// The figure that is maximised or minimised.
     pub metric: Metric,
-    /// `goodput`: longest time to the first token of a request in ms.
+    /// `goodput`: maximum time to the first token of a request, in ms.
     pub ttft_ms: Option<f64>,
-    /// `goodput`: longest mean time between output tokens of a request in ms.
+    /// `goodput`: maximum mean time between output tokens of a request, in ms.
     pub itl_ms: Option<f64>,
 }
 
@@ -56,22 +56,22 @@ pub struct Objective {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
-    /// Output tokens a second of all requests together; more is better.
+    /// Output tokens per second over all requests; higher is better.
     #[default]
     Throughput,
-    /// Median time of a whole request; less is better.
+    /// Median end-to-end time of a request; lower is better.
     Latency,
-    /// Output tokens a second of those requests that keep `ttft_ms` and `itl_ms`; more is better.
+    /// Output tokens per second of the requests within `ttft_ms` and `itl_ms`; higher is better.
     Goodput,
-    /// Throughput against tokens a second of one user: what no other configuration beats in both is kept.
+    /// Throughput against tokens per second per user: configurations that no other one beats on both axes.
     Pareto,
 }
 
-/// For which batch sizes graphs may be captured: the list is chosen from the batches that run and the time of their rounds.
+/// CUDA graphs: the list of batch sizes is chosen from the batches that run and the time of their rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Capture {
-    /// Most graphs of a tree shape.
+    /// Maximum number of graphs per tree shape.
     pub graphs: usize,
 }
 
@@ -113,7 +113,7 @@ impl Capture {
 }
 
 impl Metric {
-    /// The word of the file.
+    /// Its name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
@@ -125,7 +125,7 @@ impl Metric {
 }
 
 impl StrategyName {
-    /// The word of the file.
+    /// Its name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Grid => "grid",

@@ -1,4 +1,4 @@
-//! What is tried: tree shapes and settings.
+//! The space of a sweep: tree shapes and settings.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,38 +6,38 @@ use serde::{Deserialize, Serialize};
 use super::{LARGEST, SystemKind, each_within};
 use crate::{toml_file::Wrong, tree::TreeShape};
 
-/// Which tree shapes are tried: the combinations of three lists, and shapes written out. Combinations that are no tree
-/// are left out; a written-out shape that is none is an error.
+/// The tree shapes to try: all combinations of three lists, and explicit shapes. Combinations that are not valid trees
+/// are skipped; an invalid explicit shape is an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Space {
     /// Draft steps.
     pub num_steps: Vec<usize>,
-    /// Branches a step.
+    /// Branches per step.
     pub topk: Vec<usize>,
-    /// Nodes that the target verifies, the root included. With topk 1 it is always num_steps + 1, whatever stands here.
+    /// Nodes that the target verifies, root included. With topk 1 it is always num_steps + 1, whatever is given here.
     pub num_draft_tokens: Vec<usize>,
     /// Tuned files whose tables by running batch compete as one configuration each.
     pub tables: Vec<String>,
-    /// Further shapes, each written as "num_steps,topk,num_draft_tokens".
+    /// Additional shapes, each written as "num_steps,topk,num_draft_tokens".
     pub shapes: Vec<String>,
 }
 
-/// Settings of the engine that are tried beside the tree shapes, in place of what `[engine]` says. A list that is empty
-/// leaves its setting alone; several lists are combined. Each combination costs a restart of the engine, so shapes vary
+/// Engine settings to try in addition to tree shapes, instead of the values in `[engine]`. An empty list leaves its
+/// setting unchanged; several lists are combined. Each combination costs a restart of the engine, so all shapes run
 /// within it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct KnobLists {
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub max_running_requests: Vec<usize>,
-    /// Shares of the device's memory for weights and KV cache.
+    /// Fractions of the device's memory for weights and KV cache.
     pub mem_fraction_static: Vec<f64>,
-    /// Attention kernels: auto, rows, tiles; of a server, its engine's own names.
+    /// Attention kernels: auto, rows, tiles; for a server, its engine's names.
     pub attention_backend: Vec<String>,
-    /// Tokens a KV page.
+    /// Tokens per KV page.
     pub page_size: Vec<usize>,
-    /// Most prompt tokens of one prefill pass.
+    /// Maximum number of prompt tokens per prefill pass.
     pub chunked_prefill_size: Vec<usize>,
 }
 
@@ -63,7 +63,7 @@ impl Space {
         Ok(())
     }
 
-    /// A bound of the shapes, baselines included.
+    /// Upper bound of the number of shapes, baselines included.
     pub(super) fn most_shapes(&self) -> usize {
         let combinations = self.num_steps.len().saturating_mul(self.topk.len());
         let combinations = combinations.saturating_mul(self.num_draft_tokens.len().max(1));
@@ -82,7 +82,7 @@ impl KnobLists {
             return Err(Wrong::at(&["knobs", "mem_fraction_static"], reason).element(at));
         }
         const BACKENDS: [&str; 3] = ["auto", "rows", "tiles"];
-        // Other engines know their own names.
+        // Other engines have their own names.
         let ours = system == SystemKind::Spectune;
         let unknown = |name: &String| ours && !BACKENDS.contains(&name.as_str());
         if let Some(at) = self.attention_backend.iter().position(unknown) {

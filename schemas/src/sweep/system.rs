@@ -1,4 +1,4 @@
-//! What is measured: our own engine, or a server of another engine.
+//! The system to measure: our own engine, or a server of another engine.
 
 use std::collections::BTreeMap;
 
@@ -13,17 +13,16 @@ use crate::toml_file::Wrong;
 pub struct SystemSettings {
     /// Which engine: spectune (in this process), sglang or vllm.
     pub kind: SystemKind,
-    /// How a server starts, such as ["python3", "-m", "sglang.launch_server"]. The flags of each configuration follow, then
-    /// `extra_args`.
+    /// The command that starts a server, such as ["python3", "-m", "sglang.launch_server"]. The flags of each
+    /// configuration follow, then `extra_args`.
     pub command: Vec<String>,
-    /// Added to every start; flags given here win over those of the configuration.
+    /// Arguments added to every start; flags given here override those of the configuration.
     pub extra_args: Vec<String>,
-    /// Variables of every start, in addition to those of this process.
+    /// Environment variables of every start, in addition to those of this process.
     pub env: BTreeMap<String, String>,
-    /// Instead of `command`: a server that runs already, such as "http://127.0.0.1:30000". It is measured as it is, and never
-    /// stopped.
+    /// Instead of `command`: a running server, such as "http://127.0.0.1:30000". It is measured as it is and never stopped.
     pub url: Option<String>,
-    /// Seconds after which a server that is not ready counts as hanging.
+    /// Startup timeout of a server, in seconds.
     pub start_timeout_s: f64,
 }
 
@@ -40,7 +39,7 @@ pub enum SystemKind {
     Vllm,
 }
 
-/// A day: no engine starts for longer.
+/// One day: no engine takes longer to start.
 const LONGEST_START_S: f64 = 86_400.0;
 
 impl SystemSettings {
@@ -49,7 +48,7 @@ impl SystemSettings {
         self.kind == SystemKind::Spectune
     }
 
-    /// GPUs of one server, as its arguments say: 1 where they do not.
+    /// GPUs of one server according to its arguments, 1 by default.
     pub fn gpus(&self) -> usize {
         let of = |names: &[&str]| {
             let words = self.command.iter().chain(&self.extra_args);

@@ -1,4 +1,4 @@
-//! What the engine is asked, and how the requests come.
+//! The workload, and how its requests arrive.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,50 +6,48 @@ use serde::{Deserialize, Serialize};
 use super::{LARGEST, within};
 use crate::toml_file::Wrong;
 
-/// What the engine is asked. Exactly one of `prompts`, `input_ids`, `random` and `trace` says where
-/// prompts come from.
+/// The workload. Exactly one of `prompts`, `input_ids`, `random` and `trace` must give the prompts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// A file of prompts, one JSON object a line or all in one JSON list: EAGLE/FastChat questions (`turns`, of which the
-    /// first is asked), ShareGPT (`conversations`, the first human turn), OpenAI (`messages` up to the user's last one,
-    /// also inside the `body` of a batch file), or plain ones (`prompt` or `text`).
+    /// A file of prompts, one JSON object per line or all in one JSON list: EAGLE/FastChat questions (`turns`, the
+    /// first one), ShareGPT (`conversations`, the first human turn), OpenAI (`messages` up to the user's last one, also
+    /// inside the `body` of a batch file), or plain ones (`prompt` or `text`).
     pub prompts: Option<String>,
     /// A JSON file with a list of token-id lists.
     pub input_ids: Option<String>,
     /// Random tokens of random lengths.
     pub random: Option<RandomPrompts>,
-    /// A JSONL file of requests with arrival times: `timestamp` in ms (Mooncake) or `arrival_s` in seconds, `input_length`
-    /// and `output_length` in tokens, or a prompt in one of the forms above in place of `input_length`. Times count from the
-    /// first request. Where only the length of a prompt is known, it is made of random tokens, so that accept lengths on
-    /// it say nothing about text; prefixes that requests shared (`hash_ids`) are not made up.
+    /// A JSONL file of requests with arrival times: `timestamp` in ms (Mooncake) or `arrival_s` in seconds,
+    /// `input_length` and `output_length` in tokens, or a prompt in one of the forms above in place of `input_length`.
+    /// Times count from the first request. If only the length of a prompt is given, it consists of random tokens, so
+    /// accept lengths on it say nothing about text; shared prefixes (`hash_ids`) are not reproduced.
     pub trace: Option<String>,
-    /// Whether prompts are wrapped in the model's chat template. Unless given, conversations (`turns`, `conversations`,
-    /// `messages`) are where the model has a template, and plain prompts are not. Of no effect on token ids.
+    /// Whether prompts are wrapped in the model's chat template. Default: conversations (`turns`, `conversations`,
+    /// `messages`) are, if the model has a template, and plain prompts are not. No effect on token ids.
     pub chat: Option<bool>,
-    /// Leave out prompts with more tokens than this. Unless given, a prompt that does not fit the context is an error.
+    /// Skip prompts with more tokens than this. By default, a prompt that does not fit the context is an error.
     pub max_prompt_tokens: Option<usize>,
-    /// Requests of one trial; a shorter list of prompts is gone through again. Of a trace so many of the first ones are
-    /// taken, or all where it has fewer.
+    /// Requests per trial; a shorter list of prompts is repeated. For a trace, the first N requests, or all if it has fewer.
     #[serde(default = "Workload::default_requests")]
     pub requests: usize,
-    /// Most new tokens of a request; in a trace, of those requests that do not say it themselves.
+    /// Maximum number of new tokens per request; in a trace, for requests that do not specify it.
     #[serde(default = "Workload::default_output_length")]
     pub output_length: usize,
-    /// New tokens of each warm-up request. Before every trial one batch of them (of as many as may run together, where
-    /// requests arrive by themselves) runs and is not counted; 0 leaves it out.
+    /// New tokens of each warm-up request. Before every trial, one batch of them runs without being counted (with
+    /// `[arrivals]`, as many as may run together); 0 disables warm-up.
     #[serde(default = "Workload::default_warm_up_tokens")]
     pub warm_up_tokens: usize,
-    /// Go on after the model's end-of-text tokens, so that every request has the full length.
+    /// Continue after the model's end-of-text tokens, so that every request has the full length.
     #[serde(default = "yes")]
     pub ignore_eos: bool,
-    /// 0 is greedy.
+    /// Sampling temperature; 0 is greedy.
     #[serde(default)]
     pub temperature: f32,
-    /// Keep the smallest set of best tokens whose probability reaches this.
+    /// Sample from the smallest set of most likely tokens whose total probability reaches this.
     #[serde(default = "one")]
     pub top_p: f32,
-    /// Keep this many best tokens; 0 keeps all.
+    /// Sample from this many most likely tokens; 0 for all.
     #[serde(default)]
     pub top_k: usize,
     /// Seed of sampling, of random prompts and lengths, and of arrival times.
@@ -57,35 +55,35 @@ pub struct Workload {
     pub seed: u64,
 }
 
-/// Random prompts, as benchmarks use them. Tokens without meaning: accept lengths on them say nothing about text.
+/// Random prompts, as in benchmarks. Their tokens are meaningless: accept lengths on them say nothing about text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RandomPrompts {
-    /// Longest prompt.
+    /// Maximum prompt length.
     pub input_length: usize,
-    /// Shortest prompt as a share of the longest, and fewest new tokens as a share of `output_length`; lengths lie evenly
-    /// between. 1 makes all of one length.
+    /// Minimum prompt length as a fraction of the maximum, and minimum output length as a fraction of `output_length`;
+    /// lengths are uniform in between. 1 makes all lengths equal.
     #[serde(default = "whole")]
     pub ratio: f64,
 }
 
-/// Closed loops: so many requests are kept running together.
+/// Closed loops: a constant number of requests is kept running.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Batch {
-    /// Each size is a race of its own. [1] unless given, or none where `[arrivals]` says how requests come.
+    /// Batch sizes, each a separate race. Default: [1], or none with `[arrivals]`.
     pub sizes: Option<Vec<usize>>,
 }
 
-/// Requests that arrive by themselves, whoever still runs: each rate is a race of its own, beside those of `[batch]`. A
-/// trial ends when all its requests are served; latencies and times to the first token count from the arrivals, which are
-/// the same for every configuration and repeat.
+/// Open loops: requests arrive at given times, whatever is still running. Each rate is a separate race, in addition to
+/// those of `[batch]`. A trial ends when all its requests are served; latencies and times to first token count from the
+/// arrivals, which are the same for every configuration and repeat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Arrivals {
-    /// Requests a second; times between arrivals are exponential (a Poisson process), drawn with the workload's seed.
+    /// Requests per second; arrivals are a Poisson process, drawn with the workload's seed.
     pub rates: Vec<f64>,
-    /// Whether the arrival times of `workload.trace` are a race, as they were recorded.
+    /// Whether to add a race with the recorded arrival times of `workload.trace`.
     pub recorded: bool,
 }
 

@@ -1,18 +1,18 @@
-//! When training stops, and what decides which head is written.
+//! Stopping of training, and the choice of the head that is written.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{sweep::within, toml_file::Wrong};
 
-/// When training stops, and what decides. Accept lengths are replayed on prompts that never train: one half of them chooses
-/// among checkpoints, the other half judges the chosen one against the head from before.
+/// Stopping and evaluation. Accept lengths are replayed on prompts that never train: one half of them chooses
+/// among checkpoints, the other half judges the chosen one against the previous head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Stop {
-    /// Share of the prompts of each set that never train.
+    /// Fraction of the prompts of each set that is held out.
     pub held_out: f64,
-    /// Most held-out prompts of all sets together.
+    /// Maximum number of held-out prompts over all sets.
     pub most_held_out: usize,
     /// Steps between evaluations.
     pub evaluate_every: usize,

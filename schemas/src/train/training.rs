@@ -9,77 +9,82 @@ use crate::{sweep::within, toml_file::Wrong};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Training {
-    /// Most steps of the optimiser; the schedule ends there.
+    /// Maximum number of optimiser steps; the schedule ends there.
     pub steps: usize,
-    /// Texts of a step.
+    /// Texts per step.
     pub batch_size: usize,
-    /// Longest piece of a text that trains at once, in tokens.
+    /// Maximum length in tokens of a piece of text in one training step.
     pub window: usize,
-    /// Steps that the draft runs on its own output in training; what the tree needs is its num_steps.
+    /// Number of unrolled draft steps in training; the tree needs its num_steps.
     pub unroll: usize,
-    /// Weight of each step of the unrolled draft over the one before.
+    /// Weight of each unrolled draft step relative to the previous one.
     pub decay: f64,
-    /// What is made smaller.
+    /// The loss.
     pub loss: Loss,
     /// Weight of the distance between the draft's state and the target's final state (smooth L1), for heads that read that
     /// state: EAGLE-1/2 (published: 1 with 0.1 for tokens) and MTP layers.
     pub feature_weight: f64,
-    /// Largest learning rate.
+    /// Peak learning rate.
     pub learning_rate: f64,
-    /// How the learning rate goes after the warm-up.
+    /// Learning-rate schedule after warm-up.
     pub schedule: Schedule,
-    /// Share of the steps in which the learning rate rises.
+    /// Fraction of the steps used for warm-up.
     pub warm_up: f64,
-    /// Largest norm of all gradients together; larger ones are scaled down to it.
+    /// Maximum global gradient norm (clipping).
     pub clip: f64,
-    /// AdamW's decay of matrices.
+    /// AdamW's weight decay of matrices.
     pub weight_decay: f64,
-    /// AdamW's decay of the first moment.
+    /// AdamW's β₁.
     pub beta1: f64,
-    /// AdamW's decay of the second moment.
+    /// AdamW's β₂.
     pub beta2: f64,
-    /// Type that weights, states and gradients have while training. What is written has the type of the head.
+    /// Dtype of the layers' arithmetic in training. Trained values and their moments have 32 bits; the written head keeps its own
+    /// dtype.
     pub precision: Precision,
-    /// Of the order of texts, of held-out prompts and of a random head.
+    /// Seed of the order of texts, of held-out prompts and of a random head.
     pub seed: u64,
-    /// Most MiB of the target's states in memory; the target reads what does not fit again where it is needed.
+    /// Maximum MiB of the target's states in memory; states that do not fit are recomputed when needed.
     pub states_mib: usize,
     /// Steps between checkpoints, besides those at each evaluation.
     pub checkpoint_every: usize,
 }
 
-/// What is made smaller.
+/// The loss.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Loss {
     /// Divergence from the target's distribution over the draft's vocabulary.
     #[default]
     Kl,
-    /// Cross-entropy with the target's likeliest token.
+    /// Cross-entropy with the target's most likely token.
     CrossEntropy,
-    /// The negative logarithm of the chance that speculative sampling accepts (LK loss).
+    /// Negative log-probability that speculative sampling accepts (LK loss).
     Acceptance,
 }
 
-/// The type of numbers while training.
+/// The dtype of training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// 32 bits throughout. The only one so far: processors multiply 16-bit numbers slower than these.
+    /// bfloat16 on a GPU, float32 on the processor.
     #[default]
+    Auto,
+    /// 32 bits throughout.
     Float32,
+    /// Products of 16-bit numbers, added up in 32 bits. On GPUs alone: processors multiply them slower.
+    Bfloat16,
 }
 
-/// How the learning rate goes after the warm-up.
+/// Learning-rate schedule after warm-up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Schedule {
-    /// Half a cosine, down to 0.
+    /// Cosine decay to 0.
     #[default]
     Cosine,
-    /// A straight line, down to 0.
+    /// Linear decay to 0.
     Linear,
-    /// The same throughout.
+    /// Constant.
     Constant,
 }
 
@@ -137,7 +142,7 @@ impl Default for Training {
             weight_decay: 0.0,
             beta1: 0.9,
             beta2: 0.95,
-            precision: Precision::Float32,
+            precision: Precision::Auto,
             seed: 0,
             states_mib: 4096,
             checkpoint_every: 50,

@@ -11,10 +11,7 @@ use super::{
     Rows,
     parts::{Builder, Linear, Norm},
 };
-use crate::{
-    error::TrainingError,
-    math::{self, MASKED},
-};
+use crate::{error::TrainingError, math};
 
 /// Grouped attention.
 pub struct Attention {
@@ -98,35 +95,17 @@ impl Attention {
         Ok((part(0)?, part(1)?))
     }
 
-    /// Rotates the heads of rows, `[batch, heads, rows, head_dim]`.
+    /// Rotates the heads of rows, `[batch, heads, rows, head_dim]`. Its gradient turns the other way.
     fn rotate(&self, x: &Tensor, (cosine, sine): &(Tensor, Tensor)) -> Result<Tensor> {
-        let (dims, head_dim) = (self.spec.rope.dims, self.spec.head_dim);
-        if dims == 0 {
+        let (rope, head_dim) = (self.spec.rope, self.spec.head_dim);
+        if rope.dims == 0 {
             return Ok(x.clone());
         }
-        let (batch, heads, rows, _) = x.dims4()?;
-        let rotated = x.narrow(D::Minus1, 0, dims)?;
-        let (low, high) = match self.spec.rope.pairing {
-            Pairing::Halves => {
-                (rotated.narrow(D::Minus1, 0, dims / 2)?, rotated.narrow(D::Minus1, dims / 2, dims / 2)?)
-            }
-            Pairing::Interleaved => {
-                let pairs = rotated.contiguous()?.reshape((batch, heads, rows, dims / 2, 2))?;
-                (pairs.narrow(4, 0, 1)?.squeeze(4)?, pairs.narrow(4, 1, 1)?.squeeze(4)?)
-            }
-        };
-        let (new_low, new_high) = (
-            (low.broadcast_mul(cosine)? - high.broadcast_mul(sine)?)?,
-            (high.broadcast_mul(cosine)? + low.broadcast_mul(sine)?)?,
-        );
-        let turned = match self.spec.rope.pairing {
-            Pairing::Halves => Tensor::cat(&[new_low, new_high], 3)?,
-            Pairing::Interleaved => Tensor::stack(&[new_low, new_high], 4)?.reshape((batch, heads, rows, dims))?,
-        };
-        match head_dim - dims {
-            0 => Ok(turned),
-            rest => Tensor::cat(&[turned, x.narrow(3, dims, rest)?], 3),
-        }
+        let value = turn(&x.detach(), cosine, sine, (rope.dims, head_dim, rope.pairing))?;
+        let (cosine, back) = (cosine.clone(), sine.neg()?);
+        math::with_gradient(x, value, move |_, _, gradient| {
+            turn(gradient, &cosine, &back, (rope.dims, head_dim, rope.pairing))
+        })
     }
 
     /// Key or value heads, each for all query heads of its group.
@@ -144,26 +123,49 @@ impl Attention {
     }
 }
 
+/// Turns the first `dims` values of heads pair by pair.
+fn turn(
+    x: &Tensor,
+    cosine: &Tensor,
+    sine: &Tensor,
+    (dims, head_dim, pairing): (usize, usize, Pairing),
+) -> Result<Tensor> {
+    let (batch, heads, rows, _) = x.dims4()?;
+    let turning = x.narrow(D::Minus1, 0, dims)?;
+    let (low, high) = match pairing {
+        Pairing::Halves => (turning.narrow(D::Minus1, 0, dims / 2)?, turning.narrow(D::Minus1, dims / 2, dims / 2)?),
+        Pairing::Interleaved => {
+            let pairs = turning.contiguous()?.reshape((batch, heads, rows, dims / 2, 2))?;
+            (pairs.narrow(4, 0, 1)?.squeeze(4)?, pairs.narrow(4, 1, 1)?.squeeze(4)?)
+        }
+    };
+    let (new_low, new_high) = (
+        (low.broadcast_mul(cosine)? - high.broadcast_mul(sine)?)?,
+        (high.broadcast_mul(cosine)? + low.broadcast_mul(sine)?)?,
+    );
+    let turned = match pairing {
+        Pairing::Halves => Tensor::cat(&[new_low, new_high], 3)?,
+        Pairing::Interleaved => Tensor::stack(&[new_low, new_high], 4)?.reshape((batch, heads, rows, dims))?,
+    };
+    match head_dim - dims {
+        0 => Ok(turned),
+        rest => Tensor::cat(&[turned, x.narrow(3, dims, rest)?], 3),
+    }
+}
+
 /// Scaled queries over the keys of all steps.
 fn attend(query: &Tensor, steps: &[(Tensor, Tensor)]) -> Result<Tensor> {
     let Some(((first_keys, first_values), later)) = steps.split_first() else { return Ok(query.clone()) };
-    let rows = query.dim(2)?;
-    let causal = query.matmul(&first_keys.t()?)?.broadcast_add(&future(rows, query)?)?;
-    let mut scores = vec![causal];
+    let (rows, dtype) = (query.dim(2)?, query.dtype());
+    let mut scores = vec![query.matmul(&first_keys.t()?)?];
     for (keys, _) in later {
-        scores.push((query * keys)?.sum_keepdim(D::Minus1)?);
+        let products = (query * keys)?.to_dtype(math::wide(dtype))?;
+        scores.push(products.sum_keepdim(D::Minus1)?.to_dtype(dtype)?);
     }
-    let weights = math::softmax(&Tensor::cat(&scores, 3)?)?;
+    let weights = math::causal_softmax(&Tensor::cat(&scores, 3)?)?;
     let mut attended = weights.narrow(3, 0, rows)?.contiguous()?.matmul(first_values)?;
     for (at, (_, values)) in later.iter().enumerate() {
         attended = (attended + weights.narrow(3, rows + at, 1)?.broadcast_mul(values)?)?;
     }
     Ok(attended)
-}
-
-/// What is added to scores so that no row sees a later one, `[rows, rows]`.
-fn future(rows: usize, like: &Tensor) -> Result<Tensor> {
-    let mask: Vec<f64> =
-        (0..rows).flat_map(|row| (0..rows).map(move |key| if key > row { MASKED } else { 0.0 })).collect();
-    Tensor::from_vec(mask, (rows, rows), like.device())?.to_dtype(like.dtype())
 }

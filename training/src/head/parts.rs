@@ -10,9 +10,11 @@ use crate::{error::TrainingError, math};
 /// Gives the values of a tensor.
 pub type Values<'a> = dyn Fn(&TensorSpec) -> std::result::Result<Vec<f32>, TrainingError> + 'a;
 
-/// Makes layers and keeps what trains.
+/// Makes layers and keeps what trains. That has 32 bits, or more where layers compute in more: steps are far smaller than
+/// values, and 16 bits would lose them.
 pub struct Builder<'a> {
     values: &'a Values<'a>,
+    /// The type in which layers compute.
     dtype: DType,
     device: &'a Device,
     /// What trains, by its published name.
@@ -41,7 +43,7 @@ impl<'a> Builder<'a> {
 
     /// A tensor that trains.
     pub fn trained(&mut self, spec: &TensorSpec) -> std::result::Result<Tensor, TrainingError> {
-        let variable = Var::from_tensor(&self.frozen(spec)?)?;
+        let variable = Var::from_tensor(&self.tensor(spec, math::wide(self.dtype))?)?;
         let tensor = variable.as_tensor().clone();
         self.trained.insert(spec.name.clone(), variable);
         Ok(tensor)
@@ -49,8 +51,12 @@ impl<'a> Builder<'a> {
 
     /// A tensor that stays as it is.
     pub fn frozen(&self, spec: &TensorSpec) -> std::result::Result<Tensor, TrainingError> {
+        self.tensor(spec, self.dtype)
+    }
+
+    fn tensor(&self, spec: &TensorSpec, dtype: DType) -> std::result::Result<Tensor, TrainingError> {
         let values = (self.values)(spec)?;
-        Ok(Tensor::from_vec(values, spec.shape.as_slice(), self.device)?.to_dtype(self.dtype)?)
+        Ok(Tensor::from_vec(values, spec.shape.as_slice(), self.device)?.to_dtype(dtype)?)
     }
 
     /// One that a description has or has not.
@@ -76,8 +82,8 @@ impl<'a> Builder<'a> {
 impl Linear {
     /// `[rows, inputs]` to `[rows, outputs]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let y = x.matmul(&self.weight.t()?)?;
-        self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.broadcast_add(bias))
+        let y = math::product(x, &self.weight.to_dtype(x.dtype())?, true)?;
+        self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.broadcast_add(&bias.to_dtype(x.dtype())?))
     }
 }
 

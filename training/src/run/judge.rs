@@ -1,4 +1,4 @@
-//! The judgement: the chosen checkpoint against the head from before, on prompts that chose nothing.
+//! The judgement: the chosen checkpoint against the previous head, on prompts that chose nothing.
 
 use std::time::{Instant, SystemTime};
 
@@ -84,7 +84,7 @@ pub fn judge(trainer: &mut Trainer<'_>, watch: &mut Watch<'_>) -> Result<Option<
 
 /// The old head wins ties.
 fn verdict(best: Option<usize>, all: Option<&Comparison>, start: Start) -> Verdict {
-    let before = if start == Start::Random { "the random head" } else { "the head from before" };
+    let before = if start == Start::Random { "the random head" } else { "the previous head" };
     let keeps = |step, because: String| Verdict { better: false, step, because };
     let Some(step) = best else {
         return keeps(0, format!("no checkpoint had a longer accept length than {before} on the choosing prompts"));
@@ -100,7 +100,8 @@ fn verdict(best: Option<usize>, all: Option<&Comparison>, start: Start) -> Verdi
         );
     }
     let found = format!(
-        "the accept length on {prompts} prompts that chose nothing changes by {} ({} to {}, {:.0}% interval by prompts)",
+        "the accept length on {prompts} prompts that chose nothing changes by {} ({} to {}, {:.0}% interval by \
+         prompts)",
         percent(ratio.ratio),
         percent(ratio.low),
         percent(ratio.high),
@@ -176,6 +177,6 @@ fn facts(trainer: &mut Trainer<'_>, head: Option<&std::path::Path>) -> Result<Mo
         after: head.map(|head| Folder::open(head)?.hash()).transpose()?,
         algorithm: trainer.request.file.models.algorithm.to_ascii_uppercase(),
         parameters,
-        device: format!("{} ({})", device.device, device.name),
+        device: format!("{} ({}), steps: {}", device.device, device.name, trainer.compute.name()),
     })
 }

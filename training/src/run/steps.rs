@@ -2,7 +2,6 @@
 
 use std::{collections::BTreeMap, ops::ControlFlow, sync::atomic::Ordering, time::Instant};
 
-use candle_core::{DType, Device};
 use engine::{ModelFiles, ReplayText, spec::TensorSpec};
 use schemas::training_record::{CurvePoint, Evaluation};
 
@@ -10,6 +9,8 @@ use super::{Progress, TrainRequest, Watch, engines::Engines, work::Work};
 use crate::{
     batch::{Batch, Window, windows},
     checkpoint,
+    compute::Compute,
+    cost,
     error::TrainingError,
     evaluation::{self, Accepted, Pass},
     folder,
@@ -43,7 +44,7 @@ pub struct Trainer<'a> {
     pub teacher: Teacher,
     pub optimizer: AdamW,
     pub progress: checkpoint::Progress,
-    pub device: Device,
+    pub compute: Compute,
 }
 
 /// Figures since the last point of the curve.
@@ -127,7 +128,7 @@ impl Trainer<'_> {
         let known = known?;
         self.progress.cost.states_s += self.states.seconds - before;
         let windows: Vec<_> = known.iter().zip(pieces).map(|(known, (_, window))| (known, *window)).collect();
-        let batch = Batch::new(&windows, self.objective.depth, &self.teacher, (DType::F32, &self.device))?;
+        let batch = Batch::new(&windows, self.objective.depth, &self.teacher)?;
         let unrolled = self.objective.run(&self.head, &batch)?;
         let gradients = unrolled.total.backward()?;
         let gradient = self.optimizer.step(self.head.trained(), &gradients, learning_rate)?;
@@ -201,7 +202,8 @@ impl Trainer<'_> {
         let since = (step - self.progress.best.unwrap_or_default()) / settings.evaluate_every.max(1);
         if since >= settings.patience {
             self.progress.stopped = Some(format!(
-                "{since} evaluations without a longer accept length, the best at step {}",
+                "{since} evaluation{} without a longer accept length, the best at step {}",
+                if since == 1 { "" } else { "s" },
                 self.progress.best.unwrap_or_default()
             ));
         }
@@ -234,7 +236,6 @@ impl Trainer<'_> {
             objective: self.objective,
             window: settings.window,
             batch_size: settings.batch_size,
-            tensors: (DType::F32, &self.device),
         };
         pass.loss(self.engines.any()?, &mut self.states, texts)
     }
@@ -260,21 +261,9 @@ impl Trainer<'_> {
         self.progress.curve.push(point);
         self.progress.cost.rows += rows;
         self.progress.cost.training_s += seconds;
-        self.progress.cost.flops += self.flops_of_a_row() * rows as f64;
+        self.progress.cost.flops +=
+            cost::flops_of_a_row(self.head.spec(), &self.models.target, self.objective.depth) * rows as f64;
         Ok(())
-    }
-
-    /// Multiplications and additions of a trained row, from the matrices: two forward and four backward for each value that
-    /// trains, two of the latter less where it does not.
-    fn flops_of_a_row(&self) -> f64 {
-        let target = &self.models.target;
-        let (depth, spec) = (self.objective.depth as f64, self.head.spec());
-        let reduce = spec.tensors(target.vocabulary).reduce.map_or(0, |reduce| reduce.weight.values());
-        let matrices: u64 = self.tensors.iter().filter(|tensor| tensor.shape.len() > 1).map(TensorSpec::values).sum();
-        let own_head = spec.head == engine::spec::VocabularySource::Own;
-        let frozen = if own_head { 0 } else { (spec.vocabulary * spec.hidden()) as u64 };
-        let labels = (target.vocabulary * target.hidden) as f64;
-        6.0 * reduce as f64 + depth * (6.0 * (matrices - reduce) as f64 + 4.0 * frozen as f64) + 2.0 * labels
     }
 
     fn save(&self) -> Result<(), TrainingError> {

@@ -59,7 +59,7 @@ pub fn load(options: &EngineOptions, dtype: DType, change: impl Fn(&str, &mut Ve
     };
     Loaded {
         head: Head::new(&spec, &values, &shared, (dtype, &Device::Cpu)).expect("a head"),
-        teacher: Teacher::new(&shared.head, &spec, &Device::Cpu).expect("a teacher"),
+        teacher: Teacher::new(&shared.head, &spec, true).expect("a teacher"),
     }
 }
 

@@ -1,11 +1,9 @@
 //! Gradients of every kind of head and loss against finite differences, in float64.
 
-use std::sync::Arc;
-
 use candle_core::{DType, Device, Tensor};
 use engine::{EngineOptions, TextStates};
 use training::{
-    batch::{Batch, Known, Window},
+    batch::{Batch, Known, Left, Window},
     objective::{Loss, Objective},
 };
 
@@ -16,24 +14,31 @@ const PLACES: usize = 3;
 /// A step of the difference, of each side.
 const STEP: f64 = 1e-5;
 
+/// Tokens of a text.
+const TOKENS: usize = 11;
+
 /// States that look like a target's.
-fn known(options: &EngineOptions, prompt_tokens: usize) -> Known {
+fn states(options: &EngineOptions) -> TextStates {
     let models = engine::ModelFiles::open(options).expect("the files are there");
     let (spec, hidden) = (models.draft.expect("a draft"), models.target.hidden);
-    let tokens = tokens(11, models.target.vocabulary);
-    let positions = tokens.len() - 1;
+    let positions = TOKENS - 1;
     let wave = |count: usize, phase: f64| -> Vec<f32> {
         (0..count).map(|at| ((at as f64 * 0.7 + phase).sin() * 1.3 + (at as f64 * 0.13).cos()) as f32).collect()
     };
     let captured = spec.captured().len() * hidden * positions;
-    let states = TextStates { positions, captured: wave(captured, 0.3), last: wave(hidden * positions, 1.1) };
-    Known { tokens, prompt_tokens, states: Arc::new(states) }
+    TextStates { positions, captured: wave(captured, 0.3), last: wave(hidden * positions, 1.1) }
+}
+
+fn known(options: &EngineOptions, prompt_tokens: usize) -> Known {
+    let models = engine::ModelFiles::open(options).expect("the files are there");
+    let left = Left::new(&states(options), (DType::F64, &Device::Cpu)).expect("tensors");
+    Known { tokens: tokens(TOKENS, models.target.vocabulary), prompt_tokens, left }
 }
 
 fn batch(known: &Known, depth: usize, loaded: &Loaded) -> Batch {
     // Two windows of different lengths: one is filled up.
     let windows = [(known, Window { start: 0, rows: 7 }), (known, Window { start: 3, rows: 5 })];
-    Batch::new(&windows, depth, &loaded.teacher, (DType::F64, &Device::Cpu)).expect("a batch")
+    Batch::new(&windows, depth, &loaded.teacher).expect("a batch")
 }
 
 fn check(pair: &str, loss: Loss, feature_weight: f64) {
@@ -91,4 +96,39 @@ fn mtp_with_every_loss() {
     check("mimo", Loss::Kl, 0.3);
     check("mimo", Loss::CrossEntropy, 0.0);
     check("mimo", Loss::Acceptance, 0.0);
+}
+
+/// The loss and all gradients of a pass in a type.
+fn gradients(pair: &str, dtype: DType) -> (f64, Vec<f64>) {
+    let options = options(pair);
+    let loaded = load(&options, dtype, |_, _| {});
+    let known =
+        Known { left: Left::new(&states(&options), (dtype, &Device::Cpu)).expect("tensors"), ..known(&options, 4) };
+    let windows = [(&known, Window { start: 0, rows: 7 }), (&known, Window { start: 3, rows: 5 })];
+    let batch = Batch::new(&windows, 3, &loaded.teacher).expect("a batch");
+    let objective = Objective { depth: 3, decay: 0.7, loss: Loss::Kl, feature_weight: 0.0 };
+    let unrolled = objective.run(&loaded.head, &batch).expect("a pass");
+    let gradients = unrolled.total.backward().expect("gradients");
+    let wide = |tensor: &Tensor| {
+        let wide = tensor.to_dtype(DType::F64).and_then(|tensor| tensor.flatten_all()?.to_vec1::<f64>());
+        wide.expect("values")
+    };
+    let all = loaded.head.trained().values().flat_map(|variable| {
+        assert_eq!(variable.dtype(), DType::F32, "values that train have 32 bits");
+        wide(gradients.get(variable).expect("a gradient"))
+    });
+    (wide(&unrolled.total)[0], all.collect())
+}
+
+/// What layers compute in 16 bits is near what they compute in 32. (The processor has products of float16, not of bfloat16.)
+#[test]
+fn sixteen_bits_are_near_thirty_two() {
+    for pair in ["tiny/eagle3", "mimo"] {
+        let ((loss, of_half), (expected, of_single)) = (gradients(pair, DType::F16), gradients(pair, DType::F32));
+        assert!((loss - expected).abs() < 0.01 * expected, "{pair}: {loss} and {expected}");
+        let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let cosine =
+            product(&of_half, &of_single) / (product(&of_half, &of_half) * product(&of_single, &of_single)).sqrt();
+        assert!(cosine > 0.999, "{pair}: gradients point elsewhere, cosine {cosine}");
+    }
 }

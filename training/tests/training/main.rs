@@ -5,3 +5,4 @@ mod forward;
 mod gradients;
 mod pytorch;
 mod run;
+mod stitch;

@@ -1,13 +1,13 @@
 //! The EAGLE-3 head of the demo against the PyTorch script that trained it: the same loss and gradients on one batch
 //! (`training/scripts/eagle3_reference.py`).
 
-use std::{collections::BTreeMap, fs, sync::Arc};
+use std::{collections::BTreeMap, fs};
 
 use candle_core::{DType, Device};
 use engine::TextStates;
 use serde::Deserialize;
 use training::{
-    batch::{Batch, Known, Window},
+    batch::{Batch, Known, Left, Window},
     objective::{Loss, Objective},
 };
 
@@ -41,12 +41,13 @@ fn eagle3_has_the_loss_and_gradients_of_pytorch() {
             // The reference has a state after the last token too, which nothing reads.
             let states =
                 TextStates { positions: tokens.len(), captured: rows("captured", text), last: rows("final", text) };
-            Known { tokens, prompt_tokens: 1, states: Arc::new(states) }
+            let left = Left::new(&states, (DType::F32, &Device::Cpu)).expect("tensors");
+            Known { tokens, prompt_tokens: 1, left }
         })
         .collect();
     let loaded = load(&options("tiny/eagle3"), DType::F32, |_, _| {});
     let windows: Vec<_> = texts.iter().map(|known| (known, Window { start: 0, rows: reference.rows })).collect();
-    let batch = Batch::new(&windows, reference.unroll, &loaded.teacher, (DType::F32, &Device::Cpu)).expect("a batch");
+    let batch = Batch::new(&windows, reference.unroll, &loaded.teacher).expect("a batch");
     let objective = Objective { depth: reference.unroll, decay: reference.decay, loss: Loss::Kl, feature_weight: 0.0 };
     let unrolled = objective.run(&loaded.head, &batch).expect("a pass");
 

@@ -10,7 +10,7 @@ use std::{
 use engine::{DeviceChoice, Engine, EngineOptions, ModelFiles, Request, SamplingParams, ShapePolicy, StopConditions};
 use schemas::{text::Source, train::TrainFile, training_record::TrainingRecord};
 use tempfile::TempDir;
-use training::{Finished, Outcome, Progress, Prompt, PromptSet, TrainRequest, head::trained_tensors};
+use training::{Finished, Outcome, Progress, Prompt, PromptSet, StepsOn, TrainRequest, head::trained_tensors};
 
 use crate::common::repository;
 
@@ -84,13 +84,14 @@ fn prompts(engine: &Engine, count: usize) -> Vec<Prompt> {
     (0..count).map(|at| Prompt { request: request(at), answer: None }).collect()
 }
 
-/// Runs until the end, or until so many steps are made.
+/// Runs until the end, or until this many steps are made.
 fn train(file: &TrainFile, head: &Path, out: &Path, count: usize, stop_after: Option<usize>) -> Outcome {
     let engine = Engine::load(options(Some(head))).expect("it loads");
     let interrupted = AtomicBool::new(false);
     let request = TrainRequest {
         file,
         options: options(Some(head)),
+        steps_on: StepsOn::Processor,
         sets: vec![PromptSet { name: "demo".into(), prompts: prompts(&engine, count) }],
         general: Vec::new(),
         out,
@@ -203,6 +204,7 @@ fn a_folder_of_another_run_is_left_alone() {
         let request = TrainRequest {
             file: &file,
             options: options(Some(&head)),
+            steps_on: StepsOn::Processor,
             sets: vec![PromptSet { name: "demo".into(), prompts: prompts(&engine, 16) }],
             general: Vec::new(),
             out: out.path(),

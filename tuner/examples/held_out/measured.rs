@@ -72,7 +72,7 @@ impl Timed {
         }
     }
 
-    /// What was asked for.
+    /// The requested file or URL.
     pub fn asked(&self) -> TimingPoint {
         TimingPoint { context: self.asked, batch: self.batch, shape: self.shape }
     }

@@ -11,8 +11,8 @@ use tuner::{
     record::{Fingerprint, Measurement, Origin, Outcome, Record, Role, Spread, Steady, Trial},
     runner::steady::{Step, steadied},
     selection::{LoadRanking, Verdict, rank},
-    space::Entrant,
-    strategy::{self, Race},
+    space::Candidate,
+    strategy::{self, Experiment},
 };
 
 /// Steps of a trial.
@@ -100,19 +100,19 @@ pub struct Tally {
 
 /// Runs races of one truth in one setting.
 pub fn run(truth: &Truth, setting: Setting, races: usize, seed: u64) -> Tally {
-    let (race, plan) = plan(setting.repeats);
+    let (experiment, plan) = plan(setting.repeats);
     let mut random = StdRng::seed_from_u64(seed);
     let mut tally = Tally::default();
     for _ in 0..races {
-        let records = measure(truth, setting, &race, &plan, &mut random);
+        let records = measure(truth, setting, &experiment, &plan, &mut random);
         let ranking = rank(&records, Metric::Throughput).pop().expect("a race");
-        tally.add(truth, &race, &ranking);
+        tally.add(truth, &experiment, &ranking);
     }
     tally
 }
 
 /// The order of a grid.
-fn plan(repeats: usize) -> (Race, Vec<Trial>) {
+fn plan(repeats: usize) -> (Experiment, Vec<Trial>) {
     let shapes = ["0,1,1", "5,4,8", "1,1,2", "2,1,3", "3,1,4", "2,2,4", "3,4,8", "4,8,16"];
     let role = |at: usize| match at {
         0 => Role::NoSpeculation,
@@ -121,27 +121,33 @@ fn plan(repeats: usize) -> (Race, Vec<Trial>) {
     };
     let entrant = |(at, shape): (usize, &str)| {
         let shape: TreeShape = shape.parse().expect("a shape");
-        Entrant { configuration: Configuration::of(shape), role: role(at) }
+        Candidate { configuration: Configuration::of(shape), role: role(at) }
     };
-    let race = Race {
+    let experiment = Experiment {
         entrants: shapes.into_iter().enumerate().map(entrant).collect(),
         loads: vec![Load::BatchSize(1)],
         repeats,
         metric: Metric::Throughput,
         restarts: false,
     };
-    let plan = strategy::list(&Search::default(), &race).expect("a grid knows its trials");
-    (race, plan)
+    let plan = strategy::list(&Search::default(), &experiment).expect("a grid has a fixed number of trials");
+    (experiment, plan)
 }
 
 /// What a configuration is worth. The best of the truth goes to the fourth shape, the worst to the engine's default.
-fn worth(truth: &Truth, race: &Race, configuration: &Configuration) -> f64 {
+fn worth(truth: &Truth, experiment: &Experiment, configuration: &Configuration) -> f64 {
     const PLACES: [usize; 8] = [0, 6, 4, 1, 0, 2, 3, 5];
-    let at = race.entrants.iter().position(|one| one.configuration == *configuration).expect("an entrant");
+    let at = experiment.entrants.iter().position(|one| one.configuration == *configuration).expect("an entrant");
     if at == 0 { 1.0 } else { truth.ratios[PLACES[at]] }
 }
 
-fn measure(truth: &Truth, setting: Setting, race: &Race, plan: &[Trial], random: &mut StdRng) -> Vec<Record> {
+fn measure(
+    truth: &Truth,
+    setting: Setting,
+    experiment: &Experiment,
+    plan: &[Trial],
+    random: &mut StdRng,
+) -> Vec<Record> {
     let mut walk = 0.0;
     let mut episode: Option<f64> = None;
     let mut records = Vec::new();
@@ -152,9 +158,10 @@ fn measure(truth: &Truth, setting: Setting, race: &Race, plan: &[Trial], random:
             Drift::Linear => -0.1 * place as f64 / plan.len() as f64,
             Drift::Walk => walk,
         };
-        let speed = worth(truth, race, &trial.configuration) * (drift + NOISE * normal(random)).exp();
+        let speed = worth(truth, experiment, &trial.configuration) * (drift + NOISE * normal(random)).exp();
         let stall = stall(setting, &mut episode, random);
-        let entrant = race.entrants.iter().find(|one| one.configuration == trial.configuration).expect("an entrant");
+        let entrant =
+            experiment.entrants.iter().find(|one| one.configuration == trial.configuration).expect("an entrant");
         let figures = figures(speed, stall, setting.stalls, random);
         records.push(Record {
             id: String::new(),
@@ -237,9 +244,9 @@ fn figures(speed: f64, stall: f64, kind: Stalls, random: &mut StdRng) -> Measure
 }
 
 impl Tally {
-    fn add(&mut self, truth: &Truth, race: &Race, ranking: &LoadRanking) {
+    fn add(&mut self, truth: &Truth, experiment: &Experiment, ranking: &LoadRanking) {
         let best = truth.ratios[0];
-        let chosen = ranking.winner().map(|winner| worth(truth, race, &winner.configuration));
+        let chosen = ranking.winner().map(|winner| worth(truth, experiment, &winner.configuration));
         self.races += 1;
         match ranking.verdict {
             Verdict::Pays => {
@@ -263,7 +270,7 @@ impl Tally {
         let shown = ranking.winner().filter(|winner| !winner.configuration.is_off());
         let shown = shown.or_else(|| ranking.entries.iter().find(|entry| !entry.configuration.is_off()));
         if let Some((entry, speedup)) = shown.and_then(|entry| Some((entry, entry.speedup?))) {
-            let truth = worth(truth, race, &entry.configuration);
+            let truth = worth(truth, experiment, &entry.configuration);
             self.intervals += 1;
             self.held += usize::from(speedup.low <= truth && truth <= speedup.high);
         }

@@ -18,7 +18,7 @@ pub struct Play<'a> {
     next: usize,
     waiting: VecDeque<Sent>,
     running: Vec<Running>,
-    /// Places that run along behind the end of their request.
+    /// Places that run along after the end of their request.
     riders: Vec<Rider>,
     batches: Vec<u64>,
     ended: Vec<Ended>,

@@ -17,7 +17,7 @@ use crate::{
         prefill::PrefillModel,
     },
     record::Trial,
-    runner::{self, Ended, Terms},
+    runner::{self, Ended, TrialOptions},
     workload::Workload,
 };
 
@@ -109,7 +109,7 @@ fn with_rounds_in_flight_the_end_is_known_a_round_later() {
     let setup = Setup { rounds_behind: 1, ..setup() };
     let forecast = play(&[need(50, 3, 2), need(50, 3, 2)], &closed(1), &setup);
     // 10 and two rounds 22; one round in which the first runs along 11; the same again, and nobody waits for what runs
-    // along behind the last.
+    // along after the last.
     close(forecast.elapsed_s, (32.0 + 11.0 + 32.0) / 1e3);
     assert_eq!(forecast.batches, [0, 5]);
     close(forecast.latency_ms.max, 43.0);
@@ -209,7 +209,7 @@ fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64,
     let before = engine.statistics().rounds;
     let trial = Trial { configuration: Configuration::of(shape), load: Load::BatchSize(batch_size), repeat: 0 };
     let interrupted = AtomicBool::new(false);
-    let terms = Terms {
+    let terms = TrialOptions {
         workload: &workload,
         objective: Objective::default(),
         simulate_accept_length: None,

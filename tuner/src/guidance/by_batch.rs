@@ -1,8 +1,8 @@
-//! What each tree does at every running batch: from where to where it is the best.
+//! For each tree, the range of running batches in which it is predicted to be best.
 
 use engine::options::padded;
 
-use super::{captures, rounds::Timed};
+use super::rounds::{self, Timed};
 use crate::{
     TunerError,
     guide::{AcceptanceTable, RoundsByBatch},
@@ -15,7 +15,7 @@ use crate::{
 pub fn all(ready: &mut Ready, acceptance: &AcceptanceTable, timed: &Timed) -> Result<Vec<RoundsByBatch>, TunerError> {
     let shapes: Vec<_> = std::iter::once(schemas::tree::TreeShape::OFF).chain(super::shapes(ready)).collect();
     let (engine, workload) = ready.parts()?;
-    let graphs = captures::graph_sizes(engine);
+    let graphs = rounds::graph_sizes(engine);
     let context = context::mean_halfway(workload.requests.iter().map(context::asked));
     let largest = engine.max_running_requests();
     let of = |shape| {

@@ -1,18 +1,19 @@
 //! For which batch sizes graphs are worth capturing under each load.
 
-use engine::Engine;
-
-use super::{predictions::Predicted, rounds::Timed};
+use super::{
+    predictions::Predicted,
+    rounds::{Timed, graph_sizes},
+};
 use crate::{
     TunerError,
     capture::{self, Demand, Limits},
     configuration::Load,
     guide::{CaptureChoice, CaptureList, CapturePoint},
     latency::Point,
-    sweep::{SweepRequest, prepare::Ready},
+    sweep::{prepare::Ready, request::SweepRequest},
 };
 
-/// The best list for the best predicted configuration of each load, beside the lists that people use. None where
+/// The best list for the best predicted configuration of each load, with the commonly used lists. None if
 /// rounds run without graphs.
 pub fn choose(
     request: &SweepRequest<'_>,
@@ -20,7 +21,7 @@ pub fn choose(
     predictions: &[Predicted],
     timed: &Timed,
 ) -> Result<Vec<CaptureChoice>, TunerError> {
-    let loads = ready.race.loads.clone();
+    let loads = ready.experiment.loads.clone();
     let engine = ready.engine()?;
     if graph_sizes(engine).is_empty() {
         return Ok(Vec::new());
@@ -32,12 +33,6 @@ pub fn choose(
     };
     let graphs = request.file.capture.graphs;
     loads.into_iter().filter_map(best).map(|best| choice(best, largest, graphs, timed)).collect()
-}
-
-/// The batch sizes that the engine captures graphs for, ascending; none where it runs without: batches then run as they
-/// are.
-pub fn graph_sizes(engine: &Engine) -> Vec<usize> {
-    if engine.capture_time().is_some() { engine.options().graph_sizes() } else { Vec::new() }
 }
 
 fn choice(best: &Predicted, largest: usize, graphs: usize, timed: &Timed) -> Result<CaptureChoice, TunerError> {

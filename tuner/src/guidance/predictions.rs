@@ -1,20 +1,23 @@
-//! What every configuration is going to do under every load.
+//! Predicts the result of every configuration under every load.
 
 use engine::Engine;
 use schemas::tree::TreeShape;
 
-use super::{Replayed, captures, rounds::Timed};
+use super::{
+    Replayed,
+    rounds::{self, Timed},
+};
 use crate::{
     TunerError,
     configuration::{Configuration, Load},
     forecast::{Arrivals, Forecast, Need, Setup, rounds_behind, simulate},
     guide::{AcceptanceTable, Prediction},
     latency::{Beyond, Kind, Point},
-    sweep::{SweepRequest, prepare::Ready},
+    sweep::{prepare::Ready, request::SweepRequest},
     workload::{Workload, context},
 };
 
-/// A prediction with the forecast behind it.
+/// A prediction with the forecast after it.
 pub struct Predicted {
     pub prediction: Prediction,
     pub forecast: Forecast,
@@ -31,10 +34,10 @@ pub fn all(
     timed: &Timed,
 ) -> Result<Vec<Predicted>, TunerError> {
     let mut all = Vec::new();
-    let race = ready.race.clone();
+    let experiment = ready.experiment.clone();
     let (engine, workload) = ready.parts()?;
-    for load in &race.loads {
-        for entrant in race.entrants.iter().filter(|one| one.configuration.is_plain()) {
+    for load in &experiment.loads {
+        for entrant in experiment.entrants.iter().filter(|one| one.configuration.is_plain()) {
             if request.interrupted.load(std::sync::atomic::Ordering::Relaxed) {
                 return Ok(all);
             }
@@ -58,7 +61,7 @@ fn predict(
     let shape = configuration.shape;
     let capacity = engine.capacity();
     let setup = Setup {
-        capture_sizes: captures::graph_sizes(engine),
+        capture_sizes: rounds::graph_sizes(engine),
         max_running_requests: engine.max_running_requests(),
         prefill_budget: engine.options().chunked_prefill_size,
         prefill_chunk: capacity.prefill_chunk,

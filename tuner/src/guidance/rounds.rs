@@ -8,7 +8,6 @@ use engine::{
     timing::{RoundTimes, TimingPoint},
 };
 
-use super::captures;
 use crate::{
     TunerError,
     configuration::Load,
@@ -18,14 +17,17 @@ use crate::{
         design::{self, MOST_POINTS},
         prefill::PrefillModels,
     },
-    sweep::{Progress, SweepRequest, prepare::Ready},
+    sweep::{
+        prepare::Ready,
+        request::{Progress, SweepRequest},
+    },
     workload::{Workload, context},
 };
 
 /// Rounds of each point.
 const ROUNDS: usize = 15;
 
-/// Points that are timed in any case, where the space has so many.
+/// Points that are timed in any case, where the space has this many.
 const FEWEST_POINTS: usize = 36;
 
 /// Share of the time that measuring the whole space would take, up to which more points are timed: what they cost must
@@ -47,7 +49,7 @@ pub fn time(
     progress: &mut dyn Progress,
 ) -> Result<Option<Timed>, TunerError> {
     let shapes = super::shapes(ready).into_iter().filter(|shape| acceptance.length(*shape).is_some()).collect();
-    let graphs = captures::graph_sizes(ready.engine()?);
+    let graphs = graph_sizes(ready.engine()?);
     let batches = batches(ready, &graphs);
     let contexts = contexts(&ready.workload);
     let engine = ready.engine()?;
@@ -110,19 +112,19 @@ fn unfit(error: LatencyError) -> TunerError {
     TunerError::Configuration(error.to_string())
 }
 
-/// About how long it would take to measure every shape at every load as often as asked for, prompts left aside, in s.
+/// About how long it would take to measure every shape at every load with the requested repeats, without prompts, in s.
 fn exhaustive_s(model: &RoundModel, ready: &Ready, space: &design::Space, acceptance: &AcceptanceTable) -> f64 {
     let asked = || ready.workload.requests.iter().map(context::asked);
     let tokens: usize = asked().map(|(_, output)| output).sum();
     let context = context::mean_halfway(asked());
     let running = |load: &Load| load.batch_size().unwrap_or(ready.options.max_running_requests);
-    let each = ready.race.loads.iter().map(running).flat_map(|batch| {
+    let each = ready.experiment.loads.iter().map(running).flat_map(|batch| {
         space.shapes.iter().map(move |shape| {
             let rounds = tokens as f64 / batch as f64 / acceptance.length(*shape).unwrap_or(1.0).max(1.0);
             rounds * model.ms(&Point { shape: *shape, batch, context }) / 1e3
         })
     });
-    each.sum::<f64>() * ready.race.repeats as f64
+    each.sum::<f64>() * ready.experiment.repeats as f64
 }
 
 /// Those that the engine has room for, the rounds that are timed included.
@@ -138,8 +140,8 @@ fn fitting(points: &[TimingPoint], engine: &Engine) -> Vec<TimingPoint> {
 /// Batches that run under the loads, padded as they are when they run: the sizes of closed loops, and some between, more
 /// of them where any batch may run for long.
 fn batches(ready: &Ready, graphs: &[usize]) -> Vec<usize> {
-    let closed = ready.race.loads.iter().filter_map(|load| load.batch_size());
-    let open = ready.race.loads.iter().any(|load| !matches!(load, Load::BatchSize(_)));
+    let closed = ready.experiment.loads.iter().filter_map(|load| load.batch_size());
+    let open = ready.experiment.loads.iter().any(|load| !matches!(load, Load::BatchSize(_)));
     let largest = if open { ready.options.max_running_requests } else { closed.clone().max().unwrap_or(1) };
     let step: usize = if open { 2 } else { 4 };
     let between =
@@ -178,7 +180,7 @@ fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[Sample]) -> Ro
         parameters: vec![
             parameter("fixed cost of a round", parameters.round_us, "µs"),
             parameter("fixed cost of a draft pass", parameters.draft_pass_us, "µs"),
-            parameter("cost of a verified row beside its arithmetic", parameters.row_us, "µs"),
+            parameter("cost of a verified row on top of its arithmetic", parameters.row_us, "µs"),
             parameter("reading weights, few rows", parameters.few_rows_gb_per_s, "GB/s"),
             parameter("reading weights, many rows", parameters.many_rows_gb_per_s, "GB/s"),
             parameter("linear layers, few rows", parameters.few_rows_tflop_per_s, "TFLOP/s"),
@@ -199,4 +201,10 @@ fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[Sample]) -> Ro
         }),
         points: points.collect(),
     }
+}
+
+/// The batch sizes that the engine captures graphs for, ascending; none where it runs without: batches then run as they
+/// are.
+pub fn graph_sizes(engine: &Engine) -> Vec<usize> {
+    if engine.capture_time().is_some() { engine.options().graph_sizes() } else { Vec::new() }
 }

@@ -183,11 +183,11 @@ fn texts_outlive_a_kill_and_are_not_run_again() {
     let text_of = |text: &str| text.split_once('\n').expect("a header").1.to_owned();
     let line = |at: usize| written.lines().nth(at).expect("a line");
     for (spoiled, reason) in [
-        (written.replacen("\"format\":1", "\"format\":9", 1), "format 9, and this program reads 1"),
+        (written.replacen("\"format\":1", "\"format\":9", 1), "format 9, but this program reads 1"),
         (written.replacen("\"device\":\"cpu\"", "\"device\":\"cuda:0\"", 1), "device cuda:0, now cpu"),
         (written.replacen(line(3), line(4), 1), "damaged"),
         (written[..written.len() - 9].to_owned(), "damaged"),
-        (String::new(), "no whole line"),
+        (String::new(), "no complete line"),
         ("{}\n".into(), "line 1: missing field `format`"),
     ] {
         assert_ne!(spoiled, written, "{reason}");
@@ -198,7 +198,7 @@ fn texts_outlive_a_kill_and_are_not_run_again() {
         assert_eq!(text_of(&fs::read_to_string(&path).expect("the texts")), text_of(&written));
     }
 
-    // The next kill comes behind the replay: the states that it has kept serve the one behind it.
+    // The next kill comes behind the replay: the states that it has kept serve the one after it.
     let heard = killed_behind_replay(&file, folder.path());
     assert!(heard.any("are there from before") && !heard.any("hidden states"), "{:?}", heard.said);
     let states = folder.path().join("results").join(super::STATES_FILE);
@@ -237,6 +237,10 @@ fn texts_and_states_serve_another_sweep_with_the_same_target_and_workload() {
             fs::copy(first.path().join(&name), folder.path().join(&name)).expect("a copy");
         }
         let heard = killed_behind_replay(&file, folder.path());
-        assert!(heard.any("texts without speculation are there from before") && heard.any(words), "{:?}", heard.said);
+        assert!(
+            heard.any("texts without speculation are loaded from an earlier run") && heard.any(words),
+            "{:?}",
+            heard.said
+        );
     }
 }

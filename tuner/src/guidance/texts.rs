@@ -1,7 +1,6 @@
-//! The texts that the target writes without speculation, from which acceptance is told. They take as long as a trial, so
-//! they are kept beside the journal as `texts.jsonl`, for a sweep that is resumed and for readers.
-//!
-//! The first line says what they are texts of. Each other line is one of them, in the order of the workload's requests.
+//! The texts that the target generates without speculation, from which acceptance is replayed. They take as long as a
+//! trial, so they are kept next to the journal as `texts.jsonl`, for a sweep that is resumed and for readers.
+//! The first line identifies model and workload. Each further line is one text, in the order of the workload's requests.
 
 use std::{path::Path, time::Instant};
 
@@ -11,9 +10,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     TunerError,
+    atomic_file::{self, Version},
     record::Fingerprint,
-    sweep::{Progress, SweepRequest, prepare::Ready},
-    whole_file::{self, Version},
+    sweep::{
+        prepare::Ready,
+        request::{Progress, SweepRequest},
+    },
 };
 
 /// The file's name in the folder of a sweep.
@@ -42,7 +44,7 @@ struct Header {
     fingerprint: Fingerprint,
     /// How long that took.
     seconds: f64,
-    /// Of all lines behind this one.
+    /// Of all lines after this one.
     checksum: String,
 }
 
@@ -63,15 +65,17 @@ pub fn find(request: &SweepRequest<'_>, ready: &mut Ready, progress: &mut dyn Pr
     if request.resume {
         match read(&request.out, &ready.fingerprint, &requests) {
             Ok(Some(texts)) => {
-                progress.note("texts without speculation are there from before");
+                progress.note("texts without speculation are loaded from an earlier run");
                 return Ok(texts);
             }
             Ok(None) => {}
-            Err(reason) => progress.note(&format!("{FILE_NAME} cannot be used, and the texts run again: {reason}")),
+            Err(reason) => {
+                progress.note(&format!("{FILE_NAME} cannot be used, so the texts are generated again: {reason}"))
+            }
         }
     }
     let texts = make(&requests, ready, progress)?;
-    whole_file::write(&request.out, FILE_NAME, text(&texts, &ready.fingerprint)?.as_bytes())?;
+    atomic_file::write(&request.out, FILE_NAME, text(&texts, &ready.fingerprint)?.as_bytes())?;
     Ok(texts)
 }
 
@@ -103,13 +107,13 @@ fn text(texts: &Texts, fingerprint: &Fingerprint) -> Result<String, TunerError> 
 
 /// The texts of a folder; `None` where there are none. In words, why they cannot be used for these requests.
 fn read(folder: &Path, fingerprint: &Fingerprint, requests: &[Request]) -> Result<Option<Texts>, String> {
-    let text = whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
+    let text = atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
     text.map(|text| parse(&text, fingerprint, requests)).transpose()
 }
 
 /// The text of a folder's file, if it is whole and its texts are of this target, machine and workload.
 pub(crate) fn usable(folder: &Path, fingerprint: &Fingerprint) -> Option<String> {
-    let text = whole_file::read_if_there(&folder.join(FILE_NAME), LARGEST).ok().flatten()?;
+    let text = atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).ok().flatten()?;
     open(&text, fingerprint).is_ok().then_some(text)
 }
 
@@ -119,9 +123,9 @@ pub(crate) fn same(this: &str, that: &str) -> bool {
     lines(this) == lines(that)
 }
 
-/// The header of a file and the lines behind it; in words, why they cannot be used.
+/// The header of a file and the lines after it; in words, why they cannot be used.
 fn open<'a>(text: &'a str, fingerprint: &Fingerprint) -> Result<(Header, &'a str), String> {
-    let (first, lines) = text.split_once('\n').ok_or("it has no whole line")?;
+    let (first, lines) = text.split_once('\n').ok_or("it has no complete line")?;
     let wrong = |error: serde_json::Error| format!("line 1: {error}");
     let version: Version = serde_json::from_str(first).map_err(wrong)?;
     version.expect(FORMAT)?;
@@ -141,7 +145,7 @@ fn parse(text: &str, fingerprint: &Fingerprint, requests: &[Request]) -> Result<
     let (header, lines) = open(text, fingerprint)?;
     let count = lines.lines().count();
     if count != requests.len() {
-        return Err(format!("it holds {count} texts, and {} are wanted", requests.len()));
+        return Err(format!("it contains {count} texts, but {} are needed", requests.len()));
     }
     let texts = lines.lines().zip(requests).enumerate().map(|(at, (line, request))| {
         let Line { prompt_ids, output_ids } =

@@ -26,8 +26,8 @@ pub fn script(parts: &Parts) -> String {
     format!(
         r#"#!/usr/bin/env bash
 {title}
-# Run it again to go on where it stopped. CUDA_VISIBLE_DEVICES says which GPUs, SHARDS how many shards (the same as before,
-# to go on), SPECTUNE which copy of the program. Without a GPU the shards run on the CPU, one after another.
+# Run it again to continue where it stopped. CUDA_VISIBLE_DEVICES selects the GPUs, SHARDS the number of shards (the same
+# as before, to continue), SPECTUNE the program. Without a GPU the shards run on the CPU, one after another.
 set -euo pipefail
 
 program={program}
@@ -85,7 +85,7 @@ for worker in "${{workers[@]}}"; do
   wait "$worker" || failed=$?
 done
 if [ "$failed" -ne 0 ]; then
-  echo "a shard failed: see its log, and run this script again to go on" >&2
+  echo "a shard failed: see its log, and run this script again to continue" >&2
   exit "$failed"
 fi
 
@@ -102,7 +102,7 @@ done
 /// Puts the GPUs of one server together.
 fn grouped(gpus: usize) -> String {
     format!(
-        r#"# A server takes {gpus} GPUs.
+        r#"# A server uses {gpus} GPUs.
 groups=()
 for ((at = 0; at + {gpus} <= ${{#gpus[@]}}; at += {gpus})); do
   groups+=("$(IFS=,; printf '%s' "${{gpus[*]:at:{gpus}}}")")

@@ -22,10 +22,10 @@ pub fn manifest(parts: &Parts, shards: usize) -> String {
     format!(
         r#"{title}
 # Fill in the image (with /bin/sh and spectune), the claim, and what chooses one kind of GPU: trials of different GPUs are
-# not ranked together. The volume holds the folder of the sweep file, and under the same paths all that it names:
+# not ranked together. The volume contains the folder of the sweep file and, under the same paths, every file that it names:
 {inputs}# When the job is complete, in any pod with the volume, from /sweep:
 #   spectune merge {folders} --out {merged}
-# A pod that is evicted or fails goes on where it stopped. backoffLimitPerIndex needs Kubernetes 1.29 or later.
+# A pod that is evicted or fails continues where it stopped. backoffLimitPerIndex needs Kubernetes 1.29 or later.
 apiVersion: batch/v1
 kind: Job
 metadata:
@@ -44,14 +44,14 @@ spec:
           image: "spectune:{version}" # fill in
           workingDir: /sweep
           env:
-            # Kubernetes tells a pod its JOB_COMPLETION_INDEX, and not how many there are.
+            # Kubernetes sets JOB_COMPLETION_INDEX for a pod, but not the number of completions.
             - name: {KUBERNETES_COUNT}
               value: "{shards}"
             - name: SWEEP
               value: {sweep}
             - name: OUT
               value: {out}
-          # A sweep that is told to stop keeps what it has and fails, so that it does not count as complete. $$ stands for $.
+          # A sweep that is stopped keeps its trials and fails, so that it does not count as complete. $$ means $.
           command: ["/bin/sh", "-c"]
           args:
             - |

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{TunerError, strategy::Shard};
+use crate::{TunerError, shard::Shard};
 
-/// Set by our Kubernetes template, since Kubernetes tells a pod its index and not how many there are.
+/// Set by our Kubernetes template, since Kubernetes gives a pod its index but not the number of completions.
 pub const KUBERNETES_COUNT: &str = "SPECTUNE_SHARDS";
 
 const SLURM_INDEX: &str = "SLURM_ARRAY_TASK_ID";
@@ -25,7 +25,7 @@ pub struct Placed {
 /// The shard that the variables of the environment ask for; `None` outside of such jobs.
 ///
 /// # Errors
-/// When variables contradict each other or are no numbers; the message names the variable.
+/// When variables contradict each other or are not numbers; the message names the variable.
 pub fn shard(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Placed>, TunerError> {
     let number = |name| number(name, variable(name));
     if let Some(task) = number(SLURM_INDEX)? {
@@ -39,8 +39,8 @@ pub fn shard(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Placed>
         };
         if offset % step != 0 || offset / step >= count {
             let reason = format!(
-                "is {task}, which is none of {count} tasks from {least} on in steps of {step}; an array with gaps has no \
-                 shards"
+                "is {task}, which is not one of {count} tasks from {least} on in steps of {step}; an array with gaps \
+                 cannot be split into shards"
             );
             return Err(wrong(SLURM_INDEX, &reason));
         }
@@ -58,7 +58,7 @@ pub fn shard(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Placed>
     Ok(None)
 }
 
-/// The folder of a shard beside that of the whole.
+/// The folder of a shard, next to that of the whole sweep.
 pub fn folder(out: &Path, shard: Shard) -> PathBuf {
     let mut name = out.as_os_str().to_owned();
     name.push(format!("-shard-{}-of-{}", shard.index, shard.count));
@@ -67,14 +67,14 @@ pub fn folder(out: &Path, shard: Shard) -> PathBuf {
 
 fn number(name: &str, value: Option<String>) -> Result<Option<usize>, TunerError> {
     let Some(value) = value.filter(|value| !value.is_empty()) else { return Ok(None) };
-    value.parse().map(Some).map_err(|_| wrong(name, &format!("is {value:?}, no number")))
+    value.parse().map(Some).map_err(|_| wrong(name, &format!("is {value:?}, not a number")))
 }
 
 fn count(name: &str, index: &str, count: Option<usize>) -> Result<usize, TunerError> {
     match count {
         Some(0) => Err(wrong(name, "is 0")),
         Some(count) => Ok(count),
-        None => Err(wrong(name, &format!("is not set, and {index} is: how many shards there are is not known"))),
+        None => Err(wrong(name, &format!("is not set, but {index} is: the number of shards is unknown"))),
     }
 }
 

@@ -14,7 +14,7 @@ pub fn script(parts: &Parts, shards: usize) -> String {
             parts.gpus
         )
     } else {
-        "# Nobody else on the node: others would be measured too.\n\
+        "# No other jobs on the node: their load would be measured too.\n\
          #SBATCH --exclusive"
             .into()
     };
@@ -28,10 +28,10 @@ pub fn script(parts: &Parts, shards: usize) -> String {
     format!(
         r#"#!/bin/bash
 {title}
-# Fill in partition, account and time, then submit it, and the merge behind it:
+# Fill in partition, account and time, then submit it, with the merge as a dependent job:
 #   job=$(sbatch --parsable sweep.slurm)
 #   sbatch --dependency=afterok:"$job" --wrap 'bash sweep.slurm merge'
-# A task that is requeued or submitted again (sbatch --array=3 sweep.slurm) goes on where it stopped.
+# A task that is requeued or submitted again (sbatch --array=3 sweep.slurm) continues where it stopped.
 #SBATCH --job-name=spectune-{name}
 #SBATCH --array=1-{shards}
 #SBATCH --nodes=1
@@ -62,7 +62,7 @@ if [ "${{1:-}}" = merge ]; then
   exec "$program" report "$out"
 fi
 
-# Which GPU it is stays with SLURM, which sets CUDA_VISIBLE_DEVICES.
+# SLURM chooses the GPU: it sets CUDA_VISIBLE_DEVICES.
 shard=${{SLURM_ARRAY_TASK_ID:?is not set: submit this file with sbatch}}
 folder=$out-shard-$shard-of-$shards
 {cleanup}{run}"$program" sweep "$sweep" --device {device} --shard "$shard/$shards" --out "$folder" --resume

@@ -64,7 +64,7 @@ impl Cholesky {
     pub fn inverse_diagonal(&self) -> Vec<f64> {
         let mut diagonal = vec![0.0; self.size()];
         for (at, sum) in diagonal.iter_mut().enumerate() {
-            // Column `at` of the inverse of L: nothing stands above its diagonal.
+            // Column `at` of the inverse of L: zero above its diagonal.
             let mut column: Vec<f64> = Vec::with_capacity(self.size() - at);
             for (row, values) in self.rows.iter().enumerate().skip(at) {
                 let unit = if row == at { 1.0 } else { 0.0 };

@@ -9,7 +9,7 @@ use super::{
     sample::Summary,
 };
 
-/// Fewest points of which one can be left out.
+/// Minimum number of points for cross-validation.
 const FEWEST: usize = 3;
 
 /// Relative errors |predicted / measured − 1| of the points, each predicted by a model that was fitted to the others.

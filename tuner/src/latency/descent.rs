@@ -18,7 +18,7 @@ const PULL: f64 = 3e-5;
 /// Farthest that a parameter may go from its start, as a logarithm.
 const FARTHEST: f64 = 14.0;
 
-/// Longest step, as a logarithm: beyond, the model's slopes tell nothing.
+/// Maximum step, as a logarithm: beyond it the model's gradient is not meaningful.
 const LONGEST_STEP: f64 = 4.0;
 
 /// Difference over which slopes are taken, as a logarithm.
@@ -42,7 +42,7 @@ impl Misfit<'_> {
         let from = from.values().map(f64::ln).to_vec();
         let begin = |state: argmin::core::IterState<_, _, _, _, _, _>| state.param(from).max_iters(steps);
         let found = Executor::new(self, solver).configure(begin).run().map_err(failed)?;
-        let at = found.state.best_param.ok_or_else(|| LatencyError::Fit("a descent led nowhere".into()))?;
+        let at = found.state.best_param.ok_or_else(|| LatencyError::Fit("the fit did not converge".into()))?;
         Ok((found.state.best_cost, self.near(&at)))
     }
 

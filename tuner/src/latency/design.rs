@@ -1,4 +1,4 @@
-//! Which points to time: few, and so that they tell most of all that will be asked.
+//! Chooses the points to time: few points that determine the expected queries best.
 
 mod unknown;
 
@@ -9,22 +9,22 @@ use schemas::tree::TreeShape;
 
 use self::unknown::Unknown;
 
-/// Points that tell enough of a machine.
+/// Number of points that suffices for a machine.
 pub const MOST_POINTS: usize = 64;
 
 /// Candidates that are weighed against each other: the time it takes grows with their square.
 const MOST_CANDIDATES: usize = 1536;
 
-/// What will be asked of the model.
+/// The queries that the model will have to answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Space {
     /// The trees of a sweep. No speculation is always among them.
     pub shapes: Vec<TreeShape>,
-    /// Batch sizes; best those that graphs are captured for.
+    /// Batch sizes; ideally those with captured graphs.
     pub batches: Vec<usize>,
     /// Tokens of a request.
     pub contexts: Vec<usize>,
-    /// Tokens that the KV cache holds: points with more in their batch are left out. `None` for no limit.
+    /// Capacity of the KV cache in tokens: points with more in their batch are skipped. `None` for no limit.
     pub cache_tokens: Option<usize>,
 }
 
@@ -40,7 +40,7 @@ pub fn design(space: &Space, count: usize) -> Vec<TimingPoint> {
 pub fn among(candidates: &[TimingPoint], count: usize) -> Vec<TimingPoint> {
     let mut chosen: Vec<TimingPoint> = Vec::new();
     let corners = corners(candidates).into_iter().map(|corner| candidates[corner]);
-    // Of very many, some stand for all.
+    // A sample represents very many.
     let step = candidates.len().div_ceil(MOST_CANDIDATES).max(1);
     let some: BTreeSet<TimingPoint> = corners.clone().chain(candidates.iter().step_by(step).copied()).collect();
     let some: Vec<TimingPoint> = some.into_iter().collect();
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_many_points_have_in_common_is_timed() {
-        // Four sizes of tree that grow in many ways, and a chain that stands for itself.
+        // Four sizes of tree that grow in many ways, and a separate chain.
         let trees = [1, 2, 3, 4, 5, 6].into_iter().flat_map(|steps| {
             [4, 8].into_iter().flat_map(move |topk| [4, 8, 16, 32].map(|nodes| TreeShape::new(steps, topk, nodes)))
         });

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::{LatencyError, RoundModel};
-use crate::{TunerError, whole_file};
+use crate::{TunerError, atomic_file};
 
 /// Version of the file's format.
 pub const FORMAT: u32 = 5;
@@ -12,7 +12,7 @@ impl RoundModel {
     /// As JSON.
     ///
     /// # Errors
-    /// When a number in it is none.
+    /// When a number in it is not finite.
     pub fn to_json(&self) -> Result<String, LatencyError> {
         serde_json::to_string_pretty(self).map_err(|error| LatencyError::File(error.to_string()))
     }
@@ -20,7 +20,7 @@ impl RoundModel {
     /// From JSON.
     ///
     /// # Errors
-    /// When it is no model, or one of another format.
+    /// When it is not a model, or has another format.
     pub fn from_json(text: &str) -> Result<Self, LatencyError> {
         #[derive(serde::Deserialize)]
         struct Version {
@@ -30,14 +30,14 @@ impl RoundModel {
         let Version { format } = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         if format != FORMAT {
             return Err(wrong(format!(
-                "format {format}, and this version reads format {FORMAT}: time the rounds again"
+                "format {format}, but this version reads format {FORMAT}: time the rounds again"
             )));
         }
         let model: Self = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         model.machine.check()?;
         let positive = model.parameters.values().iter().all(|value| value.is_finite() && *value > 0.0);
         if !positive || !model.residuals.is_sound() {
-            return Err(wrong("its numbers do not fit each other: the file was changed or cut".into()));
+            return Err(wrong("its numbers are inconsistent: the file was edited or truncated".into()));
         }
         Ok(model)
     }
@@ -49,6 +49,6 @@ impl RoundModel {
     pub fn write(&self, folder: &Path, name: &str) -> Result<(), TunerError> {
         let malformed =
             |error: LatencyError| TunerError::Malformed { path: folder.join(name), reason: error.to_string() };
-        whole_file::write(folder, name, self.to_json().map_err(malformed)?.as_bytes())
+        atomic_file::write(folder, name, self.to_json().map_err(malformed)?.as_bytes())
     }
 }

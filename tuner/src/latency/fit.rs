@@ -35,7 +35,8 @@ impl Physical {
             TILES.into_iter().map(|tile_rows| from(tile_rows, first)).collect::<Result<_, _>>()?;
         let best = |found: &[(f64, Parameters)]| {
             let best = found.iter().min_by(|one, other| one.0.total_cmp(&other.0));
-            best.map(|(_, parameters)| *parameters).ok_or_else(|| LatencyError::Fit("there is no start".into()))
+            best.map(|(_, parameters)| *parameters)
+                .ok_or_else(|| LatencyError::Fit("there is no starting point".into()))
         };
         let tile_rows = best(&found)?.tile_rows;
         for factors in others {
@@ -44,7 +45,7 @@ impl Physical {
         Ok(Self { machine: *machine, parameters: best(&found)? })
     }
 
-    /// Fitted to other points, from where this one stands.
+    /// Fitted to other points, starting from these parameters.
     pub fn refit(&self, measured: &[Summary]) -> Result<Self, LatencyError> {
         let start = Parameters::start(&self.machine, self.parameters.tile_rows);
         let misfit = Misfit { machine: &self.machine, measured, start };

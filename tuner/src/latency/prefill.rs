@@ -52,7 +52,7 @@ impl PrefillModel {
         let wrong = |one: &&PrefillTime| one.tokens == 0 || one.steps == 0 || one.elapsed.is_zero();
         if let Some(one) = measured.iter().find(wrong) {
             return Err(LatencyError::Fit(format!(
-                "prefill of {} tokens in {:?}: expected some",
+                "prefill of {} tokens in {:?}: expected a positive time",
                 one.tokens, one.elapsed
             )));
         }

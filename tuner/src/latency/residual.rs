@@ -1,15 +1,15 @@
 //! What the physical model leaves, interpolated over the measured points by a Gaussian process of three parts.
 //!
-//! One part is smooth in all that the time of a round depends on. One depends on the number of rows of the target's (first) pass alone: a
-//! library multiplies each number of rows with a kernel and a tile of its own choice, and its speed jumps from one choice
-//! to the next by ten percent and more. Rounds of the same number of rows therefore share a deviation, each by the share
-//! that the target's linear layers have in it, and what is known at one number says little of another. One belongs to
-//! rounds of the same batch and tree size, however their trees grow: attention has kernels of its own choice for them. All
-//! parts fade to zero away from the measured points.
+//! One part is smooth in all that the time of a round depends on. One depends on the number of rows of the target's
+//! (first) pass alone: a library multiplies each number of rows with a kernel and tile that it chooses, and its speed
+//! jumps from one choice to the next by ten percent and more. Rounds of the same number of rows therefore share a
+//! deviation, each by the share that the target's linear layers have in it, and what is known at one number says little
+//! of another. One belongs to rounds of the same batch and tree size, however their trees grow: attention chooses
+//! kernels for them. All parts fade to zero away from the measured points.
 
 use serde::{Deserialize, Serialize};
 
-use super::{LatencyError, Point, cholesky::Cholesky, fit::Physical, sample::Summary, strength::Strength};
+use super::{LatencyError, Point, cholesky::Cholesky, fit::Physical, sample::Summary};
 
 /// How far apart points are that hardly tell of each other: a factor of e in batch, rows and context, three draft steps.
 const LENGTHS: [f64; 5] = [1.0, 1.0, 1.0, 3.0, 1.0];
@@ -22,7 +22,7 @@ pub struct Place {
     features: [f64; 5],
     /// Logarithm of the rows of the target's first pass.
     log_rows: f64,
-    /// Whether so few rows run through a kernel of their own, which tells nothing of the library's.
+    /// Whether the rows are few enough for a separate kernel, whose time is no evidence about the library's.
     few: bool,
     /// Share of the target's linear layers in the round, from 0 to 1.
     linear_share: f64,
@@ -46,6 +46,34 @@ pub struct Residuals {
     pub(super) inflation: f64,
 }
 
+/// Strengths of the parts of the Gaussian process.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Strength {
+    /// Standard deviation of the smooth part, as a logarithm of time.
+    pub(super) smooth: f64,
+    /// Standard deviation of the rows' part in a round that were linear layers alone, as a logarithm of time.
+    pub(super) rows: f64,
+    /// Distance in logarithms of rows at which the rows' part hardly tells of others.
+    pub(super) row_length: f64,
+    /// Standard deviation of the part of batch and tree size, as a logarithm of time.
+    pub(super) tree_size: f64,
+}
+
+impl Strength {
+    /// Covariance of what the physical model leaves at two places.
+    pub fn covariance(&self, one: &Place, other: &Place) -> f64 {
+        self.smooth.powi(2) * one.similarity(other)
+            + self.rows.powi(2) * one.common_rows(other, self.row_length)
+            + self.tree_size.powi(2) * one.common_tree_size(other)
+    }
+
+    /// Whether its numbers can be.
+    pub fn is_sound(&self) -> bool {
+        [self.smooth, self.rows, self.row_length, self.tree_size].iter().all(|value| value.is_finite())
+            && self.row_length > 0.0
+    }
+}
+
 impl Place {
     /// Of a point, as a physical model sees it.
     pub fn new(physical: &Physical, point: &Point) -> Self {
@@ -58,7 +86,7 @@ impl Place {
         Self::with(point, point.verified_rows(), false, 1.0)
     }
 
-    /// With so many rows in the target's first pass.
+    /// With this many rows in the target's first pass.
     fn with(point: &Point, rows: usize, few: bool, linear_share: f64) -> Self {
         let logarithm = |count: f64| (1.0 + count).ln();
         let mut features = [

@@ -1,28 +1,26 @@
 //! How strong the parts of the [`residual`](super::residual) are: those under which each measured point is told best
 //! from the others.
 
-use serde::{Deserialize, Serialize};
-
 use super::{
     fit::Physical,
-    residual::{Place, Residuals},
+    residual::{Residuals, Strength},
     sample::Summary,
 };
 
 /// Standard deviations of the smooth part that are tried.
 const SMOOTH: [f64; 6] = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16];
 
-/// Standard deviations of the rows' part that are tried, beside none.
+/// Candidate standard deviations of the rows' part, in addition to zero.
 const ROWS: [f64; 4] = [0.02, 0.04, 0.08, 0.16];
 
 /// Lengths of the rows' part that are tried: numbers of rows a twentieth apart hardly tell of each other, or only those
 /// that differ by more than a factor of two.
 const ROW_LENGTHS: [f64; 5] = [0.05, 0.1, 0.2, 0.4, 0.8];
 
-/// Standard deviations of the tree size's part that are tried, beside none.
+/// Candidate standard deviations of the tree size's part, in addition to zero.
 const TREE_SIZES: [f64; 3] = [0.01, 0.02, 0.04];
 
-/// Fewest points that tell anything of it.
+/// Minimum number of points for fitting it.
 const FEWEST: usize = 3;
 
 /// Where nothing is known: the physical model may be off by ten percent everywhere, and by as much at any number of rows.
@@ -31,26 +29,13 @@ const UNKNOWN: Strength = Strength { smooth: 0.1, rows: 0.1, row_length: 0.2, tr
 /// About what an eight-billion-parameter target on an H200 turned out to have.
 pub const USUAL: Strength = Strength { smooth: 0.02, rows: 0.03, row_length: 0.05, tree_size: 0.015 };
 
-/// Of a Gaussian process.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Strength {
-    /// Standard deviation of the smooth part, as a logarithm of time.
-    smooth: f64,
-    /// Standard deviation of the rows' part in a round that were linear layers alone, as a logarithm of time.
-    rows: f64,
-    /// Distance in logarithms of rows at which the rows' part hardly tells of others.
-    row_length: f64,
-    /// Standard deviation of the part of batch and tree size, as a logarithm of time.
-    tree_size: f64,
-}
-
 impl Strength {
     /// The best for what a physical model leaves at measured points.
     pub fn of(physical: &Physical, measured: &[Summary]) -> Self {
         if measured.len() < FEWEST {
             return UNKNOWN;
         }
-        // A strength under which the points' covariance cannot be factored is none.
+        // A strength for which the points' covariance cannot be factored is not a candidate.
         let score =
             |strength: Self| Some((Residuals::new(physical, measured, strength).ok()?.left_out_score(), strength));
         let best = |candidates: &mut dyn Iterator<Item = Self>| {
@@ -58,19 +43,6 @@ impl Strength {
         };
         let Some(first) = best(&mut without_tree_size()) else { return UNKNOWN };
         best(&mut with_tree_size(first)).unwrap_or(first)
-    }
-
-    /// Covariance of what the physical model leaves at two places.
-    pub fn covariance(&self, one: &Place, other: &Place) -> f64 {
-        self.smooth.powi(2) * one.similarity(other)
-            + self.rows.powi(2) * one.common_rows(other, self.row_length)
-            + self.tree_size.powi(2) * one.common_tree_size(other)
-    }
-
-    /// Whether its numbers can be.
-    pub fn is_sound(&self) -> bool {
-        [self.smooth, self.rows, self.row_length, self.tree_size].iter().all(|value| value.is_finite())
-            && self.row_length > 0.0
     }
 }
 

@@ -150,7 +150,7 @@ fn a_machine_that_only_computes_is_learnt_too() {
 }
 
 /// Rounds of an early state of this engine on an H200, Llama-3.1-8B's shape in bfloat16 (accept length × batch / tokens a
-/// second; most of them in docs/notes/performance/steps.md, "Steps measured together"): a real machine, and few points.
+/// second; most of them in docs/notes/performance/steps/README.md, "Steps measured together"): a real machine, and few points.
 #[test]
 fn an_h200_is_learnt_from_twenty_points() {
     type Row = (&'static str, f64, &'static [(usize, f64)]);

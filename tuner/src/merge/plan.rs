@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{journal::Header, strategy::Shard};
+use crate::{journal::Header, shard::Shard};
 
 /// Configurations that every shard measures: no speculation and the engine's default.
 const BASELINES: usize = 2;
@@ -27,7 +27,7 @@ pub(super) fn whole(headers: &[&Header]) -> usize {
 }
 
 /// Trials of the folders, and of what is absent of a split: told from the number of its shards and from the trials that each
-/// that there is has beside the baselines.
+/// that exists has in addition to the baselines.
 fn trials(headers: &[&Header], absent: impl Fn(usize, &[usize]) -> usize) -> usize {
     // A strategy that decides as it goes has no plan.
     if headers.iter().all(|header| header.planned == 0) {

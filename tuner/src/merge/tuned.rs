@@ -8,7 +8,7 @@ use super::Source;
 use crate::{TunerError, guide, journal::Header, outcome, record::Fingerprint, selection::LoadRanking};
 
 /// Writes the tuned file; `None` where no load has a winner, or nothing on this machine says what the models are. A tuned
-/// file of an earlier merge that nothing stands behind any more is removed.
+/// file of an earlier merge that nothing stands after any more is removed.
 ///
 /// The models are read where the sweep file names them, if this machine has them; else the tuned file of a folder says
 /// what its machine has read.
@@ -47,7 +47,7 @@ fn make(sources: &[Source], header: &Header, ranking: &[LoadRanking]) -> Result<
     let known = known.into_iter().find(|tuned| is_of(tuned, fingerprint));
     let Some(known) = known else {
         return Err(format!(
-            "{} is not written: this machine has no {}, and no folder has a tuned file of its own that says what it is",
+            "{} is not written: this machine has no {}, and no folder contains a tuned file that describes it",
             outcome::FILE_NAME,
             if file.models.target.is_empty() { "target" } else { &file.models.target },
         ));

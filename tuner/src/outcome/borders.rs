@@ -1,4 +1,4 @@
-//! Where a table changes from one tree to another, between the batches that were measured.
+//! Batch sizes at which a table switches from one tree to another, between the measured batches.
 
 use schemas::{tree::TreeShape, tuned::PolicyRow};
 
@@ -44,7 +44,7 @@ pub(super) fn between(
     for batch in 1..=largest {
         let above = measured.iter().find(|row| row.max_running_batch >= batch)?;
         let below = measured.iter().rev().find(|row| row.max_running_batch <= batch).unwrap_or(above);
-        // What runs already goes on unless the other is felt to be faster; behind the border it does not come back.
+        // What runs already goes on unless the other is felt to be faster; after the border it does not come back.
         let crossed = rows.last().is_some_and(|last| last.shape() == above.shape());
         let holds = batch == below.max_running_batch || !crossed && gain(below, above, batch)? <= FELT;
         let best = if holds { below } else { above };

@@ -1,10 +1,10 @@
-//! What must be said beside the figures of a tuned file.
+//! Warnings that belong to the figures of a tuned file.
 
 use schemas::sweep::Models;
 
 use crate::selection::{Disturbance, LoadRanking};
 
-/// A share of stalled time from which on a reader is told of it.
+/// Share of stalled time above which it is mentioned.
 const FELT_STALLS: f64 = 0.05;
 
 /// What is to be known of the models.
@@ -31,10 +31,11 @@ fn of_load(ranking: &LoadRanking) -> Vec<String> {
         ));
     }
     if left_out > 0 {
-        warnings.push(format!("{load}: {left_out} of {trials} trials were left out, because they were disturbed"));
+        warnings
+            .push(format!("{load}: {left_out} of {trials} trials were left out, because other load disturbed them"));
     }
     if *keeps_up {
-        warnings.push(format!("{load}: every configuration keeps up with this load, so latency was compared"));
+        warnings.push(format!("{load}: every configuration keeps up with this load, so they are compared by latency"));
     }
     warnings
 }

@@ -1,4 +1,4 @@
-//! Requests go to the engine, and what it does with them is written down.
+//! Submits requests to the engine and records what it does.
 
 use std::{
     collections::HashMap,
@@ -13,7 +13,7 @@ use engine::{Completion, Engine, EngineError, Event, Request, RequestId, backend
 /// How requests come.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// So many are kept running together.
+    /// This many are kept running together.
     Closed(usize),
     /// Each at its time, counted from the start; ascending.
     Open(Vec<Duration>),
@@ -21,7 +21,7 @@ pub enum Source {
 
 /// A request that has been served.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub struct CompletedRequest {
     /// From its arrival to its submission: the step that ran meanwhile.
     pub late: Duration,
     /// From the start of the trial to its submission.
@@ -32,9 +32,9 @@ pub struct Served {
 
 /// Everything seen in a trial.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
+pub struct Observations {
     /// In the order in which they ended.
-    pub served: Vec<Served>,
+    pub served: Vec<CompletedRequest>,
     /// The rounds' times; of several that ended in one step only the last one's.
     pub timings: Vec<RoundTiming>,
     /// All rounds.
@@ -49,9 +49,9 @@ pub struct Seen {
     pub arrivals: Option<Vec<Duration>>,
     /// Requests that were not served yet when the last one came.
     pub unserved_at_last: usize,
-    /// Time in rounds, as the engine tells it.
+    /// Time in rounds, as reported by the engine.
     pub round_time: Duration,
-    /// Time in prefills, as the engine tells it.
+    /// Time in prefills, as reported by the engine.
     pub prefill_time: Duration,
 }
 
@@ -65,7 +65,7 @@ struct Running {
 /// Longest sleep at a time: so soon an interrupt is heard.
 const NAP: Duration = Duration::from_millis(5);
 /// What is left of a wait for its last stretch, in which the processor is given away but not for a fixed time: a sleep
-/// may last longer than asked for.
+/// may last longer than requested.
 const LAST_STRETCH: Duration = Duration::from_micros(500);
 
 /// Serves all requests; `None` when interrupted. Leaves nothing of them in the engine.
@@ -77,8 +77,8 @@ pub fn drive(
     requests: &[Request],
     source: &Source,
     interrupted: &AtomicBool,
-) -> Result<Option<Seen>, EngineError> {
-    // Rounds that were launched ahead for an earlier trial are none of this one.
+) -> Result<Option<Observations>, EngineError> {
+    // Rounds that were launched ahead for an earlier trial do not count.
     settle(engine)?;
     let mut running = HashMap::new();
     let seen = feed(engine, requests, source, interrupted, &mut running);
@@ -106,9 +106,9 @@ fn feed(
     source: &Source,
     interrupted: &AtomicBool,
     running: &mut HashMap<RequestId, Running>,
-) -> Result<Option<Seen>, EngineError> {
+) -> Result<Option<Observations>, EngineError> {
     let before = engine.statistics().clone();
-    let mut seen = Seen::default();
+    let mut seen = Observations::default();
     let mut waiting = requests.iter().enumerate();
     let mut starved = 0;
     let start = Instant::now();
@@ -143,7 +143,7 @@ fn feed(
             if let Event::Finished { request: id, completion } = event
                 && let Some(Running { late, submitted }) = running.remove(&id)
             {
-                seen.served.push(Served { late, submitted, completion: *completion });
+                seen.served.push(CompletedRequest { late, submitted, completion: *completion });
             }
         }
         let now = start.elapsed();
@@ -201,7 +201,7 @@ impl Source {
     }
 }
 
-/// Prompt tokens that were read so far; those that were in the cache already were not.
+/// Prompt tokens that were prefilled so far; cached ones do not count.
 fn read_tokens(engine: &Engine) -> u64 {
     let Statistics { prompt_tokens, cached_tokens, .. } = engine.statistics();
     prompt_tokens.saturating_sub(*cached_tokens)
@@ -232,7 +232,7 @@ fn is_starved(engine: &Engine, batch_size: usize) -> bool {
 
 fn no_room(engine: &Engine, batch_size: usize) -> EngineError {
     EngineError::Configuration(format!(
-        "only {} of {batch_size} requests run together: the KV cache has no room for more; raise \
+        "only {} of {batch_size} requests run together: the KV cache has no space for more; raise \
          engine.mem_fraction_static, or lower batch.sizes or workload.output_length",
         engine.statistics().running
     ))
@@ -242,7 +242,7 @@ fn no_room(engine: &Engine, batch_size: usize) -> EngineError {
 fn rounds_by_batch(now: &Statistics, before: &Statistics) -> Vec<u64> {
     let earlier = before.rounds_by_batch.iter().copied().chain(std::iter::repeat(0));
     let mut rounds: Vec<u64> = now.rounds_by_batch.iter().zip(earlier).map(|(now, before)| now - before).collect();
-    // Larger batches of earlier trials are none of this one.
+    // Larger batches of earlier trials do not count.
     rounds.truncate(rounds.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1));
     rounds
 }

@@ -1,4 +1,4 @@
-//! From what was seen to the figures of a trial.
+//! Computes the figures of a trial from the observations.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use engine::{EngineError, backend::RoundTiming};
 use schemas::sweep::Objective;
 
 use super::{
-    drive::{Seen, Served},
+    drive::{CompletedRequest, Observations},
     steady::{Clock, Steadied, steadied},
 };
 use crate::record::{ArrivalFigures, Measurement, Spread, Steady};
@@ -17,8 +17,8 @@ pub type PartOfRound = fn(&RoundTiming) -> Option<Duration>;
 /// The figures of a trial.
 ///
 /// # Errors
-/// When no round ran, so that there is nothing to tell.
-pub fn of(seen: &Seen, objective: &Objective, simulated: bool) -> Result<Measurement, EngineError> {
+/// When no round ran, so that there is nothing to report.
+pub fn of(seen: &Observations, objective: &Objective, simulated: bool) -> Result<Measurement, EngineError> {
     let no_round = || {
         EngineError::InvalidRequest(
             "every request ended with its first token, so that no round ran: raise workload.output_length, or set \
@@ -26,7 +26,7 @@ pub fn of(seen: &Seen, objective: &Objective, simulated: bool) -> Result<Measure
                 .into(),
         )
     };
-    let tokens: u64 = seen.served.iter().map(Served::tokens).sum();
+    let tokens: u64 = seen.served.iter().map(CompletedRequest::tokens).sum();
     let request_rounds: usize = seen.served.iter().map(|one| one.completion.rounds).sum();
     if request_rounds == 0 {
         return Err(no_round());
@@ -79,23 +79,23 @@ struct Requests {
 
 impl Requests {
     /// `None` where no request has a second token.
-    fn of(served: &[Served], elapsed_s: f64, objective: &Objective) -> Option<Self> {
-        let each = |of: fn(&Served) -> Duration| Spread::of(served.iter().map(of).map(milliseconds));
-        let gaps = || served.iter().filter_map(Served::inter_token_ms);
+    fn of(served: &[CompletedRequest], elapsed_s: f64, objective: &Objective) -> Option<Self> {
+        let each = |of: fn(&CompletedRequest) -> Duration| Spread::of(served.iter().map(of).map(milliseconds));
+        let gaps = || served.iter().filter_map(CompletedRequest::inter_token_ms);
         Some(Self {
             tokens_per_s_per_user: Spread::of(gaps().map(|gap| 1e3 / gap))?.median,
             goodput_tokens_per_s: goodput(served, elapsed_s, objective),
             inter_token_ms: Spread::of(gaps()),
-            time_to_first_token_ms: each(Served::time_to_first_token)?,
-            latency_ms: each(Served::latency)?,
+            time_to_first_token_ms: each(CompletedRequest::time_to_first_token)?,
+            latency_ms: each(CompletedRequest::latency)?,
         })
     }
 }
 
-/// The figures of a closed loop by a clock that stands still while steps stall.
-fn steady(seen: &Seen, steadied: &Steadied, objective: &Objective) -> Option<Steady> {
+/// The figures of a closed loop by a clock that pauses during stalls.
+fn steady(seen: &Observations, steadied: &Steadied, objective: &Objective) -> Option<Steady> {
     let clock = Clock::new(&seen.steps, steadied);
-    let by_clock = |one: &Served| {
+    let by_clock = |one: &CompletedRequest| {
         let from = one.submitted.as_secs_f64();
         let since = |wall: Duration| {
             Duration::try_from_secs_f64(clock.at(from + wall.as_secs_f64()) - clock.at(from)).unwrap_or_default()
@@ -105,10 +105,10 @@ fn steady(seen: &Seen, steadied: &Steadied, objective: &Objective) -> Option<Ste
         one.completion.elapsed = since(one.completion.elapsed);
         one
     };
-    let served: Vec<Served> = seen.served.iter().map(by_clock).collect();
+    let served: Vec<CompletedRequest> = seen.served.iter().map(by_clock).collect();
     let elapsed_s = clock.end();
     let requests = Requests::of(&served, elapsed_s, objective)?;
-    let tokens: u64 = served.iter().map(Served::tokens).sum();
+    let tokens: u64 = served.iter().map(CompletedRequest::tokens).sum();
     (elapsed_s > 0.0).then(|| Steady {
         elapsed_s,
         output_tokens_per_s: tokens as f64 / elapsed_s,
@@ -121,7 +121,7 @@ fn steady(seen: &Seen, steadied: &Steadied, objective: &Objective) -> Option<Ste
 }
 
 /// How requests came in an open loop; `None` of a closed one, and of requests that all came at once.
-fn arrivals(seen: &Seen, tokens: u64) -> Option<ArrivalFigures> {
+fn arrivals(seen: &Observations, tokens: u64) -> Option<ArrivalFigures> {
     let span = seen.arrivals.as_ref()?.last()?.as_secs_f64();
     let requests = seen.served.len() as f64;
     let offered_per_s = (requests - 1.0) / span;
@@ -134,7 +134,7 @@ fn arrivals(seen: &Seen, tokens: u64) -> Option<ArrivalFigures> {
 }
 
 /// Share of the requests that kept the limits; `None` without limits.
-fn in_time(served: &[Served], objective: &Objective) -> Option<f64> {
+fn in_time(served: &[CompletedRequest], objective: &Objective) -> Option<f64> {
     objective.ttft_ms.or(objective.itl_ms)?;
     let kept = served.iter().filter(|one| one.keeps(objective)).count();
     (!served.is_empty()).then(|| kept as f64 / served.len() as f64)
@@ -145,7 +145,7 @@ pub fn spread(timings: &[RoundTiming], of: PartOfRound) -> Option<Spread> {
     Spread::of(timings.iter().filter_map(of).map(milliseconds))
 }
 
-impl Served {
+impl CompletedRequest {
     /// Output tokens.
     fn tokens(&self) -> u64 {
         self.completion.output_ids.len() as u64
@@ -177,13 +177,13 @@ impl Served {
 }
 
 /// Tokens a second of the requests that kept the limits; `None` without limits.
-fn goodput(served: &[Served], elapsed_s: f64, objective: &Objective) -> Option<f64> {
+fn goodput(served: &[CompletedRequest], elapsed_s: f64, objective: &Objective) -> Option<f64> {
     objective.ttft_ms.or(objective.itl_ms)?;
-    let good: u64 = served.iter().filter(|one| one.keeps(objective)).map(Served::tokens).sum();
+    let good: u64 = served.iter().filter(|one| one.keeps(objective)).map(CompletedRequest::tokens).sum();
     Some(good as f64 / elapsed_s)
 }
 
-fn accept_histogram(seen: &Seen) -> Vec<u64> {
+fn accept_histogram(seen: &Observations) -> Vec<u64> {
     let mut sums = Vec::new();
     for counts in seen.served.iter().map(|one| &one.completion.accept_histogram) {
         sums.resize(counts.len().max(sums.len()), 0);
@@ -205,7 +205,7 @@ mod tests {
     use crate::record::Stalls;
 
     /// A request: how late it was, its first token and its end (both from its submission) in ms, its tokens.
-    fn served(late: u64, first: u64, end: u64, tokens: usize) -> Served {
+    fn served(late: u64, first: u64, end: u64, tokens: usize) -> CompletedRequest {
         let completion = Completion {
             output_ids: vec![7; tokens],
             text: String::new(),
@@ -220,13 +220,13 @@ mod tests {
             time_to_first_token: Duration::from_millis(first),
             elapsed: Duration::from_millis(end),
         };
-        Served { late: Duration::from_millis(late), submitted: Duration::ZERO, completion }
+        CompletedRequest { late: Duration::from_millis(late), submitted: Duration::ZERO, completion }
     }
 
     /// Two seconds in which four requests were served: a quick one, one that came while a step ran, one that was slow
     /// after its first token, and one of a single token.
-    fn seen() -> Seen {
-        Seen {
+    fn seen() -> Observations {
+        Observations {
             served: vec![
                 served(0, 100, 200, 11),
                 served(50, 100, 200, 21),
@@ -237,14 +237,14 @@ mod tests {
             rounds: 70,
             rounds_by_batch: vec![60, 10],
             elapsed: Duration::from_secs(2),
-            ..Seen::default()
+            ..Observations::default()
         }
     }
 
     #[test]
     fn without_stalls_the_steady_figures_are_those_of_the_wall_clock_and_with_them_they_stay() {
         let step = |begin: f64, took: f64| Step { begin, took, rounds: 1, batch: 4, prompt_tokens: 0 };
-        let quiet = Seen { steps: (0..200).map(|at| step(0.01 * f64::from(at), 0.01)).collect(), ..seen() };
+        let quiet = Observations { steps: (0..200).map(|at| step(0.01 * f64::from(at), 0.01)).collect(), ..seen() };
         let figures = of(&quiet, &Objective::default(), false).expect("figures");
         let steady = figures.steady.expect("a closed loop");
         assert!((steady.output_tokens_per_s / figures.output_tokens_per_s - 1.0).abs() < 1e-6, "{steady:?}");
@@ -265,7 +265,7 @@ mod tests {
         assert!((after.output_tokens_per_s / steady.output_tokens_per_s - 1.0).abs() < 1e-6, "{after:?}");
         assert!((after.latency_ms.max - 1020.0).abs() < 1e-6, "{after:?}");
         assert!((figures.stalls.expect("stalls").of_time - 0.8).abs() < 1e-9, "{:?}", figures.stalls);
-        let open = Seen { arrivals: Some(vec![Duration::ZERO, Duration::from_secs(1)]), ..stalled };
+        let open = Observations { arrivals: Some(vec![Duration::ZERO, Duration::from_secs(1)]), ..stalled };
         let figures = of(&open, &Objective::default(), false).expect("figures");
         assert!(figures.steady.is_none() && figures.is_spoiled());
         assert_eq!(figures.arrivals.expect("rates").offered_per_s, 3.0);
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn without_a_round_there_is_nothing_to_tell() {
-        let seen = Seen { served: vec![served(0, 9, 9, 1)], ..seen() };
+        let seen = Observations { served: vec![served(0, 9, 9, 1)], ..seen() };
         let words = of(&seen, &Objective::default(), false).expect_err("no round").to_string();
         assert!(words.contains("raise workload.output_length"), "{words}");
     }

@@ -1,7 +1,7 @@
 //! The parts of a round, for devices on which a trial's rounds run whole.
 //!
 //! There a round is one graph, and one that is taken apart is slower. So the rounds that count are left alone, and a few
-//! more are timed part by part beside a trial: as many requests as most of its rounds had, each halfway through its
+//! more are timed part by part after a trial: as many requests as most of its rounds had, each halfway through its
 //! output.
 
 use engine::{Engine, EngineError, timing::TimingPoint};
@@ -18,8 +18,9 @@ use crate::{
 /// Rounds that are timed.
 const ROUNDS: usize = 15;
 
-/// Times the parts of a trial's rounds. `None` where the device does not tell them, or where rounds of the trial cannot
-/// be had this way: those without speculation of a table that speculates at other batches, which keep their tokens for the draft.
+/// Times the parts of a trial's rounds. `None` if the device does not report them, or if rounds of the trial cannot be
+/// had this way: those without speculation of a table that speculates at other batches, which keep their tokens for the
+/// draft.
 ///
 /// # Errors
 /// When a request runs, the rounds do not fit the engine, or the device fails.
@@ -34,7 +35,7 @@ pub fn time(
     if shape.is_off() && !trial.configuration.is_off() {
         return Ok(None);
     }
-    // The rounds before the timed ones and behind them need room too.
+    // The rounds before the timed ones and after them need room too.
     let room = engine.capacity().context_length.saturating_sub(shape.num_draft_tokens + 2 * ROUNDS);
     let point = TimingPoint { context: halfway(workload, figures).min(room).max(1), batch, shape };
     let times = engine.time_parts(&[point], ROUNDS)?;

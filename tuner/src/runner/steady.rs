@@ -1,4 +1,4 @@
-//! Tells stalls from work: which steps of a trial took far longer than the others of their kind.
+//! Separates stalls from work: steps of a trial that took far longer than others of their kind.
 //!
 //! A thread that waits for a processor, or a GPU that another process uses, makes single steps several times as long. What
 //! a step takes by itself is known from the others of its kind: those with as many requests, or for prompts those
@@ -32,17 +32,17 @@ pub struct Steadied {
     pub stalls: Stalls,
 }
 
-/// Fewest steps of a kind that tell what one takes.
+/// Minimum number of steps of a kind for estimating their time.
 const FEWEST: usize = 8;
 /// The same for steps with prompts, of which a trial has few.
 const FEWEST_PROMPTS: usize = 4;
-/// A step may be longer than the median of its kind by so many times the distance from the lowest tenth to the median…
+/// A step may be longer than the median of its kind by this many times the distance from the lowest tenth to the median…
 const SPREADS: f64 = 4.0;
 /// …and by this share of the median in any case.
 const SHARE: f64 = 0.25;
 /// The same for prompts, whose lengths tell less exactly how long they take.
 const SHARE_OF_PROMPTS: f64 = 0.5;
-/// Steps of a kind with too few of them may take so many times as long as those of the nearest kind.
+/// Steps of a kind with too few of them may take this many times as long as those of the nearest kind.
 const TIMES: f64 = 2.0;
 /// Most steps with prompts of which every pair is looked at.
 const MOST_PAIRS: usize = 400;
@@ -185,7 +185,7 @@ mod tests {
     fn what_stalls_counts_like_the_others_of_its_kind() {
         // Every third step is nine times as long.
         check(&steps((0..90).map(|at| (if at % 3 == 0 { 9.0 } else { 1.0 }, 0))), 90.0, 1.0 / 3.0);
-        // Prompts of other lengths are another kind, and a line tells what they take.
+        // Prompts of other lengths are another kind; a line predicts their time.
         let prompts = (0..20).map(|at| (if at == 7 { 50.0 } else { 2.0 + 0.01 * f64::from(at) }, 1 + at as u64));
         let work = (0..80).map(|_| (0.1, 0));
         check(&steps(prompts.chain(work)), 2.0 * 20.0 + 0.01 * 190.0 + 8.0, 0.01);
@@ -197,7 +197,7 @@ mod tests {
         few[40].batch = 2;
         few[41].batch = 1;
         check(&few, 42.1, 1.0 / 42.0);
-        // Too few of all kinds tell nothing.
+        // There are too few of all kinds.
         check(&steps([(1.0, 0), (9.0, 0), (1.0, 0)]), 11.0, 0.0);
     }
 

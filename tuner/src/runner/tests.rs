@@ -11,8 +11,8 @@ use schemas::{
 };
 
 use super::{
-    Ended, Terms,
-    drive::{Seen, Source, drive},
+    Ended, TrialOptions,
+    drive::{Observations, Source, drive},
     parts, run,
 };
 use crate::{
@@ -47,18 +47,18 @@ fn trial(load: Load) -> Trial {
     Trial { configuration: Configuration::of(shape), load, repeat: 0 }
 }
 
-fn terms<'a>(workload: &'a Workload, interrupted: &'a AtomicBool) -> Terms<'a> {
-    Terms { workload, objective: Objective::default(), simulate_accept_length: None, interrupted }
+fn terms<'a>(workload: &'a Workload, interrupted: &'a AtomicBool) -> TrialOptions<'a> {
+    TrialOptions { workload, objective: Objective::default(), simulate_accept_length: None, interrupted }
 }
 
-fn figures(engine: &mut Engine, load: Load, terms: &Terms<'_>) -> Measurement {
+fn figures(engine: &mut Engine, load: Load, terms: &TrialOptions<'_>) -> Measurement {
     match run(engine, &trial(load), terms).expect("a trial") {
         Ended::Measured(figures) => *figures,
         Ended::Interrupted => panic!("nobody interrupted it"),
     }
 }
 
-fn seen(engine: &mut Engine, workload: &Workload, source: &Source) -> Seen {
+fn seen(engine: &mut Engine, workload: &Workload, source: &Source) -> Observations {
     drive(engine, &workload.requests, source, &NEVER).expect("a trial").expect("nobody interrupted it")
 }
 
@@ -68,7 +68,7 @@ fn an_open_loop_serves_all_and_more_than_fit_wait() {
     let workload = workload(12);
     let rate = Load::RequestRate(Real(5000.0));
     let goodput = Objective { metric: Metric::Goodput, ttft_ms: Some(1e9), itl_ms: Some(1e9) };
-    let figures = figures(&mut engine, rate, &Terms { objective: goodput, ..terms(&workload, &NEVER) });
+    let figures = figures(&mut engine, rate, &TrialOptions { objective: goodput, ..terms(&workload, &NEVER) });
     assert_eq!((figures.requests, figures.output_tokens), (12, (2..14).sum()));
     assert_eq!(figures.goodput_tokens_per_s, Some(figures.output_tokens_per_s));
     assert!(figures.running_batch.len() <= 3, "{:?}", figures.running_batch);
@@ -135,7 +135,7 @@ fn a_closed_loop_of_more_than_may_run_ends() {
 fn acceptance_is_made_up_for_one_trial() {
     let mut engine = demo::engine(2);
     let workload = Workload { warm_up_tokens: 0, ..workload(2) };
-    let made_up = Terms { simulate_accept_length: Some(1.0), ..terms(&workload, &NEVER) };
+    let made_up = TrialOptions { simulate_accept_length: Some(1.0), ..terms(&workload, &NEVER) };
     let figures_made_up = figures(&mut engine, Load::BatchSize(2), &made_up);
     assert!(figures_made_up.simulated);
     // One token a round: nothing of the draft is accepted.
@@ -154,7 +154,7 @@ fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
     let trial = |load| Trial { configuration: configuration.clone(), load, repeat: 0 };
     let terms = terms(&workload, &NEVER);
     let words = run(&mut engine, &trial(Load::BatchSize(4)), &terms).expect_err("no room").to_string();
-    assert!(words.contains("only 2 of 4 requests run together: the KV cache has no room for more"), "{words}");
+    assert!(words.contains("only 2 of 4 requests run together: the KV cache has no space for more"), "{words}");
     assert!(engine.is_idle());
     match run(&mut engine, &trial(Load::RequestRate(Real(5000.0))), &terms).expect("a trial") {
         Ended::Measured(figures) => assert_eq!((figures.requests, figures.running_batch.len()), (4, 2)),

@@ -14,7 +14,7 @@ use crate::{
     record::Record,
 };
 
-/// A difference of less than this is none that anybody feels, in logarithms: where it is excluded that there is more, there is none.
+/// Differences below this are negligible, in logarithms: if a larger one is excluded, there is no difference.
 const FELT: f64 = 0.05;
 
 /// The second run relative to the first.

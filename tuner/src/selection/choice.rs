@@ -1,4 +1,4 @@
-//! What is chosen, and what may be said of it.
+//! The choice of a race, and the verdict on it.
 
 use super::{
     Doubt, Ranked, Verdict,
@@ -6,18 +6,19 @@ use super::{
 };
 use crate::record::Role;
 
-/// Differences that are none: nobody feels one percent. In logarithms.
+/// Negligible differences (one percent), in logarithms.
 const INDIFFERENT: f64 = 0.01;
 /// A gain that is worth to be found: where it is excluded, there is a tie with no speculation. In logarithms.
 const WORTHWHILE: f64 = 0.05;
-/// What may be so far behind the best is no tie, for all that it cannot be told from it. In logarithms.
+/// A configuration that may be this far behind the best is not a tie, even if the difference is not significant. In
+/// logarithms.
 const WIDE: f64 = 0.15;
 /// Scatter of single scores beyond which noise is to blame, and not the number of repeats.
 const NOISY: f64 = 0.04;
 /// Scatter beyond which nothing is claimed: such repeats do not scatter at random, but by what else the machine does, for
 /// several trials on end, and intervals that take them for independent are too narrow.
 const TOO_NOISY: f64 = 0.10;
-/// Share of stalled time, and of trials left out, from which on the machine is to blame.
+/// Share of stalled time, and of excluded trials, above which the machine is the reason.
 const BUSY: f64 = 0.05;
 
 /// A race as it is judged: entries in the rows of the scores.
@@ -75,14 +76,14 @@ pub fn tie(entries: &mut [(usize, &mut Ranked)], judge: &Judge<'_>, comparisons:
     }
 }
 
-/// How a row stands to a better one.
+/// How a row compares with a better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
     /// Worse.
     Behind,
-    /// Not to be told apart.
+    /// No significant difference.
     Tied,
-    /// Not to be told apart, and perhaps far behind.
+    /// No significant difference, but it may be far behind.
     Unclear,
 }
 
@@ -142,13 +143,13 @@ pub fn choose(
     (off, verdict)
 }
 
-/// What may be to blame where a race cannot tell.
+/// Possible reasons why a race is undecided.
 pub struct Blame {
     /// Most repeats of a configuration.
     pub repeats: usize,
     /// Share of stalled time: median over trials.
     pub stalled: f64,
-    /// Share of the trials that were left out.
+    /// Share of excluded trials.
     pub left_out: f64,
     /// Relative deviation of single scores, where it is known.
     pub deviation: Option<f64>,

@@ -1,4 +1,5 @@
-//! Whether an open loop tells configurations apart: where all of them keep up with what comes, each serves as much as the others.
+//! Whether an open loop distinguishes configurations: if all of them keep up with the arrivals, all have the same
+//! throughput.
 
 use schemas::sweep::Metric;
 

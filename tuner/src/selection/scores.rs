@@ -1,4 +1,4 @@
-//! The scores of a race, and what two of its configurations differ by.
+//! The scores of a race, and differences between configurations.
 //!
 //! Scores are taken as logarithms, so that differences are ratios. Two configurations are compared within the blocks that both have
 //! (see [`blocks`](super::blocks)): a drift of the machine then falls on both. How far single scores scatter is estimated
@@ -20,7 +20,7 @@ const STEADIEST: f64 = 0.002;
 /// Passes that take the effects of configurations and blocks out where trials are missing. With all there, one does it.
 const PASSES: usize = 32;
 
-/// A row for each configuration, a column for each block; `None` where there is no trial.
+/// One row per configuration, one column per block; `None` without a trial.
 #[derive(Clone, Debug, Default)]
 pub struct Scores {
     rows: Vec<Vec<Option<f64>>>,
@@ -36,7 +36,7 @@ struct Estimate {
     freedom: f64,
 }
 
-/// How far one configuration is ahead of another, in logarithms.
+/// The lead of one configuration over another, in logarithms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lead {
     /// The mean over pairs.
@@ -101,7 +101,7 @@ impl Scores {
 }
 
 impl Lead {
-    /// Its ends at a simultaneous level of 98.5% for so many comparisons; `None` where the scatter is not known.
+    /// Its ends at a simultaneous level of 98.5% for this many comparisons; `None` where the scatter is not known.
     pub fn ends(&self, comparisons: usize) -> Option<(f64, f64)> {
         let (error, freedom) = self.error?;
         let reach = error * quantile_above(ERROR / comparisons.max(1) as f64, freedom);

@@ -2,14 +2,14 @@
 //! they do not tell it themselves.
 //!
 //! A machine that is busy makes trials slower and never faster. So a configuration is worth what its fastest repeats agree
-//! on, and what is far below them is left out. Where the fastest stands alone, or where too many trials would be left out,
+//! on, and what is far below them is left out. Where the fastest is an outlier, or where too many trials would be excluded,
 //! nothing says which of them are right: all stay, and differences are believed less for it.
 
 use crate::statistics::median;
 
 /// Passes that take medians of rows and columns out.
 const PASSES: usize = 4;
-/// The two fastest of a row agree within so many deviations…
+/// The two fastest of a row agree within this many deviations…
 const AGREE: f64 = 4.0;
 /// …and what is this many below them is slow…
 const SLOW: f64 = 5.0;
@@ -17,7 +17,7 @@ const SLOW: f64 = 5.0;
 const FELT: f64 = 0.05;
 /// Deviation below which no machine is taken for steady.
 const STEADIEST: f64 = 0.01;
-/// Most of the trials that may be left out.
+/// Maximum share of trials that may be excluded.
 const MOST: f64 = 0.15;
 
 /// Rows and columns of the slow cells of a race, whose scores are logarithms.
@@ -78,7 +78,7 @@ mod tests {
         };
         check(&[90.0, 60.0, 91.0], &[(0, 1)]);
         check(&[90.0, 89.0, 91.0], &[]);
-        // The fastest stands alone: two may have been slowed, or one too fast.
+        // The fastest is an outlier: two may have been slowed, or one may be too fast.
         check(&[90.0, 60.0, 61.0], &[]);
         check(&[90.0, 70.0, 50.0], &[]);
     }

@@ -3,15 +3,15 @@ use schemas::tree::TreeShape;
 use super::*;
 use crate::{
     configuration::{Real, TableRow},
-    made_up,
     record::{Origin, Outcome, Stalls, Steady, Trial},
+    synthetic,
 };
 
 fn record(shape: &str, repeat: usize, rate: f64) -> Record {
     let shape: TreeShape = shape.parse().expect("a shape");
     let role = if shape.is_off() { Role::NoSpeculation } else { Role::Candidate };
     let trial = Trial { configuration: Configuration::of(shape), load: Load::BatchSize(1), repeat };
-    made_up::record(trial, role, rate)
+    synthetic::record(trial, role, rate)
 }
 
 fn figures(record: &mut Record) -> &mut Measurement {
@@ -44,7 +44,7 @@ const OFF: (&str, &[f64]) = ("0,1,1", &[100.0, 101.0, 99.0]);
 #[test]
 fn the_best_wins_and_a_tie_goes_to_the_simpler() {
     check(&[OFF, ("3,1,4", &[200.0, 202.0, 197.0])], &["3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
-    // The bigger tree is better by half a percent: nobody feels that.
+    // The bigger tree is better by half a percent, which is negligible.
     let trees: [(&str, &[f64]); 2] = [("3,4,8", &[201.0, 204.0, 199.0]), ("3,1,4", &[200.0, 202.0, 198.0])];
     check(&[OFF, trees[0], trees[1]], &["3,4,8", "3,1,4", "0,1,1"], "3,1,4", Verdict::Pays);
     check(
@@ -163,7 +163,7 @@ fn shapes_are_compared_with_the_baseline_of_their_own_shard() {
             "{shape}: {found:?}"
         );
     }
-    // The shard with the slower host is not behind because of the host: both are compared through the baselines.
+    // The shard with the slower host is not after because of the host: both are compared through the baselines.
     let other = ranking.entries.iter().find(|entry| entry.configuration.shape.to_string() == "2,1,3").expect("it ran");
     let against = other.against_best.expect("compared");
     assert!((against.median - 1.3 / 1.5).abs() < 0.02, "{against:?}");
@@ -235,7 +235,7 @@ fn a_table_is_not_mistaken_for_no_speculation() {
     let table = Configuration { table: vec![row], ..off.clone() };
     let measured = |configuration: &Configuration, role: Role, rate: f64| {
         let trial = Trial { configuration: configuration.clone(), load: Load::BatchSize(1), repeat: 0 };
-        made_up::record(trial, role, rate)
+        synthetic::record(trial, role, rate)
     };
     let records = [measured(&table, Role::Candidate, 200.0), measured(&off, Role::NoSpeculation, 100.0)];
     let ranking = &rank(&records, Metric::Throughput)[0];

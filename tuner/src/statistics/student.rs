@@ -1,6 +1,6 @@
 //! Student's t and Fisher's F, for means whose scatter is itself estimated.
 
-/// The value that Student's t of so many degrees of freedom exceeds with that probability, for probabilities below one half.
+/// The value that Student's t of this many degrees of freedom exceeds with that probability, for probabilities below one half.
 /// Infinite without a degree of freedom.
 pub fn quantile_above(probability: f64, freedom: f64) -> f64 {
     if freedom <= 0.0 || probability <= 0.0 {

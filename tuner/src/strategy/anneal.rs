@@ -1,6 +1,7 @@
-//! Simulated annealing (Kirkpatrick, Gelatt & Vecchi 1983; argmin's solver) over the space of a sweep, load by load: a walk
-//! from configuration to neighbouring configuration that takes steps downhill now and then, ever more rarely. Each
-//! configuration on the walk is measured once; the best of them and the baselines are then measured as often as asked for.
+//! Simulated annealing (Kirkpatrick, Gelatt & Vecchi 1983; argmin's solver) over the space of a sweep, load by load: a
+//! walk from configuration to neighbouring configuration that takes steps downhill now and then, ever more rarely. Each
+//! configuration on the walk is measured once; the best of them and the baselines are then measured with the requested
+//! repeats.
 
 use std::{cell::RefCell, collections::HashMap};
 
@@ -12,11 +13,11 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 use rand_xoshiro::{Xoshiro256PlusPlus, rand_core::SeedableRng as _};
 use schemas::sweep::Search;
 
-use super::{Bench, Halt, Race, StopReason, listed::interleaved};
+use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved};
 use crate::{
     configuration::{Configuration, Load},
     record::{Outcome, Role, Trial},
-    space::Entrant,
+    space::Candidate,
 };
 
 /// The share of the space that the walk may measure unless a budget says otherwise.
@@ -30,25 +31,25 @@ const TEMPERATURE: f64 = 0.6;
 
 /// The walk of one load.
 struct Walk<'a, 'b> {
-    race: &'a Race,
+    experiment: &'a Experiment,
     load: Load,
     /// Configurations that may still be measured.
     left: RefCell<usize>,
-    bench: RefCell<&'a mut (dyn Bench + 'b)>,
+    bench: RefCell<&'a mut (dyn TrialRunner + 'b)>,
     known: RefCell<HashMap<usize, f64>>,
     random: RefCell<StdRng>,
     /// Why it ended, if not by itself.
-    halt: RefCell<Option<Halt>>,
+    halt: RefCell<Option<SearchStop>>,
 }
 
 /// Runs the walks, then the repeats of what they found.
-pub fn run(search: &Search, race: &Race, bench: &mut dyn Bench) -> Result<StopReason, Halt> {
-    for load in &race.loads {
-        walk(search, race, *load, bench)?;
+pub fn run(search: &Search, experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<StopReason, SearchStop> {
+    for load in &experiment.loads {
+        walk(search, experiment, *load, bench)?;
     }
-    for load in &race.loads {
-        let finalists = finalists(search, race, *load, bench);
-        for trial in interleaved(&finalists, &[*load], 0..race.repeats) {
+    for load in &experiment.loads {
+        let finalists = finalists(search, experiment, *load, bench);
+        for trial in interleaved(&finalists, &[*load], 0..experiment.repeats) {
             bench.measure(&trial)?;
         }
     }
@@ -59,45 +60,45 @@ pub fn run(search: &Search, race: &Race, bench: &mut dyn Bench) -> Result<StopRe
 struct Means {
     /// Configurations that the walk may measure, baselines included.
     walked: usize,
-    /// The best of them that are measured again beside the baselines, at most.
+    /// Maximum number of the best that are measured again together with the baselines.
     finalists: usize,
 }
 
 impl Means {
-    /// A budget is dealt so that the baselines and what is chosen are measured as often as asked for: a choice from single
-    /// repeats is one by chance.
-    fn of(search: &Search, race: &Race) -> Self {
-        let baselines = race.baselines().count();
+    /// A budget is dealt so that the baselines and what is chosen are measured with the requested repeats: a choice
+    /// from single repeats is one by chance.
+    fn of(search: &Search, experiment: &Experiment) -> Self {
+        let baselines = experiment.baselines().count();
         let (walked, finalists) = match search.trials {
             Some(trials) => {
-                let share = trials / race.loads.len().max(1);
-                let spare = share.saturating_sub(baselines * race.repeats);
+                let share = trials / experiment.loads.len().max(1);
+                let spare = share.saturating_sub(baselines * experiment.repeats);
                 // Half of what is scarce is for new configurations, half for repeats.
-                let finalists = (spare / (2 * race.repeats).max(1)).clamp(1, search.candidates.max(1));
-                (baselines + spare.saturating_sub(finalists * race.repeats.saturating_sub(1)), finalists)
+                let finalists = (spare / (2 * experiment.repeats).max(1)).clamp(1, search.candidates.max(1));
+                (baselines + spare.saturating_sub(finalists * experiment.repeats.saturating_sub(1)), finalists)
             }
-            None => (((race.entrants.len() as f64 * SHARE) as usize).max(SHORTEST), search.candidates),
+            None => (((experiment.entrants.len() as f64 * SHARE) as usize).max(SHORTEST), search.candidates),
         };
-        Self { walked: walked.max(baselines + 1).min(race.entrants.len()), finalists }
+        Self { walked: walked.max(baselines + 1).min(experiment.entrants.len()), finalists }
     }
 }
 
-/// Trials of all walks and of the repeats behind them.
-pub fn most_trials(search: &Search, race: &Race) -> usize {
-    let Means { walked, finalists } = Means::of(search, race);
-    let finals = (race.baselines().count() + finalists) * race.repeats.saturating_sub(1);
-    race.loads.len() * (walked + finals)
+/// Trials of all walks and of the repeats after them.
+pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
+    let Means { walked, finalists } = Means::of(search, experiment);
+    let finals = (experiment.baselines().count() + finalists) * experiment.repeats.saturating_sub(1);
+    experiment.loads.len() * (walked + finals)
 }
 
-/// The fewest trials after which something can be chosen: the baselines and one configuration, as often as asked for.
-pub fn fewest_trials(race: &Race) -> usize {
-    race.loads.len() * (race.baselines().count() + 1).min(race.entrants.len()) * race.repeats
+/// The fewest trials after which something can be chosen: the baselines and one configuration, with the requested repeats.
+pub fn fewest_trials(experiment: &Experiment) -> usize {
+    experiment.loads.len() * (experiment.baselines().count() + 1).min(experiment.entrants.len()) * experiment.repeats
 }
 
-fn walk(search: &Search, race: &Race, load: Load, bench: &mut dyn Bench) -> Result<(), Halt> {
-    let Means { walked, .. } = Means::of(search, race);
+fn walk(search: &Search, experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
+    let Means { walked, .. } = Means::of(search, experiment);
     let walk = Walk {
-        race,
+        experiment,
         load,
         left: RefCell::new(walked),
         bench: RefCell::new(bench),
@@ -106,7 +107,7 @@ fn walk(search: &Search, race: &Race, load: Load, bench: &mut dyn Bench) -> Resu
         halt: RefCell::default(),
     };
     // The baselines are always in the race; the better one of them is where the walk begins.
-    let baselines: Vec<usize> = (0..race.baselines().count()).collect();
+    let baselines: Vec<usize> = (0..experiment.baselines().count()).collect();
     let mut start = 0;
     for at in baselines {
         let cost = walk.measured(at);
@@ -121,7 +122,7 @@ fn walk(search: &Search, race: &Race, load: Load, bench: &mut dyn Bench) -> Resu
     let random = Xoshiro256PlusPlus::seed_from_u64(search.seed);
     let solver = SimulatedAnnealing::new_with_rng(TEMPERATURE, random)
         .map(|solver| solver.with_temp_func(SATempFunc::Exponential(0.97)))
-        .map_err(|error| Halt::Failed(crate::TunerError::Configuration(error.to_string())))?;
+        .map_err(|error| SearchStop::Failed(crate::TunerError::Configuration(error.to_string())))?;
     let halted = {
         let ran = Executor::new(&walk, solver).configure(|state| state.param(start).max_iters(steps)).run();
         ran.err().map(|error| error.to_string())
@@ -129,20 +130,21 @@ fn walk(search: &Search, race: &Race, load: Load, bench: &mut dyn Bench) -> Resu
     match (walk.halt.take(), halted) {
         (Some(halt), _) => Err(halt),
         (None, Some(_)) if *walk.left.borrow() == 0 => Ok(()),
-        (None, Some(reason)) => Err(Halt::Failed(crate::TunerError::Configuration(reason))),
+        (None, Some(reason)) => Err(SearchStop::Failed(crate::TunerError::Configuration(reason))),
         (None, None) => Ok(()),
     }
 }
 
 /// The baselines, and the best that the walk met.
-fn finalists(search: &Search, race: &Race, load: Load, bench: &dyn Bench) -> Vec<Entrant> {
-    let Means { finalists, .. } = Means::of(search, race);
-    let standing = race.standing(bench.history(), load);
+fn finalists(search: &Search, experiment: &Experiment, load: Load, bench: &dyn TrialRunner) -> Vec<Candidate> {
+    let Means { finalists, .. } = Means::of(search, experiment);
+    let standing = experiment.standing(bench.history(), load);
     let best = standing.into_iter().flat_map(|ranking| ranking.entries);
     let best = best.filter(|entry| entry.repeats > 0 && entry.role == Role::Candidate);
     let best: Vec<Configuration> = best.map(|entry| entry.configuration).take(finalists).collect();
-    let chosen = |one: &&Entrant| race.baselines().any(|other| other == *one) || best.contains(&one.configuration);
-    race.entrants.iter().filter(chosen).cloned().collect()
+    let chosen =
+        |one: &&Candidate| experiment.baselines().any(|other| other == *one) || best.contains(&one.configuration);
+    experiment.entrants.iter().filter(chosen).cloned().collect()
 }
 
 impl Walk<'_, '_> {
@@ -153,11 +155,12 @@ impl Walk<'_, '_> {
         }
         let mut left = self.left.borrow_mut();
         *left = left.saturating_sub(1);
-        let trial = Trial { configuration: self.race.entrants[at].configuration.clone(), load: self.load, repeat: 0 };
+        let trial =
+            Trial { configuration: self.experiment.entrants[at].configuration.clone(), load: self.load, repeat: 0 };
         let cost = match self.bench.borrow_mut().measure(&trial) {
             Ok(record) => match &record.outcome {
                 Outcome::Measured(figures) => {
-                    figures.score(self.race.metric).map_or(f64::INFINITY, |score| -score.ln())
+                    figures.score(self.experiment.metric).map_or(f64::INFINITY, |score| -score.ln())
                 }
                 Outcome::Failed { .. } => f64::INFINITY,
             },
@@ -194,10 +197,10 @@ impl Anneal for &Walk<'_, '_> {
 
     /// One of the nearest other configurations: of more of them while it is hot.
     fn anneal(&self, at: &usize, temperature: f64) -> Result<usize, Error> {
-        let here = &self.race.entrants[*at].configuration;
-        let mut others: Vec<(f64, usize)> = (0..self.race.entrants.len())
+        let here = &self.experiment.entrants[*at].configuration;
+        let mut others: Vec<(f64, usize)> = (0..self.experiment.entrants.len())
             .filter(|other| other != at)
-            .map(|other| (distance(here, &self.race.entrants[other].configuration), other))
+            .map(|other| (distance(here, &self.experiment.entrants[other].configuration), other))
             .collect();
         others.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let reach = (others.len() as f64 * temperature / TEMPERATURE / 2.0).ceil() as usize;

@@ -1,18 +1,27 @@
 //! Guided search on a system where every configuration costs a start.
 //!
-//! Acceptance of the whole space is known by replay. No speculation, the engine's default and the tree that tells most about costs are
-//! measured; a sum of costs fitted to them predicts all others ([`AdditiveModel`]); and then what is predicted to be the best is
-//! measured, until nothing that is not measured is predicted to beat what is.
+//! Acceptance of the whole space is known by replay. No speculation, the engine's default and what tells most about costs are measured:
+//! a tree, or several chains in one start where the engine can run another one at each batch size ([`rotations`]). A sum of costs fitted
+//! to them predicts all others ([`AdditiveModel`]); and then what is predicted to be the best is measured, each in a start of its own,
+//! until nothing that is not measured is predicted to beat what is.
+
+mod rotations;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 
 use schemas::{sweep::Search, tree::TreeShape};
 
-use super::{Bench, Halt, Race, StopReason, listed};
+use self::rotations::is_chain;
+pub use self::rotations::rotations;
+use super::{Experiment, SearchStop, StopReason, TrialRunner, listed};
 use crate::{
     configuration::{Configuration, Load},
     guide::{AcceptanceTable, Prediction},
     latency::additive::{AdditiveModel, Observation, terms},
     record::{Record, Role},
-    space::Entrant,
+    space::Candidate,
     statistics::median,
 };
 
@@ -20,6 +29,8 @@ use crate::{
 const STARTS: usize = 4;
 /// A candidate that is predicted to be ahead of the best measured by less than this share is not worth a start.
 const WORTH: f64 = 0.01;
+/// Predictions that were this far off, as a share, call for another start that tells costs.
+const MISSED: f64 = 0.05;
 
 /// What a guided search on servers has found besides its trials.
 #[derive(Clone, Debug, Default)]
@@ -33,57 +44,140 @@ pub struct Found {
 }
 
 /// Trials at most.
-pub fn most_trials(search: &Search, race: &Race) -> usize {
-    starts(search).min(race.entrants.len()) * race.loads.len() * race.repeats
+pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
+    starts(search).min(experiment.entrants.len() + experiment.loads.len()) * experiment.loads.len() * experiment.repeats
 }
 
 fn starts(search: &Search) -> usize {
     STARTS.max(3 + search.candidates)
 }
 
-/// Runs the search to its end. `found` keeps what is known also where the search is stopped early.
+/// Runs the search to its end. `tables` are starts that serve several chains, in the order in which they are taken; none where the
+/// engine has one chain a start. `found` keeps what is known also where the search is stopped early.
 ///
 /// # Errors
-/// As [`Bench::measure`].
+/// As [`TrialRunner::measure`].
 pub fn run(
     search: &Search,
-    race: &Race,
+    experiment: &Experiment,
     acceptance: &AcceptanceTable,
+    tables: &[Configuration],
     found: &mut Found,
-    bench: &mut dyn Bench,
-) -> Result<StopReason, Halt> {
-    let mut measured: Vec<Entrant> = race.baselines().cloned().collect();
-    for trial in listed::grouped(&measured, &race.loads, race.repeats) {
+    bench: &mut dyn TrialRunner,
+) -> Result<StopReason, SearchStop> {
+    let mut begun = Begun::new(experiment, tables);
+    for trial in listed::grouped(&begun.measured, &experiment.loads, experiment.repeats) {
         bench.measure(&trial)?;
     }
-    while measured.len() < starts(search) {
-        let points = points(race, bench.history());
-        let open: Vec<&Entrant> = race
+    // What an interrupted run has begun counts, and is finished first.
+    for start in begun.left_open(experiment, bench.history()) {
+        begun.measure(&start, experiment, bench)?;
+    }
+    while begun.starts < starts(search) {
+        let points = points(bench.history());
+        let open: Vec<&Candidate> = experiment
             .entrants
             .iter()
-            .filter(|one| !measured.contains(one) && acceptance.length(one.configuration.shape).is_some())
+            .filter(|one| !begun.measured.contains(one) && acceptance.length(one.configuration.shape).is_some())
             .collect();
-        let next = match (shapes(&points) < 3, AdditiveModel::fit(&points)) {
-            (false, Some(model)) => {
-                predict(race, acceptance, &model, &points, &measured, bench.history(), found);
+        let model = AdditiveModel::fit(&points).filter(|_| shapes(&points) >= 3);
+        let next = match model {
+            Some(model) => {
+                predict(experiment, acceptance, &model, &points, &begun.measured, bench.history(), found);
                 let Some(best) = best_open(&open, found, bench.history()) else { return Ok(StopReason::Settled) };
-                best.clone()
+                // The last start is the best's.
+                let is_last = begun.starts + 1 >= starts(search);
+                let table = begun.tables.first().filter(|_| !is_last && begun.wants_table(found, bench.history()));
+                table.map_or_else(|| best.clone(), probe)
             }
-            _ => match most_telling(race, &open, acceptance, &points) {
+            None => match most_telling(experiment, &open, acceptance, &points) {
+                Some(one) if is_chain(one.configuration.shape) => begun.tables.first().map_or(one.clone(), probe),
                 Some(one) => one.clone(),
                 None => return Ok(StopReason::SpaceExhausted),
             },
         };
-        for trial in listed::grouped(std::slice::from_ref(&next), &race.loads, race.repeats) {
-            bench.measure(&trial)?;
-        }
-        measured.push(next);
+        begun.measure(&next, experiment, bench)?;
     }
-    let points = points(race, bench.history());
+    let points = points(bench.history());
     if let Some(model) = AdditiveModel::fit(&points) {
-        predict(race, acceptance, &model, &points, &measured, bench.history(), found);
+        predict(experiment, acceptance, &model, &points, &begun.measured, bench.history(), found);
     }
     Ok(StopReason::TrialBudget)
+}
+
+fn probe(table: &Configuration) -> Candidate {
+    Candidate { configuration: table.clone(), role: Role::Probe }
+}
+
+/// What a search has started so far.
+struct Begun {
+    /// In starts of their own.
+    measured: Vec<Candidate>,
+    /// Tables that are left to start.
+    tables: Vec<Configuration>,
+    /// Whether one has been measured.
+    probed: bool,
+    /// Starts in all.
+    starts: usize,
+}
+
+impl Begun {
+    /// The baselines.
+    fn new(experiment: &Experiment, tables: &[Configuration]) -> Self {
+        let measured: Vec<Candidate> = experiment.baselines().cloned().collect();
+        Self { starts: measured.len(), measured, tables: tables.to_vec(), probed: false }
+    }
+
+    /// Starts of which the journal holds trials.
+    fn left_open(&self, experiment: &Experiment, history: &[Record]) -> Vec<Candidate> {
+        let is_there = |one: &Candidate| history.iter().any(|record| record.trial.configuration == one.configuration);
+        let tables = self.tables.iter().map(probe);
+        let all = tables.chain(experiment.entrants.iter().filter(|one| !self.measured.contains(one)).cloned());
+        all.filter(is_there).collect()
+    }
+
+    /// Measures a start under every load; a table under closed loops alone, where the batch says which chain runs. An engine that does not
+    /// run a table as it was asked for is not asked again, and the search goes on with starts of single chains.
+    fn measure(
+        &mut self,
+        start: &Candidate,
+        experiment: &Experiment,
+        bench: &mut dyn TrialRunner,
+    ) -> Result<(), SearchStop> {
+        let one = std::slice::from_ref(start);
+        if start.role != Role::Probe {
+            for trial in listed::grouped(one, &experiment.loads, experiment.repeats) {
+                bench.measure(&trial)?;
+            }
+            self.measured.push(start.clone());
+            self.starts += 1;
+            return Ok(());
+        }
+        let loads: Vec<Load> = experiment.loads.iter().copied().filter(|load| load.batch_size().is_some()).collect();
+        for trial in listed::grouped(one, &loads, experiment.repeats) {
+            if bench.measure(&trial)?.failure().is_some() {
+                self.tables.clear();
+                return Ok(());
+            }
+        }
+        self.tables.retain(|table| *table != start.configuration);
+        self.probed = true;
+        self.starts += 1;
+        Ok(())
+    }
+
+    /// Whether a start of several chains comes before the next finalist: the first one does, further ones where predictions have missed.
+    fn wants_table(&self, found: &Found, history: &[Record]) -> bool {
+        let missed = |one: &Prediction| {
+            let of =
+                |record: &&Record| record.trial.load == one.load && record.trial.configuration == one.configuration;
+            let measured = history.iter().filter(of).filter_map(Record::measurement);
+            let measured = median(measured.map(|figures| figures.output_tokens_per_s).collect());
+            measured.is_some_and(|measured| (one.output_tokens_per_s / measured - 1.0).abs() > MISSED)
+        };
+        let last = self.measured.last().map(|one| &one.configuration);
+        !self.probed || found.predictions.iter().any(|one| Some(&one.configuration) == last && missed(one))
+    }
 }
 
 fn shapes(points: &[Observation]) -> usize {
@@ -93,39 +187,33 @@ fn shapes(points: &[Observation]) -> usize {
     shapes.len()
 }
 
-/// What was measured of closed loops, the median of each configuration and load.
-fn points(race: &Race, history: &[Record]) -> Vec<Observation> {
-    let mut points = Vec::new();
-    for (load, batch) in race.loads.iter().filter_map(|load| Some((*load, load.batch_size()?))) {
-        for entrant in race.entrants.iter().filter(|one| one.configuration.is_plain()) {
-            let figures = history
-                .iter()
-                .filter(|record| record.trial.load == load && record.trial.configuration == entrant.configuration)
-                .filter_map(Record::measurement);
-            let mut rates: Vec<(f64, f64)> =
-                figures.map(|figures| (figures.output_tokens_per_s, figures.accept_length)).collect();
-            rates.sort_by(|a, b| a.0.total_cmp(&b.0));
-            if let Some((rate, accept_length)) = rates.get(rates.len() / 2) {
-                let round_ms = 1e3 * batch as f64 * accept_length / rate;
-                points.push(Observation {
-                    shape: entrant.configuration.shape,
-                    batch,
-                    accept_length: *accept_length,
-                    round_ms,
-                });
-            }
-        }
+/// What was measured of closed loops, the median of each configuration and load. The last requests of a table's trial run together with
+/// fewer than its batch, and so with another row: with figures of whole requests that is a small share, and both speed and accept
+/// length have it.
+fn points(history: &[Record]) -> Vec<Observation> {
+    let mut rates: BTreeMap<(&Configuration, usize), Vec<(f64, f64)>> = BTreeMap::new();
+    let own_settings = |record: &&Record| record.trial.configuration.knobs.are_default();
+    for record in history.iter().filter(own_settings) {
+        let (Some(batch), Some(figures)) = (record.trial.load.batch_size(), record.measurement()) else { continue };
+        let of = rates.entry((&record.trial.configuration, batch)).or_default();
+        of.push((figures.output_tokens_per_s, figures.accept_length));
     }
-    points
+    let point = |((configuration, batch), mut rates): ((&Configuration, usize), Vec<(f64, f64)>)| {
+        rates.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (rate, accept_length) = *rates.get(rates.len() / 2)?;
+        let round_ms = 1e3 * batch as f64 * accept_length / rate;
+        Some(Observation { shape: configuration.shape_at(batch), batch, accept_length, round_ms })
+    };
+    rates.into_iter().filter_map(point).collect()
 }
 
 /// Predicts what was not measured, with the costs that are known now.
 fn predict(
-    race: &Race,
+    experiment: &Experiment,
     acceptance: &AcceptanceTable,
     model: &AdditiveModel,
     points: &[Observation],
-    measured: &[Entrant],
+    measured: &[Candidate],
     history: &[Record],
     found: &mut Found,
 ) {
@@ -134,7 +222,7 @@ fn predict(
     let is_measured = |one: &Configuration| measured.iter().any(|entrant| entrant.configuration == *one);
     // A prediction is made before its measurement, and stays what it was.
     found.predictions.retain(|one| is_measured(&one.configuration));
-    for load in &race.loads {
+    for load in &experiment.loads {
         let Some(batch) = load.batch_size() else { continue };
         // Prompts take no longer with another tree.
         let of_load = || history.iter().filter(|record| record.trial.load == *load).filter_map(Record::measurement);
@@ -144,7 +232,7 @@ fn predict(
             median(of_load().map(|figures| figures.output_tokens as f64 / figures.requests.max(1) as f64).collect());
         let tokens = tokens.unwrap_or(1.0);
         for entrant in
-            race.entrants.iter().filter(|one| one.configuration.is_plain() && !is_measured(&one.configuration))
+            experiment.entrants.iter().filter(|one| one.configuration.is_plain() && !is_measured(&one.configuration))
         {
             let shape = entrant.configuration.shape;
             let Some(accept_length) = acceptance.length(shape) else { continue };
@@ -169,12 +257,13 @@ fn predict(
 }
 
 /// The candidate with the largest predicted lead, under any load, over the best that is measured; `None` where none has one.
-fn best_open<'a>(open: &[&'a Entrant], found: &Found, history: &[Record]) -> Option<&'a Entrant> {
+fn best_open<'a>(open: &[&'a Candidate], found: &Found, history: &[Record]) -> Option<&'a Candidate> {
     let best = |load: Load| {
-        let of_load = history.iter().filter(|record| record.trial.load == load).filter_map(Record::measurement);
+        let of_load = history.iter().filter(|record| record.trial.load == load && record.role != Role::Probe);
+        let of_load = of_load.filter_map(Record::measurement);
         of_load.map(|figures| figures.output_tokens_per_s).fold(0.0, f64::max)
     };
-    let lead = |entrant: &Entrant| {
+    let lead = |entrant: &Candidate| {
         let leads = found.predictions.iter().filter(|one| one.configuration == entrant.configuration);
         leads.map(|one| one.output_tokens_per_s / best(one.load).max(f64::MIN_POSITIVE)).fold(0.0, f64::max)
     };
@@ -185,14 +274,14 @@ fn best_open<'a>(open: &[&'a Entrant], found: &Found, history: &[Record]) -> Opt
 /// The candidate whose costs are least told by what is measured: the one with the largest share of its terms that lies outside of
 /// what the points span.
 fn most_telling<'a>(
-    race: &Race,
-    open: &[&'a Entrant],
+    experiment: &Experiment,
+    open: &[&'a Candidate],
     acceptance: &AcceptanceTable,
     points: &[Observation],
-) -> Option<&'a Entrant> {
+) -> Option<&'a Candidate> {
     let spanned: Vec<_> = points.iter().map(|point| terms(point.shape, point.batch, point.accept_length)).collect();
-    let batches: Vec<usize> = race.loads.iter().filter_map(|load| load.batch_size()).collect();
-    let novelty = |entrant: &Entrant| {
+    let batches: Vec<usize> = experiment.loads.iter().filter_map(|load| load.batch_size()).collect();
+    let novelty = |entrant: &Candidate| {
         let shape = entrant.configuration.shape;
         let length = acceptance.length(shape).unwrap_or(1.0);
         batches.iter().map(|batch| outside(&spanned, terms(shape, *batch, length))).sum::<f64>()
@@ -219,18 +308,4 @@ fn outside<const N: usize>(rows: &[[f64; N]], row: [f64; N]) -> f64 {
         }
     }
     length(&without(row, &basis)) / length(&row).max(f64::MIN_POSITIVE)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_spanned_tells_nothing_new() {
-        let rows = [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]];
-        assert!(outside(&rows, [3.0, 2.0, 0.0]) < 1e-9);
-        assert!((outside(&rows, [0.0, 0.0, 5.0]) - 1.0).abs() < 1e-9);
-        assert!((outside(&rows, [3.0, 0.0, 4.0]) - 0.8).abs() < 1e-9);
-        assert!((outside::<3>(&[], [1.0, 2.0, 3.0]) - 1.0).abs() < 1e-9);
-    }
 }

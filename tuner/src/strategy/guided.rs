@@ -4,80 +4,80 @@
 
 use schemas::sweep::{Metric, Search};
 
-use super::{Bench, Halt, Race, StopReason, listed::interleaved};
+use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved};
 use crate::{
     configuration::{Configuration, Load},
     guide::Prediction,
     record::{Record, Role, Trial},
     selection::{LoadRanking, Ranked, Verdict},
-    space::Entrant,
+    space::Candidate,
 };
 
 /// After its first repeat a candidate that is so far behind the best is not repeated, in logarithms: no noise of a machine
 /// that is fit to measure on makes that good.
 const HOPELESS: f64 = 0.10;
-/// Differences from the best that are none, in logarithms.
+/// Negligible differences from the best, in logarithms.
 const INDIFFERENT: f64 = 0.01;
-/// Repeats of contenders beyond those that were asked for.
+/// Maximum number of extra repeats of contenders.
 const MORE_REPEATS: usize = 4;
-/// Configurations of a load that are measured because they may still win, beyond those that were asked for.
+/// Maximum number of extra configurations per load that are measured because they may still win.
 const MORE_CANDIDATES: usize = 6;
 
 /// Runs the search to its end.
 pub fn run(
     search: &Search,
-    race: &Race,
+    experiment: &Experiment,
     predictions: &[Prediction],
-    bench: &mut dyn Bench,
-) -> Result<StopReason, Halt> {
+    bench: &mut dyn TrialRunner,
+) -> Result<StopReason, SearchStop> {
     let mut tied = false;
     // Each load by itself: its shapes are captured together, and the engine keeps them.
-    for load in &race.loads {
-        let mut field = field(search, race, predictions, *load);
-        first_repeat(race, *load, predictions, &mut field, bench)?;
-        let contenders = hopeful(race, *load, &field, bench.history());
-        for trial in interleaved(&contenders, &[*load], 1..race.repeats) {
+    for load in &experiment.loads {
+        let mut field = field(search, experiment, predictions, *load);
+        first_repeat(experiment, *load, predictions, &mut field, bench)?;
+        let contenders = hopeful(experiment, *load, &field, bench.history());
+        for trial in interleaved(&contenders, &[*load], 1..experiment.repeats) {
             bench.measure(&trial)?;
         }
-        settings(race, *load, bench)?;
-        tied |= !tell_apart(race, *load, bench)?;
+        settings(experiment, *load, bench)?;
+        tied |= !tell_apart(experiment, *load, bench)?;
     }
     Ok(if tied { StopReason::StillTied } else { StopReason::Settled })
 }
 
 /// Trials, if every load needs as many as it may have.
-pub fn most_trials(search: &Search, race: &Race) -> usize {
-    let each = race.entrants.len().min(4 + search.candidates + MORE_CANDIDATES);
-    race.loads.len() * (each * race.repeats + 3 * MORE_REPEATS)
+pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
+    let each = experiment.entrants.len().min(4 + search.candidates + MORE_CANDIDATES);
+    experiment.loads.len() * (each * experiment.repeats + 3 * MORE_REPEATS)
 }
 
 /// What is measured in any case: baselines, tables, the best predicted, and what has no prediction for lack of acceptance.
-fn field(search: &Search, race: &Race, predictions: &[Prediction], load: Load) -> Vec<Entrant> {
-    let best = by_prediction(race, predictions, load);
+fn field(search: &Search, experiment: &Experiment, predictions: &[Prediction], load: Load) -> Vec<Candidate> {
+    let best = by_prediction(experiment, predictions, load);
     let best: Vec<&Configuration> =
         best.iter().take(search.candidates).map(|(prediction, _)| &prediction.configuration).collect();
-    let chosen = |one: &&Entrant| {
+    let chosen = |one: &&Candidate| {
         one.role != Role::Candidate
             || (!one.configuration.table.is_empty() && one.configuration.knobs.are_default())
             || best.contains(&&one.configuration)
     };
-    race.entrants.iter().filter(chosen).cloned().collect()
+    experiment.entrants.iter().filter(chosen).cloned().collect()
 }
 
 /// The predictions of a load's candidates with their scores, best first.
-fn by_prediction<'a>(race: &Race, predictions: &'a [Prediction], load: Load) -> Vec<(&'a Prediction, f64)> {
-    let candidates = || race.entrants.iter().filter(|one| one.role == Role::Candidate);
+fn by_prediction<'a>(experiment: &Experiment, predictions: &'a [Prediction], load: Load) -> Vec<(&'a Prediction, f64)> {
+    let candidates = || experiment.entrants.iter().filter(|one| one.role == Role::Candidate);
     let enters = |configuration: &Configuration| candidates().any(|one| one.configuration == *configuration);
     let mut scored: Vec<(&Prediction, f64)> = predictions
         .iter()
         .filter(|one| one.load == load && enters(&one.configuration))
-        .map(|one| (one, score(one, race.metric)))
+        .map(|one| (one, score(one, experiment.metric)))
         .collect();
     scored.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.configuration.cmp(&b.0.configuration)));
     scored
 }
 
-/// More is better. Goodput is not predicted request by request: the throughput stands for it.
+/// Higher is better. Goodput is not predicted per request; throughput is used instead.
 fn score(prediction: &Prediction, metric: Metric) -> f64 {
     match metric {
         Metric::Throughput | Metric::Pareto | Metric::Goodput => prediction.output_tokens_per_s,
@@ -87,17 +87,17 @@ fn score(prediction: &Prediction, metric: Metric) -> f64 {
 
 /// Measures the field once, and with it whatever is predicted so close that the errors seen so far could make it the best.
 fn first_repeat(
-    race: &Race,
+    experiment: &Experiment,
     load: Load,
     predictions: &[Prediction],
-    field: &mut Vec<Entrant>,
-    bench: &mut dyn Bench,
-) -> Result<(), Halt> {
+    field: &mut Vec<Candidate>,
+    bench: &mut dyn TrialRunner,
+) -> Result<(), SearchStop> {
     for trial in interleaved(field, &[load], 0..1) {
         bench.measure(&trial)?;
     }
     for _ in 0..MORE_CANDIDATES {
-        let Some(next) = within_reach(race, load, predictions, field, bench.history()) else { break };
+        let Some(next) = within_reach(experiment, load, predictions, field, bench.history()) else { break };
         bench.measure(&Trial { configuration: next.configuration.clone(), load, repeat: 0 })?;
         field.push(next);
     }
@@ -107,20 +107,20 @@ fn first_repeat(
 /// The best predicted configuration that is not measured and could still win: its prediction, raised by the largest error
 /// that was seen among its like (about their median error), beats the best that was measured.
 fn within_reach(
-    race: &Race,
+    experiment: &Experiment,
     load: Load,
     predictions: &[Prediction],
-    field: &[Entrant],
+    field: &[Candidate],
     history: &[Record],
-) -> Option<Entrant> {
+) -> Option<Candidate> {
     let mut errors = Vec::new();
     let mut best = f64::NEG_INFINITY;
     for entrant in field {
-        let Some(measured) = first_score(race, load, &entrant.configuration, history) else { continue };
+        let Some(measured) = first_score(experiment, load, &entrant.configuration, history) else { continue };
         best = best.max(measured.ln());
         let predicted = predictions.iter().find(|one| one.load == load && one.configuration == entrant.configuration);
         if let Some(predicted) = predicted.filter(|_| !entrant.configuration.is_off()) {
-            errors.push(measured.ln() - score(predicted, race.metric).ln());
+            errors.push(measured.ln() - score(predicted, experiment.metric).ln());
         }
     }
     let raise = errors.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -128,59 +128,60 @@ fn within_reach(
         return None;
     }
     let unmeasured = |one: &&(&Prediction, f64)| !field.iter().any(|known| known.configuration == one.0.configuration);
-    let (next, predicted) = *by_prediction(race, predictions, load).iter().find(unmeasured)?;
+    let (next, predicted) = *by_prediction(experiment, predictions, load).iter().find(unmeasured)?;
     let hopeful = predicted.ln() + raise > best + INDIFFERENT;
-    hopeful.then(|| race.entrants.iter().find(|one| one.configuration == next.configuration).cloned()).flatten()
+    hopeful.then(|| experiment.entrants.iter().find(|one| one.configuration == next.configuration).cloned()).flatten()
 }
 
 /// What a configuration scored in its first repeat.
-fn first_score(race: &Race, load: Load, configuration: &Configuration, history: &[Record]) -> Option<f64> {
+fn first_score(experiment: &Experiment, load: Load, configuration: &Configuration, history: &[Record]) -> Option<f64> {
     let of = |record: &&Record| {
         record.trial.load == load && record.trial.repeat == 0 && record.trial.configuration == *configuration
     };
-    history.iter().find(of)?.measurement()?.score(race.metric)
+    history.iter().find(of)?.measurement()?.score(experiment.metric)
 }
 
-/// The baselines, and what is not hopelessly behind after the first repeat.
-fn hopeful(race: &Race, load: Load, field: &[Entrant], history: &[Record]) -> Vec<Entrant> {
-    let score = |one: &Entrant| first_score(race, load, &one.configuration, history).map(f64::ln);
+/// The baselines, and what is not hopelessly after after the first repeat.
+fn hopeful(experiment: &Experiment, load: Load, field: &[Candidate], history: &[Record]) -> Vec<Candidate> {
+    let score = |one: &Candidate| first_score(experiment, load, &one.configuration, history).map(f64::ln);
     let best = field.iter().filter_map(score).fold(f64::NEG_INFINITY, f64::max);
-    let keep = |one: &&Entrant| one.role != Role::Candidate || score(one).is_some_and(|score| score >= best - HOPELESS);
+    let keep =
+        |one: &&Candidate| one.role != Role::Candidate || score(one).is_some_and(|score| score >= best - HOPELESS);
     field.iter().filter(keep).cloned().collect()
 }
 
 /// Tries the other settings with the best shape so far, which costs a restart for each.
-fn settings(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<(), Halt> {
-    let Some(shape) = race.standing(bench.history(), load).and_then(|ranking| Some(ranking.chosen?.shape)) else {
+fn settings(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
+    let Some(shape) = experiment.standing(bench.history(), load).and_then(|ranking| Some(ranking.chosen?.shape)) else {
         return Ok(());
     };
-    let of = |one: &&Entrant| !one.configuration.knobs.are_default() && one.configuration.shape == shape;
-    let others: Vec<Entrant> = race.entrants.iter().filter(of).cloned().collect();
+    let of = |one: &&Candidate| !one.configuration.knobs.are_default() && one.configuration.shape == shape;
+    let others: Vec<Candidate> = experiment.entrants.iter().filter(of).cloned().collect();
     for trial in interleaved(&others, &[load], 0..1) {
         bench.measure(&trial)?;
     }
-    let contenders = hopeful(race, load, &others, bench.history());
-    for trial in interleaved(&contenders, &[load], 1..race.repeats) {
+    let contenders = hopeful(experiment, load, &others, bench.history());
+    for trial in interleaved(&contenders, &[load], 1..experiment.repeats) {
         bench.measure(&trial)?;
     }
     Ok(())
 }
 
-/// Repeats what ties with the best until it does not, is within what nobody feels, or has been repeated often enough.
-/// Whether the choice is clear.
-pub fn tell_apart(race: &Race, load: Load, bench: &mut dyn Bench) -> Result<bool, Halt> {
-    for repeat in race.repeats..race.repeats + MORE_REPEATS {
-        let open = race.standing(bench.history(), load).as_ref().map(open).unwrap_or_default();
+/// Repeats what ties with the best until it no longer does, the difference is negligible, or it has been repeated often
+/// enough. Whether the choice is clear.
+pub fn tell_apart(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<bool, SearchStop> {
+    for repeat in experiment.repeats..experiment.repeats + MORE_REPEATS {
+        let open = experiment.standing(bench.history(), load).as_ref().map(open).unwrap_or_default();
         if open.len() < 2 {
             return Ok(true);
         }
-        let off = race.baselines().map(|one| one.configuration.clone()).find(Configuration::is_off);
+        let off = experiment.baselines().map(|one| one.configuration.clone()).find(Configuration::is_off);
         let off = off.filter(|off| !open.contains(off));
         for configuration in open.into_iter().chain(off) {
             bench.measure(&Trial { configuration, load, repeat })?;
         }
     }
-    Ok(race.standing(bench.history(), load).is_none_or(|ranking| open(&ranking).len() < 2))
+    Ok(experiment.standing(bench.history(), load).is_none_or(|ranking| open(&ranking).len() < 2))
 }
 
 /// The best and what ties with it for want of knowledge, not because the difference is none; and where the race cannot tell

@@ -14,13 +14,15 @@ use super::{
     system_bench::{Field, SystemBench},
 };
 use crate::{
-    TunerError, acceptance, guidance,
+    TunerError, acceptance,
+    configuration::Configuration,
+    guidance,
     guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
     latency::additive::AdditiveModel,
     record::Fingerprint,
     settings,
-    space::{Entrant, Expanded},
-    strategy::{self, Found},
+    space::{Candidate, Expanded},
+    strategy::{self, Experiment, Found},
     system::{
         System,
         server::{Host, LaunchPlan, Servers, words},
@@ -44,7 +46,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let mut system = Servers::new(plan, &file.system, request.out.clone(), request.interrupted)?;
     // Which engine it is, and of which version, only a server tells. No speculation is measured first in any case.
     let first = ready
-        .race
+        .experiment
         .entrants
         .first()
         .map(|one| one.configuration.clone())
@@ -54,14 +56,15 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     progress.prepared(1);
     ready.fingerprint = fingerprint(request, &ready, &info);
 
-    let planned = planned(request, &ready.race);
+    let planned = planned(request, &ready.experiment);
     let (journal, records) = open(request, &header(request, &ready, planned), progress)?;
     progress.planned(planned, records.len());
     let mut found = Found::default();
+    let tables = acceptance.as_ref().map_or_else(Vec::new, |table| tables(&ready.experiment, table, &system, progress));
     let mut bench = SystemBench::new(request, Field::from(&ready), &mut system, journal, records, progress);
     let searched = match &acceptance {
-        Some(table) => strategy::few_starts(&file.search, &ready.race, table, &mut found, &mut bench),
-        None => strategy::search(&file.search, &ready.race, &[], &mut bench),
+        Some(table) => strategy::few_starts(&file.search, &ready.experiment, table, &tables, &mut found, &mut bench),
+        None => strategy::search(&file.search, &ready.experiment, &[], &mut bench),
     };
     let measured = bench.end();
     // Whatever happened, no server stays.
@@ -75,6 +78,23 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     summary
 }
 
+/// Starts that serve several chains, where the system runs them.
+fn tables(
+    experiment: &Experiment,
+    acceptance: &AcceptanceTable,
+    system: &dyn System,
+    progress: &mut dyn Progress,
+) -> Vec<Configuration> {
+    let tables = strategy::rotations(experiment, acceptance);
+    match tables.first().map_or(Ok(()), |first| system.supports(first)) {
+        Ok(()) => tables,
+        Err(reason) => {
+            progress.note(&format!("every chain has a start of its own: {reason}"));
+            Vec::new()
+        }
+    }
+}
+
 /// The command line of every configuration's server; empty where none is started. Name and port are those of the start.
 pub fn starts(request: &SweepRequest<'_>, space: &Expanded) -> Result<Vec<String>, TunerError> {
     let system = &request.file.system;
@@ -85,7 +105,7 @@ pub fn starts(request: &SweepRequest<'_>, space: &Expanded) -> Result<Vec<String
     let imported = request.file.models.acceptance.as_ref();
     let acceptance = imported.map(|from| acceptance::import(&request.folder, from)).transpose()?;
     let plan = LaunchPlan { acceptance, ..LaunchPlan::of(&request.file, &request.folder, most) };
-    let line = |one: &Entrant| {
+    let line = |one: &Candidate| {
         let launch = plan.launch(system, &one.configuration, "NAME", 0, PathBuf::new());
         launch.map_or_else(|error| format!("cannot start: {error}"), |launch| words(&launch))
     };
@@ -131,6 +151,11 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
     let system = &request.file.system;
     let host = Host::this();
     let version = info.version.as_deref().unwrap_or("of an unknown version");
+    // Our own server speaks SGLang's interface, and says that it is not SGLang.
+    let engine = match info.resolved.as_ref().and_then(|answer| answer["engine"].as_str()) {
+        Some(name) => format!("{name} {version}, served"),
+        None => format!("{} {version}", system.kind.name()),
+    };
     let start = match &system.url {
         Some(url) => format!("at {url}"),
         None => [system.command.as_slice(), system.extra_args.as_slice()].concat().join(" "),
@@ -148,7 +173,7 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
         units: host.gpus.len().max(1),
         device_name: if host.gpus.is_empty() { host.processor } else { host.gpus.join(" + ") },
         driver: host.driver,
-        engine: format!("{} {version}", system.kind.name()),
+        engine,
         target: prepare::model_hash(&request.folder, &models.target),
         draft: prepare::model_hash(&request.folder, &models.draft),
         workload: ready.workload.hash.clone(),

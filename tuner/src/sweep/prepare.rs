@@ -1,4 +1,4 @@
-//! What a sweep needs before its first trial: the engine, the workload, the race.
+//! Prepares a sweep: the engine, the workload, the race.
 
 use std::{path::Path, sync::Arc};
 
@@ -21,7 +21,7 @@ use crate::{
     record::{Fingerprint, Role},
     settings,
     space::{Expanded, expand},
-    strategy::{self, Race},
+    strategy::{self, Experiment},
     workload::{ModelText, Workload},
 };
 
@@ -33,11 +33,11 @@ pub struct Ready {
     pub options: EngineOptions,
     pub workload: Arc<Workload>,
     pub space: Expanded,
-    pub race: Race,
+    pub experiment: Experiment,
     pub fingerprint: Fingerprint,
-    /// Accept lengths that were measured elsewhere, where acceptance is made up.
+    /// Imported accept lengths, if acceptance is simulated.
     pub imported: Option<AcceptanceTable>,
-    /// Most requests that run together, where the sweep file says it, as the fingerprint says it.
+    /// Maximum number of running requests, where the sweep file says it, as the fingerprint says it.
     limit: String,
 }
 
@@ -54,12 +54,12 @@ pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
     let options = options(request, &space)?;
     let engine = Engine::load(options.clone())?;
     let workload = Workload::load(&file.workload, &request.folder, &ModelText::of(&engine))?;
-    let race = race(request, &mut space)?;
-    refuse_impossible_batches(&race, &workload, &engine)?;
+    let experiment = experiment(request, &mut space)?;
+    refuse_impossible_batches(&experiment, &workload, &engine)?;
     let limit = settings::limit_in_words(file);
     let fingerprint = fingerprint(&engine, &workload, imported.as_ref(), &limit);
     let workload = Arc::new(workload);
-    Ok(Ready { engine: Some(engine), options, workload, space, race, fingerprint, imported, limit })
+    Ok(Ready { engine: Some(engine), options, workload, space, experiment, fingerprint, imported, limit })
 }
 
 /// As [`prepare`], for a sweep over servers: no weights are loaded.
@@ -74,7 +74,7 @@ pub fn without_engine(request: &SweepRequest<'_>) -> Result<(Ready, ModelText), 
     let options = options(request, &space)?;
     let model = ModelText::open(&options.model_path, file.engine.context_length)?;
     let workload = Arc::new(Workload::load(&file.workload, &request.folder, &model)?);
-    let race = race(request, &mut space)?;
+    let experiment = experiment(request, &mut space)?;
     let fingerprint = Fingerprint::default();
     Ok((
         Ready {
@@ -82,7 +82,7 @@ pub fn without_engine(request: &SweepRequest<'_>) -> Result<(Ready, ModelText), 
             options,
             workload,
             space,
-            race,
+            experiment,
             fingerprint,
             imported,
             limit: settings::limit_in_words(file),
@@ -127,27 +127,27 @@ fn only_chains(space: &mut Expanded, algorithm: &str) {
 ///
 /// # Errors
 /// When the search cannot go over it.
-pub fn race(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Race, TunerError> {
+pub fn experiment(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Experiment, TunerError> {
     let file = &request.file;
     if let Some(shard) = request.shard {
         space.entrants = shard.of(&space.entrants);
     }
-    let race = Race {
+    let experiment = Experiment {
         entrants: space.entrants.clone(),
         loads: settings::loads(file),
         repeats: file.search.repeats,
         metric: file.objective.metric,
         restarts: !file.system.is_in_process(),
     };
-    strategy::check(&file.search, &race)?;
-    Ok(race)
+    strategy::check(&file.search, &experiment)?;
+    Ok(experiment)
 }
 
 /// A batch that can never run together would be measured as failures after minutes, one for each configuration. What is
 /// counted here is the least that it needs: its prompts and what they generate, without the tree.
-fn refuse_impossible_batches(race: &Race, workload: &Workload, engine: &Engine) -> Result<(), TunerError> {
+fn refuse_impossible_batches(experiment: &Experiment, workload: &Workload, engine: &Engine) -> Result<(), TunerError> {
     let capacity = engine.capacity();
-    for load in &race.loads {
+    for load in &experiment.loads {
         let Some(batch) = load.batch_size().map(|batch| batch.min(engine.max_running_requests())) else { continue };
         let tokens = workload
             .requests
@@ -177,7 +177,7 @@ impl Ready {
         self.engine.as_mut().ok_or_else(gone)
     }
 
-    /// The engine, and what it is asked.
+    /// The engine and its workload.
     ///
     /// # Errors
     /// As [`engine`](Self::engine).
@@ -200,7 +200,7 @@ impl Ready {
         Ok(())
     }
 
-    /// Loads the engine where there is none, for what only it can tell.
+    /// Loads the engine if it is not loaded, for questions that only it can answer.
     ///
     /// # Errors
     /// As [`Engine::load`].
@@ -223,32 +223,36 @@ impl Ready {
         let mut notes = Vec::new();
         notes.extend(self.space.dropped_words());
         if self.workload.left_out > 0 {
-            notes.push(format!("{} prompts are left out (too long, or no user's words)", self.workload.left_out));
+            notes.push(format!("{} prompts are skipped (too long, or without a user message)", self.workload.left_out));
         }
-        let largest = self.race.loads.iter().filter_map(|load| load.batch_size()).max().unwrap_or_default();
+        let largest = self.experiment.loads.iter().filter_map(|load| load.batch_size()).max().unwrap_or_default();
         if let Some(fewest) = request.file.knobs.max_running_requests.iter().min().filter(|fewest| **fewest < largest) {
             notes.push(format!(
-                "where max_running_requests is {fewest}, batch {largest} is so many requests of which the rest wait"
+                "with max_running_requests = {fewest}, a batch of {largest} runs {fewest} requests at a time and the \
+                 rest wait"
             ));
         }
-        let most = self.race.loads.iter().map(|load| self.workload.requests_under(*load)).max().unwrap_or_default();
+        let most =
+            self.experiment.loads.iter().map(|load| self.workload.requests_under(*load)).max().unwrap_or_default();
         if self.workload.prompts < most {
             let prompts = self.workload.prompts;
-            notes
-                .push(format!("a trial has up to {most} requests and the workload {prompts} prompts: they come again"));
+            notes.push(format!(
+                "a trial has up to {most} requests but the workload has {prompts} prompts: prompts are repeated"
+            ));
         }
         if !request.file.engine.capture_sizes.is_empty() && self.fingerprint.device == "cpu" {
-            notes.push("engine.capture_sizes is recorded and of no effect: the CPU captures no graphs".into());
+            notes.push("engine.capture_sizes is recorded but has no effect: the CPU captures no graphs".into());
         }
-        if self.race.repeats == 1 {
+        if self.experiment.repeats == 1 {
             notes.push(
-                "search.repeats is 1: how much the figures scatter stays unknown, and so does which differences are real"
-                    .into(),
+                "search.repeats is 1: the noise is unknown, so real differences cannot be distinguished from it".into(),
             );
         }
         if self.imported.is_some() {
             notes.push(
-                "acceptance is imported and made up in every trial: times are measured, texts mean nothing".into(),
+                "acceptance is imported and simulated in every trial: times are measured, the generated text is \
+                 meaningless"
+                    .into(),
             );
         }
         notes

@@ -1,4 +1,4 @@
-//! Trials on a system, each kept in the journal as soon as it is finished.
+//! Runs trials on a system, and appends each to the journal as soon as it is finished.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -11,17 +11,17 @@ use crate::{
     configuration::{Configuration, Load},
     journal::Journal,
     record::{Fingerprint, Measurement, Outcome, Record, Role, Trial},
-    runner::{Ended, Terms},
-    strategy::{Bench, Halt, Race, StopReason},
+    runner::{Ended, TrialOptions},
+    strategy::{Experiment, SearchStop, StopReason, TrialRunner},
     system::{System, server::failure_of},
     workload::Workload,
 };
 
-/// What trials are made of.
+/// The parts of a trial.
 #[derive(Clone)]
 pub struct Field {
     /// What races.
-    pub race: Race,
+    pub experiment: Experiment,
     /// What each trial asks.
     pub workload: Arc<Workload>,
     /// Where and on what.
@@ -49,7 +49,11 @@ pub struct SystemBench<'a> {
 
 impl From<&Ready> for Field {
     fn from(ready: &Ready) -> Self {
-        Self { race: ready.race.clone(), workload: ready.workload.clone(), fingerprint: ready.fingerprint.clone() }
+        Self {
+            experiment: ready.experiment.clone(),
+            workload: ready.workload.clone(),
+            fingerprint: ready.fingerprint.clone(),
+        }
     }
 }
 
@@ -79,8 +83,8 @@ impl<'a> SystemBench<'a> {
     }
 
     /// What races.
-    pub fn race(&self) -> Race {
-        self.field.race.clone()
+    pub fn experiment(&self) -> Experiment {
+        self.field.experiment.clone()
     }
 
     /// All records, how many ran now, and how many were there from before.
@@ -89,23 +93,23 @@ impl<'a> SystemBench<'a> {
         (self.records, ran, self.kept)
     }
 
-    fn may_go_on(&self) -> Result<(), Halt> {
+    fn may_go_on(&self) -> Result<(), SearchStop> {
         let search = &self.request.file.search;
         if self.request.interrupted.load(Ordering::Relaxed) {
-            return Err(Halt::Stop(StopReason::Interrupted));
+            return Err(SearchStop::Stop(StopReason::Interrupted));
         }
         if search.trials.is_some_and(|trials| self.records.len() >= trials) {
-            return Err(Halt::Stop(StopReason::TrialBudget));
+            return Err(SearchStop::Stop(StopReason::TrialBudget));
         }
         if search.seconds.is_some_and(|seconds| self.begin.elapsed().as_secs_f64() >= seconds) {
-            return Err(Halt::Stop(StopReason::TimeBudget));
+            return Err(SearchStop::Stop(StopReason::TimeBudget));
         }
         Ok(())
     }
 
-    fn run(&mut self, trial: &Trial) -> Result<Outcome, Halt> {
+    fn run(&mut self, trial: &Trial) -> Result<Outcome, SearchStop> {
         let workload = self.field.workload.clone();
-        let terms = Terms {
+        let terms = TrialOptions {
             workload: &workload,
             objective: self.request.file.objective,
             simulate_accept_length: None,
@@ -116,18 +120,20 @@ impl<'a> SystemBench<'a> {
         let ran = configured.and_then(|()| self.system.run(trial, &terms));
         match ran {
             Ok(Ended::Measured(figures)) => Ok(Outcome::Measured(figures)),
-            Ok(Ended::Interrupted) => Err(Halt::Stop(StopReason::Interrupted)),
-            Err(_) if self.request.interrupted.load(Ordering::Relaxed) => Err(Halt::Stop(StopReason::Interrupted)),
+            Ok(Ended::Interrupted) => Err(SearchStop::Stop(StopReason::Interrupted)),
+            Err(_) if self.request.interrupted.load(Ordering::Relaxed) => {
+                Err(SearchStop::Stop(StopReason::Interrupted))
+            }
             Err(error) => {
                 let error = self.system.explain(error);
-                self.system.recover(&error).map_err(|error| Halt::Failed(error.into()))?;
+                self.system.recover(&error).map_err(|error| SearchStop::Failed(error.into()))?;
                 Ok(Outcome::Failed { reason: error.to_string(), failure: failure_of(&error).cloned() })
             }
         }
     }
 
     /// Adds the parts of a round to a trial that did not measure them, once for each configuration and load. They are left
-    /// out where they cannot be had: the trial stands without them.
+    /// out where they are not available: the trial is valid without them.
     fn add_parts(&mut self, trial: &Trial, figures: &mut Measurement) {
         let unwanted = figures.verify_ms.is_some() || self.request.interrupted.load(Ordering::Relaxed);
         let of = (trial.configuration.clone(), trial.load);
@@ -138,7 +144,7 @@ impl<'a> SystemBench<'a> {
             Ok(parts) => figures.parts_apart = parts,
             Err(error) => {
                 let Trial { configuration, load, .. } = trial;
-                let words = format!("{configuration} at {load}: the parts of a round could not be timed: {error}");
+                let words = format!("{configuration} at {load}: could not time the parts of a round: {error}");
                 self.progress.note(&words);
                 self.fails_apart = error.needs_restart();
                 if let Err(error) = self.system.recover(&error) {
@@ -150,18 +156,19 @@ impl<'a> SystemBench<'a> {
     }
 
     fn role(&self, trial: &Trial) -> Role {
-        let found = self.field.race.entrants.iter().find(|one| one.configuration == trial.configuration);
-        found.map_or(Role::Candidate, |one| one.role)
+        let found = self.field.experiment.entrants.iter().find(|one| one.configuration == trial.configuration);
+        // Only what is measured to learn costs is not in the experiment.
+        found.map_or(Role::Probe, |one| one.role)
     }
 }
 
-/// What a record holds the parts of a round of that were timed beside it.
+/// The parts of a round in a record, timed after its trial.
 fn timed_apart(record: &Record) -> Option<(Configuration, Load)> {
     record.measurement()?.parts_apart.map(|_| (record.trial.configuration.clone(), record.trial.load))
 }
 
-impl Bench for SystemBench<'_> {
-    fn measure(&mut self, trial: &Trial) -> Result<&Record, Halt> {
+impl TrialRunner for SystemBench<'_> {
+    fn measure(&mut self, trial: &Trial) -> Result<&Record, SearchStop> {
         let id = trial.id(&self.field.fingerprint);
         if let Some(at) = self.places.get(&id) {
             return Ok(&self.records[*at]);

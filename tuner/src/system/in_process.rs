@@ -7,7 +7,7 @@ use crate::{
     acceptance,
     configuration::{Configuration, Knobs},
     record::{Measurement, PartsApart, Trial},
-    runner::{self, Ended, Terms},
+    runner::{self, Ended, TrialOptions},
     settings,
     sweep::prepare::Ready,
 };
@@ -47,11 +47,11 @@ impl System for InProcess<'_> {
         }
     }
 
-    fn run(&mut self, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, SystemError> {
+    fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, SystemError> {
         let imported = self.ready.imported.as_ref();
         let accept_length = imported.map(|table| acceptance::length_of(table, &trial.configuration)).transpose()?;
         let (engine, workload) = self.ready.parts()?;
-        let terms = Terms { workload, simulate_accept_length: accept_length, ..*terms };
+        let terms = TrialOptions { workload, simulate_accept_length: accept_length, ..*terms };
         Ok(runner::run(engine, trial, &terms)?)
     }
 

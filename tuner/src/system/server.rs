@@ -1,8 +1,9 @@
 //! A server of another engine: every change of configuration is a start.
 //!
-//! One server runs at a time. It is started for the first trial of a configuration, serves all its trials, and is stopped before the
-//! next one starts, when its processes are gone and the GPU's memory is back.
+//! One server runs at a time. It is started for the first trial of a configuration, serves all its trials, and is
+//! stopped before the next one starts, when its processes have ended and the GPU's memory is free again.
 
+mod adaptive;
 mod gpu_memory;
 mod host;
 mod launch;
@@ -13,7 +14,7 @@ use std::{
     collections::BTreeSet,
     fs,
     path::{Path, PathBuf},
-    sync::atomic::AtomicBool,
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -23,7 +24,7 @@ use external::{
     ServerError,
     api::{Api, Generate, Kind, ServerInfo},
     failure::{Failure, Remedy},
-    load::{self, Arrivals},
+    load::{self, Arrivals, Observed},
     orphans::ServerFile,
     port::Ports,
     process::{Mark, Server},
@@ -31,27 +32,27 @@ use external::{
 };
 use schemas::sweep::{SystemKind, SystemSettings};
 
-use self::gpu_memory::GpuMemory;
 pub use self::host::Host;
 pub use self::launch::{LaunchPlan, words};
+use self::{gpu_memory::GpuMemory, observed::Rounds};
 use super::{SwitchCost, System, SystemError};
 use crate::{
     TunerError,
     configuration::{Configuration, Load},
     machine::Watch,
     record::{Measurement, PartsApart, Trial},
-    runner::{self, Ended, Source, Terms, measurement},
+    runner::{self, Ended, Source, TrialOptions, measurement},
 };
 
 /// The folder, in that of a sweep, with the logs of its servers: one for each start.
 pub const LOGS: &str = "servers";
-/// How long a server may take to finish what it does when it is told to stop.
+/// How long a server may take to finish its work after it is told to stop.
 const GRACE: Duration = Duration::from_secs(15);
 /// How long a server may be silent while it has requests: a long prompt is read in less.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// Whole requests of a warm-up, at most, unless more run together.
 const MOST_WARM_UP: usize = 256;
-/// How long a server may take to take in that its last request has ended.
+/// How long a server may take to register that its last request has ended.
 const LONGEST_FLUSH: Duration = Duration::from_secs(10);
 
 /// Ends the servers that a killed run of a sweep's folder has left. Returns how many processes there were.
@@ -80,7 +81,7 @@ pub struct Servers<'a> {
     interrupted: &'a AtomicBool,
 }
 
-/// A server that can be asked.
+/// A client of a server.
 struct Running {
     /// `None` for one that was there before.
     server: Option<Server>,
@@ -91,6 +92,13 @@ struct Running {
     command: String,
     /// Loads that it has run: kernels that are compiled at their first use are compiled then.
     warm: Vec<Load>,
+}
+
+/// The chain of a table that is to run while so many requests do.
+#[derive(Clone, Copy)]
+struct Chain {
+    steps: usize,
+    batch: usize,
 }
 
 impl<'a> Servers<'a> {
@@ -110,9 +118,10 @@ impl<'a> Servers<'a> {
         let mut notes = Vec::new();
         match file.end_left().map_err(failed)? {
             0 => {}
-            left => notes.push(format!("{left} processes of servers that an earlier run left were ended")),
+            left => notes.push(format!("{left} server processes left by an earlier run were ended")),
         }
-        let starts = fs::read_dir(&logs).into_iter().flatten().count();
+        let is_log = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "log");
+        let starts = fs::read_dir(&logs).into_iter().flatten().flatten().filter(is_log).count();
         Ok(Self {
             plan,
             settings: settings.clone(),
@@ -136,7 +145,12 @@ impl<'a> Servers<'a> {
         if self.running.is_none() {
             self.configure(configuration)?;
         }
-        Ok(self.running.as_ref().map(|running| running.info.clone()).unwrap_or_default())
+        let info = self.running.as_ref().map(|running| running.info.clone()).unwrap_or_default();
+        self.plan.learn(&info);
+        if self.settings.url.is_some() {
+            self.plan.tables = Err("a server at a URL is measured as it is".into());
+        }
+        Ok(info)
     }
 
     fn kind(&self) -> Kind {
@@ -146,7 +160,7 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// The server of a URL, measured as it is.
+    /// A running server, given by its URL.
     fn attach(&self, url: &str, configuration: &Configuration) -> Result<Running, SystemError> {
         let api = Api::new(self.kind(), url, None, LONGEST_SILENCE);
         if !api.is_ready()? {
@@ -182,6 +196,10 @@ impl<'a> Servers<'a> {
         let mark = Mark::new();
         let name = format!("spectune-{}", mark.as_str());
         let launch = self.plan.launch(&self.settings, configuration, &name, port, log)?;
+        if let Some(text) = adaptive::file(configuration) {
+            let path = launch::table_file(&launch.log);
+            fs::write(&path, text).map_err(|source| ServerError::File { path, source })?;
+        }
         // Before the start: whoever comes next knows of it whatever happens to us.
         self.file.add(&mark)?;
         let mut server = Server::start(&launch, mark)?;
@@ -211,18 +229,37 @@ impl<'a> Servers<'a> {
         Ok(())
     }
 
-    /// Serves the requests of a trial.
+    /// Serves the requests of a trial; `None` where the user wants to stop. With a chain that is to be drafted, the server is asked
+    /// meanwhile whether it does.
     fn serve(
         &self,
         running: &Running,
         requests: &[Request],
         arrivals: &Arrivals,
-    ) -> Result<Option<runner::Seen>, SystemError> {
+        chain: Option<Chain>,
+    ) -> Result<Option<Observed>, SystemError> {
         let generates: Vec<Generate<'_>> = requests.iter().map(observed::generate).collect();
-        match load::run(&running.api, &generates, arrivals, self.interrupted) {
-            Ok(observed) => Ok(Some(observed::seen(requests, observed, arrivals)?)),
-            Err(ServerError::Interrupted) => Ok(None),
-            Err(error) => Err(error.into()),
+        let run = || load::run(&running.api, &generates, arrivals, self.interrupted);
+        let (observed, seen) = match chain {
+            None => (run(), BTreeSet::new()),
+            Some(chain) => {
+                let ended = AtomicBool::new(false);
+                thread::scope(|scope| {
+                    let asking = scope.spawn(|| adaptive::steps_while(&running.api, chain.steps, &ended));
+                    let observed = run();
+                    ended.store(true, Ordering::Relaxed);
+                    (observed, asking.join().unwrap_or_default())
+                })
+            }
+        };
+        match (observed, chain) {
+            (Ok(observed), Some(chain)) => {
+                adaptive::check_steps(&seen, chain.steps, chain.batch)?;
+                Ok(Some(observed))
+            }
+            (Ok(observed), None) => Ok(Some(observed)),
+            (Err(ServerError::Interrupted), _) => Ok(None),
+            (Err(error), _) => Err(error.into()),
         }
     }
 
@@ -232,8 +269,9 @@ impl<'a> Servers<'a> {
         &self,
         running: &Running,
         trial: &Trial,
-        terms: &Terms<'_>,
+        terms: &TrialOptions<'_>,
         requests: &[Request],
+        chain: Option<Chain>,
     ) -> Result<bool, SystemError> {
         let tokens = terms.workload.warm_up_tokens;
         if tokens == 0 {
@@ -245,9 +283,16 @@ impl<'a> Servers<'a> {
         } else {
             requests.iter().cycle().take((2 * batch).min(MOST_WARM_UP.max(batch))).cloned().collect()
         };
-        let ended = self.serve(running, &warm_up, &Arrivals::Closed(batch))?.is_some();
+        let ended = self.serve(running, &warm_up, &Arrivals::Closed(batch), chain)?.is_some();
         self.flush(running)?;
         Ok(ended)
+    }
+
+    /// The chain of a table that is to be drafted under a trial's load, if it was not seen yet.
+    fn chain(&self, running: &Running, trial: &Trial) -> Option<Chain> {
+        let batch = trial.load.batch_size()?;
+        let is_open = !trial.configuration.table.is_empty() && !running.warm.contains(&trial.load);
+        is_open.then(|| Chain { steps: trial.configuration.shape_at(batch).num_steps, batch })
     }
 
     /// Empties the prefix cache; the server may still be busy with what a request has left.
@@ -265,6 +310,10 @@ impl<'a> Servers<'a> {
 }
 
 impl System for Servers<'_> {
+    fn supports(&self, configuration: &Configuration) -> Result<(), SystemError> {
+        self.plan.supports(configuration)
+    }
+
     fn configure(&mut self, configuration: &Configuration) -> Result<(), SystemError> {
         if self.running.as_ref().is_some_and(|running| running.configuration == *configuration) {
             return Ok(());
@@ -275,7 +324,9 @@ impl System for Servers<'_> {
             Some(url) => self.attach(&url, configuration)?,
             None => self.start(configuration)?,
         };
-        let differences = resolved::differences(&running.info, &self.plan, configuration);
+        let log = running.server.as_ref().map(Server::log).unwrap_or_default();
+        let differences = adaptive::check_started(configuration, &running.info, &log)
+            .and_then(|()| resolved::differences(&running.info, &self.plan, configuration));
         let running = self.running.insert(running);
         match differences {
             Ok(notes) => {
@@ -295,9 +346,9 @@ impl System for Servers<'_> {
         }
     }
 
-    fn run(&mut self, trial: &Trial, terms: &Terms<'_>) -> Result<Ended, SystemError> {
+    fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, SystemError> {
         let Some(running) = &self.running else {
-            return Err(SystemError::Unsupported("no server runs".into()));
+            return Err(SystemError::Unsupported("no server is running".into()));
         };
         let (requests, source) = runner::asked(terms.workload, trial)?;
         let arrivals = match source {
@@ -307,14 +358,20 @@ impl System for Servers<'_> {
         resolved::check_room(&running.info, trial.load)?;
         // Prompts that were seen before would be found in the cache, by some configurations and not by others.
         self.flush(running)?;
-        if !self.warm_up(running, trial, terms, &requests)? {
+        // Once for each load: a table's rows do not move.
+        let chain = self.chain(running, trial);
+        let warms = terms.workload.warm_up_tokens > 0;
+        if !self.warm_up(running, trial, terms, &requests, chain)? {
             return Ok(Ended::Interrupted);
         }
         let before = running.api.counters()?;
         let log_before = running.server.as_ref().map(Server::log_length);
         let watch = Watch::begin(None);
-        let Some(seen) = self.serve(running, &requests, &arrivals)? else { return Ok(Ended::Interrupted) };
+        let chain = chain.filter(|_| !warms);
+        let Some(observed) = self.serve(running, &requests, &arrivals, chain)? else { return Ok(Ended::Interrupted) };
         let after = running.api.counters()?;
+        let untold = Rounds::of(&trial.configuration, &before, &after);
+        let seen = observed::seen(&requests, observed, &arrivals, untold)?;
         if let (Some(before), Some(after)) = (before.retracted, after.retracted)
             && after > before
         {
@@ -327,13 +384,17 @@ impl System for Servers<'_> {
         if let (Some(server), Some(from)) = (&running.server, log_before) {
             observed::check_graphs(&server.log_from(from), trial.load)?;
         }
+        if let Some(batch) = trial.load.batch_size() {
+            let (proposed, rounds) = observed::drafted(&seen);
+            adaptive::check_drafted(&trial.configuration, batch, proposed, rounds)?;
+        }
         let made_up = self.plan.made_up(&trial.configuration)?;
         let simulated = made_up.is_some() || self.settings.env.contains_key(launch::SIMULATED_LENGTH);
         let figures = measurement::of(&seen, &terms.objective, simulated)?;
         if let Some(length) = made_up {
             observed::check_made_up(f64::from(length), figures.accept_length)?;
         }
-        // A client sees no steps of the engine: what only they tell is missing.
+        // A client does not see the engine's steps, so figures that need them are missing.
         let (rounds_s, prefills_s, stalls, steady) = (None, None, None, None);
         let machine = Some(watch.end(None));
         if let Some(running) = &mut self.running {

@@ -1,4 +1,4 @@
-//! When requests come by themselves.
+//! Arrival times of an open loop.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 const STREAM: u64 = 0xA221_7A15;
 
 /// The times of a Poisson process, counted from its first request, stretched so that the rate from the first to the last
-/// is the one that was asked for: of few requests a plain draw is easily 20% off. Seed and repeat say all but the scale, so
+/// is the requested one: with few requests a plain draw is easily 20% off. Seed and repeat say all but the scale, so
 /// that two rates differ in nothing but their pace, and configurations that are compared see one process.
 pub fn poisson(seed: u64, repeat: usize, rate: f64, count: usize) -> Vec<Duration> {
     let mut numbers = StdRng::seed_from_u64(seed ^ STREAM ^ (repeat as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));

@@ -1,4 +1,4 @@
-//! Around which context a workload's rounds run.
+//! The typical context length of a workload's rounds.
 
 use engine::Request;
 
@@ -7,7 +7,7 @@ pub fn halfway(prompt_tokens: usize, output_tokens: usize) -> f64 {
     prompt_tokens as f64 + output_tokens as f64 / 2.0
 }
 
-/// The same on average over requests of so many prompt and output tokens; 0 without any.
+/// The same on average over requests of this many prompt and output tokens; 0 without any.
 pub fn mean_halfway(requests: impl ExactSizeIterator<Item = (usize, usize)>) -> f64 {
     let count = requests.len().max(1) as f64;
     requests.map(|(prompt, output)| halfway(prompt, output)).sum::<f64>() / count

@@ -51,7 +51,7 @@ impl Entry<'_> {
     /// Reads it as JSON.
     ///
     /// # Errors
-    /// When it is none, or not what is expected; with line and column of the file.
+    /// When it is not valid JSON, or not of the expected form; with line and column.
     pub fn read<T: DeserializeOwned>(self) -> Result<T, Wrong> {
         serde_json::from_str(self.json).map_err(|error| {
             let line = self.line + error.line().saturating_sub(1);
@@ -68,7 +68,7 @@ impl Entry<'_> {
 /// The text of a file.
 ///
 /// # Errors
-/// When it cannot be read, is too large, or is no UTF-8.
+/// When it cannot be read, is too large, or is not UTF-8.
 pub fn read(path: &Path) -> Result<String, TunerError> {
     let unreadable = |source| TunerError::Read { path: path.to_owned(), source };
     let file = File::open(path).map_err(unreadable)?;
@@ -89,10 +89,10 @@ pub fn read(path: &Path) -> Result<String, TunerError> {
     })
 }
 
-/// The entries of a text: one a line, or all in one JSON list. Blank lines are none.
+/// The entries of a text: one per line, or all in one JSON list. Blank lines are skipped.
 ///
 /// # Errors
-/// When the list is no JSON, or an entry is longer, or there are more, than anybody needs.
+/// When the list is not JSON, or an entry or the number of entries exceeds the limit.
 pub fn entries(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
     let content = content.trim_start_matches('\u{feff}');
     let entries = match content.trim_start().starts_with('[') {
@@ -138,11 +138,12 @@ fn words(error: &serde_json::Error) -> String {
     }
     let end = match said {
         _ if error.is_eof() => "it ends too early",
-        "expected ident" | "expected value" => "this cannot stand here",
+        "expected ident" | "expected value" => "this is not allowed here",
         other => other,
     };
     format!(
-        "not JSON, {end}: a file of prompts has an object such as {{\"prompt\": \"…\"}} on each line, or one list of them"
+        "not JSON, {end}: a file of prompts has an object such as {{\"prompt\": \"…\"}} on each line, or one list of \
+         them"
     )
 }
 

@@ -1,4 +1,4 @@
-//! What a workload needs to know of a model: its tokenizer and its limits, but no weights.
+//! The parts of a model that a workload needs: tokenizer and limits, without weights.
 
 use std::path::Path;
 

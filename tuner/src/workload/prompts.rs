@@ -1,4 +1,4 @@
-//! Prompts: the forms that people have, and their tokens.
+//! Prompts in the common file formats, and their tokens.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub struct Prompts {
     pub left_out: usize,
 }
 
-/// An entry of a prompt file. The first of these fields that it has decides; what else it holds is not looked at.
+/// An entry of a prompt file. The first of these fields that is present decides; other fields are ignored.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Entry {
@@ -61,7 +61,7 @@ struct Turn {
 pub enum Prompt {
     /// Something that a user said, to be answered.
     Conversation(Vec<ChatMessage>),
-    /// Something to go on with.
+    /// Text to continue.
     Plain(String),
     /// A conversation in which no user speaks.
     Silence,
@@ -70,7 +70,7 @@ pub enum Prompt {
 /// Turns prompts into tokens.
 pub struct Encoder<'a> {
     text: &'a Text,
-    /// Whether the chat template is asked for; `None` for where it fits.
+    /// Whether to use the chat template; `None` for where it fits.
     chat: Option<bool>,
 }
 
@@ -113,7 +113,7 @@ pub fn texts(path: &Path, workload: &sweep::Workload, model: &ModelText, room: &
 }
 
 impl Prompts {
-    /// Takes a prompt in, unless it is to be left out.
+    /// Adds a prompt, unless it is to be skipped.
     fn take(&mut self, tokens: Vec<u32>, room: &Room) -> Result<(), String> {
         if room.leaves_out(tokens.len()) {
             self.left_out += 1;
@@ -126,7 +126,7 @@ impl Prompts {
 }
 
 impl Entry {
-    /// The prompt in it; `None` where there is none.
+    /// The prompt in it, if any.
     ///
     /// # Errors
     /// When it holds more than text.
@@ -161,7 +161,7 @@ impl Message {
             Value::Array(parts) => {
                 let text = |part: &Value| Some(part.get("text")?.as_str()?.to_owned());
                 let texts: Option<Vec<String>> = parts.iter().map(text).collect();
-                texts.ok_or("a message has parts that are no text: this engine takes text only")?.concat()
+                texts.ok_or("a message has parts that are not text: this engine accepts text only")?.concat()
             }
             _ => return Err("a message's content is neither a text nor a list of text parts".into()),
         };
@@ -173,7 +173,7 @@ impl<'a> Encoder<'a> {
     /// The target's own.
     ///
     /// # Errors
-    /// When the target has no tokenizer, or no chat template where one is asked for.
+    /// When the target has no tokenizer, or no chat template although one is requested.
     pub fn of(workload: &sweep::Workload, model: &'a ModelText) -> Result<Self, TunerError> {
         let Some(text) = &model.text else {
             return Err(TunerError::Configuration(
@@ -188,7 +188,7 @@ impl<'a> Encoder<'a> {
         Ok(Self { text, chat: workload.chat })
     }
 
-    /// The tokens of a prompt, in the chat template where that is asked for or, unless it is forbidden, fitting. `None`
+    /// The tokens of a prompt, in the chat template if that is requested or, unless it is forbidden, fitting. `None`
     /// where nothing is said.
     ///
     /// # Errors
@@ -275,7 +275,7 @@ mod tests {
         check(r#"{"messages": [{"role": "user", "content": 3}]}"#, Err("neither a text nor"));
         check(r#"{"messages": [{"content": "q"}]}"#, Err("the key `role` is missing"));
         let image = r#"{"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}"#;
-        check(image, Err("parts that are no text"));
+        check(image, Err("parts that are not text"));
     }
 
     #[test]

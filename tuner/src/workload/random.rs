@@ -19,12 +19,12 @@ impl Vocabulary {
         let tokens = 0..u32::try_from(model.vocab_size).unwrap_or(u32::MAX);
         let tokens: Vec<u32> = tokens.filter(|token| !ends.contains(token)).collect();
         match tokens.is_empty() {
-            true => Err(TunerError::Configuration("random prompts: the target has no token but end-of-text".into())),
+            true => Err(TunerError::Configuration("random prompts: end-of-text is the target's only token".into())),
             false => Ok(Self(tokens)),
         }
     }
 
-    /// So many of them, each as likely as the others.
+    /// This many of them, each as likely as the others.
     pub fn prompt(&self, length: usize, numbers: &mut StdRng) -> Vec<u32> {
         (0..length).map(|_| self.0[numbers.random_range(0..self.0.len())]).collect()
     }

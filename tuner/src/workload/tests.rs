@@ -83,7 +83,7 @@ fn a_bad_file_is_named_with_the_line() {
         assert!(found.contains(expected), "{bad}: {found}");
     }
     let silent = load(&engine, r#"{"turns": []}"#, "prompts = 'file'").expect_err("nobody speaks");
-    assert!(silent.contains("file holds no prompt (1 were left out"), "{silent}");
+    assert!(silent.contains("file contains no prompt (1 were skipped"), "{silent}");
     let missing =
         Workload::load(&asked("trace = 'none.jsonl'"), Path::new("."), &ModelText::of(&engine)).expect_err("no file");
     assert!(missing.to_string().contains("cannot read none.jsonl"), "{missing}");

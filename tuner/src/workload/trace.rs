@@ -1,4 +1,4 @@
-//! Traces: requests with the times at which they came.
+//! Traces: requests with arrival times.
 
 use std::{path::Path, time::Duration};
 
@@ -44,7 +44,7 @@ struct Line<'a> {
     output_length: Option<usize>,
 }
 
-/// What a line says beside its prompt.
+/// The fields of a line other than the prompt.
 #[derive(Deserialize)]
 struct Fields {
     /// In ms.
@@ -97,13 +97,13 @@ pub fn read(
         check_total(total)?;
         let since = line.arrival - *first.get_or_insert(line.arrival);
         let arrival = Duration::try_from_secs_f64(since)
-            .map_err(|_| wrong("it comes too long after the first request to be waited for".into()))?;
+            .map_err(|_| wrong("it arrives too long after the first request".into()))?;
         trace.requests.push(Traced { arrival, tokens, output_length });
     }
     Ok(trace)
 }
 
-/// The lines by their times; those of one time in the order of the file.
+/// The lines sorted by time; equal times keep the order of the file.
 fn lines(content: &str) -> Result<Vec<Line<'_>>, Wrong> {
     let mut lines = file::entries(content)?.into_iter().map(line).collect::<Result<Vec<_>, _>>()?;
     lines.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));

@@ -1,4 +1,4 @@
-//! The files to judge: those that the user names, and those that folders hold.
+//! The files to check: files named by the user, and files in named folders.
 
 use std::{
     fs,
@@ -7,26 +7,26 @@ use std::{
 
 use anyhow::{Context, anyhow, bail};
 
-use super::Done;
+use super::FileResult;
 
-/// A file to judge.
+/// A file to check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File {
     pub path: PathBuf,
-    /// Whether it was found in a folder: then it may well be no launch.
+    /// Whether it was found in a folder, so that it need not contain a launch.
     pub found: bool,
 }
 
-/// Endings of the files that are looked at in a folder, beside Dockerfiles, whose names begin so.
+/// Extensions of the files that are checked in a folder, in addition to Dockerfiles.
 const ENDINGS: &[&str] =
     &["sh", "bash", "slurm", "sbatch", "toml", "yaml", "yml", "py", "service", "container", "dockerfile"];
-/// What the names of recipes of images begin with.
+/// Prefixes of the names of image recipes.
 const RECIPES: &[&str] = &["Dockerfile", "Containerfile"];
-/// Folders that hold what others have written.
+/// Folders with third-party contents, which are skipped.
 const FOREIGN: &[&str] = &["node_modules", "target", "venv", "__pycache__"];
-/// Most files that are looked at.
+/// Maximum number of files to check.
 const MOST_FILES: usize = 10_000;
-/// Deepest folder that is looked into.
+/// Maximum depth of folders.
 const DEEPEST: usize = 32;
 
 /// The file itself, or what a folder holds, in the order of names. Links and hidden folders are not followed.
@@ -42,16 +42,17 @@ pub(super) fn of(named: &Path) -> anyhow::Result<Vec<File>> {
     Ok(found.into_iter().map(|path| File { path, found: true }).collect())
 }
 
-/// Complaints about folders in which nothing was judged.
-pub(super) fn without_launch(named: &[PathBuf], all: &[Done], allowed: bool) -> Vec<anyhow::Error> {
-    let judged = |folder: &Path| {
-        let is_in = |done: &&Done| Path::new(done.looked.source.name()).starts_with(folder);
-        all.iter().filter(is_in).any(|done| !done.looked.passed_over)
+/// Errors for folders in which nothing was checked.
+pub(super) fn without_launch(named: &[PathBuf], all: &[FileResult], allowed: bool) -> Vec<anyhow::Error> {
+    let settings = |folder: &Path| {
+        let is_in = |done: &&FileResult| Path::new(done.checked.source.name()).starts_with(folder);
+        all.iter().filter(is_in).any(|done| !done.checked.passed_over)
     };
-    let empty = named.iter().filter(|path| path.is_dir() && !allowed && !judged(path));
+    let empty = named.iter().filter(|path| path.is_dir() && !allowed && !settings(path));
     let complaint = |folder: &PathBuf| {
         anyhow!(
-            "no launch in {}: none of its Dockerfiles and .{} files starts SGLang, slime or vLLM; name the file, or pass --allow-no-launch",
+            "no launch in {}: none of its Dockerfiles and .{} files starts SGLang, slime or vLLM; name the file, or \
+             pass --allow-no-launch",
             folder.display(),
             ENDINGS.join(", .")
         )
@@ -75,7 +76,7 @@ fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> anyhow::Resu
         let stem = name.split('.').next().unwrap_or_default();
         if kind.is_file() && (has_ending || RECIPES.contains(&stem)) {
             if found.len() == MOST_FILES {
-                bail!("{} holds more than {MOST_FILES} files to look at: name a folder in it", folder.display());
+                bail!("{} holds more than {MOST_FILES} files to check: name a subfolder", folder.display());
             }
             found.push(path);
         }

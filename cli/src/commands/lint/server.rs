@@ -1,4 +1,4 @@
-//! A server that runs: what it says of itself, beside what its launch resolves to.
+//! Compares what a running server reports about itself with what its launch resolves to.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use external::api::{Api, Kind};
 use schemas::{resolve::running, text::Source, version::EngineVersion};
 use serde_json::{Value, json};
 
-use super::Done;
+use super::FileResult;
 
 /// Longest wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -20,11 +20,11 @@ pub(super) struct Running {
     version: Option<EngineVersion>,
     /// Names of what it serves.
     models: Vec<String>,
-    /// Its resolved arguments, where it tells them.
+    /// Its resolved arguments, if it reports them.
     answer: Option<Value>,
 }
 
-/// What a launch resolves to beside what the server runs.
+/// What a launch resolves to, compared with what the server runs.
 pub(super) struct Held {
     /// The text that the launch is in.
     name: String,
@@ -36,7 +36,7 @@ impl Running {
     pub fn ask(url: &str) -> anyhow::Result<Self> {
         let info = |kind| Api::new(kind, url, None, TIMEOUT).info();
         let sglang =
-            info(Kind::Sglang).with_context(|| format!("{url} does not answer as a server of SGLang or vLLM does"))?;
+            info(Kind::Sglang).with_context(|| format!("{url} does not respond like an SGLang or vLLM server"))?;
         let tells_arguments = |answer: &Value| answer.get("model_path").is_some();
         let (engine, info) = match &sglang.resolved {
             Some(answer) if answer["engine"] == "spectune" => ("spectune", sglang),
@@ -44,7 +44,7 @@ impl Running {
             _ => (
                 "vLLM",
                 info(Kind::Vllm)
-                    .with_context(|| format!("{url} tells neither SGLang's arguments nor vLLM's version"))?,
+                    .with_context(|| format!("{url} reports neither SGLang's arguments nor vLLM's version"))?,
             ),
         };
         // The linter knows versions of SGLang and vLLM, not of our own engine.
@@ -53,28 +53,29 @@ impl Running {
         Ok(Self { url: url.to_owned(), engine, version, models: info.models, answer: info.resolved })
     }
 
-    /// The version that launches are judged by, unless another is given.
+    /// The default version for checking launches.
     pub fn version(&self) -> Option<EngineVersion> {
         self.version
     }
 
-    /// The launch that the server was started with, put together from its answer where no file is given.
+    /// The launch of the server, reconstructed from its response if no file is given.
     pub fn source(&self) -> anyhow::Result<Source> {
         let launch = self.answer.as_ref().and_then(running::launch_of);
         let launch = launch.with_context(|| {
             format!(
-                "{} ({}) does not tell its arguments; give its launch file too (vLLM tells some with VLLM_SERVER_DEV_MODE=1)",
+                "{} ({}) does not report its arguments; pass its launch file too (vLLM reports some with \
+                 VLLM_SERVER_DEV_MODE=1)",
                 self.url, self.engine
             )
         })?;
         Ok(Source::new(format!("<{}>", self.url), launch))
     }
 
-    /// Each launch of SGLang's form beside the server.
-    pub fn held(&self, all: &[Done]) -> Vec<Held> {
+    /// Compares each SGLang launch with the server.
+    pub fn held(&self, all: &[FileResult]) -> Vec<Held> {
         let Some(answer) = &self.answer else { return Vec::new() };
         let launches =
-            all.iter().flat_map(|done| done.looked.resolved.iter().map(move |(_, one)| (&done.looked.source, one)));
+            all.iter().flat_map(|done| done.checked.resolved.iter().map(move |(_, one)| (&done.checked.source, one)));
         let held = |(source, resolved): (&Source, _)| Held {
             name: source.name().to_owned(),
             compared: running::compare(resolved, source, answer),
@@ -93,12 +94,12 @@ impl Running {
             text.push_str(&format!("  speculative_config {speculation}\n"));
         }
         if held.is_empty() {
-            text.push_str("  there is no launch of SGLang to compare it with\n");
+            text.push_str("  there is no SGLang launch to compare it with\n");
         }
         for one in held {
             let differing = one.differing();
             let verdict = match (one.compared.len(), differing) {
-                (0, _) => "the server tells nothing that can be compared".to_owned(),
+                (0, _) => "the server reports nothing that can be compared".to_owned(),
                 (_, 0) => "the server runs what the launch resolves to".to_owned(),
                 (_, 1) => "1 value differs".to_owned(),
                 (_, more) => format!("{more} values differ"),

@@ -8,7 +8,7 @@ use std::{
 
 use schemas::settings::{FILE_NAME, LintSettings, SettingsFile};
 
-use crate::setup::{self, WrongFile};
+use crate::{setup, wrong_file::WrongFile};
 
 /// The settings that were read, by the folder of the launches.
 pub(super) struct Settings {
@@ -38,7 +38,7 @@ impl Settings {
         if let Some(known) = by_folder.get(folder) {
             return Ok(Arc::clone(known));
         }
-        // A folder that is not there is told when its file is read.
+        // A missing folder is reported when its file is read.
         let absolute = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
         let nearest = absolute.ancestors().map(|above| above.join(FILE_NAME)).find(|candidate| candidate.is_file());
         let settings = Arc::new(nearest.map_or_else(|| Ok(LintSettings::default()), |file| read(&file))?);

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use schemas::diagnostic::{Diagnostic, Safety, Severity};
 
-use super::Done;
+use super::FileResult;
 
-/// The last line; `unreadable` files were not judged.
-pub(super) fn summary(all: &[Done], unreadable: usize) -> String {
-    let findings = || all.iter().flat_map(|done| &done.looked.diagnostics);
+/// The last line; `unreadable` files were not checked.
+pub(super) fn summary(all: &[FileResult], unreadable: usize) -> String {
+    let findings = || all.iter().flat_map(|done| &done.checked.diagnostics);
     let count = |severity| findings().filter(|finding| finding.severity == severity).count();
     let counts = [
         counted(count(Severity::Error), "error", "s"),
@@ -20,7 +20,7 @@ pub(super) fn summary(all: &[Done], unreadable: usize) -> String {
     if unreadable > 0 {
         // Nothing was found in what was not read.
         let rest = counted(all.len(), "file", "s").map_or_else(String::new, |rest| format!("; {text} in {rest}"));
-        text = format!("{unreadable} could not be judged{rest}");
+        text = format!("{unreadable} could not be checked{rest}");
     }
     let mut fixed: BTreeMap<&str, usize> = BTreeMap::new();
     let mended = || all.iter().filter_map(|done| done.mended.as_ref());
@@ -42,7 +42,7 @@ pub(super) fn summary(all: &[Done], unreadable: usize) -> String {
     }
     let refused: Vec<&str> = mended().flat_map(|mended| &mended.refused).copied().collect();
     if !refused.is_empty() {
-        text.push_str(&format!("\nnot fixed, because the text would not come to rest: {}", refused.join(", ")));
+        text.push_str(&format!("\nnot fixed, because the fixes do not converge: {}", refused.join(", ")));
     }
     text
 }

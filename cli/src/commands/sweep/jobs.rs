@@ -27,7 +27,7 @@ pub fn emit(scheduler: Scheduler, file: &SweepFile, arguments: &Arguments) -> an
     if arguments.sweep.as_os_str() == "-" {
         bail!("--emit: a job needs a sweep file that it can read again, not standard input");
     }
-    let program = std::env::current_exe().context("cannot find out where this program lies")?;
+    let program = std::env::current_exe().context("cannot determine the path of this program")?;
     let request = JobRequest {
         file,
         path: &arguments.sweep,
@@ -43,7 +43,7 @@ pub fn emit(scheduler: Scheduler, file: &SweepFile, arguments: &Arguments) -> an
         job.configurations
     ));
     if job.shards.is_some_and(|shards| shards > job.configurations) {
-        terminal::note("there are more shards than configurations: some measure nothing but the baselines");
+        terminal::note("there are more shards than configurations: some shards measure only the baselines");
     }
     terminal::print(&job.text)?;
     Ok(Exit::Fine)

@@ -27,7 +27,7 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
         let role = match one.role {
             Role::NoSpeculation => "   always measured",
             Role::EngineDefault => "   the engine's default, always measured",
-            Role::Candidate => "",
+            Role::Candidate | Role::Probe => "",
         };
         text += &format!("  {}{role}\n", one.configuration);
     }
@@ -37,7 +37,7 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
         for line in &outline.starts {
             text += &format!("  {line}\n");
         }
-        text += "\nestimate   not known before the first start: each takes what the server takes to be ready\n";
+        text += "\nestimate   not known before the first start: each configuration waits until its server is ready\n";
     }
     text
 }
@@ -57,7 +57,8 @@ pub fn estimate(plan: &Plan, request: &SweepRequest<'_>) -> String {
         text += &format!("{label:<10} {load}{requests} requests, up to {tokens} tokens\n");
     }
     text += &format!(
-        "estimate   {}{}, if every trial ran as without speculation, extrapolated from short batches measured now:\n",
+        "estimate   {}{}, if every trial ran as fast as without speculation, extrapolated from short batches \
+         measured just now:\n",
         plan.estimate.seconds.map_or_else(|| "unknown".into(), reports::duration),
         if plan.planned.exact { "" } else { " for the baselines" }
     );

@@ -21,7 +21,7 @@ pub struct Bar {
     /// Trials in the journal.
     done: usize,
     planned: Option<Planned>,
-    /// When the first trial of this run began, and how many are finished since.
+    /// When the first trial of this run started, and how many have finished since.
     begun: Option<Instant>,
     ran: usize,
     /// What the last trial measured.
@@ -41,13 +41,13 @@ impl Bar {
         self.done
     }
 
-    /// A bar in the place of the one before, on a terminal.
+    /// Replaces the progress bar, on a terminal.
     fn show(&mut self, steps: usize, template: &str) {
         self.finish();
         self.bar = terminal::bar(steps, template);
     }
 
-    /// Where a sweep is: of so many trials, or of so many at most.
+    /// Progress of a sweep: out of this many trials, or of at most this many.
     fn place(&self) -> String {
         match self.planned {
             Some(Planned { trials, exact: true }) => format!("{}/{trials}", self.done),
@@ -56,7 +56,7 @@ impl Bar {
         }
     }
 
-    /// The time that is left, as far as the trials of this run tell.
+    /// The remaining time, estimated from the trials of this run.
     fn left(&self) -> Option<String> {
         let (planned, begun) = (self.planned?, self.begun?);
         let seconds = left(begun.elapsed().as_secs_f64(), self.ran, planned.trials.saturating_sub(self.done))?;
@@ -72,7 +72,7 @@ impl Bar {
     }
 }
 
-/// Seconds of the trials that are left, by the mean of those that ran; `None` while they are too few to tell.
+/// Seconds for the remaining trials, from the mean of the finished ones; `None` while there are too few.
 fn left(elapsed: f64, ran: usize, remaining: usize) -> Option<f64> {
     (ran >= ENOUGH && remaining > 0).then(|| elapsed / ran as f64 * remaining as f64)
 }

@@ -39,7 +39,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Loads a draft for a target by its description. `weights` are those of its own folder, or of the target.
+    /// Loads a draft by its spec. `weights` come from the draft's own folder, or from the target's.
     ///
     /// # Errors
     /// When a tensor is missing or misshapen.

@@ -41,7 +41,7 @@ pub fn load(
 pub(super) fn other_draft(loaded: &Draft, target: &Target, options: &EngineOptions) -> Result<Draft, EngineError> {
     let folder = Folder::open(&options.model_path)?;
     let Some(DraftFrom::Folder(own)) = DraftFrom::options(options)? else {
-        return Err(EngineError::Configuration("drafts are exchanged for those of another folder".into()));
+        return Err(EngineError::Configuration("swapping drafts across checkpoint folders".into()));
     };
     let weights = own.weights()?;
     let spec = read_draft(&own, &weights, DraftTarget { folder: &folder, spec: target.spec() }, options)?;
@@ -85,7 +85,7 @@ fn check_draft(found: &DraftSpec, loaded: &DraftSpec, path: &Path) -> Result<(),
     Err(EngineError::Configuration(format!("{path} holds another kind of draft than the one that is loaded")))
 }
 
-/// Refuses before memory is taken that is not there.
+/// Fails before anything is allocated if there is not enough memory.
 fn check_memory(target: &TargetSpec, draft: Option<&DraftSpec>) -> Result<(), EngineError> {
     let target = &target.in_plain();
     let draft = draft.map_or(0, |draft| draft.in_plain().weight_bytes(target, ELEMENT));
@@ -130,7 +130,7 @@ fn capacity(
         context_length,
         vocab_size: target.vocab_size(),
         prefill_chunk: options.chunked_prefill_size.max(1),
-        // The CPU runs a round where it is launched: looking ahead would only run rounds for nobody.
+        // The CPU runs a round when it is launched, so launching ahead would only run rounds that no request needs.
         rounds_in_flight: 1,
     })
 }

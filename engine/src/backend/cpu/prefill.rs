@@ -12,7 +12,7 @@ use crate::{
     sampling::logprobs,
 };
 
-/// Rows whose logits are there at a time, when they are asked for all over a prompt.
+/// Maximum number of rows whose logits are in memory at a time, when they are requested for a whole prompt.
 const LOGIT_ROWS: usize = 64;
 
 impl CpuBackend {
@@ -110,13 +110,13 @@ impl CpuBackend {
         Ok(first)
     }
 
-    /// Log-probabilities of the tokens behind the rows of a piece, as far as the request asks for them. `last` is the
+    /// Log-probabilities of the tokens after the rows of a piece, as far as the request asks for them. `last` is the
     /// piece's last row in the pass.
     fn of_prompt(&self, chunk: &PrefillChunk<'_>, state: &SlotState, pass: &Pass, last: usize) -> Vec<TokenLogprobs> {
         let Some(PromptLogprobs { from, alternatives }) = state.sampling.prompt_logprobs else { return Vec::new() };
         let begin = last + 1 - chunk.tokens.len();
         let behind = chunk.tokens.iter().skip(1).copied().chain(chunk.next);
-        // A row tells of the token at the next position.
+        // The logits of a row are for the next position.
         let rows = (chunk.start + 1..).zip(begin..).zip(behind).filter(|((position, _), _)| *position >= from);
         let rows: Vec<(usize, u32)> = rows.map(|((_, row), token)| (row, token)).collect();
         let some = |rows: &[(usize, u32)]| {

@@ -1,4 +1,4 @@
-//! How far a target that is quantised at load is from the one that it is made of.
+//! How much the logits of a target that is quantised at load time differ from those of the original.
 
 use std::path::Path;
 
@@ -33,7 +33,7 @@ pub struct Quality {
 /// each, greedily. In float32 on the CPU.
 ///
 /// # Errors
-/// When the target cannot be loaded, a prompt is empty, or a token is none of its vocabulary.
+/// When the target cannot be loaded, a prompt is empty, or a token is outside the vocabulary.
 pub fn quantisation_quality(
     folder: &Path,
     by: Quantization,
@@ -50,7 +50,7 @@ pub fn quantisation_quality(
     for prompt in prompts {
         if prompt.is_empty() || prompt.iter().any(|token| *token as usize >= plain.vocab_size()) {
             return Err(EngineError::Configuration(
-                "a prompt is empty or has a token that the target does not know".into(),
+                "a prompt is empty or has a token outside the target's vocabulary".into(),
             ));
         }
         let text = written(&plain, prompt, new_tokens);

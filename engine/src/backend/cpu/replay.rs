@@ -16,10 +16,10 @@ use crate::{
     tree::Expansion,
 };
 
-/// Beams of a draft pass, and rows of logits, that stand in memory together at most.
+/// Maximum number of beams of a draft pass, and of rows of logits, in memory at a time.
 const MOST_ROWS: usize = 256;
 
-/// States behind positions of a text.
+/// States after positions of a text.
 #[derive(Clone, Debug)]
 pub struct Trace {
     positions: Range<usize>,
@@ -30,7 +30,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Keeps what is wanted of the states behind a piece, which follows those read before.
+    /// Keeps the requested states after a piece that continues the text read so far.
     pub fn keep(&mut self, chunk: &PrefillChunk<'_>, draft: &[f32], target: &[f32]) {
         let (rows, count) = (chunk.rows_within(&self.positions), chunk.tokens.len());
         let part = |all: &[f32], width: usize| all[rows.start * width..rows.end * width].to_vec();
@@ -45,12 +45,12 @@ impl Trace {
         if self.target.is_some() { self.positions.clone() } else { 0..0 }
     }
 
-    /// The draft's state behind a position.
+    /// The draft's state after a position.
     fn draft_row(&self, width: usize, position: usize) -> Option<&[f32]> {
         self.row(&self.draft, width, position)
     }
 
-    /// The target's state behind a position.
+    /// The target's state after a position.
     fn target_row(&self, width: usize, position: usize) -> Option<&[f32]> {
         self.row(self.target.as_ref()?, width, position)
     }
@@ -66,7 +66,7 @@ impl CpuBackend {
     pub(super) fn start_trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
         let Some(draft) = &self.draft else {
             return Err(EngineError::Configuration(
-                "replay asks the draft, and none is loaded; give --speculative-draft-model-path".into(),
+                "replay needs a draft, but none is loaded; give --speculative-draft-model-path".into(),
             ));
         };
         let draft_width = draft.hidden_size();
@@ -99,7 +99,7 @@ impl CpuBackend {
     pub(super) fn run_pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
         let scratch = self.capacity.pages * self.capacity.page_size;
         let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else {
-            return Err(EngineError::Configuration("replay asks the draft, and none is loaded".into()));
+            return Err(EngineError::Configuration("replay needs a draft, but none is loaded".into()));
         };
         let width = draft.hidden_size();
         let mut pools = Vec::with_capacity(places.len());

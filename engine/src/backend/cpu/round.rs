@@ -7,12 +7,12 @@ use schemas::tree::TreeShape;
 use super::{
     CpuBackend,
     passes::{Stack, produce, select},
-    slot::{SlotState, Unread},
+    slot::{PendingDraft, SlotState},
     target::Pass,
     trees::{Root, grow_trees},
 };
 use crate::{
-    backend::{MOST_UNREAD, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
+    backend::{MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
     error::EngineError,
     tree::{DraftTree, simulated_count, simulated_walk, walk},
 };
@@ -25,7 +25,7 @@ struct Verified {
     rows: Vec<usize>,
     /// The target's choice at each of them.
     tokens: Vec<ProducedToken>,
-    /// The position of a token that the target has no numbers for, behind these.
+    /// The position after these tokens, if the target's logits for it are not finite.
     not_finite: Option<usize>,
 }
 
@@ -35,7 +35,7 @@ impl CpuBackend {
         let Round { shape, slots } = round;
         let start = Instant::now();
         if !shape.is_off() {
-            self.read_unread(slots)?;
+            self.read_pending(slots)?;
         }
         let trees = self.draft_trees(shape, slots)?;
         let drafted = Instant::now();
@@ -43,9 +43,9 @@ impl CpuBackend {
         let accepted = Instant::now();
         self.compact(&verified, slots)?;
         let yields = self.advance(&pass, verified, slots)?;
-        let full = |slot: &Slot| self.slots.unread(*slot) >= MOST_UNREAD;
+        let full = |slot: &Slot| self.slots.pending_draft_tokens(*slot) >= MAX_PENDING_DRAFT;
         if !shape.is_off() || slots.iter().any(full) {
-            self.read_unread(slots)?;
+            self.read_pending(slots)?;
         }
         let timing = RoundTiming {
             draft: Some(drafted - start),
@@ -65,7 +65,7 @@ impl CpuBackend {
         let scratch = self.capacity.pages * self.capacity.page_size;
         let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else {
             return Err(EngineError::Configuration(format!(
-                "the tree shape {shape} needs a draft, and none is loaded"
+                "the tree shape {shape} needs a draft, but none is loaded"
             )));
         };
         slots.iter().zip(&states).try_for_each(|(slot, state)| followed(*slot, state))?;
@@ -111,7 +111,7 @@ impl CpuBackend {
                 match (not_finite, token) {
                     (None, Some(token)) => tokens.push(token),
                     (None, None) => not_finite = Some(position),
-                    // Nothing stands behind a token that is none.
+                    // No token can follow a missing one.
                     (Some(_), _) => {}
                 }
                 id
@@ -156,9 +156,9 @@ impl CpuBackend {
             state.root = tokens().next_back().unwrap_or(state.root);
             if self.follows {
                 let rows = || verified.rows.iter().copied();
-                state.unread.tokens.extend(tokens());
-                state.unread.pass.hidden.extend(select(&pass.hidden, hidden, rows()));
-                state.unread.pass.captured.extend(select(&pass.captured, captured, rows()));
+                state.pending.tokens.extend(tokens());
+                state.pending.pass.hidden.extend(select(&pass.hidden, hidden, rows()));
+                state.pending.pass.captured.extend(select(&pass.captured, captured, rows()));
             } else {
                 // From here on the draft cannot follow: it has not seen these tokens.
                 state.recurrent.clear();
@@ -169,10 +169,10 @@ impl CpuBackend {
     }
 
     /// Runs the draft over what it has yet to read of some sequences, with the target's own features, and keeps its state
-    /// behind the last token of each.
-    fn read_unread(&mut self, slots: &[Slot]) -> Result<(), EngineError> {
+    /// after the last token of each.
+    fn read_pending(&mut self, slots: &[Slot]) -> Result<(), EngineError> {
         let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else { return Ok(()) };
-        let late: Vec<Slot> = slots.iter().copied().filter(|slot| self.slots.unread(*slot) > 0).collect();
+        let late: Vec<Slot> = slots.iter().copied().filter(|slot| self.slots.pending_draft_tokens(*slot) > 0).collect();
         if late.is_empty() {
             return Ok(());
         }
@@ -182,7 +182,7 @@ impl CpuBackend {
         let mut lasts = Vec::new();
         for (slot, state) in late.iter().zip(&states) {
             followed(*slot, state)?;
-            let Unread { tokens, pass } = &state.unread;
+            let PendingDraft { tokens, pass } = &state.pending;
             stack.push_causal(tokens, state.length - tokens.len(), &state.rows);
             all.hidden.extend(&pass.hidden);
             all.captured.extend(&pass.captured);
@@ -194,17 +194,17 @@ impl CpuBackend {
         for (slot, last) in late.iter().zip(lasts) {
             let state = self.slots.get_mut(*slot)?;
             state.recurrent = recurrent[last * width..(last + 1) * width].to_vec();
-            state.unread = Unread::default();
+            state.pending = PendingDraft::default();
         }
         Ok(())
     }
 }
 
-/// The draft can go on only where it has read all that came before.
+/// The draft can continue only if it has read everything before.
 fn followed(slot: Slot, state: &SlotState) -> Result<(), EngineError> {
     if state.recurrent.is_empty() {
         return Err(EngineError::Device(format!(
-            "the draft has not followed slot {}: it was opened while no shape speculated",
+            "the draft has no cache for slot {}: it was opened while no shape speculated",
             slot.0
         )));
     }

@@ -19,22 +19,22 @@ pub struct SlotState {
     pub length: usize,
     /// The last produced token, which no cache holds yet: the root of the next tree.
     pub root: u32,
-    /// The draft's state behind the last position that it has read.
+    /// The draft's state after the last position that it has read.
     pub recurrent: Vec<f32>,
     /// What the draft has yet to read of the last positions.
-    pub unread: Unread,
+    pub pending: PendingDraft,
     /// What is kept for replay.
     pub trace: Option<Trace>,
     /// What changes its logits.
     pub adjuster: Option<Adjuster>,
-    /// Log-probabilities of the prompt so far, where they are asked for.
+    /// Log-probabilities of the prompt so far, if requested.
     pub prompt_logprobs: Vec<TokenLogprobs>,
 }
 
-/// Positions at the end of a sequence that the draft will read: the token behind each, and the target's rows there.
+/// Positions at the end of a sequence that the draft has yet to process: the token after each, and the target's rows there.
 #[derive(Clone, Debug, Default)]
-pub struct Unread {
-    /// The token behind each.
+pub struct PendingDraft {
+    /// The token after each.
     pub tokens: Vec<u32>,
     /// What the target's pass yielded there.
     pub pass: Pass,
@@ -55,18 +55,18 @@ impl SlotState {
             length,
             root: 0,
             recurrent: Vec::new(),
-            unread: Unread::default(),
+            pending: PendingDraft::default(),
             trace: None,
             adjuster: None,
             prompt_logprobs: Vec::new(),
         }
     }
 
-    /// The rows behind the sequence, for `count` further positions.
+    /// Cache rows for `count` positions after the sequence.
     pub fn rows_ahead(&self, count: usize) -> Result<&[u32], EngineError> {
         self.rows.get(self.length..self.length + count).ok_or_else(|| {
             let (length, rows) = (self.length, self.rows.len());
-            EngineError::Device(format!("{count} positions do not fit behind {length} on {rows} cache rows"))
+            EngineError::Device(format!("{count} positions do not fit after {length} in {rows} cache rows"))
         })
     }
 }
@@ -118,9 +118,9 @@ impl Slots {
     }
 
     /// Positions that the draft has yet to read of a slot.
-    pub fn unread(&self, slot: Slot) -> usize {
+    pub fn pending_draft_tokens(&self, slot: Slot) -> usize {
         let state = self.0.get(slot.0 as usize).and_then(Option::as_ref);
-        state.map_or(0, |state| state.unread.tokens.len())
+        state.map_or(0, |state| state.pending.tokens.len())
     }
 
     /// Several open slots, to read.

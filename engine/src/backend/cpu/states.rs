@@ -19,7 +19,7 @@ impl CpuBackend {
         Some(StateRow { element: "float32".into(), captured: captured.to_vec(), features, last })
     }
 
-    /// Adds what a pass has left behind pieces.
+    /// Adds the states that a pass has computed for pieces.
     pub(super) fn give_out(
         &self,
         chunks: &[PrefillChunk<'_>],
@@ -41,7 +41,7 @@ impl CpuBackend {
         Ok(())
     }
 
-    /// What a pass left behind pieces, as far as it was given out; zeros elsewhere.
+    /// The states of pieces that a pass has returned; zeros elsewhere.
     pub(super) fn take_in(
         &self,
         chunks: &[PrefillChunk<'_>],
@@ -65,7 +65,7 @@ impl CpuBackend {
     }
 }
 
-/// Rows of a piece at which the final state is kept beside what the draft sees.
+/// Rows of a piece at which the final state is kept in addition to the draft's features.
 fn last_rows(row: &StateRow, chunk: &PrefillChunk<'_>, state: &SlotState) -> Result<Range<usize>, EngineError> {
     match &state.trace {
         Some(trace) if chunk.next.is_some() && row.last > 0 => Ok(chunk.rows_within(&trace.target_positions())),
@@ -74,7 +74,7 @@ fn last_rows(row: &StateRow, chunk: &PrefillChunk<'_>, state: &SlotState) -> Res
     }
 }
 
-/// Where the elements of rows of so many bytes stand, behind those of earlier pieces.
+/// Byte range of rows of this many bytes, after those of earlier pieces.
 fn of(first: usize, rows: &Range<usize>, bytes: usize) -> Range<usize> {
     let width = bytes / ELEMENT;
     (first + rows.start) * width..(first + rows.end) * width
@@ -89,5 +89,5 @@ fn decode<'a>(from: &'a [u8], to: &mut [f32]) -> Result<&'a [u8], EngineError> {
 }
 
 fn not_as_many() -> EngineError {
-    EngineError::Device("there are not as many kept states as positions".into())
+    EngineError::Device("the number of kept states does not match the number of positions".into())
 }

@@ -1,5 +1,5 @@
-//! What a request gets does not depend on where its pages lie, how its prompt is cut, who runs beside it, or which tree
-//! runs in which round: each is compared, token by token, with the request run alone without speculation.
+//! A request's output does not depend on the location of its pages, the chunks of its prompt, the rest of the batch, or
+//! which tree runs in which round: each is compared, token by token, with the request run alone without speculation.
 
 mod families;
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::{
-    backend::{MOST_UNREAD, ProducedToken, first_token},
+    backend::{MAX_PENDING_DRAFT, ProducedToken, first_token},
     checkpoint::Folder,
     drafts::{DraftTarget, read_draft, read_own_draft},
     families::read_target,
@@ -32,7 +32,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// A target, and a draft: of a folder of its own, or else the target's MTP layer where it has one.
+/// A target with its draft: from a separate folder, or else the target's MTP layer, if it has one.
 fn models(target: &Path, draft: Option<&Path>) -> (Target, Option<Draft>) {
     let folder = Folder::open(target).expect("a folder");
     let weights = folder.weights().expect("its tensors");
@@ -184,7 +184,7 @@ fn wrong_use_is_an_error() {
     let message = |error: Option<EngineError>| error.map(|error| error.to_string()).unwrap_or_default();
     assert!(message(backend.open(slot, &greedy, &[PageId(24)], 0).err()).contains("page 24 does not exist"));
     assert!(message(backend.open(Slot(2), &greedy, &pages, 0).err()).contains("slot 2 does not exist"));
-    assert!(message(backend.open(slot, &greedy, &pages, 193).err()).contains("12 pages of 16 do not hold 193"));
+    assert!(message(backend.open(slot, &greedy, &pages, 193).err()).contains("12 pages of 16 tokens cannot hold 193"));
     backend.open(slot, &greedy, &pages, 0).expect("a free slot");
     assert!(message(backend.open(slot, &greedy, &pages, 0).err()).contains("slot 0 is in use"));
 
@@ -208,7 +208,7 @@ fn wrong_use_is_an_error() {
     let ticket = backend.launch(round(TreeShape::OFF)).expect("a plain round");
     assert!(message(backend.collect(Ticket(77)).err()).contains("was not launched"));
     backend.collect(ticket).expect("the round is still there");
-    assert_eq!(backend.unread(slot), 0);
+    assert_eq!(backend.pending_draft_tokens(slot), 0);
     backend.prepare(&[TreeShape::OFF, shape("3,1,4")], &[], &mut |_, _| {}).expect("the shapes run");
     assert!(message(backend.launch(round(shape("3,1,4"))).err()).contains("has not followed slot 0"));
     backend.close(slot);
@@ -226,10 +226,10 @@ fn the_draft_reads_later_what_plain_rounds_produce_and_never_leaves_too_much() {
     let mut run = |shape| {
         let ticket = backend.launch(Round { shape, slots: &[slot] }).expect("a round");
         backend.collect(ticket).expect("its output");
-        backend.unread(slot)
+        backend.pending_draft_tokens(slot)
     };
-    for unread in 1..MOST_UNREAD {
-        assert_eq!(run(TreeShape::OFF), unread);
+    for pending in 1..MAX_PENDING_DRAFT {
+        assert_eq!(run(TreeShape::OFF), pending);
     }
     assert_eq!(run(TreeShape::OFF), 0, "the draft has read them together");
     assert_eq!(run(TreeShape::OFF), 1);
@@ -242,7 +242,7 @@ fn the_draft_is_where_it_would_be_had_it_read_every_token_at_once() {
     let pages: Vec<PageId> = (0..12).map(PageId).collect();
     let (prompt, _) = &requests()[0];
     for head in ["eagle3", "eagle2"] {
-        for plain_rounds in [1, 3, MOST_UNREAD + 5] {
+        for plain_rounds in [1, 3, MAX_PENDING_DRAFT + 5] {
             let mut backend = backend(head, 16, 1);
             backend.prepare(&[TreeShape::OFF, tree], &[], &mut |_, _| {}).expect("the shapes run");
             let mut text = prompt.clone();

@@ -18,18 +18,18 @@ use crate::tree::{Expansion, grow};
 pub struct Root<'a> {
     /// The cache rows of all positions before the root's.
     prefix: &'a [u32],
-    /// The draft's state behind the last of them.
+    /// The draft's state after the last of them.
     recurrent: &'a [f32],
 }
 
 impl<'a> Root<'a> {
-    /// A root behind these cache rows, with the draft's state behind the last of them.
+    /// A root after these cache rows, with the draft's state after the last of them.
     pub fn of(prefix: &'a [u32], recurrent: &'a [f32]) -> Self {
         Self { prefix, recurrent }
     }
 }
 
-/// Grows a tree from each root. Beams write to cache rows from `scratch` on; `prune` is asked before each step, see
+/// Grows a tree from each root. Beams write to cache rows from `scratch` on; `prune` is called before each step, see
 /// [`grow`].
 pub fn grow_trees(
     draft: &Draft,
@@ -40,7 +40,7 @@ pub fn grow_trees(
     prune: impl FnMut(usize, &mut Expansion),
 ) -> Vec<Expansion> {
     cache.grow(scratch + scratch_rows(shape) * roots.len());
-    // State behind each row of the last pass.
+    // State after each row of the last pass.
     let mut recurrent: Vec<f32> = roots.iter().flat_map(|root| root.recurrent).copied().collect();
     let first = proposals(draft, &recurrent, shape.topk);
     let grown = grow(shape, &first, prune, |step, beams| {
@@ -61,7 +61,7 @@ pub fn grow_trees(
     trees
 }
 
-/// The best tokens behind each row of recurrent state, with their log-probabilities over the draft's vocabulary.
+/// The best tokens after each row of recurrent state, with their log-probabilities over the draft's vocabulary.
 fn proposals(draft: &Draft, recurrent: &[f32], topk: usize) -> Vec<Vec<(u32, f32)>> {
     let logits = draft.logits(recurrent);
     let best = |logits: &[f32]| {

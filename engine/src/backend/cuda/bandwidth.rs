@@ -1,4 +1,4 @@
-//! How fast the device reads its memory.
+//! Measures the device's memory bandwidth.
 
 use kernels::device::Device;
 

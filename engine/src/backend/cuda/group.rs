@@ -1,8 +1,11 @@
-//! One model over several devices of a host: a group of ranks behind one backend.
+//! One model over several devices of a host: a group of ranks behind one [`Backend`](crate::backend::Backend).
 //!
-//! Each rank has a host thread of its own, which owns a [`CudaBackend`] with its part of the weights. All are sent the same
-//! commands and do the same; what rank 0 answers is the answer. A rank that fails while others do not, or dies, ends the
-//! group: an alarm lets kernels and hosts that wait for it go, and all that is asked later is refused with the reason.
+//! Each rank has its own host thread, which owns a [`CudaBackend`] with its part of the weights. All ranks get the same commands,
+//! and the answer of rank 0 counts; the tokens of all ranks are compared. If a rank fails or dies, an alarm releases the kernels
+//! and hosts that wait for it, and the group refuses every later request with the reason.
+//!
+//! Outputs of attention and feed-forward parts are summed over ranks before they are added to the residual stream, and logits are
+//! gathered, so trees, acceptance and sampling are computed by each rank with identical bits.
 
 mod thread;
 
@@ -19,10 +22,7 @@ use kernels::device::{Alarm, Collective, Device, GroupId, Mail};
 use schemas::tree::TreeShape;
 
 use self::thread::RankThread;
-use super::{
-    CudaBackend, CudaOptions, Models, WeightSource, memory,
-    ranks::{Meeting, Ranks},
-};
+use super::{CudaBackend, CudaOptions, Models, WeightSource, machine::Ranks, meeting::Meeting, memory};
 use crate::{
     backend::{
         Asked, Backend, Capacity, DeviceInfo, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput,
@@ -36,7 +36,8 @@ use crate::{
 
 /// How often answers that have not come make the group look after its ranks.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long the others may take once a rank has failed: where all fail alike, as where memory is short, they do so together.
+/// How long to wait for the other ranks after one has failed: with a common cause, such as too little memory, all fail
+/// together.
 const GRACE: Duration = Duration::from_secs(1);
 /// How long all may be silent: far longer than any command takes.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -47,7 +48,7 @@ const MOST: Duration = Duration::from_secs(10);
 pub struct SharedModels {
     /// The target.
     pub target: (TargetSpec, Option<Weights>),
-    /// The draft, with weights of its own where they are not the target's.
+    /// The draft, with its own weights unless it uses the target's.
     pub draft: Option<(DraftSpec, Option<Weights>)>,
 }
 
@@ -215,14 +216,14 @@ impl Group {
             Some(rank) => {
                 let name = &self.ranks[rank].name;
                 Err(self
-                    .end(format!("rank {rank} ({name}) chose other tokens than rank 0: this is a mistake in spectune")))
+                    .end(format!("rank {rank} ({name}) chose different tokens than rank 0: this is a bug in spectune")))
             }
         }
     }
 
     fn end(&self, reason: String) -> EngineError {
         self.alarm.ring();
-        let reason = format!("{reason}; the engine has ended: start it again");
+        let reason = format!("{reason}; the engine has stopped: restart it");
         *self.ended.lock().unwrap_or_else(PoisonError::into_inner) = Some(reason.clone());
         EngineError::Device(reason)
     }
@@ -234,9 +235,9 @@ struct Watch<'a> {
     alarm: &'a Alarm,
 }
 
-/// Why there is no answer.
+/// Why a rank did not answer.
 enum Failure {
-    /// All ranks refuse alike, and can go on.
+    /// All ranks refused the command and can continue.
     OfAll(EngineError),
     /// One has failed or died.
     OfRank(String),
@@ -314,17 +315,17 @@ impl Watch<'_> {
     fn judged<R>(&self, answers: Answers<R>, first: Option<usize>) -> Result<Vec<R>, Failure> {
         let of = |rank: usize| format!("rank {rank} of {} ({})", self.ranks.len(), self.ranks[rank].name);
         if let Some((rank, other)) = self.alarm.waited(self.ranks.len()) {
-            return Err(Failure::OfRank(format!("{} has waited for too long for {}", of(rank), of(other))));
+            return Err(Failure::OfRank(format!("{} timed out waiting for {}", of(rank), of(other))));
         }
         let Some(first) = first else {
             return match answers.iter().position(Option::is_none) {
-                Some(rank) => Err(Failure::OfRank(format!("{} does not answer", of(rank)))),
+                Some(rank) => Err(Failure::OfRank(format!("{} does not respond", of(rank)))),
                 None => Ok(answers.into_iter().flatten().filter_map(Result::ok).collect()),
             };
         };
         let all = answers.iter().all(|answer| matches!(answer, Some(Err(_)))) && !self.alarm.rung();
         let error = answers.into_iter().nth(first).flatten().and_then(Result::err);
-        let error = error.unwrap_or_else(|| EngineError::Device("it does not say why".into()));
+        let error = error.unwrap_or_else(|| EngineError::Device("it gave no reason".into()));
         Err(if all { Failure::OfAll(error) } else { Failure::OfRank(format!("{}: {error}", of(first))) })
     }
 }
@@ -385,7 +386,7 @@ fn library(
         }
         Some(Err(error)) => {
             if meeting.leads() {
-                tracing::warn!("{error}; sums of long prompts take our own kernels");
+                tracing::warn!("{error}; sums of long prompts use spectune's own kernels");
             }
             Ok(None)
         }
@@ -482,8 +483,8 @@ impl Backend for Group {
         self.tokens(move |backend| backend.collect(Ticket(number)), |output| tokens_of(&output.yields))
     }
 
-    fn unread(&self, slot: Slot) -> usize {
-        self.first(move |backend| Ok(backend.unread(slot))).unwrap_or_default()
+    fn pending_draft_tokens(&self, slot: Slot) -> usize {
+        self.first(move |backend| Ok(backend.pending_draft_tokens(slot))).unwrap_or_default()
     }
 
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {

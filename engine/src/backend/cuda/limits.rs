@@ -1,4 +1,4 @@
-//! Sizes that several parts of the backend rely on.
+//! Limits shared by several parts of the backend.
 
 /// Rows of logits that are in memory at once: a larger batch is chosen from piece by piece.
 pub const LOGIT_ROWS: usize = 256;
@@ -12,8 +12,8 @@ pub const LATENT_ROWS_IN_SPLITS: usize = 32;
 pub const MOST_CHOICES: usize = 20;
 /// Words that are said of a token: its log-probability, the best alternatives, and theirs.
 pub const DESCRIBED_WORDS: usize = 1 + 2 * MOST_CHOICES;
-/// Rounds whose input and output have memory of their own: those under way, and the one that is being read.
-pub const RING: usize = 3;
+/// Number of staging buffers for rounds: one for each round in flight, and one for the round that is being read.
+pub const STAGING_SLOTS: usize = 3;
 /// Parts into which attention splits a long list of keys. A constant: the bits of a result depend on it.
 pub const SPLITS: usize = 16;
 /// Rounds that may be launched and not collected.

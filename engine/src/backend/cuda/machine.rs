@@ -1,19 +1,19 @@
-//! What passes work with: models, caches and workspaces on the device.
+//! The state that passes operate on: models, caches and workspaces on the device.
 
 use kernels::{
-    device::{Buffer, Device, Slice},
+    device::{Buffer, Collective, Device, Mail, Slice},
     launch::{Groups, Kernels, Rows, Sees},
 };
 
 use super::{
-    layout::{Activations, RowArrays, SlotArrays},
-    products::Products,
-    ranks::Ranks,
+    gemm::GemmDispatch,
+    meeting::Meeting,
     weights::{DraftWeights, TargetWeights},
+    workspace::{Activations, RowArrays, SlotArrays},
 };
 use crate::{
     backend::{Capacity, VerifyPlan},
-    spec::{KvLayout, ModelCost},
+    spec::{KvLayout, ModelCost, Share},
 };
 
 /// Models, caches and how they are run.
@@ -42,9 +42,9 @@ pub struct Machine {
     pub attention: AttentionKernels,
     /// Every sum in an order that depends neither on the batch nor on the number of rows.
     pub batch_invariant: bool,
-    /// How trees are verified; `None`: by what takes the least.
+    /// How trees are verified; `None`: the fastest way.
     pub verify_plan: Option<VerifyPlan>,
-    pub products: Products,
+    pub gemm: GemmDispatch,
     pub slots: SlotArrays,
     /// The group of which this is a rank; `None` where one device has the whole model.
     pub ranks: Option<Ranks>,
@@ -96,5 +96,22 @@ impl Machine {
         let kv = self.target.spec.kv();
         let layer = kv.planes * self.plane(kv, self.cache_rows);
         self.target_cache.range(at * layer..(at + 1) * layer)
+    }
+}
+
+/// A rank's share in its group.
+pub struct Ranks {
+    pub mail: Mail,
+    pub meeting: Meeting,
+    /// The device's library of sums, where there is one.
+    pub library: Option<Collective>,
+    /// Rows from which it is faster than our own kernel, outside of graphs.
+    pub library_from: usize,
+}
+
+impl Ranks {
+    /// Which of how many.
+    pub fn share(&self) -> Share {
+        self.meeting.share()
     }
 }

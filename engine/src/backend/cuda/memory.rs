@@ -1,4 +1,4 @@
-//! Loading, and the account of the device's memory before anything is taken from it.
+//! Loading, and accounting of device memory before anything is allocated.
 
 use kernels::{
     device::{Buffer, Device, Element},
@@ -11,13 +11,12 @@ use schemas::tree::TreeShape;
 
 use super::{
     CudaBackend,
-    layout::{Activations, Extent, RoundArrays, RowArrays, Sizes, SlotArrays},
+    gemm::GemmDispatch,
     limits::{ROUNDS_IN_FLIGHT, SPLITS},
-    machine::{AttentionKernels, Machine},
-    products::Products,
-    ranks::Ranks,
-    ring,
+    machine::{AttentionKernels, Machine, Ranks},
+    staging_of,
     weights::{DraftWeights, TargetWeights, WeightSource, experts_shape, latent_dims, rotation_table, weights_in},
+    workspace::{Activations, RoundArrays, RowArrays, SlotArrays, WorkspaceShape, WorkspaceSizes},
 };
 use crate::{
     backend::{Capacity, VerifyPlan},
@@ -44,19 +43,19 @@ pub struct CudaOptions {
     pub mem_fraction_static: f64,
     /// Most prompt tokens of a pass.
     pub prefill_chunk: usize,
-    /// The shapes that will be asked for: memory for them is taken into account.
+    /// The shapes that will be requested; memory for them is reserved.
     pub shapes: Vec<TreeShape>,
     /// Run without graphs.
     pub disable_cuda_graph: bool,
     /// Reductions in an order that depends neither on the batch nor on the number of rows.
     pub batch_invariant: bool,
-    /// Which kernels attend; `None` for those that suit element type and mode.
+    /// Attention kernels; `None` chooses by element type and mode.
     pub attention: Option<AttentionKernels>,
-    /// How trees are verified; `None`: by what takes the least.
+    /// How trees are verified; `None`: the fastest way.
     pub verify_plan: Option<VerifyPlan>,
     /// Accept this many tokens a round on average, whatever the target says.
     pub simulate_accept_length: Option<f32>,
-    /// Whether ranks share the draft's layer; `None`: where that takes the least.
+    /// Whether ranks split the draft's layer; `None`: whichever is faster.
     pub split_draft: Option<bool>,
 }
 
@@ -68,7 +67,7 @@ pub struct Models<'a> {
     pub draft: Option<(DraftSpec, WeightSource<'a>)>,
 }
 
-/// Positions behind the context that a round may touch: its tree, and what a request gets that runs along after its end.
+/// Positions past the context that a round may write: its tree, and tokens of a request that has ended but still runs along.
 fn slack(options: &CudaOptions) -> usize {
     let widest = options.shapes.iter().map(|shape| shape.num_draft_tokens + shape.num_steps + 1).max().unwrap_or(2);
     2 * widest.max(2)
@@ -94,7 +93,7 @@ pub fn load(
     }
     let draft_spec = draft.as_ref().map(|(spec, _)| spec);
     let element = options.element.bytes();
-    let sizes = Sizes {
+    let sizes = WorkspaceSizes {
         target: &target_spec,
         draft: draft_spec,
         element: options.element,
@@ -102,8 +101,8 @@ pub fn load(
         batch_invariant: options.batch_invariant,
     };
     let cost = ModelCost::new(&target_spec, draft_spec, element);
-    let prefill = Extent::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
-    let extent = prefill.and(Extent::of_rounds(&options.shapes, options.slots));
+    let prefill = WorkspaceShape::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
+    let extent = prefill.and(WorkspaceShape::of_rounds(&options.shapes, options.slots));
     let capacity = agreed(capacity(&device, &options, &sizes, extent)?, ranks.as_ref())?;
 
     let kernels = kernels(&device, &options, ranks.as_ref())?;
@@ -127,7 +126,7 @@ pub fn load(
     let empty = || device.allocate(16);
     let draft_layer = draft.as_ref().map(|draft| &draft.spec.layer);
     let mut machine = Machine {
-        // Zeros: pages that nobody has written are not read, but a sanitizer cannot know.
+        // Zeros: unwritten pages are never read, but a sanitizer cannot know that.
         target_cache: device.zeros(target.spec.layers.iter().map(|layer| layer_cache(layer, cache_rows)).sum())?,
         draft_cache: match draft_layer {
             Some(layer) => device.zeros(layer_cache(layer, cache_rows + scratch_rows))?,
@@ -149,7 +148,7 @@ pub fn load(
         attention: attention_kernels(&options)?,
         batch_invariant: options.batch_invariant,
         verify_plan: options.verify_plan,
-        products: Products::new(&device, ranks.as_ref().map(|ranks| ranks.meeting.clone()))?,
+        gemm: GemmDispatch::new(&device, ranks.as_ref().map(|ranks| ranks.meeting.clone()))?,
         ranks,
         slots,
         kernels,
@@ -167,7 +166,7 @@ pub fn load(
         work,
         arrays: RowArrays::new(&device, extent)?,
         round: RoundArrays::new(&device, extent)?,
-        ring: ring(&device, extent)?,
+        staging: staging_of(&device, extent)?,
         sent: Vec::new(),
         slot_staging: device.host_buffer(capacity.slots * CudaBackend::staging_bytes(table_width))?,
         slots: (0..capacity.slots).map(|_| None).collect(),
@@ -205,7 +204,7 @@ fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Model
     let Models { target: (target, weights), draft } = models;
     let refused = |whose: &str, reason: String| {
         EngineError::Configuration(format!(
-            "--tp-size {}: the {whose} cannot be shared: {reason} (SGLang refuses it too)",
+            "--tp-size {}: the {whose} cannot be split: {reason} (SGLang rejects it too)",
             share.ranks
         ))
     };
@@ -214,8 +213,8 @@ fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Model
     let draft = draft.map(|(spec, weights)| {
         if spec.tokens.is_some() && spec.head == VocabularySource::Target {
             return Err(EngineError::Configuration(
-                "--speculative-token-map picks rows of the target's head, of which each rank has a part with --tp-size: leave one of \
-                 both out (SGLang fails on it, #4328)"
+                "--speculative-token-map selects rows of the target's head, which --tp-size splits over ranks: \
+                 remove one of the two flags (SGLang fails on it, #4328)"
                     .into(),
             ));
         }
@@ -225,7 +224,7 @@ fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Model
     Ok(Models { target: (rank, weights), draft: draft.transpose()? })
 }
 
-/// Whether tensors are there and of their shapes: what a rank reads of them does not tell.
+/// Checks that tensors exist with the expected shapes, which a rank's partial reads do not show.
 fn check_tensors(weights: WeightSource<'_>, tensors: Vec<&TensorSpec>) -> Result<(), EngineError> {
     let WeightSource::Checkpoint(weights) = weights else { return Ok(()) };
     let checkpoint = Tensors::new(weights);
@@ -239,7 +238,7 @@ fn agreed(capacity: Capacity, ranks: Option<&Ranks>) -> Result<Capacity, EngineE
     Ok(all.into_iter().min_by_key(|capacity| capacity.pages).unwrap_or(capacity))
 }
 
-/// The kernels of a device; those of a group launch alike.
+/// Compiles the kernels of a device; all ranks of a group use the same.
 fn kernels(device: &Device, options: &CudaOptions, ranks: Option<&Ranks>) -> Result<Kernels, EngineError> {
     let own = Kernels::new(device.clone(), options.element);
     match ranks {
@@ -252,7 +251,7 @@ fn kernels(device: &Device, options: &CudaOptions, ranks: Option<&Ranks>) -> Res
 fn compile_in_turn(
     device: &Device,
     options: &CudaOptions,
-    sizes: &Sizes<'_>,
+    sizes: &WorkspaceSizes<'_>,
     ranks: Option<&Ranks>,
 ) -> Result<(), EngineError> {
     let Some(Ranks { meeting, .. }) = ranks else { return compile(device, options, sizes, false) };
@@ -266,13 +265,13 @@ fn compile_in_turn(
     Ok(())
 }
 
-/// The kernels that are asked for, or that are fastest where any will do.
+/// The requested kernels, or the fastest suitable ones.
 fn attention_kernels(options: &CudaOptions) -> Result<AttentionKernels, EngineError> {
     let float = options.element == Element::F32;
     match options.attention {
         Some(AttentionKernels::Tiles) if options.batch_invariant || float => Err(EngineError::Configuration(
-            "--attention-backend tiles sums in an order that depends on the batch and knows float16 and bfloat16 only: \
-             leave it out with --batch-invariant and --dtype float32"
+            "--attention-backend tiles sums in an order that depends on the batch, and supports float16 and bfloat16 \
+             only: remove it when using --batch-invariant or --dtype float32"
                 .into(),
         )),
         Some(asked) => Ok(asked),
@@ -281,7 +280,7 @@ fn attention_kernels(options: &CudaOptions) -> Result<AttentionKernels, EngineEr
     }
 }
 
-/// What a second pass of the target takes in each layer beside reading its weights, in bytes that are read meanwhile: the
+/// Cost of a second pass of the target per layer on top of reading its weights, in bytes that could be read meanwhile: the
 /// small kernels and the ends of large ones, about 25 µs, and a context of some hundred positions for each request.
 const SECOND_PASS: u64 = 100 << 20;
 
@@ -293,8 +292,8 @@ fn with_second_pass(cost: ModelCost, target: &TargetSpec, options: &CudaOptions)
 }
 
 /// The sizes of a loaded machine.
-pub fn sizes(machine: &Machine) -> Sizes<'_> {
-    Sizes {
+pub fn sizes(machine: &Machine) -> WorkspaceSizes<'_> {
+    WorkspaceSizes {
         target: &machine.target.spec,
         draft: machine.draft.as_ref().map(|draft| &draft.spec),
         element: machine.kernels.element(),
@@ -310,7 +309,7 @@ pub fn check_shape(machine: &Machine, shape: TreeShape) -> Result<(), EngineErro
     }
     if machine.draft.is_none() {
         return Err(EngineError::Configuration(format!(
-            "the tree shape {shape} needs a draft, and none is loaded; give --speculative-draft-model-path"
+            "the tree shape {shape} needs a draft, but none is loaded; give --speculative-draft-model-path"
         )));
     }
     let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
@@ -351,16 +350,16 @@ fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), E
             Err(reason) => return refused(reason),
         },
     };
-    // Rows are read 16 bytes at a time; the tensor cores' kernels want eight inputs whatever the type.
+    // Rows are read 16 bytes at a time; the tensor-core kernels need a multiple of eight inputs for every type.
     let unit = 8.max(16 / element.bytes());
     let mut widths = [layer.hidden, intermediate].into_iter().chain(query_rank);
     match widths.find(|width| !width.is_multiple_of(unit)) {
-        Some(width) => refused(format!("a layer of width {width}, which is no multiple of {unit}")),
+        Some(width) => refused(format!("a layer of width {width}, which is not a multiple of {unit}")),
         None => Ok(()),
     }
 }
 
-/// Why there are no kernels for attention of these sizes, if there are none.
+/// The reason why no attention kernel supports these sizes, if none does.
 fn refused_attention(attention: &AttentionSpec) -> Option<String> {
     let attention = match attention {
         AttentionSpec::Latent(latent) => return latent_dims(latent).refused(),
@@ -376,7 +375,12 @@ fn refused_attention(attention: &AttentionSpec) -> Option<String> {
 }
 
 /// Compiles what is not in the cache yet, several files at once.
-fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>, is_rank: bool) -> Result<(), EngineError> {
+fn compile(
+    device: &Device,
+    options: &CudaOptions,
+    sizes: &WorkspaceSizes<'_>,
+    is_rank: bool,
+) -> Result<(), EngineError> {
     let layers = || sizes.target.layers.iter().chain(sizes.draft.map(|draft| &draft.layer));
     let mut head_dims: Vec<usize> = layers().filter_map(|layer| Some(layer.attention.grouped()?.head_dim)).collect();
     head_dims.sort_unstable();
@@ -422,14 +426,14 @@ fn compile(device: &Device, options: &CudaOptions, sizes: &Sizes<'_>, is_rank: b
 fn capacity(
     device: &Device,
     options: &CudaOptions,
-    sizes: &Sizes<'_>,
-    extent: Extent,
+    sizes: &WorkspaceSizes<'_>,
+    extent: WorkspaceShape,
 ) -> Result<Capacity, EngineError> {
     let (free, total) = device.memory()?;
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
     let weights = sizes.weights();
-    let work = sizes.work(extent) + Products::WORKSPACE as u64;
-    let tables = (options.context_length as u64 + 512) * 2048 + (options.slots as u64 + 1) * sizes.unread_slot();
+    let work = sizes.work(extent) + GemmDispatch::WORKSPACE as u64;
+    let tables = (options.context_length as u64 + 512) * 2048 + (options.slots as u64 + 1) * sizes.pending_slot();
     // The share is of the whole device, as in SGLang; what others hold of it counts against it.
     let share = (total as f64 * options.mem_fraction_static) as u64;
     let budget = share.saturating_sub(total - free);
@@ -480,7 +484,12 @@ fn capacity(
 }
 
 /// Whether larger buffers fit into what is free once the old ones are given back.
-pub fn check_work(machine: &Machine, device: &Device, from: Extent, to: Extent) -> Result<(), EngineError> {
+pub fn check_work(
+    machine: &Machine,
+    device: &Device,
+    from: WorkspaceShape,
+    to: WorkspaceShape,
+) -> Result<(), EngineError> {
     let sizes = sizes(machine);
     // All ranks grow, or none does.
     let free = machine.least(device.memory()?.0)?;
@@ -490,7 +499,7 @@ pub fn check_work(machine: &Machine, device: &Device, from: Extent, to: Extent) 
         return Ok(());
     }
     Err(EngineError::OutOfMemory {
-        what: format!("the buffers of a pass over {} rows", to.rows),
+        what: format!("the buffers for a pass over {} rows", to.rows),
         needed_mib: needed >> 20,
         available_mib: available >> 20,
         hint: "lower --mem-fraction-static, --max-running-requests or --speculative-num-draft-tokens".into(),

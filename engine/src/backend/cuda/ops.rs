@@ -1,4 +1,4 @@
-//! What a decoder layer is made of. Each part chooses by the kind of its weights, in one `match`.
+//! The operations of a decoder layer. Each chooses by the kind of its weights, in one `match`.
 
 mod attention;
 mod ffn;

@@ -18,8 +18,8 @@ impl Part {
     pub const ALL: [Self; 3] = [Self::Draft, Self::Verify, Self::Extend];
 
     /// Those in which a round does something.
-    pub fn of(shape: TreeShape, keep_unread: bool) -> &'static [Self] {
-        match (shape.is_off(), keep_unread) {
+    pub fn of(shape: TreeShape, keep_pending: bool) -> &'static [Self] {
+        match (shape.is_off(), keep_pending) {
             (false, _) => &Self::ALL,
             (true, true) => &[Self::Verify, Self::Extend],
             (true, false) => &[Self::Verify],

@@ -1,19 +1,19 @@
-//! Prompts, and what the device is told of a slot.
+//! Prefill of prompts, and the state of a slot on the device.
 
 use kernels::{
     device::Buffer,
     launch::{Groups, NOT_FINITE, Rows, Sees},
 };
 
-use super::{CudaBackend, layout::Extent, machine::Pass};
+use super::{CudaBackend, machine::Pass, workspace::WorkspaceShape};
 use crate::{
     backend::{PageId, PrefillChunk, ProducedToken, Slot, TargetStates, Yield, first_token},
     error::EngineError,
     request::SamplingParams,
 };
 
-/// Words that `open` copies for a slot, beside its pages: length, root, temperature, top-p, top-k, min-p, log-probabilities
-/// and two of the seed.
+/// Words that `open` copies for a slot, in addition to its pages: length, root, temperature, top-p, top-k, min-p,
+/// log-probabilities and two of the seed.
 const WORDS: usize = 9;
 
 impl CudaBackend {
@@ -23,7 +23,7 @@ impl CudaBackend {
         (table_width + WORDS).next_multiple_of(2) * 4 + 8
     }
 
-    /// Copies what a slot is to the device, behind what is under way.
+    /// Copies the state of a slot to the device, after the work in flight.
     pub(super) fn write_slot(
         &mut self,
         at: usize,
@@ -100,7 +100,9 @@ impl CudaBackend {
             self.check_chunk(chunk)?;
         }
         let most = self.machine.capacity.prefill_chunk.max(1);
-        self.grow(Extent::of_prefill(chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1).min(most)))?;
+        self.grow(WorkspaceShape::of_prefill(
+            chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1).min(most),
+        ))?;
         let room = self.extent.rows;
         let mut produced = Vec::new();
         let mut begin = 0;
@@ -113,7 +115,7 @@ impl CudaBackend {
             let count = count.count().max(1);
             let group = &chunks[begin..begin + count];
             if group.iter().map(|chunk| chunk.tokens.len()).sum::<usize>() > room {
-                self.grow(Extent::of_prefill(group[0].tokens.len()))?;
+                self.grow(WorkspaceShape::of_prefill(group[0].tokens.len()))?;
             }
             produced.extend(self.prefill_group(group, kept.as_mut())?);
             begin += count;
@@ -191,7 +193,7 @@ impl CudaBackend {
             let slot = self.slots.get(chunk.slot.0 as usize).and_then(Option::as_ref);
             slot.is_some_and(|slot| slot.trace.is_some())
         };
-        // What is kept for replay is the state behind all rows.
+        // Replay keeps the state after all rows.
         let keeps_all = chunks.iter().any(traced);
         let reads = self.follows || keeps_all;
         if let Some(draft) = self.machine.draft.as_ref().filter(|_| reads) {
@@ -223,7 +225,7 @@ impl CudaBackend {
             }
         }
         let slots = &self.machine.slots;
-        // Any buffer of integers will do that nobody reads until it is written again.
+        // Any integer buffer will do that is rewritten before it is read.
         let update = self.arrays.own.slice();
         let update = if update.bytes() >= updates.len() * 4 { update } else { self.round.node_token.slice() };
         self.device.write(update, &updates)?;
@@ -254,7 +256,7 @@ impl CudaBackend {
         let wanted = |at: &usize| self.slots.get(chunks[*at].slot.0 as usize)?.as_ref()?.logprobs;
         let logprobs: Vec<Option<usize>> = ends.iter().map(wanted).collect();
         let described = logprobs.iter().any(Option::is_some);
-        // A pass of its own over the head: few requests ask.
+        // A separate pass over the head: few requests need it.
         let mut host = if described { Some(self.device.host_buffer(self.round.described.bytes())?) } else { None };
         if let Some(host) = &host {
             self.machine.meet()?;

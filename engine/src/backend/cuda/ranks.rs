@@ -1,132 +1,20 @@
-//! A rank's view of its group: what ranks add up on their devices, and what their hosts agree on.
+//! A rank's view of its group: what ranks sum on their devices, and what their hosts agree on.
 //!
-//! Ranks launch the same kernels in the same order, of which some wait for those of the others. So all that a rank decides by
-//! what it has measured or by memory that is free is decided together, and memory is taken and given back between two meetings:
-//! a driver may wait for all devices then, and another rank's kernel for this one's.
-
-use std::{
-    any::Any,
-    sync::{Arc, Condvar, Mutex, PoisonError},
-    time::Duration,
-};
+//! Ranks launch the same kernels in the same order, and some kernels wait for those of other ranks. Every decision that depends
+//! on a measurement or on free memory is therefore taken jointly ([`Meeting`](super::meeting::Meeting)). Memory is allocated and freed only between two
+//! meetings: the driver may synchronise all devices then, while another rank's kernel waits for this one's.
 
 use kernels::{
-    device::{Alarm, Collective, DeviceError, Mail},
+    device::{Collective, DeviceError},
     launch::{Added, Rows},
 };
 
-use super::{layout::Activations, machine::Machine};
-use crate::spec::Share;
+use super::{machine::Machine, workspace::Activations};
 
 /// Rows of sums for which the library is timed.
 const LARGE: [usize; 5] = [128, 256, 512, 1024, 2048];
 /// Sums that are timed together.
 const RUNS: usize = 20;
-/// How often a rank that waits for others looks whether they have given up.
-const LOOK: Duration = Duration::from_millis(20);
-
-/// What a rank has of its group.
-pub struct Ranks {
-    pub mail: Mail,
-    pub meeting: Meeting,
-    /// The device's library of sums, where there is one.
-    pub library: Option<Collective>,
-    /// Rows from which it is faster than our own kernel, outside of graphs.
-    pub library_from: usize,
-}
-
-/// Where the hosts of ranks meet. All call the same in the same order.
-#[derive(Clone)]
-pub struct Meeting {
-    share: Share,
-    table: Arc<Table>,
-}
-
-struct Table {
-    state: Mutex<State>,
-    changed: Condvar,
-    alarm: Alarm,
-}
-
-struct State {
-    brought: Vec<Option<Box<dyn Any + Send>>>,
-    /// Ranks that have seen what all have brought; `None` while some have yet to bring theirs.
-    seen: Option<usize>,
-}
-
-impl Ranks {
-    /// Which of how many.
-    pub fn share(&self) -> Share {
-        self.meeting.share
-    }
-}
-
-impl Meeting {
-    /// That of ranks 0, 1, …, who leave it when the alarm is rung.
-    pub fn of(ranks: usize, alarm: &Alarm) -> Vec<Self> {
-        let state = State { brought: (0..ranks).map(|_| None).collect(), seen: None };
-        let table = Arc::new(Table { state: Mutex::new(state), changed: Condvar::new(), alarm: alarm.clone() });
-        (0..ranks).map(|rank| Self { share: Share { rank, ranks }, table: table.clone() }).collect()
-    }
-
-    /// Whether this is the rank whose word counts.
-    pub fn leads(&self) -> bool {
-        self.share.rank == 0
-    }
-
-    /// What all ranks have brought, in their order.
-    ///
-    /// # Errors
-    /// When one has failed, or they have brought different things.
-    pub fn exchange<V: Clone + Send + 'static>(&self, value: V) -> Result<Vec<V>, DeviceError> {
-        let Table { state, changed, .. } = &*self.table;
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Some may not have left the last one.
-        while state.seen.is_some() {
-            state = self.wait(state)?;
-        }
-        state.brought[self.share.rank] = Some(Box::new(value));
-        if state.brought.iter().all(Option::is_some) {
-            state.seen = Some(0);
-            changed.notify_all();
-        }
-        while state.seen.is_none() {
-            state = self.wait(state)?;
-        }
-        let values = state.brought.iter().map(|brought| brought.as_ref()?.downcast_ref::<V>().cloned());
-        let values: Option<Vec<V>> = values.collect();
-        let seen = state.seen.unwrap_or_default() + 1;
-        if seen == self.share.ranks {
-            state.brought.fill_with(|| None);
-            changed.notify_all();
-        }
-        state.seen = (seen < self.share.ranks).then_some(seen);
-        values.ok_or_else(|| failed("they do different things: this is a mistake in spectune"))
-    }
-
-    /// Rank 0's word.
-    ///
-    /// # Errors
-    /// As [`exchange`](Self::exchange).
-    pub fn agree<V: Clone + Send + 'static>(&self, value: V) -> Result<V, DeviceError> {
-        self.exchange(value)?.into_iter().next().ok_or_else(|| failed("there are none"))
-    }
-
-    fn wait<'a>(
-        &self,
-        state: std::sync::MutexGuard<'a, State>,
-    ) -> Result<std::sync::MutexGuard<'a, State>, DeviceError> {
-        if self.table.alarm.rung() {
-            return Err(failed("another rank has failed"));
-        }
-        let waited = self.table.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner);
-        Ok(waited.0)
-    }
-}
-
-fn failed(reason: &str) -> DeviceError {
-    DeviceError::Failed { call: "meeting the other ranks".into(), reason: reason.into() }
-}
 
 impl Machine {
     /// Waits until all ranks have come here.
@@ -185,8 +73,8 @@ impl Machine {
         library.sum(all.at, rows * width, self.kernels.element())
     }
 
-    /// Finds the rows of the target from which the library adds up faster than our own kernel, of passes that are not recorded.
-    /// In batch-invariant mode there is none: its order of sums depends on their size.
+    /// Finds the rows of the target from which the library adds up faster than our own kernel, of passes that are not
+    /// recorded. Not used in batch-invariant mode: the library's summation order depends on the size.
     pub fn compare_with_library(&self, work: &Activations) -> Result<usize, DeviceError> {
         let Some((ranks, library)) = self.ranks.as_ref().and_then(|ranks| Some((ranks, ranks.library.as_ref()?)))
         else {
@@ -219,24 +107,24 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
-    use kernels::device::Device;
+    use kernels::device::{Alarm, Device, Mail};
 
-    use super::*;
+    use super::super::meeting::Meeting;
 
-    /// An alarm for two ranks; `None` on a machine that cannot emulate.
-    fn alarm() -> Option<Alarm> {
-        let devices = [Device::emulated().ok()?, Device::emulated().ok()?];
-        Some(Mail::open(&devices).expect("they reach each other").0[0].alarm().clone())
+    /// An alarm for two ranks.
+    fn alarm() -> Alarm {
+        let devices = [(); 2].map(|()| Device::emulated().expect("a C++ compiler"));
+        Mail::open(&devices).expect("they reach each other").0[0].alarm().clone()
     }
 
     #[test]
     fn all_see_what_all_bring_time_after_time() {
-        let Some(alarm) = alarm() else { return };
+        let alarm = alarm();
         std::thread::scope(|scope| {
             for meeting in Meeting::of(3, &alarm) {
                 scope.spawn(move || {
                     for time in 0..200 {
-                        let rank = meeting.share.rank;
+                        let rank = meeting.share().rank;
                         assert_eq!(meeting.exchange((time, rank)), Ok(vec![(time, 0), (time, 1), (time, 2)]));
                         assert_eq!(meeting.agree(rank), Ok(0));
                     }
@@ -247,7 +135,7 @@ mod tests {
 
     #[test]
     fn who_waits_in_vain_is_let_go() {
-        let Some(alarm) = alarm() else { return };
+        let alarm = alarm();
         let meeting = Meeting::of(2, &alarm).remove(1);
         std::thread::scope(|scope| {
             let waiting = scope.spawn(move || meeting.agree(1));

@@ -1,4 +1,4 @@
-//! Replay: what the draft would have proposed at places of texts that have been read.
+//! Replay: what the draft would have proposed at positions of known texts.
 //!
 //! The host grows the pools by [`Expansion`]'s rule, which is that of the device's kernels, and lays out the rows of each
 //! draft pass over all places together. So beams that cannot matter to a text are not run.
@@ -13,7 +13,8 @@ use rayon::prelude::*;
 use schemas::tree::TreeShape;
 
 use super::{
-    CudaBackend, layout::Extent, limits::LOGIT_ROWS, machine::Pass, memory::check_shape, weights::DraftWeights,
+    CudaBackend, limits::LOGIT_ROWS, machine::Pass, memory::check_shape, weights::DraftWeights,
+    workspace::WorkspaceShape,
 };
 use crate::{
     backend::{Asked, Pool, PrefillChunk, ReplayPlace, Slot},
@@ -25,7 +26,7 @@ use crate::{
 /// Places whose pools grow together, where memory allows.
 const PLACES: usize = 256;
 
-/// States behind positions of a text.
+/// States after positions of a text.
 pub struct Trace {
     positions: Range<usize>,
     /// The draft's, `[positions, draft hidden]`.
@@ -34,7 +35,7 @@ pub struct Trace {
     target: Option<Buffer>,
 }
 
-/// Best tokens behind rows, with their log-probabilities.
+/// Best tokens after rows, with their log-probabilities.
 type Best = Vec<Vec<(u32, f32)>>;
 
 impl CudaBackend {
@@ -69,12 +70,12 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Keeps the target's states behind pieces whose last rows are `lasts`: before the draft's pass takes their memory.
+    /// Keeps the target's states after pieces whose last rows are `lasts`: before the draft's pass takes their memory.
     pub(super) fn keep_target(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<(), EngineError> {
         self.keep(chunks, lasts, &self.work.normed, self.target_row(), |trace| trace.target.as_ref())
     }
 
-    /// Keeps the draft's states behind pieces.
+    /// Keeps the draft's states after pieces.
     pub(super) fn keep_draft(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<(), EngineError> {
         self.keep(chunks, lasts, &self.work.states[0], self.draft_row()?, |trace| Some(&trace.draft))
     }
@@ -115,8 +116,15 @@ impl CudaBackend {
     fn make_room(&mut self, shape: TreeShape) -> Result<usize, EngineError> {
         let TreeShape { num_steps: steps, topk, .. } = shape;
         let scratch = steps.saturating_sub(1) * topk;
-        let extent =
-            |places| Extent { rows: places * topk, batch: places, steps, pool: 1, scratch, topk, branches: topk };
+        let extent = |places| WorkspaceShape {
+            rows: places * topk,
+            batch: places,
+            steps,
+            pool: 1,
+            scratch,
+            topk,
+            branches: topk,
+        };
         let mut places = PLACES;
         loop {
             match self.grow(extent(places)) {
@@ -196,7 +204,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Reads what the draft proposes behind rows.
+    /// Reads the draft's proposals for rows.
     fn best(&self, draft: &DraftWeights, x: Rows<'_>, rows: usize, topk: usize) -> Result<Best, EngineError> {
         let (ids, logprobs) = (self.round.ids.slice(), self.round.logprobs.slice());
         self.machine.propose(draft, &self.work, x, rows, topk, Proposals { ids, logprobs })?;
@@ -250,7 +258,7 @@ impl CudaBackend {
         self.slots.get(slot.0 as usize)?.as_ref()?.trace.as_ref()
     }
 
-    /// Whether a slot has read so many tokens.
+    /// Whether a slot has read this many tokens.
     fn holds(&self, slot: Slot, tokens: usize) -> bool {
         self.slots.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(|open| open.read >= tokens)
     }
@@ -280,7 +288,7 @@ impl Trace {
 }
 
 fn no_draft() -> EngineError {
-    EngineError::Configuration("replay asks the draft, and none is loaded; give --speculative-draft-model-path".into())
+    EngineError::Configuration("replay needs a draft, but none is loaded; give --speculative-draft-model-path".into())
 }
 
 fn not_kept(slot: Slot, position: usize) -> EngineError {

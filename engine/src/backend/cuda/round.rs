@@ -9,13 +9,13 @@ use kernels::{
 use schemas::tree::TreeShape;
 
 use super::{
-    layout::{Activations, RoundArrays, RowArrays},
     machine::{AttentionKernels, Machine, Pass},
     part::Part,
     weights::DraftWeights,
+    workspace::{Activations, RoundArrays, RowArrays},
 };
 
-/// What a round writes to, beside the state of its slots.
+/// What a round writes, in addition to the state of its slots.
 #[derive(Clone, Copy)]
 pub struct RoundMemory<'a> {
     pub work: &'a Activations,
@@ -23,11 +23,11 @@ pub struct RoundMemory<'a> {
     pub round: &'a RoundArrays,
 }
 
-/// What a round does beside drafting, verifying and accepting.
+/// Optional work of a round besides drafting, verifying and accepting.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundOptions {
     /// Keeps what was accepted for the draft to read later. Where something was drafted it reads at once.
-    pub keep_unread: bool,
+    pub keep_pending: bool,
     /// Writes log-probabilities for the slots that want them.
     pub describe: bool,
     /// Accepts this many tokens on average, whatever the target says.
@@ -35,7 +35,7 @@ pub struct RoundOptions {
 }
 
 impl Machine {
-    /// Launches parts of a round of `batch` requests, whose slots stand in [`RoundArrays::slot`]. A part works on what
+    /// Launches parts of a round of `batch` requests, whose slots are in [`RoundArrays::slot`]. A part works on what
     /// the parts before it have left.
     pub fn round(
         &self,
@@ -69,7 +69,7 @@ impl Machine {
                     self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?;
                     self.verify(memory, shape, batch, tree, options)?;
                 }
-                (Part::Extend, _) => self.settle(memory, shape, batch, options.keep_unread)?,
+                (Part::Extend, _) => self.settle(memory, shape, batch, options.keep_pending)?,
             }
         }
         Ok(())
@@ -81,10 +81,10 @@ impl Machine {
         memory: RoundMemory<'_>,
         shape: TreeShape,
         batch: usize,
-        keep_unread: bool,
+        keep_pending: bool,
     ) -> Result<(), DeviceError> {
         let most = shape.num_steps + 1;
-        // In a chain every node already stands where its position belongs, unless acceptance is simulated: still so.
+        // In a chain every node is already at its position, even with simulated acceptance.
         if shape.topk > 1 && shape.num_steps > 0 {
             let kv = self.target.spec.kv();
             self.kernels.compact_cache(
@@ -103,7 +103,7 @@ impl Machine {
             Some(draft) if !shape.is_off() => {
                 self.extend(memory, draft, self.feature_rows(draft, memory.work), batch, most)
             }
-            Some(draft) if keep_unread => self.keep_unread(memory, draft, batch),
+            Some(draft) if keep_pending => self.keep_pending(memory, draft, batch),
             _ => Ok(()),
         }
     }
@@ -156,7 +156,7 @@ impl Machine {
         self.kernels.draft_finish(drafting, proposals, sequences, tree, arrays.pass(), verify)
     }
 
-    /// Runs the draft over rows that are laid out, `most` a request, and keeps its state behind the last of each. Their
+    /// Runs the draft over rows that are laid out, `most` a request, and keeps its state after the last of each. Their
     /// features are made of rows of `from`.
     pub fn extend(
         &self,

@@ -30,7 +30,7 @@ impl CudaBackend {
         Some(StateRow { element: element.name().into(), captured: draft.spec.captured().to_vec(), features, last })
     }
 
-    /// Whether all pieces are of texts that are traced and go on, and states that are to be taken in are theirs.
+    /// Whether all pieces belong to traced texts that continue, and the given states are theirs.
     pub(super) fn check_traced(
         &self,
         chunks: &[PrefillChunk<'_>],
@@ -51,7 +51,7 @@ impl CudaBackend {
         }
     }
 
-    /// Adds what the target's pass has left behind pieces whose last rows are `lasts`.
+    /// Adds the target's states of pieces whose last rows are `lasts`.
     pub(super) fn give_out(
         &self,
         chunks: &[PrefillChunk<'_>],

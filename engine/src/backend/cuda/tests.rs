@@ -3,14 +3,14 @@
 
 use std::{ops::ControlFlow, path::Path, time::Duration};
 
-use kernels::device::{Device, DeviceError, Element};
+use kernels::device::{Device, Element};
 use schemas::tree::TreeShape;
 
 use super::{AttentionKernels, CudaBackend, CudaOptions, Models, WeightSource, load};
 use crate::{
     Acceptance, Engine, KeepStates, ReplayText, WeightFolders,
     backend::{
-        Backend, MOST_UNREAD, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot, VerifyPlan, Yield,
+        Backend, MAX_PENDING_DRAFT, PageId, PrefillChunk, ProducedToken, Round, RoundTiming, Slot, VerifyPlan, Yield,
         first_token,
     },
     checkpoint::Folder,
@@ -20,16 +20,9 @@ use crate::{
     request::{Request, SamplingParams, StopConditions},
 };
 
-/// A machine without a C++ compiler cannot emulate; continuous integration has one.
-fn device() -> Option<Device> {
-    match Device::emulated() {
-        Ok(device) => Some(device),
-        Err(error @ DeviceError::Missing { .. }) => {
-            eprintln!("skipped: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
+/// The emulator, which needs a C++ compiler; without one these tests fail.
+fn device() -> Device {
+    Device::emulated().unwrap_or_else(|error| panic!("{error}"))
 }
 
 fn backend(device: &Device, head: &str, options: CudaOptions) -> CudaBackend {
@@ -79,7 +72,7 @@ fn generate(backend: &mut CudaBackend, shape: TreeShape, slot: u32, count: usize
     generate_behind(0, backend, shape, slot, count)
 }
 
-/// The same, where so many tokens of the prompt are in the cache already.
+/// The same, where this many tokens of the prompt are in the cache already.
 fn generate_behind(
     cached: usize,
     backend: &mut CudaBackend,
@@ -133,7 +126,7 @@ fn produce_behind(
 }
 
 fn check(options: CudaOptions, head: &str, shapes: &[(usize, usize, usize)]) {
-    let Some(device) = device() else { return };
+    let device = device();
     let element = options.element;
     let mut backend = backend(&device, head, options);
     let count = 9;
@@ -183,7 +176,7 @@ fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it
     let tiles = Some(AttentionKernels::Tiles);
     check(CudaOptions { batch_invariant: false, attention: tiles, ..inner_first }, "eagle3", &[(4, 6, 32)]);
     // Sampled, with log-probabilities, and as many as are asked for.
-    let Some(device) = device() else { return };
+    let device = device();
     let sampling =
         SamplingParams { temperature: 0.9, top_p: 0.9, seed: 7, logprobs: Some(2), ..SamplingParams::default() };
     for simulate_accept_length in [None, Some(2.5)] {
@@ -204,7 +197,7 @@ fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it
 /// In the default mode, with as many rows as the kernels take that leave out what nobody awaits; and in float32, where none does.
 #[test]
 fn products_that_nobody_awaits_are_left_out_and_change_nothing() {
-    let Some(device) = device() else { return };
+    let device = device();
     let shape = TreeShape::new(3, 3, 8).expect("a shape");
     for element in [Element::F16, Element::F32] {
         let [all, few, inner_first] = [VerifyPlan::AllNodes, VerifyPlan::AcceptedPathOnly, VerifyPlan::InnerNodesFirst]
@@ -227,15 +220,15 @@ fn products_that_nobody_awaits_are_left_out_and_change_nothing() {
 /// What is compared in rounds before requests come, or between them, changes neither what rounds yield nor the pages whose texts
 /// are kept for requests that begin alike.
 #[test]
-fn rounds_over_made_up_requests_leave_nothing_behind() {
-    let Some(device) = device() else { return };
+fn rounds_over_synthetic_requests_leave_nothing_behind() {
+    let device = device();
     let mut backend = backend(&device, "eagle3", options(Element::BF16));
     let shape = TreeShape::new(3, 3, 8).expect("a shape");
     backend.prepare(&[shape], &[2], &mut |_, _| {}).expect("graphs");
     let (expected, _) = generate(&mut backend, shape, 0, 9);
     let marks = [device.event().expect("an event"), device.event().expect("an event")];
     for cached in [0, 16] {
-        let timed = backend.with_made_up_requests(2, |backend| {
+        let timed = backend.with_synthetic_requests(2, |backend| {
             let graph = backend.graphs.values().next().expect("a graph");
             backend.timed(2, graph, &marks)
         });
@@ -262,7 +255,7 @@ fn log_probabilities(device: &Device, batch_invariant: bool, shapes: &[TreeShape
 fn norms_that_leave_their_scale_to_the_next_layer_change_little() {
     /// What other orders of sums in bfloat16 change in a log-probability of this model: up to 0.1 has been seen.
     const NOISE: f32 = 0.2;
-    let Some(device) = device() else { return };
+    let device = device();
     let shapes = [(3, 1, 4), (3, 3, 8), (4, 6, 32)];
     let shapes = shapes.map(|(steps, topk, nodes)| TreeShape::new(steps, topk, nodes).expect("a shape"));
     let [default, invariant] = [false, true].map(|mode| log_probabilities(&device, mode, &shapes));
@@ -286,7 +279,7 @@ fn norms_that_leave_their_scale_to_the_next_layer_change_little() {
 /// Of a target that breaks between two rounds, in a batch that is padded.
 #[test]
 fn logits_that_are_not_finite_are_no_token_wherever_the_target_is_asked() {
-    let Some(device) = device() else { return };
+    let device = device();
     let tree = TreeShape::new(3, 3, 8).expect("a shape");
     for (verify_plan, shape, temperature, simulate_accept_length) in [
         (None, TreeShape::OFF, 0.0, None),
@@ -326,12 +319,12 @@ fn logits_that_are_not_finite_are_no_token_wherever_the_target_is_asked() {
 
 #[test]
 fn a_tree_that_the_draft_has_not_followed_is_refused() {
-    let Some(device) = device() else { return };
+    let device = device();
     let mut backend = backend(&device, "eagle3", options(Element::BF16));
     backend.prepare(&[TreeShape::OFF], &[], &mut |_, _| {}).expect("no speculation");
     backend.open(Slot(0), &SamplingParams::default(), &[PageId(0), PageId(1)], 0).expect("a free slot");
     let error = backend.launch(Round { shape: TreeShape::chain(2), slots: &[Slot(0)] }).expect_err("no draft follows");
-    assert!(error.to_string().contains("no shape that speculates was prepared"), "{error}");
+    assert!(error.to_string().contains("no speculating shape was prepared"), "{error}");
 }
 
 /// Plain rounds for slot 0, and for slot 1 in those from `begin` on; then rounds of a tree for both. Returns what each
@@ -374,9 +367,9 @@ fn trees_behind_plain_rounds(backend: &mut CudaBackend, plain_rounds: usize, beg
 
 #[test]
 fn the_draft_is_where_it_would_be_had_it_read_every_token_at_once() {
-    let Some(device) = device() else { return };
+    let device = device();
     for (element, head, plain_rounds, begin) in
-        [(Element::F16, "eagle3", 3, 2), (Element::BF16, "eagle2", MOST_UNREAD + 2, MOST_UNREAD - 4)]
+        [(Element::F16, "eagle3", 3, 2), (Element::BF16, "eagle2", MAX_PENDING_DRAFT + 2, MAX_PENDING_DRAFT - 4)]
     {
         let mut backend = backend(&device, head, options(element));
         backend
@@ -389,7 +382,7 @@ fn the_draft_is_where_it_would_be_had_it_read_every_token_at_once() {
 
 #[test]
 fn a_round_in_parts_yields_what_a_whole_one_does_and_takes_what_its_parts_take() {
-    let Some(device) = device() else { return };
+    let device = device();
     let sampling = SamplingParams { logprobs: Some(2), ..SamplingParams::default() };
     let [off, tree] = ["0,1,1", "2,2,4"].map(|shape| shape.parse().expect("a shape"));
     for (disable_cuda_graph, shapes, drafts, extends) in [
@@ -465,9 +458,6 @@ fn replay(device: DeviceChoice, shapes: &[TreeShape]) -> (Vec<Vec<u64>>, Vec<Vec
 
 #[test]
 fn a_replay_from_kept_states_is_the_one_that_kept_them() {
-    if device().is_none() {
-        return;
-    }
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("states");
     let shapes = ["3,2,6", "2,1,3"].map(|shape| shape.parse().expect("a shape"));
@@ -489,9 +479,6 @@ fn a_replay_from_kept_states_is_the_one_that_kept_them() {
 
 #[test]
 fn a_replay_counts_what_rounds_count_and_what_the_cpu_counts() {
-    if device().is_none() {
-        return;
-    }
     let shapes = ["4,3,12", "2,1,3", "2,3,5", "5,3,20"].map(|shape| shape.parse().expect("a shape"));
     let (rounds, found) = replay(DeviceChoice::Emulator, &shapes);
     let (_, expected) = replay(DeviceChoice::Cpu, &shapes);
@@ -524,9 +511,6 @@ fn other_target(to: &Path) {
 
 #[test]
 fn weights_of_another_folder_are_written_over_the_loaded_ones() {
-    if device().is_none() {
-        return;
-    }
     let folder = tempfile::tempdir().expect("a folder");
     other_target(folder.path());
     let mut engine = short_engine(DeviceChoice::Emulator, "eagle2", "float32", "2,2,4".parse().expect("a shape"));

@@ -1,15 +1,15 @@
-//! What the target says of the trees of a batch, and what is accepted of them.
+//! Verification of the trees of a batch by the target, and acceptance.
 
 use kernels::{
     device::DeviceError,
-    launch::{Acceptance, Groups, InnerNodes, Picked, Rows, Sees, TreeNodes, Walk, Ways},
+    launch::{AcceptInputs, AcceptWalk, Acceptance, Groups, InnerNodes, Picked, Rows, Sees, TreeNodes},
 };
 use schemas::tree::TreeShape;
 
 use super::{
-    layout::Sampled,
     machine::{Machine, Pass},
     round::{RoundMemory, RoundOptions},
+    workspace::Sampled,
 };
 use crate::backend::VerifyPlan;
 
@@ -26,7 +26,7 @@ impl Machine {
         let RoundMemory { work, arrays, round } = memory;
         let RoundOptions { describe, simulate, .. } = options;
         let (hidden, most) = (self.target.spec.hidden, shape.num_steps + 1);
-        let ways = Ways {
+        let ways = AcceptInputs {
             batch,
             most,
             batch_slot: round.slot.slice(),
@@ -78,10 +78,11 @@ impl Machine {
         Ok(())
     }
 
-    /// Walks down the trees, and asks for the target's token behind each node that it comes by. What is behind the others stays
-    /// open: acceptance does not use it. Steps for which no walk waits any more are left out on the device, where its kernel can.
-    fn choose_on_the_way(&self, memory: RoundMemory<'_>, ways: Ways<'_>) -> Result<(), DeviceError> {
-        let (RoundMemory { work, round, .. }, Ways { batch, most, .. }) = (memory, ways);
+    /// Walks down the trees and computes the target's token after each visited node. The tokens after other nodes stay
+    /// undefined; acceptance does not use them. Steps without an active walk are skipped on the device, if the kernel
+    /// supports it.
+    fn choose_on_the_way(&self, memory: RoundMemory<'_>, ways: AcceptInputs<'_>) -> Result<(), DeviceError> {
+        let (RoundMemory { work, round, .. }, AcceptInputs { batch, most, .. }) = (memory, ways);
         let walk = walk(memory, None);
         let sequences = self.slots.sequences(&self.capacity);
         let hidden = self.target.spec.hidden;
@@ -89,19 +90,24 @@ impl Machine {
         let stand = walk.stand;
         let sampled = Sampled { slot: stand.slot, position: stand.sample_position };
         for step in 0..most {
-            self.kernels.walk_on(ways, walk, step, sequences)?;
+            self.kernels.advance_accept(ways, walk, step, sequences)?;
             self.kernels.gather_rows(here, None, all, Some(stand.row), batch, hidden)?;
             let at = step % 2 * 4;
-            self.choose(work, here, batch, stand.choice, sampled, Some(round.awaited.range(at..at + 4)))?;
+            self.choose(work, here, batch, stand.choice, sampled, Some(round.needed.range(at..at + 4)))?;
         }
-        self.kernels.walk_on(ways, walk, most, sequences)
+        self.kernels.advance_accept(ways, walk, most, sequences)
     }
 
     /// Runs the target over the inner nodes of the trees, walks down by what it says, and runs it over the node of each request where
     /// its walk stands then: a leaf, or an inner node for which there was no room, where the walk ends too. The rows of the former are
     /// left behind those of the latter.
-    fn inner_first(&self, memory: RoundMemory<'_>, ways: Ways<'_>, inner: InnerNodes<'_>) -> Result<(), DeviceError> {
-        let (RoundMemory { work, arrays, round }, Ways { batch, tree, .. }) = (memory, ways);
+    fn inner_first(
+        &self,
+        memory: RoundMemory<'_>,
+        ways: AcceptInputs<'_>,
+        inner: InnerNodes<'_>,
+    ) -> Result<(), DeviceError> {
+        let (RoundMemory { work, arrays, round }, AcceptInputs { batch, tree, .. }) = (memory, ways);
         let sequences = self.slots.sequences(&self.capacity);
         let walk = walk(memory, Some(inner));
         let picked = &round.picked;
@@ -116,21 +122,21 @@ impl Machine {
         self.kernels.inner_rows(ways, inner, sequences)?;
         let listed = Picked { row: inner.row, count: inner.capacity, known: None };
         run(listed, inner.groups(batch, tree.nodes), batch, inner.choice)?;
-        self.kernels.walk_on(ways, walk, 0, sequences)?;
+        self.kernels.advance_accept(ways, walk, 0, sequences)?;
         let ends = Picked { row: walk.stand.row, count: batch, known: Some(ways.chosen) };
         run(ends, Groups::Even(1), 0, walk.stand.choice)?;
-        self.kernels.walk_on(ways, walk, 1, sequences)
+        self.kernels.advance_accept(ways, walk, 1, sequences)
     }
 }
 
 /// Walks down the trees of a round.
-fn walk<'a>(memory: RoundMemory<'a>, ahead: Option<InnerNodes<'a>>) -> Walk<'a> {
+fn walk<'a>(memory: RoundMemory<'a>, ahead: Option<InnerNodes<'a>>) -> AcceptWalk<'a> {
     let RoundMemory { arrays, round, .. } = memory;
-    Walk {
+    AcceptWalk {
         row_slot: arrays.slot.slice(),
         row_sample_position: arrays.sample_position.slice(),
         stand: round.stand(),
         ahead,
-        awaited: round.awaited.slice(),
+        needed: round.needed.slice(),
     }
 }

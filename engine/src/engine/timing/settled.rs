@@ -1,7 +1,7 @@
-//! Runs rounds, and counts those of a device that has settled.
+//! Runs rounds, and counts only those after the device's clocks have settled.
 //!
 //! A GPU under load soon draws all the power that it may, and lowers its clock: the rounds of an idle card are up to 5%
-//! faster for a tenth of a second, which is no time that a server sees. It raises the clock again far slower: behind heavier
+//! faster for a tenth of a second, which a server never experiences. It raises the clock again far slower: after heavier
 //! work (larger trees, a search for kernels) rounds are up to 13% slower than they become within a second.
 
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const MOST_SETTLING: Duration = Duration::from_millis(150);
 /// launches, draw little power, and are timed in a few ms.
 const SETTLING_PER_BYTE: f64 = 10e-12;
 
-/// A device whose rounds still change is taken as it is after so many times that.
+/// After this many times that, a device whose rounds still change is used as it is.
 const PATIENCE: u32 = 6;
 
 /// How much the rounds of the second half of that time may differ from those of the first.
@@ -174,7 +174,7 @@ mod tests {
         // Steady ones for 40 ms.
         check(&[10.0; 6], Some(4));
         check(&[10.0; 3], None);
-        // Behind those that become faster.
+        // After the rounds that become faster.
         check(&[14.0, 13.0, 12.0, 11.0, 10.0, 10.0, 10.0, 10.0, 10.0], Some(8));
         // Long rounds are halves by themselves.
         check(&[50.0, 50.0], Some(2));

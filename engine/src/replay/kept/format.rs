@@ -25,7 +25,7 @@ const LONGEST_HEADER: usize = 1 << 16;
 const CHECKSUM: usize = 16;
 /// Bytes of what is said before the states of a piece.
 const HEAD: usize = 24;
-/// Bytes of a piece beside its states.
+/// Bytes of a piece in addition to its states.
 pub const BESIDE: u64 = (HEAD + CHECKSUM) as u64;
 /// Bytes that are looked through at once.
 const WINDOW: usize = 1 << 20;
@@ -62,7 +62,7 @@ pub struct Header {
 pub struct Extent {
     /// Positions that are read.
     pub positions: usize,
-    /// Those behind which the target's final state is wanted.
+    /// Those after which the target's final state is wanted.
     pub wanted: Range<usize>,
 }
 
@@ -107,7 +107,7 @@ impl Header {
 /// Reads the beginning of a file, up to its pieces.
 ///
 /// # Errors
-/// In words, when it is no such file.
+/// A message, when the file has another format.
 pub fn read_header(file: &mut File) -> Result<Header, String> {
     let cut = |error: io::Error| match error.kind() {
         ErrorKind::UnexpectedEof => "it ends within its header".to_owned(),
@@ -121,7 +121,7 @@ pub fn read_header(file: &mut File) -> Result<Header, String> {
     };
     let length = length as usize;
     if length > LONGEST_HEADER {
-        return Err(format!("its header has {length} bytes, at most {LONGEST_HEADER} are read"));
+        return Err(format!("its header has {length} bytes; the limit is {LONGEST_HEADER}"));
     }
     let mut text = vec![0; length + CHECKSUM];
     file.read_exact(&mut text).map_err(cut)?;
@@ -134,7 +134,7 @@ pub fn read_header(file: &mut File) -> Result<Header, String> {
     if value.get("format") != Some(&FORMAT.into()) {
         let format = value.get("format").map_or("none".to_owned(), ToString::to_string);
         return Err(format!(
-            "it has format {format}, and this program reads {FORMAT}: another version of spectune wrote it"
+            "it has format {format}, but this program reads {FORMAT}: it was written by another version of spectune"
         ));
     }
     serde_json::from_value(value).map_err(|error| error.to_string())
@@ -211,7 +211,7 @@ fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-/// Writes a piece; its states then begin [`HEAD`] bytes behind where it does.
+/// Writes a piece; its states then begin [`HEAD`] bytes after where it does.
 ///
 /// # Errors
 /// When it cannot be written.

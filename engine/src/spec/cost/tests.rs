@@ -120,7 +120,7 @@ fn a_round_reads_weights_once_a_pass_and_caches_of_all_requests() {
     // EAGLE-2: no norm at the input, fc from 256 with a bias, the target's head.
     let eagle2 = layer - 128 + 256 * 128 + 128 + head;
     check("eagle2", "3,1,4", 1, 0, target + 3 * eagle2);
-    // EAGLE-3: queries, keys and values from twice the width, one more norm in the layer, one behind it, a head of
+    // EAGLE-3: queries, keys and values from twice the width, one more norm in the layer, one after it, a head of
     // 1024 tokens; fc from three layers, which only the extension runs.
     let eagle3 = layer + 128 * (128 + 64 + 64) + 2 * 128 + 1024 * 128;
     let join = 384 * 128;

@@ -46,7 +46,7 @@ const fn qwen3_experts(intermediate: usize) -> Ffn {
 }
 
 /// All of them.
-pub const PUBLISHED: [PublishedModel; 14] = [
+pub const PUBLISHED: &[PublishedModel] = &[
     // meta-llama/Llama-3.2-1B-Instruct; its head has the layout of the Llama-3.1 one.
     PublishedModel {
         name: "llama-3.2-1b",
@@ -144,6 +144,20 @@ pub const PUBLISHED: [PublishedModel; 14] = [
         rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
         ffn: Ffn::Dense(12_288),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 12_288 },
+    },
+    // Qwen/Qwen3-14B with AngelSlim/Qwen3-14B_eagle3
+    PublishedModel {
+        name: "qwen3-14b",
+        architecture: "Qwen3ForCausalLM",
+        context_length: 40_960,
+        layers: 40,
+        hidden: 5120,
+        vocabulary: 151_936,
+        tied: false,
+        heads: Heads::Grouped { queries: 40, keys: 8, dim: 128, qkv_bias: false, norms: true },
+        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: Ffn::Dense(17_408),
+        draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 17_408 },
     },
     // Qwen/Qwen3-32B
     PublishedModel {

@@ -35,7 +35,7 @@ pub struct JoinTensors {
     pub projection: Option<LinearTensors>,
 }
 
-/// The published names of what a layout has beside its layer; those of norms and projections without `.weight`.
+/// The published names of a layout's tensors outside its layer; norms and projections without `.weight`.
 struct DraftNames {
     layer: String,
     projection: String,
@@ -50,7 +50,7 @@ impl DraftTensorLayout {
         self.names().layer
     }
 
-    /// The tensor that joins embedding and feature, which tells a layout from others.
+    /// The tensor that joins embedding and feature, which identifies a layout.
     pub fn projection(&self) -> String {
         format!("{}.weight", self.names().projection)
     }

@@ -28,7 +28,7 @@ pub enum AttentionTensors {
 /// Tensors of latent attention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatentTensors {
-    /// Where queries are compressed: `[query rank, input]`, and the norm behind it.
+    /// Where queries are compressed: `[query rank, input]`, and the norm after it.
     pub compress_query: Option<(LinearTensors, TensorSpec)>,
     /// `[heads · (nope + rotated), input]`, or of as many inputs as a compressed query has.
     pub query: LinearTensors,

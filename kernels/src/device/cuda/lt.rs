@@ -9,11 +9,11 @@ use cudarc::{
 
 use super::failed;
 use crate::device::{
-    DeviceError, Element,
+    DeviceError, Element, libraries,
     matmul::{Algorithm, Axis, Matmul, MatmulPlan, Words},
 };
 
-/// What cuBLASLt may use beside its operands; NVIDIA advises 32 MiB on Hopper.
+/// Workspace of cuBLASLt; NVIDIA recommends 32 MiB on Hopper.
 const WORKSPACE: usize = 32 << 20;
 
 /// Tiles that the library lists of an algorithm, at most.
@@ -59,8 +59,7 @@ unsafe impl Sync for Plan {}
 
 /// Opens the library; `None` where it is not on this machine.
 pub fn open() -> Result<Option<Arc<Library>>, DeviceError> {
-    // SAFETY: looks for a library by name and runs its initialisers.
-    if !unsafe { sys::is_culib_present() } {
+    if !libraries::has_cublaslt() {
         return Ok(None);
     }
     let handle = result::create_handle().map_err(|error| failed("cublasLtCreate", error))?;

@@ -1,4 +1,4 @@
-//! Sums over devices by NCCL, which is loaded when a group wants it.
+//! Sums over devices by NCCL, which is loaded on demand.
 //!
 //! What it does with multicast over NVLink (NVLS) is turned off before it is loaded.
 
@@ -62,8 +62,8 @@ unsafe impl Sync for Communicator {}
 fn nccl() -> Result<Arc<Nccl>, DeviceError> {
     static LOADED: OnceLock<Option<Arc<Nccl>>> = OnceLock::new();
     LOADED.get_or_init(|| load().map(Arc::new)).clone().ok_or_else(|| DeviceError::Missing {
-        library: "NCCL (libnccl.so.2), which adds up large sums over GPUs,".into(),
-        hint: "install it or the Python package nvidia-nccl-cu13, and name its folder in LD_LIBRARY_PATH".into(),
+        library: "NCCL (libnccl.so.2), which sums large tensors over GPUs,".into(),
+        hint: "install it or the Python package nvidia-nccl-cu13, and add its folder to LD_LIBRARY_PATH".into(),
     })
 }
 
@@ -72,7 +72,7 @@ fn load() -> Option<Nccl> {
     unsafe { std::env::set_var("NCCL_NVLS_ENABLE", "0") };
     // SAFETY: NVIDIA's own library, whose initializers may run at any time in any thread.
     let library = NAMES.iter().find_map(|name| unsafe { Library::new(*name) }.ok())?;
-    // SAFETY: the types are those of nccl.h, of all versions from 2.10 on.
+    // SAFETY: the types match nccl.h in all versions from 2.10 on.
     unsafe {
         Some(Nccl {
             get_unique_id: *library.get(b"ncclGetUniqueId\0").ok()?,
@@ -91,7 +91,7 @@ impl Nccl {
         if result == SUCCESS {
             return Ok(());
         }
-        // SAFETY: takes any number, and returns a text of its own or null.
+        // SAFETY: accepts any number, and returns a static string or null.
         let text = unsafe { (self.error_string)(result) };
         // SAFETY: not null, and a text that stays.
         let known = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());

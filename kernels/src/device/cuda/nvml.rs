@@ -1,5 +1,5 @@
-//! What the management library of the driver (NVML) says of a GPU. The library is loaded when it is asked first; where it is
-//! missing, or does not know a figure, the figure is missing.
+//! The state of a GPU as reported by the driver's management library (NVML). The library is loaded on first use;
+//! figures that it does not provide are missing.
 
 use std::{
     ffi::{CStr, CString, c_char, c_int, c_uint, c_ulonglong, c_void},
@@ -64,19 +64,19 @@ struct Process {
 }
 
 impl Nvml {
-    /// Loads the library for the GPU at an address such as `0000:1b:00.0`; `None` where there is none.
+    /// Loads the library for the GPU at a PCI address such as `0000:1b:00.0`; `None` if it is not available.
     pub fn load(address: &CStr) -> Option<Self> {
         // SAFETY: the driver's own library, whose initializers may run at any time in any thread.
         let library = NAMES.iter().find_map(|name| unsafe { Library::new(*name) }.ok())?;
         let nvml = Self { library, address: address.to_owned() };
         // SAFETY: `nvmlReturn_t nvmlInit_v2(void)`.
         let begin = unsafe { nvml.library.get::<unsafe extern "C" fn() -> c_int>(b"nvmlInit_v2\0") }.ok()?;
-        // SAFETY: as above; the library counts how often it was begun, and `drop` ends it once.
+        // SAFETY: as above; the library counts initialisations, and `drop` shuts it down once.
         (unsafe { begin() } == SUCCESS).then_some(())?;
         Some(nvml)
     }
 
-    /// What it says now; `None` where it does not know the GPU.
+    /// The current state; `None` if the library does not know the GPU.
     pub fn state(&self) -> Option<GpuState> {
         let handle = self.handle()?;
         let clock = |kind: c_uint| self.number_of(b"nvmlDeviceGetClockInfo\0", handle, kind);
@@ -115,7 +115,7 @@ impl Nvml {
     fn number(&self, name: &[u8], handle: Handle) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, *mut c_uint) -> c_int;
         let mut value = 0;
-        // SAFETY: the functions that are asked this way take a device and a pointer to an unsigned int, which lives through
+        // SAFETY: the functions called this way take a device and a pointer to an unsigned int, which lives through
         // the call; the handle is the library's own.
         let got = unsafe { self.library.get::<Get>(name).ok()?(handle, &mut value) };
         (got == SUCCESS).then_some(value)

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 pub(super) use kept::{load, path, store};
 
-use super::{Algorithm, Fastest, Matmul, MatmulPlan, Operands, Rivals, Words, choose};
+use super::{Algorithm, Fastest, Matmul, MatmulPlan, Operands, SearchSetup, Words, choose};
 use crate::device::{Device, DeviceError, Element, Event, Graph, Slice};
 
 /// Algorithms that are timed, of as many parts.
@@ -21,7 +21,7 @@ const MOST_RUNS: usize = 12;
 const NEAR: f64 = 1.15;
 /// Time of the runs after the first of each, on the device.
 const BUDGET: Duration = Duration::from_millis(40);
-/// Part by which a kernel has to be faster than one before it (rivals first, then in the library's order): less is noise.
+/// Part by which a kernel has to be faster than one before it (own_kernels first, then in the library's order): less is noise.
 const GAIN: f64 = 0.007;
 /// An algorithm of the library that takes at most this factor of the best, alone, may be faster in a pass. A rival that is
 /// [`NEAR`] may be: what it overlaps with does not show here.
@@ -29,7 +29,7 @@ const EQUAL: f64 = 1.03;
 /// Algorithms of the library that are compared in a pass, besides the best.
 const MOST_EQUALS: usize = 2;
 
-/// Times rivals and the algorithms of plans, of one part, of two, and so on: the fastest, and behind it those that may be faster in
+/// Times own_kernels and the algorithms of plans, of one part, of two, and so on: the fastest, and after it those that may be faster in
 /// a pass. If the first is one of the library's, its plan is left with it. Empty where nothing could be timed.
 ///
 /// # Safety
@@ -39,9 +39,9 @@ pub(super) unsafe fn fastest(
     matmul: Matmul,
     plans: &mut [Box<dyn MatmulPlan>],
     operands: Operands<'_>,
-    rivals: Rivals<'_>,
+    own_kernels: SearchSetup<'_>,
 ) -> Result<Vec<Fastest>, DeviceError> {
-    let mut candidates: Vec<Fastest> = (0..rivals.rivals.len()).map(Fastest::Rival).collect();
+    let mut candidates: Vec<Fastest> = (0..own_kernels.own_kernels.len()).map(Fastest::Own).collect();
     for (parts, plan) in (1..).zip(plans.iter()) {
         let fits = |one: &Algorithm| one.workspace <= operands.workspace.bytes();
         let usable = plan.algorithms(MOST_ALGORITHMS)?.into_iter().filter(fits);
@@ -51,9 +51,9 @@ pub(super) unsafe fn fastest(
     let other = device.allocate(2 * device.properties().cache_bytes).ok();
     let other = other.as_ref().map_or(operands.workspace, |buffer| buffer.slice());
     let (begin, end) = (device.event()?, device.event()?);
-    let mut race = Race { device, matmul, plans, operands, rivals, other, begin, end, graphs: Vec::new() };
+    let mut race = Race { device, matmul, plans, operands, own_kernels, other, begin, end, graphs: Vec::new() };
     // Kernels are loaded when they first run, and the library says only then of some that they cannot.
-    candidates.retain(|candidate| (rivals.neighbour)().and_then(|()| race.run(*candidate)).is_ok());
+    candidates.retain(|candidate| (own_kernels.neighbour)().and_then(|()| race.run(*candidate)).is_ok());
     let mut times = Vec::new();
     near_best(&mut times, candidates, |candidate| race.alone(candidate))?;
     for parts in 1..=race.plans.len() {
@@ -61,7 +61,7 @@ pub(super) unsafe fn fastest(
         near_best(&mut times, others, |candidate| race.alone(candidate))?;
     }
     repeat(&mut times, |candidate| race.alone(candidate))?;
-    let best = finalists(&times, |candidate| matches!(candidate, Fastest::Rival(_)));
+    let best = finalists(&times, |candidate| matches!(candidate, Fastest::Own(_)));
     if let Some(Fastest::Library { parts, words }) = best.first().copied() {
         race.choose(parts, words)?;
     }
@@ -74,8 +74,8 @@ struct Race<'a> {
     matmul: Matmul,
     plans: &'a mut [Box<dyn MatmulPlan>],
     operands: Operands<'a>,
-    rivals: Rivals<'a>,
-    /// Memory of nobody, more than second-level cache holds.
+    own_kernels: SearchSetup<'a>,
+    /// Scratch memory, larger than the L2 cache.
     other: Slice<'a>,
     begin: Event,
     end: Event,
@@ -86,10 +86,10 @@ struct Race<'a> {
 impl Race<'_> {
     /// Runs one, with what makes its result that of the others, and what uses it.
     fn run(&mut self, candidate: Fastest) -> Result<(), DeviceError> {
-        let Rivals { rivals, behind_library, user, .. } = self.rivals;
+        let SearchSetup { own_kernels, behind_library, user, .. } = self.own_kernels;
         let mut left_in = 1;
         match candidate {
-            Fastest::Rival(number) => rivals[number]()?,
+            Fastest::Own(number) => own_kernels[number]()?,
             Fastest::Library { parts, words } => {
                 self.choose(parts, words)?;
                 self.multiply(parts)?;
@@ -108,16 +108,16 @@ impl Race<'_> {
         Err(DeviceError::Shape("cuBLASLt refuses an algorithm that it has offered or run".into()))
     }
 
-    /// Runs the plan of so many parts.
+    /// Runs the plan of this many parts.
     fn multiply(&self, parts: usize) -> Result<(), DeviceError> {
         let Operands { x, w, workspace, .. } = self.operands;
-        // What is added to here is nobody's stream.
+        // The stream that is added to here is scratch memory.
         let (y, adds) = (self.result(parts), parts == 1 && self.operands.onto.is_some());
         // SAFETY: the promise of `fastest`; the workspace is as long as the algorithm needs.
         unsafe { self.plans[parts - 1].run(y.address(), adds, x.address(), w.address(), workspace.address()) }
     }
 
-    /// What a plan of so many parts writes.
+    /// What a plan of this many parts writes.
     fn result(&self, parts: usize) -> Slice<'_> {
         let values = self.matmul.rows * self.matmul.outputs;
         match parts {
@@ -126,21 +126,21 @@ impl Race<'_> {
         }
     }
 
-    /// What one takes. A run is like one in a pass: a graph, a short kernel ahead and one behind, with which kernels of
+    /// What one takes. A run is like one in a pass: a graph, a short kernel ahead and one after, with which kernels of
     /// ours overlap and the library's do not; and second-level cache is full of something else, as other layers' weights have
     /// gone through.
     fn alone(&mut self, candidate: Fastest) -> Result<Duration, DeviceError> {
         let known = self.graphs.iter().position(|(known, _)| *known == candidate);
         let at = known.unwrap_or(self.graphs.len());
         if known.is_none() {
-            let (device, neighbour) = (self.device, self.rivals.neighbour);
+            let (device, neighbour) = (self.device, self.own_kernels.neighbour);
             let graph = device.capture(|| neighbour().and_then(|()| self.run(candidate)).and_then(|()| neighbour()))?;
             self.graphs.push((candidate, graph));
         }
         self.timed(|race| race.device.run(&race.graphs[at].1))
     }
 
-    /// What some work takes behind other layers' weights.
+    /// What some work takes after other layers' weights.
     fn timed(&self, work: impl FnOnce(&Self) -> Result<(), DeviceError>) -> Result<Duration, DeviceError> {
         // While the device writes this, the host launches the rest.
         self.device.fill(self.other, 0)?;
@@ -166,7 +166,7 @@ fn near_best<C: Copy, E>(
     Ok(())
 }
 
-/// Runs those near the best again, and keeps the least of each: what disturbs a run only makes it longer.
+/// Runs the candidates near the best again, and keeps the minimum of each: disturbances only make a run longer.
 fn repeat<C: Copy, E>(times: &mut [(C, Duration)], mut time: impl FnMut(C) -> Result<Duration, E>) -> Result<(), E> {
     let mut spent = Duration::ZERO;
     for _ in 1..MOST_RUNS {
@@ -193,7 +193,7 @@ fn best_of<C: Copy>(times: &[(C, Duration)]) -> Option<C> {
     best.map(|(candidate, _)| candidate)
 }
 
-/// The best, and behind it those that may be faster in a pass: rivals, and some that are equally fast, the shortest time first.
+/// The best, and after it those that may be faster in a pass: own_kernels, and some that are equally fast, the shortest time first.
 fn finalists<C: Copy + PartialEq>(times: &[(C, Duration)], is_rival: impl Fn(C) -> bool) -> Vec<C> {
     let Some(best) = best_of(times) else { return Vec::new() };
     let mut others: Vec<(C, Duration)> = times.iter().copied().filter(|(candidate, _)| *candidate != best).collect();
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn the_librarys_order_stands_where_the_gain_is_noise() {
+    fn the_order_of_the_library_stays_where_the_gain_is_noise() {
         assert_eq!(picked(&[&[1000], &[997], &[994]]).0, Some(0));
         assert_eq!(picked(&[&[1000], &[980], &[975]]).0, Some(1));
     }

@@ -17,11 +17,11 @@ pub struct Launch {
     pub engine: &'static str,
     /// The text; empty where the engine cannot run the configuration.
     pub text: String,
-    /// What must be known beside it.
+    /// Caveats.
     pub notes: Vec<String>,
 }
 
-/// The texts to paste: whole launches where a tuned file tells the models, else the shape's flags alone.
+/// The texts to paste: whole launches if a tuned file names the models, else only the shape's flags.
 pub fn launches(configuration: &Configuration, load: Load, section: &Section<'_>) -> Vec<Launch> {
     let tuned = section.sweeps.iter().find_map(|sweep| Some((sweep, sweep.tuned.as_ref()?)));
     let Some((sweep, tuned)) = tuned else {
@@ -70,7 +70,8 @@ fn bare(shape: TreeShape) -> Launch {
     Launch {
         engine: "SGLang",
         text: format!(
-            "--speculative-num-steps {num_steps} --speculative-eagle-topk {topk} --speculative-num-draft-tokens {num_draft_tokens}\n"
+            "--speculative-num-steps {num_steps} --speculative-eagle-topk {topk} --speculative-num-draft-tokens \
+             {num_draft_tokens}\n"
         ),
         notes: vec!["the sweep has written no tuned file yet, so the models' flags are not known here".into()],
     }

@@ -7,7 +7,7 @@ use crate::{
     race::{Entry, Race},
 };
 
-/// A share of stalled time from which on a reader is told of it beside the answer.
+/// Share of stalled time above which it is mentioned next to the answer.
 const FELT_STALLS: f64 = 0.05;
 
 /// The verdict, and the mood that goes with it: `pays`, `same`, `loses` or `unknown`.
@@ -17,7 +17,8 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
         Verdict::DoesNotPay => (format!("Speculation does not pay here{}.", best(race)), "loses"),
         Verdict::Tie => (
             format!(
-                "No difference from no speculation is found{}. A gain of more than 5% is excluded, so the simpler way is chosen.",
+                "No significant difference from no speculation{}. A gain of more than 5% is excluded, so no \
+                 speculation is chosen as the simpler option.",
                 best(race)
             ),
             "same",
@@ -27,17 +28,18 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
     };
     if race.keeps_up {
         words = format!(
-            "Every configuration keeps up with this load, so it does not tell their throughput apart, and latency is compared. {words} For throughput, raise the rate."
+            "Every configuration keeps up with this load, so they do not differ in throughput and are compared by \
+             latency. {words} For throughput, raise the rate."
         );
     }
     words.extend(no_difference_from_default(race));
     if race.simulated() {
-        words.push_str(" Acceptance was simulated: the times are real, the texts are not.");
+        words.push_str(" Acceptance was simulated: times are real, texts are not.");
     }
     (words, mood)
 }
 
-/// What disturbed the trials of a load, where that is worth a reader's eye beside the answer.
+/// What disturbed the trials of a load, if it is significant enough to be shown next to the answer.
 pub fn disturbance(race: &Race) -> Option<String> {
     let Disturbance { trials, marked, left_out, stalled_share, wall_speedup } = race.disturbance;
     let stalled = stalled_share.filter(|share| *share > FELT_STALLS);
@@ -47,7 +49,8 @@ pub fn disturbance(race: &Race) -> Option<String> {
     let mut words = vec!["The machine was busy with other things.".to_owned()];
     words.extend(stalled.map(|share| {
         format!(
-            "{} of the time was stalls (median over trials), which are told apart from the engine's work and not counted.",
+            "{} of the time was stalls (median over trials), which are separated from the engine's work and not \
+             counted.",
             figures::share(share)
         )
     }));
@@ -62,7 +65,10 @@ pub fn disturbance(race: &Race) -> Option<String> {
         words.push(format!("{marked} of {} trials are marked.", figures::count(trials as u64)));
     }
     words.extend(wall_speedup.map(|ratio| {
-        format!("By the wall clock, stalls included, the best that speculates is at {}.", figures::ratio(ratio))
+        format!(
+            "By wall-clock time, stalls included, the best speculating configuration is at {}.",
+            figures::ratio(ratio)
+        )
     }));
     Some(words.join(" "))
 }
@@ -71,8 +77,8 @@ pub fn disturbance(race: &Race) -> Option<String> {
 fn ties(race: &Race) -> String {
     match race.measured().filter(|entry| entry.ranked.tied_with_best && !entry.chosen && !entry.is_off()).count() {
         0 => String::new(),
-        1 => " One other cannot be told apart from the best and is less simple.".into(),
-        others => format!(" {others} others cannot be told apart from the best and are less simple."),
+        1 => " One other configuration is not significantly different from the best but is less simple.".into(),
+        others => format!(" {others} others is not significantly different from the best and are less simple."),
     }
 }
 
@@ -101,11 +107,11 @@ fn ends(interval: Interval, repeats: usize) -> String {
 
 fn cannot_tell(race: &Race, doubt: Doubt) -> String {
     let why = match doubt {
-        Doubt::OneRepeat => "without a second repeat the noise is not known",
-        Doubt::FewRepeats => "the repeats are too few for the difference there is",
+        Doubt::OneRepeat => "with one repeat the noise is unknown",
+        Doubt::FewRepeats => "there are too few repeats for a difference of this size",
         Doubt::BusyMachine => "the machine was busy with other things",
-        Doubt::Noise => "the repeats differ too much",
-        Doubt::NoPair => "no speculation and what speculates have no repeat in common: other hosts, shards or hours",
+        Doubt::Noise => "the repeats vary too much",
+        Doubt::NoPair => "the speculating configurations share no repeat (host, shard and hour) with no speculation",
     };
     let so_far = best_speedup(race).map_or_else(String::new, |(best, speedup)| {
         format!(
@@ -117,12 +123,14 @@ fn cannot_tell(race: &Race, doubt: Doubt) -> String {
     });
     let what = match doubt {
         Doubt::OneRepeat | Doubt::FewRepeats | Doubt::Noise => {
-            " Raise search.repeats and go on with --resume: what is measured stays."
+            " Raise search.repeats and continue with --resume: what is measured stays."
         }
-        Doubt::BusyMachine => " Measure again while nothing else runs: raise search.repeats and go on with --resume.",
+        Doubt::BusyMachine => {
+            " Measure again while nothing else runs: raise search.repeats and continue with --resume."
+        }
         Doubt::NoPair => " Measure no speculation and the candidates in one run.",
     };
-    format!("Whether speculation pays is not known: {why}.{so_far}{what}")
+    format!("It is unknown whether speculation pays: {why}.{so_far}{what}")
 }
 
 fn not_compared(race: &Race) -> String {
@@ -130,9 +138,9 @@ fn not_compared(race: &Race) -> String {
         return "No trial succeeded under this load.".into();
     }
     if race.baseline().is_none() {
-        return "No speculation was not measured, so whether speculation pays is not known.".into();
+        return "The baseline without speculation was not measured, so it is unknown whether speculation pays.".into();
     }
-    "Nothing that speculates was measured, so whether speculation pays is not known.".into()
+    "No speculating configuration was measured, so it is unknown whether speculation pays.".into()
 }
 
 /// Where the interval of the winner against the default includes no difference, that is said: the default does as well.
@@ -140,6 +148,9 @@ fn no_difference_from_default(race: &Race) -> Option<String> {
     let default = race.engine_default().filter(|default| !default.chosen)?;
     let Interval { low, high, kind, .. } = race.over_default?;
     (race.winner().is_some() && kind != IntervalKind::Single && low <= 1.0 && 1.0 <= high).then(|| {
-        format!(" No difference from the engine's default, {}, is found.", names::short(&default.ranked.configuration))
+        format!(
+            " No significant difference from the engine's default, {}.",
+            names::short(&default.ranked.configuration)
+        )
     })
 }

@@ -24,14 +24,15 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
         AcceptanceSource::Replayed { texts, tokens } => (
             "replayed",
             format!(
-                "Replayed: the draft was run over {} of this workload ({} output tokens), which is exact for them. The interval says how far other texts of the kind may lie.",
+                "Replayed: the draft was run over {} of this workload ({} output tokens), which is exact for these \
+                 texts. The interval estimates the result on other texts of the same kind.",
                 figures::counted(*texts, "text", "texts"),
                 figures::count(*tokens)
             ),
         ),
         AcceptanceSource::Imported { source } => (
             "imported",
-            format!("Imported, measured elsewhere: {source}. Figures that follow from it hold as far as that does."),
+            format!("Imported, measured elsewhere: {source}. Figures derived from it are only as good as this source."),
         ),
     };
     // What was measured is of most interest, then the longest.
@@ -55,7 +56,8 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
         legend: &legend,
     };
     let caption = format!(
-        "Dot and bar: {kind}, with its 95% interval where it is known. Diamond: measured, median over repeats and loads. {}Accept length: {}.",
+        "Dot and bar: {kind}, with its 95% interval where it is known. Diamond: measured, median over repeats and \
+         loads. {}Accept length: {}.",
         if left_out > 0 { format!("{left_out} more in the table. ") } else { String::new() },
         definitions::ACCEPT_LENGTH
     );
@@ -63,7 +65,7 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
     Ok(Part {
         anchor: "acceptance".into(),
         title: "Accept length by shape".into(),
-        how: "Further right, a round yields more tokens; it pays only if the round does not take longer in proportion."
+        how: "Further right, a round yields more tokens; it pays only if round time grows less than proportionally."
             .into(),
         remarks: vec![source],
         charts: chart.into_iter().collect(),

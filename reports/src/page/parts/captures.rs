@@ -24,7 +24,7 @@ pub fn part(choices: &[CaptureChoice]) -> Result<Option<Part>, ReportError> {
     Ok(Some(Part {
         anchor: "captures".into(),
         title: "Capture sizes".into(),
-        how: "A running batch is padded up to the next captured size: few graphs waste rows, many cost memory and start-up, and beyond the bend of the curve more of them hardly help. Predicted.".into(),
+        how: "A running batch is padded up to the next captured size: few graphs waste rows, many cost memory and startup time, and beyond the bend of the curve more graphs hardly help. Predicted.".into(),
         remarks: choices.iter().filter_map(remark).collect(),
         charts,
         tables: choices.iter().map(table).collect(),
@@ -68,7 +68,7 @@ fn chart(choice: &CaptureChoice) -> Result<Option<Chart>, ReportError> {
         })
         .collect();
     let mut legend: Vec<(Mark, String)> = marked().map(|(list, mark)| (*mark, list.name.clone())).collect();
-    legend.push((Mark::Line(Role::Candidate), "best list of so many".to_owned()));
+    legend.push((Mark::Line(Role::Candidate), "best list of N sizes".to_owned()));
     let title = format!("Time over number of graphs, {}", choice.load);
     let frame = curve::Frame {
         title: &title,
@@ -80,7 +80,7 @@ fn chart(choice: &CaptureChoice) -> Result<Option<Chart>, ReportError> {
     };
     let name = format!("{}-captures", names::anchor(choice.load));
     let caption = format!(
-        "Predicted for {}: least time of all rounds with so many graphs, and the lists that people use.",
+        "Predicted for {}: minimum total round time with N graphs, and the commonly used lists.",
         choice.configuration
     );
     charts::chart(&name, &title, &caption, |format| curve::draw(&line, &spots, &frame, format))

@@ -42,7 +42,10 @@ pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
     })?;
     let mut remarks: Vec<String> = found.iter().filter_map(|(race, importance)| remark(race, importance)).collect();
     remarks.push(
-        "Parameters that go together (a larger tree needs more steps or branches) share what they explain, so shares need not add up to the whole; the rest is interplay and noise. What chance would explain is taken off.".into(),
+        "Parameters that go together (a larger tree needs more steps or branches) share what they explain, so shares \
+         need not add up to 100%; the rest is interaction and noise. The share expected by chance is \
+         subtracted."
+            .into(),
     );
     Ok(Some(Part {
         anchor: "importance".into(),

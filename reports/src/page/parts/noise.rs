@@ -9,7 +9,7 @@ use crate::{
     section::Section,
 };
 
-/// A drift of less than this share is none that anybody would feel.
+/// Drifts below this share are negligible.
 const FELT: f64 = 0.01;
 
 pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
@@ -49,7 +49,7 @@ pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
         level: Some(0.0),
     };
     let caption =
-        "Measured: each trial against the mean of its configuration under its load, in terms of the objective.";
+        "Measured: each trial relative to the mean of its configuration under its load, in terms of the objective.";
     let chart = charts::chart("drift", title, caption, |format| curve::draw(&[], &spots, &frame, format))?;
     Ok(Some(Part {
         anchor: "noise".into(),
@@ -63,17 +63,22 @@ pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
 
 fn remarks(drift: &Drift<'_>) -> Vec<String> {
     let mut remarks = vec![format!(
-        "Half of the {} trials that have a repeat lie within {} of their configuration's mean, nine of ten within {}.",
+        "Half of the {} repeated trials are within {} of their configuration's mean, nine out of ten within {}.",
         figures::count(drift.deviations.len() as u64),
         figures::share(drift.half),
         figures::share(drift.most)
     )];
     remarks.extend(drift.trend.map(|trend| {
         if (trend - 1.0).abs() < FELT.max(drift.half) {
-            format!("No drift: the last third of the trials is {} against the first third (medians).", figures::gain(trend))
+            format!(
+                "No drift: the last third of the trials is {} against the first third (medians).",
+                figures::gain(trend)
+            )
         } else {
             format!(
-                "Drift: the last third of the trials is {} against the first third (medians). Repeats are interleaved and compared in pairs, so that it favours nobody, but absolute figures hold for a machine between the two.",
+                "Drift: the last third of the trials is {} against the first third (medians). Repeats are \
+                 interleaved and compared in pairs, so drift favours no configuration, but absolute figures are an \
+                 average over the drift.",
                 figures::gain(trend)
             )
         }

@@ -24,7 +24,7 @@ pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
     Ok(Some(Part {
         anchor: "predictions".into(),
         title: "Predicted against measured".into(),
-        how: "A point on the diagonal came as it was predicted; above it the measurement is the larger one. The whole predicted space of a load stands beside its measured heat map.".into(),
+        how: "A point on the diagonal was predicted exactly; above it, the measurement is larger. The whole predicted space of a load is shown next to its measured heat map.".into(),
         remarks: agreements.iter().map(remark).collect(),
         charts,
         tables: agreements.iter().map(table).collect(),

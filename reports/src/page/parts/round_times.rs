@@ -14,12 +14,13 @@ pub fn part(model: &RoundTimeSummary) -> Result<Part, ReportError> {
     let legend =
         [(Mark::Dot(Role::Chosen), "a timed round".to_owned()), (Mark::Line(Role::Muted), "as predicted".to_owned())];
     let title = "Round times, predicted and measured";
-    let caption = "Each point was predicted by a fit that had not seen it.";
+    let caption = "Each point was predicted by a fit that excluded it.";
     let chart = charts::chart("round-time-model", title, caption, |format| {
         scatter::draw(&points, title, "ms a round", &legend, format)
     })?;
     let remark = format!(
-        "Left out of the fit one by one, the {} timed points are off by {} (median), {} (nine of ten are below) and {} at most.",
+        "In leave-one-out validation, predictions of the {} timed points are off by {} (median), {} (90th \
+         percentile) and {} at most.",
         figures::count(model.points.len() as u64),
         figures::share(model.error.median),
         figures::share(model.error.p90),
@@ -28,7 +29,7 @@ pub fn part(model: &RoundTimeSummary) -> Result<Part, ReportError> {
     Ok(Part {
         anchor: "round-time-model".into(),
         title: "Round-time model".into(),
-        how: "Fitted to timed rounds; predictions of throughput are as good as the errors of points that were left out of the fit. The parameters of the fit are in guide.json: they have no errors of their own, so that they say little of the machine.".into(),
+        how: "Fitted to timed rounds; the leave-one-out errors show how good predictions of throughput are. The fitted parameters are in guide.json; they have no error estimates, so they say little about the machine.".into(),
         remarks: if model.points.is_empty() { Vec::new() } else { vec![remark] },
         charts: chart.into_iter().collect(),
         tables: vec![

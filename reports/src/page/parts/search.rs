@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use tuner::record::Role;
+
 use crate::{
     figures,
     page::part::{Cell, Part, Table},
@@ -15,7 +17,7 @@ pub fn part(section: &Section<'_>) -> Part {
         let Some(file) = sweep.file() else { continue };
         let mut limits = vec![figures::counted(file.search.repeats, "repeat", "repeats")];
         limits.extend(file.search.trials.map(|trials| format!("at most {trials} trials")));
-        limits.extend(file.search.seconds.map(|seconds| format!("no trial begun after {seconds} s")));
+        limits.extend(file.search.seconds.map(|seconds| format!("no trial started after {seconds} s")));
         row(
             "strategy",
             format!(
@@ -32,9 +34,14 @@ pub fn part(section: &Section<'_>) -> Part {
         section.records.iter().map(|(_, record)| record.trial.configuration.to_string()).collect();
     row("trials", format!("{} measured, {} failed", figures::count(measured as u64), figures::count(failed as u64)));
     row("configurations measured", figures::count(tried.len() as u64));
+    let probes = section.records.iter().filter(|(_, record)| record.role == Role::Probe).count();
+    if probes > 0 {
+        let of = format!("{} trials, not ranked", figures::count(probes as u64));
+        row("in starts that serve several chains, to learn costs", of);
+    }
     for plan in &section.plans {
         let done = plan.finished >= plan.planned;
-        let end = if done { "the plan is done" } else { "ended before its plan, or is still running" };
+        let end = if done { "the plan is complete" } else { "ended before its plan, or is still running" };
         let of = if section.plans.len() > 1 { format!(" ({})", plan.names.join(", ")) } else { String::new() };
         let [finished, planned] = [plan.finished, plan.planned].map(|trials| figures::count(trials as u64));
         row("plan", format!("{finished} of {planned} trials: {end}{of}"));
@@ -54,7 +61,7 @@ pub fn part(section: &Section<'_>) -> Part {
     Part {
         anchor: "search".into(),
         title: "Search".into(),
-        how: "What was tried of the space, and what it cost: measured time is what a larger search would multiply."
+        how: "Which part of the space was tried, and at what cost: measured time scales with the size of the search."
             .into(),
         remarks: Vec::new(),
         charts: Vec::new(),

@@ -15,7 +15,8 @@ pub fn part(comparison: &Comparison<'_>) -> Result<Part, ReportError> {
     let [first, second] = comparison.names;
     let mut remarks = vec![match comparison.differing.as_slice() {
         [] => format!(
-            "{first} and {second} have the same fingerprint: what differs is time and chance. The ranking below takes each trial once, from {first}."
+            "{first} and {second} have the same fingerprint: they differ only in time and noise. The ranking below \
+             takes each trial once, from {first}."
         ),
         differing => {
             let words: Vec<String> =
@@ -41,7 +42,8 @@ pub fn part(comparison: &Comparison<'_>) -> Result<Part, ReportError> {
         anchor: "comparison".into(),
         title: format!("{second} against {first}"),
         how: format!(
-            "Right of 1× a configuration is better in {second} than in {first}, in terms of the objective ({}); \"no significant difference\" by the rule that makes a tie in a ranking.",
+            "Right of 1× a configuration is better in {second} than in {first}, in terms of the objective ({}); \"no \
+             significant difference\" by the rule that makes a tie in a ranking.",
             comparison.metric.name()
         ),
         remarks,

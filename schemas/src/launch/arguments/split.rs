@@ -12,7 +12,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// SGLang arguments that slime sets itself and so does not take behind its prefix
+/// SGLang arguments that slime sets itself and so does not take after its prefix
 /// (slime `backends/sglang_utils/arguments.py`).
 const NOT_FORWARDED: &[&str] = &[
     "base-gpu-id",
@@ -59,7 +59,7 @@ pub(super) fn split(
     let mut words = words.iter().peekable();
     // The flag just before, if it has all its words already: what follows it belongs to nothing.
     let mut complete: Option<String> = None;
-    // An ellipsis behind a list of values.
+    // An ellipsis after a list of values.
     let mut stands_for: Vec<Located<Value>> = Vec::new();
     while let Some(word) = words.next() {
         let text = match &word.value {
@@ -68,7 +68,7 @@ pub(super) fn split(
         };
         let Some(text) = text else {
             let value = value(word);
-            // Of several such words the first one tells it all.
+            // The first of several such words is enough.
             if let Value::Known(text) = &value.value
                 && let Some(flag) = complete.take()
                 && text != "--"
@@ -129,7 +129,7 @@ pub(super) fn split(
         }
         complete = (arity.is_some() && !opens_template).then(|| spelling.to_owned());
         let span = values.iter().filter(|value| value.span.start >= word.span.start).fold(word.span, |span, value| {
-            // Words of a variable stand elsewhere and would stretch the span over the whole text.
+            // Words of a variable are elsewhere and would stretch the span over the whole text.
             if source.slice(Span::new(span.end, value.span.start)).trim_matches(BETWEEN).is_empty() {
                 span.join(value.span)
             } else {
@@ -149,13 +149,13 @@ pub(super) fn split(
     arguments
 }
 
-/// Whether a word is the ellipsis of documentation, which stands for what is not shown.
+/// Whether a word is the ellipsis of documentation, for omitted text.
 fn is_ellipsis_text(text: &str) -> bool {
     text == "…" || (text.len() >= 2 && text.bytes().all(|byte| byte == b'.') && text != "..")
 }
 
-/// Whether a word of documentation stands for another: `<model>`, `[EAGLE|NGRAM]`, `/path/to/…`. JSON has quotes or digits
-/// behind its bracket.
+/// Whether a word of documentation is a placeholder: `<model>`, `[EAGLE|NGRAM]`, `/path/to/…`. JSON has quotes or digits
+/// after its bracket.
 fn is_placeholder(text: &str) -> bool {
     let inside = |open: char, close: char| text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
     let is_name = |inside: &str| {
@@ -178,7 +178,7 @@ fn value(word: &Field<'_>) -> Located<Value> {
     }
 }
 
-/// What may stand between the words of one argument.
+/// Separators between the words of one argument.
 const BETWEEN: [char; 5] = [' ', '\t', '\r', '\n', '\\'];
 
 /// The places of `--flag=value`, where the word is written plainly.
@@ -200,7 +200,7 @@ pub(in crate::launch) fn meaning(
     engine: Engine,
     version: Option<EngineVersion>,
 ) -> (Option<Key>, Option<Arity>) {
-    // What is no flag has no name in any table.
+    // Anything that is not a flag has no name in any table.
     let name = spelling.strip_prefix("--").filter(|name| !name.starts_with('-')).unwrap_or_default();
     match engine {
         Engine::Vllm => vllm::meaning(spelling),
@@ -223,7 +223,7 @@ pub(in crate::launch) fn meaning(
 
 fn sglang(name: &str, version: Option<EngineVersion>) -> (Option<Key>, Option<Arity>) {
     let found = match flags::lookup(name, version) {
-        // A flag of another version is still the user's flag; that it is gone is for a rule to say.
+        // A flag of another version is still the user's flag; a rule reports that it was removed.
         Lookup::Unknown | Lookup::Ambiguous(_) if version.is_some() => flags::lookup(name, None),
         found => found,
     };
@@ -261,7 +261,7 @@ fn stray(flag: &str, word: &str, span: Span) -> Diagnostic {
     let shown: String = word.chars().take(60).collect();
     problems::STRAY_VALUE.at(
         span,
-        format!("`{shown}` belongs to no flag: `{flag}` takes no further value"),
+        format!("`{shown}` does not belong to a flag: `{flag}` takes no more values"),
         "stray word",
     )
 }

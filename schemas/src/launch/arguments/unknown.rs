@@ -10,13 +10,13 @@ use crate::{
 /// Farthest that a slip of the pen is taken for the flag that was meant.
 const SLIP: usize = 2;
 
-/// Most flags of a launch for which the one that was meant is looked for: each is compared with the whole table.
+/// Maximum number of flags of a launch for which the intended one is searched: each is compared with the whole table.
 const MOST_GUESSES: usize = 64;
 
 /// Slime's own flags that begin like the ones it forwards.
 const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-server-concurrency"];
 
-/// Says which flags the engine does not know.
+/// Reports flags that are unknown to the engine.
 pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
     let mut guesses = 0..MOST_GUESSES;
     // Of two flags in one word a rule says more.
@@ -54,7 +54,7 @@ fn own_name(written: &str, engine: Engine) -> Option<&str> {
 }
 
 fn unsupported(argument: &Argument) -> Diagnostic {
-    let message = format!("spectune's own engine has no `{}`: it is ignored", argument.flag.value);
+    let message = format!("spectune's engine has no `{}`: it is ignored", argument.flag.value);
     let mut diagnostic = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "a flag of sglang only");
     diagnostic.severity = Severity::Warning;
     diagnostic
@@ -72,7 +72,7 @@ fn nearest(name: &str) -> Option<&'static str> {
     near.map(|(_, known)| known)
 }
 
-/// Whether the last words of two names of as many words are more alike than not: `mtp` is no slip of the pen for `mis`.
+/// Whether the last words of two names of as many words are more similar than different: `mtp` is not a typo of `mis`.
 fn ends_alike(known: &str, name: &str) -> bool {
     let (known_last, last) = (last_word(known), last_word(name));
     known.matches('-').count() != name.matches('-').count() || distance(known_last, last) * 2 <= last.len()
@@ -96,10 +96,10 @@ fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Diagnost
             let meant = format!("{prefix}{known}");
             diagnostic.help = Some(format!("write `{meant}`"));
             let edits = vec![Edit { span: argument.flag.span, replacement: meant }];
-            let description = "write the flag that was meant".into();
+            let description = "write the intended flag".into();
             diagnostic.fix = Some(Fix { description, safety: Safety::Unsafe, edits });
         }
-        // It may come from a fork, a plug-in or a version that nobody read.
+        // It may come from a fork, a plug-in or an unknown version.
         None if engine != Engine::Spectune => diagnostic.severity = Severity::Warning,
         None => {}
     }

@@ -14,7 +14,7 @@ enum Whose {
     Neither,
 }
 
-/// The engine that alone has most of these flags. Those that several have tell nothing.
+/// The engine that has most of these flags exclusively. Flags of several engines are not evidence.
 pub fn engine_of_flags(words: &[&str]) -> Option<Engine> {
     let (mut sglang, mut vllm, mut both, mut neither) = (0, 0, 0, 0);
     for word in words.iter().filter(|word| word.starts_with("--") || word.starts_with("-sc")) {
@@ -41,7 +41,8 @@ fn whose(word: &str) -> Whose {
     let name = word.trim_start_matches('-').split('=').next().unwrap_or_default();
     let of_sglang = match flags::lookup(name, None) {
         Lookup::Exact(_) => true,
-        Lookup::Abbreviation(_) => name.len() >= 5 && !name.contains('_'),
+        // A single word is a flag of many programs.
+        Lookup::Abbreviation(_) => name.len() >= 5 && name.contains('-') && !name.contains('_'),
         _ => false,
     };
     match (of_sglang, is_of_vllm(name)) {
@@ -52,7 +53,7 @@ fn whose(word: &str) -> Whose {
     }
 }
 
-/// vLLM takes underscores for dashes, and a key of a flag's JSON behind a dot.
+/// vLLM takes underscores for dashes, and a key of a flag's JSON after a dot.
 fn is_of_vllm(name: &str) -> bool {
     let name = name.split('.').next().unwrap_or_default().replace('_', "-");
     flags::vllm().spelling(&name).is_some()
@@ -68,8 +69,12 @@ pub fn speaks_of_speculation(words: &[&str]) -> bool {
 
 /// Whether flags by themselves are an engine's: where the target is, or two that engines have.
 pub fn is_list(words: &[&str]) -> bool {
-    let known = words.iter().filter(|word| word.starts_with("--") && whose(word) != Whose::Neither).count();
-    known >= 2 || words.iter().any(|word| word.starts_with("--model-path"))
+    let mut names: Vec<&str> =
+        words.iter().filter(|word| word.starts_with("--")).filter_map(|word| word.split('=').next()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut known = names.iter().filter(|name| whose(name) != Whose::Neither);
+    known.nth(1).is_some() || words.iter().any(|word| word.starts_with("--model-path"))
 }
 
 /// Whether the flags can be those of an engine alone: several that no other has.
@@ -96,6 +101,8 @@ mod tests {
         check("--model-path m --speculative-algorithm EAGLE", Some(Engine::Sglang));
         check("--model m --port 80", None);
         check("--num-prompts 8", None);
+        check("--port 8900 --engine sglang --engine-base-url http://a --metrics-path /m --pod p --model m", None);
+        check("--model m --mem-frac 0.8", Some(Engine::Sglang));
         check("--backend sglang-oai --base-url x --num-prompts 8 --model m --random-input-len 3", None);
     }
 }

@@ -24,9 +24,11 @@ const SECTIONS: [(&str, Engine); 6] = [
 const MTP: &str = ".model.mtp.";
 
 /// The index of the word that names the program.
-pub fn program(texts: &[&str]) -> Option<usize> {
+pub fn program(texts: &[&str], words: &[Field<'_>]) -> Option<usize> {
     let given = || texts.iter().any(|text| argument(text).is_some());
-    let at = texts.iter().position(|text| {
+    let at = words.iter().position(|word| {
+        // A variable in front of it may say in which folder it lies.
+        let text = word.value.written();
         let module = text.ends_with(".py") || text.starts_with("verl.") || text.starts_with("areal.");
         module || text.starts_with("nemo_rl.") || text.starts_with("recipe.")
     })?;
@@ -101,7 +103,7 @@ pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>]) ->
     fields
 }
 
-/// Behind a dot stands the key of a value.
+/// A dot is followed by the key of a value.
 fn dashed(name: &str) -> String {
     match name.split_once('.') {
         Some((flag, inside)) => format!("{}.{inside}", flag.replace('_', "-")),

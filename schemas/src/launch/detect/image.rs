@@ -5,7 +5,7 @@ use crate::launch::{Engine, evidence::engine_of_image};
 /// Programs that run an image.
 const PROGRAMS: [&str; 3] = ["docker", "nerdctl", "podman"];
 
-/// Options of `docker run` that take no value, letters that stand together left out.
+/// Options of `docker run` that take no value, except combined letters.
 const SWITCHES: [&str; 15] = [
     "--detach",
     "--disable-content-trust",
@@ -28,12 +28,12 @@ const SWITCHES: [&str; 15] = [
 pub struct Run {
     /// The index of its name.
     pub at: usize,
-    /// The index of the first word behind it.
+    /// The index of the first word after it.
     pub first: usize,
     pub engine: Option<Engine>,
 }
 
-/// Whether a word behind an image is a program that runs in it, and no model that its entry point is given.
+/// Whether a word after an image is a program that runs in it, and no model that its entry point is given.
 pub fn is_program(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or_default();
     ["bash", "env", "nvidia-smi", "pip", "python", "python3", "sh", "sleep", "tail"].contains(&name)

@@ -1,8 +1,8 @@
-//! Programs that are no engine of ours, though their flags look like it.
+//! Programs that are not engines, although their flags look similar.
 
 use crate::launch::script::Field;
 
-/// Programs and modules that ask a server, or judge its answers.
+/// Programs and modules that are clients of a server, or evaluate its answers.
 const CLIENTS: &[&str] = &[
     "aiperf",
     "bench_serving",
@@ -59,7 +59,7 @@ const OF_DIFFUSION: &[&str] = &[
     "vae-cpu-offload",
 ];
 
-/// Whether a line runs a client, or an engine that is not judged.
+/// Whether a line runs a client, or an engine that is not checked.
 pub fn is_client(texts: &[&str]) -> bool {
     let is = |list: &[&str], text: &str| {
         let name = text.rsplit('/').next().unwrap_or_default();
@@ -118,7 +118,7 @@ pub fn is_listing(words: &[&str]) -> bool {
     are_names || words.iter().any(|word| (ends(word) && is_name(word)) || matches!(*word, "|" | "←" | "→"))
 }
 
-/// Whether the server is asked to serve a diffusion model, which has other flags.
+/// Whether the server serves a diffusion model, which has other flags.
 pub fn is_diffusion(flags: &[&str]) -> bool {
     let name = |flag: &&str| {
         flag.strip_prefix("--").and_then(|name| name.split('=').next()).map(|name| name.replace('_', "-"))
@@ -167,7 +167,7 @@ pub fn is_unknown_program(before: &[Field<'_>]) -> bool {
     matches!(before, [program] if program.value.known().is_none())
 }
 
-/// Whether words are those of a sentence: marks of one stand where a command has none.
+/// Whether words are prose: they have punctuation that a command would not have.
 pub fn is_prose(words: &[&str]) -> bool {
     words.iter().any(|word| {
         let is_json = word.contains(['{', '[']);

@@ -17,6 +17,7 @@ pub fn program(texts: &[&str]) -> Option<Program> {
         let next = texts.get(at + 1).copied().unwrap_or_default();
         let name = text.rsplit('/').next().unwrap_or_default();
         let found = match name {
+            "-m" if is_command_of_vllm(next) => of_subcommand(texts.get(at + 2..).unwrap_or_default(), at + 1),
             "-m" => of_module(next).map(|(engine, launcher)| (engine, launcher, at + 1)),
             "launch_server.py" => Some((Engine::Sglang, Launcher::Own, at)),
             "api_server.py" if text.contains("vllm") => Some((Engine::Vllm, Launcher::Own, at)),
@@ -76,6 +77,24 @@ fn takes_server_flags(module: &str) -> bool {
             || module == "compile_deep_gemm"
     });
     of_sglang || module.starts_with("sglang_router.launch_server")
+}
+
+/// Whether a module is vLLM's command, which takes subcommands.
+fn is_command_of_vllm(module: &str) -> bool {
+    matches!(module, "vllm" | "vllm.entrypoints.cli.main")
+}
+
+/// What vLLM's command, whose name stands at `at`, does with the words that follow it.
+fn of_subcommand(rest: &[&str], at: usize) -> Option<(Engine, Launcher, usize)> {
+    match *rest {
+        ["bench", subcommand, ..] if is_client_benchmark(Some(&subcommand)) => None,
+        ["bench", subcommand, ..] => {
+            let has_name = !subcommand.starts_with('-') && !subcommand.is_empty();
+            Some((Engine::Vllm, Launcher::Benchmark, at + 1 + usize::from(has_name)))
+        }
+        ["chat" | "collect-env" | "complete" | "run-batch", ..] => None,
+        _ => Some((Engine::Vllm, Launcher::Own, at)),
+    }
 }
 
 /// `vllm bench serve` asks a server that is there already.

@@ -56,7 +56,7 @@ pub(in crate::launch) fn parse(source: &Source, options: &Options) -> Parsed {
     Parsed { launches: vec![launch], diagnostics }
 }
 
-/// The entries of a table as they stand in the text.
+/// The entries of a table with their spans.
 fn in_order<'a>(table: &'a DeTable<'a>) -> Vec<Entry<'a>> {
     let mut entries: Vec<Entry<'a>> = table.iter().collect();
     entries.sort_by_key(|(key, _)| key.span().start);
@@ -77,8 +77,14 @@ fn holds_launch(entries: &[Entry<'_>]) -> bool {
         return true;
     }
     // Other programs have a `model` and a `revision` too, among much else.
-    let own = names().take(MOST_GUESSES).filter(|name| is_key(name.clone()) || is_slip(name.clone())).count();
-    own > 0 && own * 2 >= entries.len().min(MOST_GUESSES)
+    let is_own = |(key, value): &&Entry<'_>| {
+        let name = key.get_ref().replace('_', "-");
+        // No flag is a table.
+        let is_table = matches!(value.get_ref(), DeValue::Table(_));
+        (name == "environment" || !is_table) && (is_key(name.clone()) || is_slip(name))
+    };
+    let own = entries.iter().take(MOST_GUESSES).filter(is_own).count();
+    own > 0 && own * 2 > entries.len().min(MOST_GUESSES)
 }
 
 fn invalid(message: &str, span: Option<Range<usize>>, source: &Source) -> Diagnostic {
@@ -174,6 +180,7 @@ fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnosti
         environment_is_open: false,
         engine_version,
         image: None,
+        is_changed: false,
         insertion: insertion(source, last_end),
     }
 }
@@ -229,7 +236,7 @@ fn setting(source: &Source, argument: &Argument, value: Span) -> Setting {
     }
 }
 
-/// Behind the last key that stands outside of a table.
+/// After the last key outside a table.
 fn insertion(source: &Source, last_end: usize) -> Insertion {
     let text = source.text();
     if last_end == 0 {

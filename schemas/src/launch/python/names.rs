@@ -1,4 +1,4 @@
-//! What names of a program stand for.
+//! Values of names in a program.
 
 use std::{
     cell::Cell,
@@ -16,11 +16,11 @@ pub struct Names<'t> {
     changed: HashSet<&'t str>,
     /// Names that become a part of another text.
     joined: HashSet<&'t str>,
-    /// Expressions that were looked at.
+    /// Number of inspected expressions.
     steps: Cell<usize>,
 }
 
-/// Most expressions that are looked at in one program: what a name stands for is looked at again wherever it is used.
+/// Maximum number of inspected expressions per program: the value of a name is inspected again wherever it is used.
 const MOST_STEPS: usize = 1 << 20;
 
 /// Most parentheses and sums around a text that are looked through for what it is assigned to.

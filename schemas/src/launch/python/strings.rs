@@ -12,7 +12,7 @@ pub const DEPTH: usize = 12;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     Text(String, Span),
-    /// What the program fills in, and nobody knows.
+    /// What the program fills in at run time.
     Unknown(Span),
 }
 
@@ -58,7 +58,7 @@ pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
                 "string" | "concatenated_string" | "integer" | "float" => parts(text, names, value, depth + 1)?,
                 _ => return None,
             };
-            // Its text stands where it is assigned.
+            // Its text is where it is assigned.
             Some(inner)
         }
         // `str(8)`, and `"…".strip()`.
@@ -154,7 +154,7 @@ pub fn known(parts: &[Part]) -> Option<(String, Span)> {
     Some((whole, place?))
 }
 
-/// Adds a text as it is.
+/// Adds a text verbatim.
 pub fn copy(composed: &mut Composed, parts: &[Part]) {
     for part in parts {
         match part {

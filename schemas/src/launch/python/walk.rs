@@ -1,4 +1,4 @@
-//! Where in a program commands stand.
+//! Finds commands in a program.
 
 use tree_sitter::{Node, Tree, TreeCursor};
 
@@ -136,13 +136,18 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
     let words: Vec<Option<Vec<Part>>> = items.iter().map(|item| parts(text, names, *item, 0)).collect();
     let texts: Vec<&str> = words.iter().map(|word| first_text(word.as_deref())).collect();
     let flags = texts.iter().filter(|text| text.starts_with("--")).count();
-    // Of words that are commands of their own each is looked at by itself.
+    // Words that are separate commands are inspected individually.
     let single = |text: &&str| !text.contains(' ') || text.starts_with(['{', '[']);
     if flags == 0 || !texts.iter().any(|text| names_engine(text)) || !texts.iter().all(single) {
         return Look::Deeper;
     }
     // A list of names, as of those that are looked for, has no values between them.
     if flags == items.len() && flags > 1 {
+        return Look::Nothing;
+    }
+    // A flag with what belongs to it is a row of a table.
+    let is_row = node.parent().is_some_and(|parent| matches!(parent.kind(), "list" | "tuple"));
+    if is_row && texts.first().is_some_and(|first| first.starts_with("--")) {
         return Look::Nothing;
     }
     let mut command = Composed::default();

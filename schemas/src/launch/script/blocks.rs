@@ -1,11 +1,11 @@
-//! Blocks, which may not run, or run several times: what is assigned in them is not known behind them.
+//! Blocks, which may not run, or run several times: what is assigned in them is not known after them.
 
 use std::sync::Arc;
 
 use super::{
     super::shell::Block,
     Interpreter, anything,
-    ways::{DEEPEST, Way},
+    control_flow::{DEEPEST, Way},
 };
 
 impl<'a> Interpreter<'a> {
@@ -74,5 +74,5 @@ impl<'a> Interpreter<'a> {
     }
 }
 
-/// Most exports of ways that are gone which are remembered.
+/// Maximum number of remembered exports of ended branches.
 const MOST_PENDING: usize = 512;

@@ -6,18 +6,18 @@ use super::{
     super::{
         compose::Composed,
         detect,
+        embedded::Surroundings,
         kind::Kind,
         shell::{Assignment, Command, Word},
     },
     Interpreter, MOST_LINES, Scalar, Used, anything,
+    control_flow::{Elements, ways},
     inside::only_talks,
     line::{ArrayPlace, Field, Line, Text},
-    surroundings::Surroundings,
-    ways::{Elements, ways},
 };
 use crate::text::Located;
 
-/// Most words of a command among which an engine's program is looked for where there is no flag.
+/// Maximum number of words of a command without flags in which an engine's program is searched.
 const MOST_BEFORE: usize = 64;
 
 impl<'a> Interpreter<'a> {
@@ -47,7 +47,7 @@ impl<'a> Interpreter<'a> {
             return;
         }
         self.note_requirement(command);
-        // A command without a flag is no launch; what it names stays to be looked at by itself.
+        // A command without a flag is not a launch; the texts that it names are inspected separately.
         if self.lines.len() >= MOST_LINES || !(command.words.iter().any(may_hold_flag) || names_program(command)) {
             return;
         }
@@ -112,7 +112,7 @@ impl<'a> Interpreter<'a> {
         self.run_later(text, surroundings, used)
     }
 
-    /// Keeps a text that is read as a command of its own. False where it starts no engine.
+    /// Keeps a text that is read as a separate command. False if it starts no engine.
     pub(super) fn run_later(&mut self, text: Composed, surroundings: Surroundings, used: &Used<'a>) -> bool {
         if !detect::names_engine(&text.text) || self.documents.len() >= MOST_LINES {
             return false;
@@ -124,7 +124,7 @@ impl<'a> Interpreter<'a> {
         true
     }
 
-    /// What is exported, with what stands in front of a command.
+    /// Exported variables, with the assignments before a command.
     pub(super) fn surroundings(&self, own: &[Assignment<'a>]) -> Surroundings {
         let mut environment = Arc::clone(&self.exported);
         for assignment in own {

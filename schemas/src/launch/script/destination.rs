@@ -1,12 +1,12 @@
-//! What becomes of a here-document: a script that is run or written, YAML, or a text that nothing runs.
+//! What happens to a here-document: a script that is run or written to a file, YAML, or text that nothing runs.
 
 use super::line::Field;
 use crate::launch::kind::Kind;
 
-/// Shells, which run what they are given.
+/// Shells, which run their input.
 const SHELLS: &[&str] = &["ash", "bash", "dash", "ksh", "sh", "zsh"];
 
-/// Programs that run another one behind them.
+/// Programs that run another one after them.
 const WRAPPERS: &[&str] = &["command", "env", "exec", "ionice", "nice", "nohup", "stdbuf", "sudo", "time", "timeout"];
 
 /// Programs that run a command elsewhere.
@@ -45,7 +45,7 @@ pub struct Stage<'a> {
     pub writes: Option<Field<'a>>,
 }
 
-/// What a document is that goes through these commands. Nothing where nobody runs it.
+/// The kind of a document that is piped through these commands; `None` if nothing runs it.
 pub fn kind_of(stages: &[Stage<'_>], body: &str) -> Option<Kind> {
     for stage in stages {
         let words: Vec<&str> = stage.words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
@@ -70,7 +70,7 @@ pub fn kind_of(stages: &[Stage<'_>], body: &str) -> Option<Kind> {
     None
 }
 
-/// The index of the program behind those that only run it.
+/// The index of the program after those that only run it.
 fn program_at(words: &[&str]) -> Option<usize> {
     let first = words.first()?;
     if !WRAPPERS.contains(&base(first)) {
@@ -126,7 +126,7 @@ fn takes_manifest(words: &[&str]) -> bool {
         })
 }
 
-/// Whether a shell with these words behind it reads its script from its input.
+/// Whether a shell with these words after it reads its script from its input.
 fn takes_script(words: &[&str]) -> bool {
     let mut words = words.iter().take_while(|word| !matches!(**word, "&&" | "||" | "|" | ";"));
     while let Some(word) = words.next() {
@@ -143,7 +143,7 @@ fn takes_script(words: &[&str]) -> bool {
     true
 }
 
-/// Whether `ssh` with these words behind it starts a shell: a host, and no command.
+/// Whether `ssh` with these words after it starts a shell: a host, and no command.
 fn is_remote_shell(words: &[&str]) -> bool {
     let mut operands = 0;
     let mut words = words.iter();

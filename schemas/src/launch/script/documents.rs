@@ -4,22 +4,21 @@ use std::sync::Arc;
 
 use super::{
     super::{
-        pieces::{Piece, Pieces},
+        embedded::{Document, Surroundings, UNKNOWN},
         shell::{self, Chunk, Operator, Part, Parts},
+        span_map::{MappedPart, SpanMap},
     },
     Interpreter, Used,
     destination::{Stage, kind_of},
     fences::Region,
     line::{Field, Text},
-    surroundings::Surroundings,
 };
 use crate::{
     launch::{
         Value,
         detect::{self, names_engine},
-        edit::is_plain,
-        evidence::Stated,
         kind::Kind,
+        quoting::is_plain,
     },
     text::{Located, Source, Span},
 };
@@ -30,35 +29,8 @@ const MOST_DOCUMENTS: usize = 256;
 /// Most bytes that what is filled in may add to one document.
 const MOST_FILLED: usize = 1 << 16;
 
-/// Stands in a document for what the script around it fills in and nobody knows: no script assigns it.
-pub const UNKNOWN: &str = "$__outer__";
-
-/// A here-document that holds a script or YAML.
-#[derive(Clone, Debug)]
-pub struct Document {
-    pub kind: Kind,
-    /// Its text, filled in as far as the script around it tells.
-    pub text: String,
-    /// Where its text comes from.
-    pub pieces: Pieces<()>,
-    /// What the script around it says of the environment: what it exports may be there or not.
-    pub surroundings: Surroundings,
-    /// The engine's version, where an image or a requirement names it.
-    pub version: Option<Stated>,
-}
-
-impl Document {
-    /// A part of a text that stands there byte for byte.
-    pub fn part_of(source: &Source, span: Span, kind: Kind) -> Self {
-        let text = source.slice(span).to_owned();
-        let mut pieces = Pieces::default();
-        pieces.push(Piece { text: Span::new(0, text.len()), place: span, whole: span.start, with: () });
-        Self { kind, text, pieces, surroundings: Surroundings::default(), version: None }
-    }
-}
-
 impl<'a> Interpreter<'a> {
-    /// Keeps a block of Markdown that is no script.
+    /// Keeps a Markdown block that is not a script.
     pub(super) fn embed(&mut self, region: Region) {
         let text = self.source.slice(region.span);
         if self.documents.len() < MOST_DOCUMENTS && (names_engine(text) || region.kind == Kind::Yaml) {
@@ -109,12 +81,12 @@ impl<'a> Interpreter<'a> {
     }
 
     /// The text of a document, and where it comes from.
-    fn filled(&self, document: &shell::Document<'a>, kind: Kind, used: &mut Used<'a>) -> (String, Pieces<()>) {
+    fn filled(&self, document: &shell::Document<'a>, kind: Kind, used: &mut Used<'a>) -> (String, SpanMap<()>) {
         let mut filled = Filled { whole: document.body.start, ..Filled::default() };
         for chunk in shell::chunks(self.source.text(), document) {
             match chunk {
                 Chunk::Text(span) => filled.write(self.source.slice(span), span, filled.whole),
-                // A script's reader knows it, and tells what is amiss behind it.
+                // A script's reader knows it, and tells what is amiss after it.
                 Chunk::Continuation(span) if kind == Kind::Script => {
                     filled.write(self.source.slice(span), span, filled.whole);
                 }
@@ -138,7 +110,7 @@ impl<'a> Interpreter<'a> {
             return;
         }
         let value = match part {
-            // Its numbers stand on lines of their own, which end a command.
+            // Its numbers are on separate lines, which end a command.
             Part::Sequence { .. } | Part::Elements(_) | Part::Opaque => None,
             part => self.text(&Parts::One(part), span, used).known().map(str::to_owned),
         };
@@ -149,7 +121,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The words that a variable or an array holds, where each of them is written plainly at a place of its own.
+    /// The words that a variable or an array holds, if each of them is written verbatim at its own span.
     fn words_behind(&self, part: &Part<'a>, used: &mut Used<'a>) -> Option<Vec<Field<'a>>> {
         let fields = match part {
             Part::Variable { name, operator: Operator::Value | Operator::Default, .. } => {
@@ -157,7 +129,7 @@ impl<'a> Interpreter<'a> {
                 let fields = scalar.words.certain(&self.gone)?;
                 let is_flag = fields.first()?.value.written().starts_with('-');
                 let agrees = |text: &str| text.split_whitespace().eq(fields.iter().map(|field| field.value.written()));
-                // One value stands where it is used.
+                // A single value is where it is used.
                 if (fields.len() < 2 && !is_flag) || !scalar.value.known().is_some_and(agrees) {
                     return None;
                 }
@@ -188,7 +160,7 @@ impl<'a> Interpreter<'a> {
 #[derive(Default)]
 struct Filled {
     text: String,
-    pieces: Pieces<()>,
+    pieces: SpanMap<()>,
     /// Where the document begins.
     whole: usize,
     /// Bytes that were filled in.
@@ -205,7 +177,7 @@ impl Filled {
         let start = self.text.len();
         self.text.push_str(text);
         self.last = Some((whole, place.end));
-        self.pieces.push(Piece { text: Span::new(start, self.text.len()), place, whole, with: () });
+        self.pieces.push(MappedPart { text: Span::new(start, self.text.len()), place, whole, with: () });
     }
 
     /// A word of a list, which is one whole with the word before where nothing but blanks is between the two.
@@ -218,7 +190,7 @@ impl Filled {
         self.write(field.value.written(), field.span, whole);
     }
 
-    /// Counts so many bytes that are to be filled in, if there is room for them.
+    /// Counts this many bytes that are to be filled in, if there is room for them.
     fn takes(&mut self, bytes: usize) -> bool {
         let added = self.added + bytes;
         let fits = added <= MOST_FILLED;

@@ -3,8 +3,8 @@
 use super::{
     super::shell::{Operator, Part, Parts, Word},
     Interpreter, Scalar, Used,
+    control_flow::{Conditional, Way},
     line::{Field, Text},
-    ways::{Conditional, Way},
 };
 use crate::text::{Located, Span};
 
@@ -26,7 +26,7 @@ impl<'a> Interpreter<'a> {
                 continue;
             }
             if self.words > MOST_WORDS || self.bytes.get() > MOST_BYTES {
-                // What is left out may hold anything.
+                // What is omitted may contain anything.
                 fields.push(self.unknown(word.span));
                 break;
             }
@@ -115,7 +115,7 @@ impl<'a> Interpreter<'a> {
                 match value.known().filter(|_| bare) {
                     // A shell takes it for no word at all.
                     Some("") => {}
-                    // A shell takes it for several words, which have no place of their own.
+                    // A shell splits it into several words, which have no separate spans.
                     Some(text) if text.contains(char::is_whitespace) => fields.push(self.unknown(word.span)),
                     _ => fields.push(Located::new(value, word.span)),
                 }

@@ -36,7 +36,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The version of the engine that runs beside these words: of an image that they name, or what is installed.
+    /// The version of the engine that runs with these words: of an image that they name, or what is installed.
     pub(super) fn version_beside(&self, words: &[Field<'_>]) -> Option<Stated> {
         let image = |word: &Field<'_>| of_image(word.value.known()?, word.span);
         words.iter().find_map(image).or(self.pinned.flatten())

@@ -88,7 +88,7 @@ fn directives(source: &Source) -> Vec<Region> {
                 continue;
             }
             if indent > *outer {
-                // Options of the directive stand right below it.
+                // Options of the directive are right below it.
                 if span.is_some() || !said.starts_with(':') {
                     *span = Some(span.map_or(Span::new(start, at), |span| Span::new(span.start, at)));
                 }
@@ -111,13 +111,13 @@ fn directives(source: &Source) -> Vec<Region> {
     regions
 }
 
-/// What a line that is a fence is made of, and what stands behind it. In a quotation or in a list it is indented or marked.
+/// The parts of a fence line, and the text after it. In a quotation or in a list it is indented or marked.
 fn fence(line: &str) -> Option<(char, usize, &str)> {
     let line = line.trim_start_matches([' ', '\t', '>']).trim_end();
     let letter = line.chars().next().filter(|letter| matches!(letter, '`' | '~'))?;
     let info = line.trim_start_matches(letter);
     let count = line.len() - info.len();
-    // A backtick behind it closes code within a line.
+    // A backtick after it closes code within a line.
     (count >= 3 && !info.contains('`')).then(|| (letter, count, info.trim()))
 }
 

@@ -6,17 +6,17 @@ use super::{
 };
 use crate::text::Span;
 
-/// How often a quoted command is looked into (`ssh host "bash -c '…'"`).
+/// Maximum nesting of quoted commands (`ssh host "bash -c '…'"`).
 const NESTING: usize = 2;
 
-/// Commands that say or look for what they are given, and run nothing of it.
+/// Commands that print or search for their arguments, and run none of them.
 const TALKERS: &[&str] = &[
     "[", "[[", "abort", "awk", "cat", "debug", "die", "echo", "egrep", "error", "fail", "fatal", "fgrep", "grep",
     "info", "kill", "killall", "message", "msg", "note", "notice", "pgrep", "pkill", "print", "printf", "ps", "rg",
     "say", "sed", "test", "usage", "warn", "warning",
 ];
 
-/// Commands that run what they are given.
+/// Commands that run their arguments.
 const RUNNERS: &[&str] = &[
     "apptainer",
     "ash",
@@ -64,7 +64,7 @@ const BEGINNINGS: &[&str] = &[
     "vllm",
 ];
 
-/// Whether a command runs nothing of what it is given.
+/// Whether a command runs none of its arguments.
 pub fn only_talks(command: &str) -> bool {
     let name = command.rsplit('/').next().unwrap_or_default();
     TALKERS.binary_search(&name).is_ok() || name.starts_with("log")
@@ -93,7 +93,11 @@ impl<'a> Interpreter<'a> {
             }
             let quote = self.source.slice(span).as_bytes().first().copied();
             // What is escaped for the quotes around it means something else to the command inside.
-            if quote == Some(b'"') && text.contains("\\\"") {
+            let is_escaped = match quote {
+                Some(b'"') => text.contains("\\\""),
+                _ => text.contains("'\\''"),
+            };
+            if is_escaped {
                 let mut used = Used::default();
                 let split = self.split_value(span, &mut used);
                 let surroundings = self.surroundings(&command.assignments);
@@ -133,7 +137,7 @@ fn names_an_engine(text: &str) -> bool {
     ["sglang", "vllm", "spectune", "--speculative"].iter().any(|name| text.contains(name))
 }
 
-/// Whether the first word that is no assignment is a program's.
+/// Whether the first word that is not an assignment is a program.
 fn begins_as_command(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let first = words.find(|word| word.starts_with('-') || !word.contains('=')).unwrap_or_default();

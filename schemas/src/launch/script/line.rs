@@ -2,17 +2,18 @@
 
 use std::borrow::Cow;
 
-use super::{
-    super::{Value, evidence::Stated, shell::Trouble},
-    documents::{Document, UNKNOWN},
-    surroundings::Surroundings,
+use super::super::{
+    Value,
+    embedded::{Document, Surroundings, UNKNOWN},
+    evidence::Stated,
+    shell::Trouble,
 };
 use crate::text::{Located, Span};
 
 /// A word of a command line after expansion.
 pub type Field<'a> = Located<Text<'a>>;
 
-/// The text of a word, borrowed where the user's text holds it as it stands.
+/// The text of a word, borrowed where it occurs verbatim in the user's text.
 pub type Text<'a> = Value<Cow<'a, str>>;
 
 impl Text<'_> {
@@ -37,11 +38,11 @@ pub struct Line<'a> {
     pub words: Vec<Field<'a>>,
     /// Words that may be there too: those of branches of which it is not known whether they run with this one.
     pub perhaps: Vec<Field<'a>>,
-    /// Where those of its words stand that are there in a branch alone.
+    /// Spans of the words that are present in one branch only.
     pub branches: Vec<Span>,
     /// Whether the words are held by a variable that no command uses.
     pub is_variable: bool,
-    /// Where flags follow that are no longer part of it, since its line does not go on.
+    /// Where flags follow that are no longer part of it, because its line is not continued.
     pub broken_at: Option<Span>,
     /// The arrays that went into it.
     pub arrays: Vec<ArrayPlace>,
@@ -58,7 +59,7 @@ impl Line<'_> {
         self.is_variable && !in_array && self.arrays.is_empty()
     }
 
-    /// Takes back what is known of words that a script around this one fills in, whatever quotes they stand in.
+    /// Marks words as unknown that an enclosing script fills in, whatever their quotes.
     pub fn leave_open(&mut self) {
         for word in self.words.iter_mut().chain(&mut self.perhaps) {
             if let Some(text) = word.value.known().filter(|text| text.contains(UNKNOWN)) {
@@ -68,7 +69,7 @@ impl Line<'_> {
     }
 }
 
-/// Where an array stands.
+/// The span of an array.
 #[derive(Clone, Debug)]
 pub struct ArrayPlace {
     /// Its name.

@@ -1,11 +1,11 @@
-//! What stands in front of a program and says in what it runs: containers, jobs, images.
+//! What precedes a program and defines its environment: containers, jobs, images.
 
 use std::sync::Arc;
 
 use serde_json::Value as Json;
 
 use super::{
-    super::{Environment, Value},
+    super::{Value, embedded::Surroundings},
     line::Field,
 };
 use crate::text::{Located, Span};
@@ -16,17 +16,8 @@ pub(super) const MOST_EXPORTED: usize = 128;
 /// Longest description of a runtime environment that is read.
 const LONGEST_JSON: usize = 1 << 14;
 
-/// Programs that run others in an environment of its own.
+/// Programs that run others in a separate environment.
 const CONTAINERS: [&str; 6] = ["apptainer", "docker", "kubectl", "nerdctl", "podman", "singularity"];
-
-/// The environment of a command, and whether it may hold more than is in sight.
-#[derive(Clone, Debug, Default)]
-pub struct Surroundings {
-    pub environment: Arc<Environment>,
-    pub is_open: bool,
-    /// The image that the command runs in, where it names one.
-    pub image: Option<String>,
-}
 
 impl Surroundings {
     /// Adds what the words in front of a program set.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{
+    super::embedded::Surroundings,
     Interpreter, MOST_LINES, Scalar,
+    control_flow::{Elements, OnWay, ways},
     line::{Field, Line, Script},
-    surroundings::Surroundings,
-    ways::{Elements, OnWay, ways},
 };
 
 impl<'a> Interpreter<'a> {

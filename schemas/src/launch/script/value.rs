@@ -6,11 +6,11 @@ use super::{
         shell::{self, Chunk, Operator, Part, Parts},
     },
     Interpreter, Used,
+    control_flow::{Conditional, Elements},
     line::{Field, Text},
-    ways::{Conditional, Elements},
 };
 use crate::{
-    launch::script::UNKNOWN,
+    launch::embedded::UNKNOWN,
     text::{Located, Source, Span},
 };
 
@@ -22,9 +22,9 @@ const LONGEST_LITERAL: usize = 1 << 16;
 pub(super) struct Split<'a> {
     pub fields: Vec<Field<'a>>,
     pub conditional: Vec<Conditional>,
-    /// The text as it is, quotes that stand in it and all, for `eval` and its kind.
+    /// The raw text, quotes included, for `eval` and similar commands.
     pub literal: Composed,
-    /// Whether the text is known on one way only, so that it is none on the others.
+    /// Whether the text is known in one branch only, so that it is absent in the others.
     pub is_open: bool,
     /// The word that is being read.
     current: Option<Current>,
@@ -44,7 +44,7 @@ impl<'a> Split<'a> {
         current.is_known &= is_known;
     }
 
-    /// A text that stands at a place byte for byte. A shell that splits it takes no quotes out of it.
+    /// A verbatim text at a span. A shell that splits it does not remove quotes from it.
     fn verbatim(&mut self, source: &'a Source, place: Span) {
         let text = source.slice(place);
         let mut at = place.start;
@@ -162,7 +162,7 @@ impl<'a> Interpreter<'a> {
 
 impl<'a> Elements<'a> {
     /// The words, where they are the same on every way.
-    pub fn certain(&self, gone: &[super::ways::Way]) -> Option<Vec<Field<'a>>> {
+    pub fn certain(&self, gone: &[super::control_flow::Way]) -> Option<Vec<Field<'a>>> {
         let (mut fields, mut conditional) = (Vec::new(), Vec::new());
         self.expand(gone, &mut fields, &mut conditional);
         conditional.is_empty().then_some(fields)

@@ -3,8 +3,8 @@
 use super::{
     super::shell::{Array, Assignment, Reader, Statement},
     Interpreter, Scalar, Used, anything,
+    control_flow::Elements,
     line::{ArrayPlace, Field, Text},
-    ways::Elements,
 };
 use crate::text::{Located, Span};
 
@@ -20,7 +20,7 @@ impl<'a> Interpreter<'a> {
         let literal = Self::literal_of(&split);
         self.assigned(assignment.name);
         self.order += 1;
-        // Words that went from one variable into another are looked at there.
+        // Words that were copied into another variable are inspected there.
         if split.fields.len() > 1 {
             self.mark(&used);
         }
@@ -96,7 +96,7 @@ impl<'a> Interpreter<'a> {
         elements.order = self.order;
         self.current.insert(array.name, self.arrays.len());
         self.arrays.push(elements);
-        // Words that went from one array into another are looked at there.
+        // Words that were copied into another array are inspected there.
         self.mark(&used);
     }
 
@@ -127,6 +127,7 @@ impl<'a> Interpreter<'a> {
 
 /// Whether a value is what documentation writes in place of the reader's own: `your port`.
 fn stands_for_readers_own(text: &str) -> bool {
+    let is_own = |text: &str| ["your ", "Your ", "YOUR "].iter().any(|own| text.starts_with(own));
     let text = text.trim_start_matches(['<', '[', '{']);
-    ["your ", "Your ", "YOUR "].iter().any(|own| text.starts_with(own) || text.contains(&format!(":{own}")))
+    is_own(text) || text.match_indices(':').any(|(at, _)| is_own(&text[at + 1..]))
 }

@@ -34,7 +34,7 @@ impl Hopeless {
     }
 
     /// The offset just after the end of what opened, given the offset just after the opener. Works on bytes with a
-    /// stack of its own, so that deep nesting costs neither call stack nor time.
+    /// separate stack, so that deep nesting costs neither call stack nor time.
     pub fn end_of(&mut self, opener: Opener, text: &[u8], from: usize) -> Option<usize> {
         if *self.slot(opener) {
             return None;
@@ -58,7 +58,10 @@ impl Hopeless {
 
     fn search(&mut self, opener: Opener, text: &[u8], from: usize) -> Option<usize> {
         let mut stack = vec![opener];
+        // How many double quotes are open in the innermost command, and in those around it: a substitution of a command begins
+        // without quotes, whatever stands around it.
         let mut doubles = usize::from(opener == Opener::Double);
+        let mut around = Vec::new();
         let mut at = from;
         while let Some(byte) = text.get(at).copied() {
             let top = *stack.last()?;
@@ -73,7 +76,11 @@ impl Hopeless {
                 | (Opener::Double, b'"', _)
                 | (Opener::Parenthesis, b')', _)
                 | (Opener::Brace, b'}', _) => {
-                    doubles -= usize::from(top == Opener::Double);
+                    match top {
+                        Opener::Double => doubles -= 1,
+                        Opener::Parenthesis => doubles = around.pop().unwrap_or_default(),
+                        Opener::Brace | Opener::Backquote => {}
+                    }
                     stack.pop();
                     if stack.is_empty() {
                         return Some(at);
@@ -95,7 +102,11 @@ impl Hopeless {
                 _ => None,
             };
             if let Some((inner, width)) = opens {
-                doubles += usize::from(inner == Opener::Double);
+                match inner {
+                    Opener::Double => doubles += 1,
+                    Opener::Parenthesis => around.push(std::mem::take(&mut doubles)),
+                    Opener::Brace | Opener::Backquote => {}
+                }
                 stack.push(inner);
                 at += width;
             }
@@ -118,6 +129,8 @@ mod tests {
         check(Opener::Double, r#"a $(b "c" ')' d) e" f"#, Some(r#"a $(b "c" ')' d) e""#));
         check(Opener::Parenthesis, "seq 1 $(( 2 * (3) )) ) x", Some("seq 1 $(( 2 * (3) )) )"));
         check(Opener::Brace, "X:-${Y:-z}} tail", Some("X:-${Y:-z}}"));
+        check(Opener::Double, r#"$(sed 's/a("b)/') ${X:-'} y" z"#, Some(r#"$(sed 's/a("b)/') ${X:-'} y""#));
+        check(Opener::Double, r#"$(a "$(b ')')" ')') x" y"#, Some(r#"$(a "$(b ')')" ')') x""#));
         check(Opener::Double, r#"it's \" fine" x"#, Some(r#"it's \" fine""#));
         check(Opener::Double, "never", None);
         check(Opener::Parenthesis, "don't close)", Some("don't close)"));

@@ -1,4 +1,4 @@
-//! What a shell makes of the body of a here-document.
+//! How a shell expands the body of a here-document.
 
 use super::{Document, Part, Reader};
 use crate::text::Span;
@@ -6,16 +6,16 @@ use crate::text::Span;
 /// A part of a body.
 #[derive(Clone, Debug)]
 pub(in crate::launch) enum Chunk<'a> {
-    /// Text that stays as it stands.
+    /// Verbatim text.
     Text(Span),
-    /// A backslash before the end of a line, which goes on.
+    /// A backslash before the end of a line, which continues it.
     Continuation(Span),
     /// What the shell fills in.
     Expansion(Part<'a>, Span),
 }
 
 /// Cuts a body into its parts, in order. What the shell takes out is in none of them: the backslash before a `$` that
-/// is not its own, tabs behind `<<-`.
+/// is not its own, tabs after `<<-`.
 pub(in crate::launch) fn chunks<'a>(text: &'a str, document: &Document<'_>) -> Vec<Chunk<'a>> {
     let mut reader = Reader::new(text, document.body);
     let mut chunks = Vec::new();

@@ -1,4 +1,4 @@
-//! `case`: its patterns are no commands.
+//! `case`: its patterns are not commands.
 
 use super::{Block, lexer::Reader};
 
@@ -26,7 +26,7 @@ impl Reader<'_> {
         }
     }
 
-    /// What stands in front of the commands of one way: words with `|` between them, up to `)`.
+    /// The pattern of one branch: words separated by `|`, up to `)`.
     fn patterns(&mut self) {
         self.skip_lines();
         if self.bytes().get(self.at..).is_some_and(|rest| rest.starts_with(b"esac")) {

@@ -6,11 +6,10 @@ use super::{
     Array, Assignment, Block, Command, MOST_WORDS, Part, Parts, Statement, Trouble, Word,
     balance::{Hopeless, Opener},
     documents::Announced,
-    seams::Seams,
 };
 use crate::text::Span;
 
-/// Most troubles of one text that are told.
+/// Maximum number of reported problems per text.
 const MOST_TROUBLES: usize = 1024;
 
 /// The comments in the part `span` of a text.
@@ -18,6 +17,17 @@ pub(in crate::launch) fn comments(text: &str, span: Span) -> Vec<Span> {
     let mut reader = Reader::new(text, span);
     while reader.next().is_some() {}
     reader.comments
+}
+
+/// Inside a quoted text whose gaps are skipped, see `quote_gaps`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct QuoteGaps {
+    /// The quote that the text is in.
+    pub outer: u8,
+    /// Whether it is left now.
+    pub left: bool,
+    /// Whether the text in the gap has different quotes.
+    pub quoted: bool,
 }
 
 /// Reads the statements of a text, one after another.
@@ -37,14 +47,14 @@ pub(in crate::launch) struct Reader<'a> {
     /// Whether `name()` was read, whose body comes next.
     function: bool,
     /// Where the text is inside a quote that it leaves in places.
-    pub(super) seams: Option<Seams>,
+    pub(super) seams: Option<QuoteGaps>,
     /// Whether `&&` or `||` was read last, which a line's end does not end.
     goes_on: bool,
     /// Here-documents of which not all is read.
     pub(super) documents: Vec<Announced<'a>>,
     /// Set once a here-document had no end.
     pub(super) document_hopeless: bool,
-    /// Whether `|` was read last, behind which the pipeline goes on.
+    /// Whether `|` was read last, so that the pipeline continues.
     pipes: bool,
     /// The file descriptor in front of a redirection.
     descriptor: Option<&'a str>,
@@ -186,7 +196,7 @@ impl<'a> Reader<'a> {
         self.blocks.last().copied()
     }
 
-    /// `&&` and `||`: what follows may not run, and behind `||` it runs where the last one did not.
+    /// `&&` and `||`: what follows may not run, and after `||` it runs where the last one did not.
     fn and_or(&mut self, or: bool) {
         self.end_pipeline();
         self.at += 2;
@@ -301,7 +311,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A word from a placeholder on, with what touches it: a scheme ahead of an address, a port behind it.
+    /// A word from a placeholder on, with what touches it: a scheme ahead of an address, a port after it.
     fn word_with_placeholders(&mut self) {
         let mut span = Span::new(self.at, self.at);
         if let Some(before) = self.command.words.pop_if(|word| word.span.end == span.start) {
@@ -318,7 +328,7 @@ impl<'a> Reader<'a> {
         self.push_word(Word { parts: Parts::One(Part::Opaque), span });
     }
 
-    /// The width of a `<PLACEHOLDER>` of documentation, which is no redirection.
+    /// The width of a `<PLACEHOLDER>` of documentation, which is not a redirection.
     fn placeholder(&self) -> Option<usize> {
         let name = self.rest().strip_prefix(b"<")?;
         let inner = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'/' | b'.' | b' ');

@@ -171,7 +171,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What the `$` or backquote at the present place stands for; nothing where it is text.
+    /// The expansion that starts at the current `$` or backquote; `None` if it is plain text.
     pub(super) fn expansion(&mut self) -> Option<Part<'a>> {
         let mut parts = Reading::default();
         match self.peek(0) {
@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
             [b'-' | b'=', ..] => (Operator::Default, 1),
             [b':', b'+', ..] => (Operator::Alternative, 2),
             [b'+', ..] => (Operator::Alternative, 1),
-            // `${X:?message}` is X wherever the script goes on.
+            // `${X:?message}` is X wherever the script continues.
             [b':', b'?', ..] | [b'?', ..] => {
                 return Part::Variable { name, operator: Operator::Value, argument: Vec::new(), quoted };
             }

@@ -1,4 +1,4 @@
-//! Forms in which launches are published, and texts that look like launches and are none.
+//! Forms in which launches are published, and texts that look like launches but are not.
 
 use super::super::{Engine, Launch, Options, parse};
 use crate::{diagnostic::Severity, flags::Key, text::Source};
@@ -54,7 +54,8 @@ fn flags_that_a_page_speaks_of_are_a_part() {
         "Seeds:\n```bash\n--seed kind=static,value=42\n```\n",
         "Vary:\n```\n--max-model-len\n--tensor-parallel-size\n```\n",
         "| --random-seed Random seed. | as `--seed 1` |\n| --warmup Warmup: int or float |\n",
-        "```txt\n  --dtype DTYPE, --data-type DTYPE\n  --max_model_len MAX_MODEL_LEN, --max-model-len MAX_MODEL_LEN\n```\n",
+        "```txt\n  --dtype DTYPE, --data-type DTYPE\n  --max_model_len MAX_MODEL_LEN, --max-model-len \
+         MAX_MODEL_LEN\n```\n",
         "```\na/\n├── b/      ← configs (--serve)\n```\n",
     ] {
         assert_eq!(amiss("a.md", text).iter().filter(|code| **code != "LT02").count(), 0, "{text}");
@@ -110,4 +111,83 @@ fn images_say_whose_build_runs() {
     assert!(!of("sglang serve --model-path m"));
     let compose = "services:\n  s:\n    image: ghcr.io/me/sglang:x\n    command: python3 -m sglang.launch_server --model-path m\n";
     assert!(one("compose.yaml", compose).may_be_fork());
+}
+
+#[test]
+fn a_substitution_has_quotes_of_its_own() {
+    let text = r#"T="$(sed -n 's/^\(a\)["'"'"']\?b/\1/p' "$HOME/.rc" | head -1)"
+N="${N:-10}"
+sglang serve --model-path m --max-running-requests "${N}" --speculative-algorithm NGRAM
+"#;
+    let launch = one("run.sh", text);
+    assert_eq!(launch.integer(Key::MaxRunningRequests).map(|number| number.value), Some(10));
+}
+
+#[test]
+fn a_quote_that_is_left_for_a_quote_is_one_for_the_command_inside() {
+    let text = r#"docker run --rm vllm/vllm-openai:v0.28.0 bash -lc '
+vllm serve m --port 5002 \
+  --speculative-config '\''{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4}'\'''
+"#;
+    let config = one("run.sh", text).vllm_speculation().expect("a configuration");
+    assert_eq!((config.method.as_deref(), config.num_speculative_tokens), (Some("ngram"), Some(3)));
+}
+
+#[test]
+fn sidecars_tables_and_benchmarks_are_no_launches() {
+    let sidecar = r#"containers:
+- name: runtime
+  image: ghcr.io/me/runtime:latest
+  args:
+  - --port
+  - "8900"
+  - --engine
+  - sglang
+  - --engine-base-url
+  - http://localhost:30000
+  - --engine-metrics-path
+  - /metrics
+  - --pod
+  - $(POD)
+  - --model
+  - m
+"#;
+    check_none("pod.yaml", sidecar);
+    let table = r#"import vllm
+for flag, key, value in (
+    ("--spec-method", "method", 1),
+    ("--spec-tokens", "num_speculative_tokens", n),
+):
+    pass
+"#;
+    check_none("a.py", table);
+    check_none("eval.toml", "model = \"m\"\n\n[eval.client]\nbase_url = \"x\"\n");
+    check_none("infer.toml", "[model]\nname = \"m\"\n");
+    check_none("run.sh", "python -m vllm.entrypoints.cli.main bench serve --port xxxx --backend vllm --model m");
+    let timed = "$PY -m vllm.entrypoints.cli.main bench latency --model m --input-len 8 --batch-size 8";
+    assert_eq!(amiss("run.sh", timed), Vec::<&str>::new());
+    let page =
+        "vllm\n```bash\n--all2all-backend  # a\n--all2all-backend low-latency  # b\n--all2all-backend high  # c\n```\n";
+    assert_eq!(amiss("a.md", page).iter().filter(|code| **code != "LT02").count(), 0, "{page}");
+}
+
+#[test]
+fn a_flag_that_a_page_shows_is_no_command() {
+    let text = "vLLM, with:\n\n```\n--speculative_config {\"method\":\"mtp\",\"num_speculative_tokens\":1}\n```\n";
+    let found = parse(&Source::new("a.md", text), &Options::default()).diagnostics;
+    assert!(found.iter().any(|one| one.code == "LT14"), "{found:#?}");
+    assert!(found.iter().all(|one| one.severity < Severity::Error), "{found:#?}");
+}
+
+#[test]
+fn texts_that_patch_an_engine_run_one_of_their_own() {
+    assert!(one("run.sh", "git apply own.diff\nvllm serve m --kv-cache-dtype own4\n").may_be_fork());
+    assert!(!one("run.sh", "vllm serve m --kv-cache-dtype fp8\n").may_be_fork());
+}
+
+#[test]
+fn a_trainer_may_lie_in_a_folder_that_a_variable_names() {
+    let text = "uv run coverage run -a $ROOT/examples/run_grpo.py --config c.yaml policy.generation.vllm_kwargs.speculative_config.method=eagle3 policy.generation.vllm_kwargs.speculative_config.model=d\n";
+    let found = launches("run.sh", text);
+    assert_eq!(found.iter().map(|launch| launch.engine).collect::<Vec<_>>(), [Engine::Vllm], "{found:#?}");
 }

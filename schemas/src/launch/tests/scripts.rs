@@ -113,7 +113,10 @@ fn a_bare_variable_that_is_empty_is_no_word() {
     }
     check("a && X=1 || X=\nsglang serve --tp 2 $X", &["--tp 2 <$X>"]);
     check("sglang serve --tp 2 ${EXTRA:-}", &["--tp 2 <${EXTRA:-}>"]);
-    check("X=\nsglang serve --tp 2 \"$X\"", &["--tp 2 ", "LT08 `` belongs to no flag: `--tp` takes no further value"]);
+    check(
+        "X=\nsglang serve --tp 2 \"$X\"",
+        &["--tp 2 ", "LT08 `` does not belong to a flag: `--tp` takes no more values"],
+    );
 }
 
 #[test]
@@ -221,7 +224,7 @@ fn where_a_number_must_be_a_word_is_none() {
     for (flag, value) in [("--tp", "two"), ("--tp", "4.0"), ("--tp", "1__0"), ("--mem-fraction-static", "0.8.5")] {
         check(
             &format!("sglang serve {flag} {value}"),
-            &[&format!("{flag} {value}"), &format!("LT13 `{flag}` takes a number, and `{value}` is none")],
+            &[&format!("{flag} {value}"), &format!("LT13 `{flag}` takes a number, but got `{value}`")],
         );
     }
     for good in [

@@ -18,7 +18,7 @@ enum Quotes {
     Double,
 }
 
-/// The object that a word is, as far as it is known.
+/// The JSON object of a word, as far as it is known.
 pub(super) fn object(word: &Value) -> Option<Map<String, Json>> {
     match word {
         Value::Known(text) => serde_json::from_str(text).ok(),

@@ -26,7 +26,7 @@ pub(super) fn named(spelling: &str) -> Option<Named<'_>> {
     }
 }
 
-/// Whether a flag is `--speculative-config`, or one of its keys behind a dot.
+/// Whether a flag is `--speculative-config`, or one of its keys after a dot.
 pub(super) fn is_config(spelling: &str) -> bool {
     let flag = spelling.split('.').next().unwrap_or_default();
     matches!(flag.replace('_', "-").as_str(), "--speculative-config" | "-sc")

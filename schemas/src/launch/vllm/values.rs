@@ -45,7 +45,7 @@ pub(in crate::launch) fn bad_values(source: &Source, arguments: &[Argument]) -> 
     found
 }
 
-/// The number that vLLM makes of a value: pydantic takes `3.0` and `"3"` for 3.
+/// The number to which vLLM converts a value: pydantic accepts `3.0` and `"3"` as 3.
 pub(super) fn integer(value: &Json) -> Option<i64> {
     match value {
         Json::Number(number) => number.as_i64().or_else(|| {
@@ -62,7 +62,7 @@ fn stands_for_what_is_not_shown(text: &str) -> bool {
     ["...", "…", "{{"].iter().any(|mark| text.contains(mark)) || has_placeholder(text)
 }
 
-/// Whether a `<name>` stands in a text.
+/// Whether a text contains a `<name>`.
 fn has_placeholder(text: &str) -> bool {
     let is_name = |inside: &str| {
         let in_name = |letter: char| letter.is_ascii_alphanumeric() || " _-/.|".contains(letter);
@@ -81,7 +81,7 @@ fn whole(source: &Source, argument: &Argument, word: &Located<Value>, text: &str
     match serde_json::from_str(text) {
         Ok(Json::Object(object)) => of_object(source, word, text, &object, found),
         Ok(_) => {
-            let message = format!("`{flag}` takes a JSON object, and `{}` is none", shown(text));
+            let message = format!("`{flag}` takes a JSON object, but got `{}`", shown(text));
             let mut diagnostic = problems::BAD_VALUE.at(word.span, message, "not an object");
             diagnostic.help = Some(EXAMPLE.into());
             found.push(diagnostic);
@@ -100,16 +100,16 @@ fn whole(source: &Source, argument: &Argument, word: &Located<Value>, text: &str
     }
 }
 
-/// Whether JSON stands in a shell's text without quotes around it.
+/// Whether JSON is unquoted in a shell's text.
 fn is_bare_in_shell(source: &Source, word: &Located<Value>) -> bool {
     let written = source.slice(word.span);
-    // Words of a variable keep their quotes, and stand there as they arrive.
+    // Words of a variable keep their quotes and arrive verbatim.
     written.starts_with('{') && written.contains('"') && !word.value.written().contains('"')
 }
 
 /// JSON without quotes around it, of which a shell takes its own.
 fn taken_apart(flag: &str, word: &Located<Value>, text: &str) -> Diagnostic {
-    let message = format!("the shell takes the quotes out of the JSON of `{flag}`: {} arrives", arrives(text));
+    let message = format!("the shell removes the quotes from the JSON of `{flag}`: {} arrives", arrives(text));
     let mut diagnostic = problems::JSON_SYNTAX.at(word.span, message, "not in quotes");
     diagnostic.help = Some(EXAMPLE.into());
     diagnostic
@@ -121,13 +121,13 @@ fn arrives(text: &str) -> String {
     match inside {
         Some(inside) if !inside.contains(['{', '}']) => {
             let words: Vec<String> = inside.split(',').take(4).map(|word| format!("`{}`", shown(word))).collect();
-            format!("bash makes words of its parts, and {}", words.join(" "))
+            format!("bash splits it into words, and {}", words.join(" "))
         }
         _ => format!("`{}`", shown(text)),
     }
 }
 
-/// What to do where the whole is none.
+/// The advice if the value is not an object.
 const EXAMPLE: &str = "write JSON with double quotes, and single quotes around it for the shell: \
                        `'{\"method\": \"eagle3\", \"model\": \"DRAFT\", \"num_speculative_tokens\": 3}'`";
 
@@ -169,7 +169,7 @@ impl Wrong<'_> {
     fn at(&self, place: Span) -> Diagnostic {
         let (what, label) =
             if self.takes_integer { ("an integer", "not an integer") } else { ("a text", "not a text") };
-        let message = format!("`{}` takes {what}, and `{}` is none", self.key, shown(&self.value.to_string()));
+        let message = format!("`{}` takes {what}, but got `{}`", self.key, shown(&self.value.to_string()));
         let mut diagnostic = problems::BAD_VALUE.at(place, message, label);
         let words = if self.takes_integer { "a valid integer" } else { "a valid string" };
         diagnostic.notes.push(format!("vllm: \"Input should be {words}\""));
@@ -255,9 +255,8 @@ mod tests {
         );
         check(
             "-sc {\"method\":\"ngram\"}",
-            &[
-                "LT14 the shell takes the quotes out of the JSON of `-sc`: `{method:ngram}` arrives at `{\"method\":\"ngram\"}`",
-            ],
+            &["LT14 the shell removes the quotes from the JSON of `-sc`: `{method:ngram}` arrives at \
+                 `{\"method\":\"ngram\"}`"],
         );
         check("--speculative-config '{\n\"ä\": 1,\n}'", &[&format!("{broken} trailing comma at `}}`")]);
         for fine in ["'{\"method\": ...}'", "$SPEC", "'{\"model\": \"{{ draft }}\"'", "None", "'{}'"] {
@@ -271,7 +270,7 @@ mod tests {
             |value: &str| format!("--speculative-config '{{\"num_speculative_tokens\": {value}, \"model\": \"x\"}}'");
         for value in ["\"three\"", "2.5", "[3]", "{\"a\": 3}"] {
             let compact = value.replace(": ", ":");
-            let told = format!("LT13 `num_speculative_tokens` takes an integer, and `{compact}` is none at `{value}`");
+            let told = format!("LT13 `num_speculative_tokens` takes an integer, but got `{compact}` at `{value}`");
             check(&json(value), &[&told]);
         }
         for fine in ["3", "3.0", "\"3\"", "null", "\"N\"", "\"<N>\""] {
@@ -280,15 +279,12 @@ mod tests {
         check(
             "--speculative-config '{\"method\": 3, \"prompt_lookup_max\": \"x\", \"model\": null, \"other\": []}'",
             &[
-                "LT13 `method` takes a text, and `3` is none at `3`",
-                "LT13 `prompt_lookup_max` takes an integer, and `\"x\"` is none at `\"x\"`",
+                "LT13 `method` takes a text, but got `3` at `3`",
+                "LT13 `prompt_lookup_max` takes an integer, but got `\"x\"` at `\"x\"`",
             ],
         );
-        check("-sc '[1]'", &["LT13 `-sc` takes a JSON object, and `[1]` is none at `'[1]'`"]);
-        check(
-            "-sc \"{\\\"method\\\": 3}\"",
-            &["LT13 `method` takes a text, and `3` is none at `\"{\\\"method\\\": 3}\"`"],
-        );
+        check("-sc '[1]'", &["LT13 `-sc` takes a JSON object, but got `[1]` at `'[1]'`"]);
+        check("-sc \"{\\\"method\\\": 3}\"", &["LT13 `method` takes a text, but got `3` at `\"{\\\"method\\\": 3}\"`"]);
     }
 
     #[test]
@@ -296,12 +292,12 @@ mod tests {
         for flag in ["--speculative-config.num_speculative_tokens", "-sc.num_speculative_tokens", "--spec-tokens"] {
             check(
                 &format!("{flag} three --spec-model 3 --spec-method $M"),
-                &["LT13 `num_speculative_tokens` takes an integer, and `\"three\"` is none at `three`"],
+                &["LT13 `num_speculative_tokens` takes an integer, but got `\"three\"` at `three`"],
             );
             check(&format!("{flag} 3"), &[]);
             check(&format!("{flag}=$N"), &[]);
         }
-        check("--dtype half -tp two", &["LT13 `-tp` takes a number, and `two` is none at `two`"]);
+        check("--dtype half -tp two", &["LT13 `-tp` takes a number, but got `two` at `two`"]);
         check("--tensor-parallel-size 2 -sc", &["LT05 `-sc` has no value at `-sc`"]);
     }
 }

@@ -1,12 +1,21 @@
-//! Where each byte of a scalar's text stands in the YAML: quotes, escapes, folds and the indentation of blocks lie
+//! Maps each byte of a scalar's text to the YAML: quotes, escapes, folds and the indentation of blocks lie
 //! between the two.
 
 use saphyr_parser::ScalarStyle;
 
-use super::node::Scalar;
 use crate::{launch::writing::Quotes, text::Span};
 
-/// A part of a scalar's text with its place. A part as long as its place stands there byte for byte.
+/// A scalar as the parser gives it.
+#[derive(Debug)]
+pub(super) struct Scalar {
+    /// Its text, quotes, escapes and folds resolved; in no more room than it takes, which the parser gives plenty of.
+    pub text: String,
+    pub style: ScalarStyle,
+    /// Its place: may reach over the comments and empty lines after it.
+    pub span: Span,
+}
+
+/// A part of a scalar's text with its place. A part as long as its span is verbatim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     /// In the scalar's text.
@@ -44,13 +53,13 @@ pub(super) fn align(yaml: &str, scalar: &Scalar) -> Option<Aligned> {
     Some(Aligned { parts, outer: Span::new(outer.start, end), quotes })
 }
 
-/// The place behind the opening quote, in front of which a tag or an anchor may stand.
+/// The place after the opening quote, which a tag or an anchor may precede.
 fn opening(yaml: &str, scalar: &Scalar, quote: char) -> Option<usize> {
     let at = yaml.get(scalar.span.range())?.find(quote)?;
     Some(scalar.span.start + at + 1)
 }
 
-/// Collects parts, the neighbours that stand side by side in both texts as one.
+/// Collects parts, merging neighbours that are adjacent in both texts.
 #[derive(Default)]
 struct Parts(Vec<Part>);
 
@@ -146,7 +155,7 @@ fn literal(yaml: &str, scalar: &Scalar) -> Option<Vec<Part>> {
     Some(parts.0)
 }
 
-/// Words stand as they are; what is between them folds.
+/// Words are verbatim; what is between them folds.
 fn folded(yaml: &str, scalar: &Scalar) -> Option<Vec<Part>> {
     let (text, source) = (scalar.text.as_bytes(), yaml.as_bytes());
     let mut parts = Parts::default();

@@ -10,7 +10,8 @@ use serde_json::{Map as JsonMap, Value as Json};
 use saphyr_parser::ScalarStyle;
 
 use super::{
-    node::{Id, Map, Node, Scalar, Tree},
+    align::Scalar,
+    node::{Id, Map, Node, Tree},
     remap::{line_end, line_start},
 };
 use crate::{
@@ -54,7 +55,7 @@ pub(super) struct Entry<'a> {
     flag: String,
     key: &'a Scalar,
     value: Id,
-    /// Where the value stands, or the alias of it.
+    /// The span of the value, or of its alias.
     place: Span,
     /// What goes with the entry.
     removal: Span,
@@ -99,7 +100,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// slime's groups of servers: each with overrides is a launch, whose other flags stand elsewhere.
+    /// slime's groups of servers: each with overrides is a launch, whose other flags are elsewhere.
     fn groups(&self, map: &'a Map, diagnostics: &mut Vec<Diagnostic>) -> Vec<Launch> {
         let get = |map: &Map, key: &str| self.tree.get(map, key);
         let mut launches = Vec::new();
@@ -157,6 +158,7 @@ impl<'a> Reader<'a> {
             environment_is_open: false,
             engine_version: None,
             image: None,
+            is_changed: false,
             insertion: self.insertion(map, &entries, writing),
         };
         for entry in &entries {
@@ -165,8 +167,7 @@ impl<'a> Reader<'a> {
         }
         if engine == Engine::Vllm {
             launch.settings.extend(vllm::draft_setting(&launch.arguments));
-            let message =
-                "vLLM launch: its flags and its speculative configuration are checked, not how other flags go together";
+            let message = "vLLM launch: its flags and its speculative configuration are checked, but not combinations of other flags";
             diagnostics.push(problems::VLLM_UNREAD.at(anchor, message, "not checked"));
             diagnostics.extend(vllm::bad_values(self.source, &launch.arguments));
         }
@@ -282,7 +283,7 @@ impl<'a> Reader<'a> {
             if yaml.get(start..whole.start).is_some_and(|before| before.trim().is_empty()) {
                 return Span::new(start, (line_end(yaml, whole.end) + 1).min(yaml.len()));
             }
-            // Behind the dash of a list nothing can go without what follows it.
+            // After the dash of a list nothing can go without what follows it.
             Span::new(whole.start, whole.start)
         };
         let entry = |(at, (key, value, place)): (usize, &(&'a Scalar, Id, Span))| Entry {
@@ -311,7 +312,7 @@ impl<'a> Reader<'a> {
     /// From the first to the last character of a node.
     fn place(&self, id: Id, depth: usize) -> Option<Span> {
         let both = |first: Id, last: Id| {
-            // An alias stands elsewhere than its node.
+            // An alias has a different span than its node.
             let ends = [first, last].into_iter().filter(|child| *child > id);
             let places = ends.filter_map(|child| self.place(child, depth + 1));
             places.reduce(Span::join)
@@ -346,7 +347,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Behind the last entry.
+    /// After the last entry.
     fn insertion(&self, map: &Map, entries: &[Entry<'_>], writing: Writing) -> Insertion {
         let yaml = self.source.text();
         let own = entries.iter().take(map.entries.len());
@@ -364,7 +365,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The flag that a key is, without its dashes in front: behind a dot stands the key of a value.
+/// The flag of a key, without leading dashes: a dot is followed by the key of a value.
 fn flag_of(key: &str) -> String {
     match key.split_once('.') {
         Some((flag, inside)) => format!("{}.{inside}", flag.replace('_', "-")),

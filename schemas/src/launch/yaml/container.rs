@@ -1,17 +1,17 @@
 //! Containers: mappings with `command` and `args` (Kubernetes), or `entrypoint` and `command` (compose).
 
 use super::{
-    align::Aligned,
+    align::{Aligned, Scalar},
     excerpt::{Excerpt, Item},
-    node::{Id, Map, Node, Scalar, Tree},
+    node::{Id, Map, Node, Tree},
     variables::{Chunk, Variable, Variables, chunks},
 };
 use crate::{
     launch::{
         Engine,
         detect::{names_engine, starts_engine},
-        edit::{is_plain, quoted},
         evidence::{Stated, engine_of_image, of_image},
+        quoting::{is_plain, quoted},
     },
     text::Span,
 };
@@ -62,13 +62,13 @@ impl<'a> Container<'a> {
             return None;
         }
         let scalars = words.iter().map(|word| word.id).collect();
-        // Flags under `args` alone are handed on by a launcher, which puts others beside them.
+        // Flags under `args` alone are passed on by a launcher, which adds others.
         let own_command = ["image", "entrypoint", "command"].iter().any(|key| tree.get(map, key).is_some());
         let is_part = !own_command && words.first().is_some_and(|word| word.scalar.text.starts_with("--"));
         let mut excerpt = Excerpt::default();
         let mut own = words.as_slice();
         if let Some((engine, image, aligned)) = of_image {
-            // The image's own entry point stands in front of its arguments.
+            // The image's entry point precedes its arguments.
             let program = if engine == Engine::Vllm { "vllm serve" } else { "python3 -m sglang.launch_server" };
             excerpt.put(program, image.span, &aligned);
             if let Some((first, rest)) = own.split_first().filter(|(first, _)| first.scalar.text == "serve") {
@@ -136,7 +136,7 @@ fn speculates(word: &Word<'_>) -> bool {
     text.starts_with("--speculative-algo") || text.starts_with("--speculative-config")
 }
 
-/// Whether words are arguments of an image's entry point, not a command of their own.
+/// Whether words are arguments of an image's entry point, not a separate command.
 fn is_entry_points(words: &[Word<'_>]) -> bool {
     let Some(first) = words.first() else { return false };
     let texts: Vec<&str> = words.iter().map(|word| word.scalar.text.as_str()).collect();
@@ -150,7 +150,7 @@ fn is_entry_points(words: &[Word<'_>]) -> bool {
     (first.scalar.text.starts_with("--") || is_serve || is_model) && !starts_engine(&texts)
 }
 
-/// The text behind `sh -c`.
+/// The text after `sh -c`.
 fn script<'w, 'a>(words: &'w [Word<'a>]) -> Option<&'w Word<'a>> {
     let is_shell =
         |word: &Word<'_>| matches!(word.item().rsplit('/').next(), Some("sh" | "bash" | "dash" | "ash" | "zsh"));
@@ -172,7 +172,7 @@ impl Word<'_> {
     }
 }
 
-/// A text that stands by itself and is not a container's, as the script in a ConfigMap.
+/// A separate text that does not belong to a container, such as a script in a ConfigMap.
 pub(super) fn lone_script(yaml: &str, tree: &Tree, scalar: &Scalar) -> Option<Excerpt> {
     if !names_engine(&scalar.text) {
         return None;
@@ -193,7 +193,7 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Writes words behind what is there.
+    /// Writes words after what is there.
     fn write_all(mut self, words: &[Word<'_>], compose: bool) -> Excerpt {
         let writer = &mut self;
         match script(words) {
@@ -206,7 +206,7 @@ impl<'a> Writer<'a> {
         self.excerpt
     }
 
-    /// A script, behind the variables that it is run with.
+    /// A script, after the variables that it is run with.
     fn script(&mut self, word: &Word<'_>) {
         // Compose fills in `${NAME}` before the script sees it; `$${NAME}` is the container's own.
         if !self.variables.of_compose || word.scalar.text.contains("$$") {

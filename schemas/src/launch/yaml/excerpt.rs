@@ -1,13 +1,13 @@
-//! Scalars put together into a text for the shell reader, with the way back into the YAML.
+//! Scalars assembled into a text for the shell reader, with a map back to the YAML.
 
 use super::{
-    align::Aligned,
-    node::{Id, Scalar},
+    align::{Aligned, Scalar},
+    node::Id,
 };
 use crate::{
     launch::{
-        edit::is_plain,
-        pieces::{Piece, Pieces},
+        quoting::is_plain,
+        span_map::{MappedPart, SpanMap},
         writing::Quotes,
     },
     text::Span,
@@ -18,10 +18,10 @@ use crate::{
 pub(super) struct Excerpt {
     pub text: String,
     /// What comes from the YAML.
-    pieces: Pieces<Quotes>,
+    pieces: SpanMap<Quotes>,
     /// The words of lists.
     pub items: Vec<Item>,
-    /// Where the command begins: before it stand the variables that it is run with.
+    /// The start of the command, after the variables that it is run with.
     pub command: usize,
 }
 
@@ -33,9 +33,9 @@ pub(super) struct Item {
     /// In the YAML, quotes included.
     pub outer: Span,
     pub quotes: Quotes,
-    /// The list that it stands in.
+    /// The list that contains it.
     pub list: Id,
-    /// Whether it stands elsewhere, and the list has an alias of it.
+    /// Whether the list contains an alias of it.
     pub alias: bool,
 }
 
@@ -91,15 +91,15 @@ impl Excerpt {
         self.write("'");
     }
 
-    /// Adds a text that stands for something else at a place.
+    /// Adds a text that replaces something at a span.
     pub fn put(&mut self, text: &str, place: Span, aligned: &Aligned) {
         let start = self.text.len();
         self.text.push_str(text);
         let text = Span::new(start, self.text.len());
-        self.pieces.push(Piece { text, place, whole: aligned.outer.start, with: aligned.quotes });
+        self.pieces.push(MappedPart { text, place, whole: aligned.outer.start, with: aligned.quotes });
     }
 
-    /// Makes the ends of lines blanks, those behind a backslash not taken.
+    /// Makes the ends of lines blanks, those after a backslash not taken.
     pub fn join_lines(&mut self, from: usize) {
         let lines = self.text.split_off(from.min(self.text.len()));
         for character in lines.chars() {

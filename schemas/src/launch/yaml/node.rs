@@ -3,9 +3,9 @@
 
 use std::cell::Cell;
 
-use saphyr_parser::{Event, Parser, ScalarStyle, ScanError};
+use saphyr_parser::{Event, Parser, ScanError};
 
-use super::align::{Aligned, align};
+use super::align::{Aligned, Scalar, align};
 use crate::text::Span;
 
 /// How deep nodes may be nested. Manifests stay below twenty.
@@ -36,16 +36,6 @@ pub(super) enum Node {
     Map(Map),
 }
 
-/// A scalar as the parser gives it.
-#[derive(Debug)]
-pub(super) struct Scalar {
-    /// Its text, quotes, escapes and folds resolved; in no more room than it takes, which the parser gives plenty of.
-    pub text: String,
-    pub style: ScalarStyle,
-    /// Its place: may reach over the comments and empty lines behind it.
-    pub span: Span,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct List {
     pub items: Vec<Id>,
@@ -64,7 +54,7 @@ pub(super) struct Map {
     pub span: Span,
 }
 
-/// Why a text is no YAML that can be read, and where.
+/// Why a text is not readable YAML, and where.
 #[derive(Debug)]
 pub(super) struct Broken {
     pub at: usize,
@@ -183,7 +173,7 @@ impl Builder {
             Event::Alias(anchor) => {
                 let place = self.anchors.binary_search_by_key(&anchor, |(number, _)| *number);
                 let known = place.ok().and_then(|at| self.anchors.get(at)).map(|(_, id)| *id);
-                self.attach(known.ok_or("an alias of nothing")?);
+                self.attach(known.ok_or("an alias without an anchor")?);
             }
             Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentStart(_) | Event::DocumentEnd => {}
         }

@@ -97,7 +97,7 @@ impl Origin<'_> {
                 setting.removal = self.removal(items);
             }
             None => {
-                // Words of a variable behind those of the command: an edit of both would reach over what is between.
+                // Words of a variable after those of the command: an edit of both would reach over what is between.
                 let first = || setting.values.first().map_or(setting.span, |value| value.span);
                 let whole = |value: Span| if self.excerpt.is_of_one_scalar(value) { value } else { first() };
                 setting.value = setting.value.map(|value| self.place(whole(value)));
@@ -161,7 +161,7 @@ impl Origin<'_> {
         }
     }
 
-    /// What stands in front of a further item of the same list.
+    /// Text before a new item of the same list.
     fn separator(&self, item: &Item) -> String {
         if self.is_flow(item) {
             return ", ".into();
@@ -191,7 +191,7 @@ impl Origin<'_> {
         Insertion { at, before: writing.between.clone(), after: String::new(), writing }
     }
 
-    /// Behind the last flag, with the same blanks before it.
+    /// After the last flag, with the same blanks before it.
     fn shell_insertion(&self, launch: &Launch) -> Insertion {
         let Insertion { at, before, after, .. } = &launch.insertion;
         let last = launch.arguments.iter().filter(|argument| argument.span.end <= *at);

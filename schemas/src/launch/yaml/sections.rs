@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
         ["method", "model", "num_speculative_tokens"].iter().any(|key| self.tree.get(map, key).is_some())
     }
 
-    /// Whether the keys are TensorRT-LLM's, which has a `speculative_config` of its own.
+    /// Whether the keys are TensorRT-LLM's, which has its own `speculative_config`.
     pub(super) fn is_of_tensorrt(&self, map: &Map) -> bool {
         let speculation = self.tree.get(map, "speculative_config").and_then(|id| self.tree.map(id));
         speculation.is_some_and(|map| self.tree.get(map, "decoding_type").is_some())

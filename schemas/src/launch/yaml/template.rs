@@ -1,9 +1,9 @@
-//! Templates of YAML, such as Helm's, which are no YAML themselves.
+//! Templates of YAML, such as Helm's, which are not valid YAML themselves.
 
 use crate::text::Source;
 
 /// A template with what is between its braces made blank where it stands alone in a line, and a variable elsewhere, each
-/// byte in its place; nothing for a text that is no template, or of which only some ways can be gone.
+/// byte in its place; `None` for a text that is not a template, or of which only some branches may run.
 pub(super) fn filled(source: &Source) -> Option<Source> {
     let text = source.text();
     let mut filled = String::with_capacity(text.len());

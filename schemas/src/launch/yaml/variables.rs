@@ -2,7 +2,8 @@
 
 use super::{
     align::Aligned,
-    node::{Id, Map, Node, Scalar, Tree},
+    align::Scalar,
+    node::{Id, Map, Node, Tree},
 };
 use crate::{
     launch::Value,

@@ -21,7 +21,7 @@ const FILLED_IN: &[&str] = &[
     "Qwen4ExpForConditionalGeneration",
 ];
 
-/// Those of them whose draft is a checkpoint of its own all the same.
+/// The ones whose draft is a separate checkpoint anyway.
 const OWN_DRAFTS: &[&str] = &["MistralLarge3ForCausalLM", "PixtralForConditionalGeneration"];
 
 /// Beginnings of architectures whose class is exchanged for their MTP class when they are loaded as the draft.

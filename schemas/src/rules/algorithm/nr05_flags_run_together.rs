@@ -1,10 +1,10 @@
 //! # NR05: flags-run-together
 //!
-//! Two flags stand in one word.
+//! Two flags are written as one word.
 //!
 //! ## What it does
 //!
-//! Looks for a flag with another one behind it and no blank between.
+//! Looks for a flag with another one after it and no blank between.
 //!
 //! ## Why is this bad?
 //!
@@ -68,9 +68,9 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         false => Vec::new(),
     };
     Some(
-        Finding::new(span, format!("`{first}` and `{behind}` are run together: neither is read"), "one word")
+        Finding::new(span, format!("`{first}` and `{behind}` are written as one word, so neither is read"), "one word")
             .note(format!("the engine says: `error: unrecognized arguments: {written}`"))
             .help(format!("write `{first} {behind}`"))
-            .fix(Safety::Unsafe, "put a blank between them", edits),
+            .fix(Safety::Unsafe, "put a space between them", edits),
     )
 }

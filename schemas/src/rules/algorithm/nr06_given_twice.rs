@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for a flag that stands twice, possibly under another of its names, with different values.
+//! Looks for a flag that is given twice, possibly under another of its names, with different values.
 //!
 //! ## Why is this bad?
 //!
@@ -67,11 +67,11 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
             return None;
         }
         let (flag, first, last) = (&later.flag.value, first.join(" "), last.join(" "));
-        let message = format!("`{flag}` is given twice, and `{last}` counts, not `{first}`");
+        let message = format!("`{flag}` is given twice: `{last}` is used, not `{first}`");
         Some(
             Finding::new(argument.span, message, "not used")
                 .related(Some(later.span), "this counts")
-                .help("take one of the two out"),
+                .help("remove one of the two"),
         )
     };
     arguments.iter().enumerate().filter(|(_, argument)| argument.key.is_some()).filter_map(finding).collect()

@@ -75,12 +75,12 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if family != other || own == made_for {
         return None;
     }
-    let message = format!("by its name the draft is for {other} {made_for}, and the target is {family} {own}");
+    let message = format!("judging by its name, the draft is for {other} {made_for}, but the target is {family} {own}");
     Some(
         Finding::new(draft.span, message, format!("for {other} {made_for}"))
             .related(Some(target.span), format!("{family} {own}"))
             .note("only the names were compared")
-            .help("take the head that was trained for this target"),
+            .help("use the head that was trained for this target"),
     )
 }
 

@@ -71,10 +71,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let suffix = if algorithm == Algorithm::Eagle3 { "Eagle3" } else { "Eagle" };
-    let message = format!("the draft's config names {class}, a whole model's class: its head is not loaded as one");
+    let message =
+        format!("the draft's config names {class}, the class of a whole model, so it is not loaded as a head");
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "one layer, and no draft class")
             .on_draft(context)
-            .help(format!("take a checkpoint converted for sglang, or write {class}{suffix} in its config.json")),
+            .help(format!("use a checkpoint converted for sglang, or write {class}{suffix} in its config.json")),
     )
 }

@@ -1,6 +1,6 @@
 //! # NR13: eagle3-with-mtp
 //!
-//! EAGLE3 is asked for with a model's own MTP layers as the draft.
+//! EAGLE3 is requested with a model's own MTP layers as the draft.
 //!
 //! ## What it does
 //!
@@ -69,7 +69,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     Some(
-        Finding::new(path.span, "EAGLE3 cannot draft with a model's own MTP layers", "MTP layers, no EAGLE-3 head")
+        Finding::new(path.span, "EAGLE3 cannot draft with a model's own MTP layers", "MTP layers, not an EAGLE-3 head")
             .related(context.span(Key::SpeculativeAlgorithm), "reads several hidden states of the target")
             .on_target(context)
             .help(format!("write `{}`, which runs MTP layers", context.line(Key::SpeculativeAlgorithm, "EAGLE"))),

@@ -9,11 +9,11 @@
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start. Such checkpoints are made for vLLM, which converts them.
+//! The server does not start. Such checkpoints are meant for vLLM, which converts them.
 //!
 //! ## What SGLang does
 //!
-//! transformers does not know the model type, and the classes and fields that SGLang looks for are missing or lie elsewhere.
+//! transformers does not know the model type, and the classes and fields that SGLang expects are missing or elsewhere.
 //!
 //! ## Example
 //!

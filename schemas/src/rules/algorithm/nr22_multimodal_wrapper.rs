@@ -1,10 +1,10 @@
 //! # NR22: multimodal-wrapper
 //!
-//! The target is a multimodal wrapper that does not hand out its embedding to an EAGLE head.
+//! The target is a multimodal wrapper that does not expose its embedding to an EAGLE head.
 //!
 //! ## What it does
 //!
-//! Looks for EAGLE with a draft model beside a vision-language target.
+//! Looks for EAGLE with a draft model and a vision-language target.
 //!
 //! ## Why is this bad?
 //!
@@ -65,7 +65,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if !wrapper || !context.launch.has(Key::SpeculativeDraftModelPath) {
         return None;
     }
-    let message = format!("{class} does not hand out its embedding to an EAGLE head");
+    let message = format!("{class} does not expose its embedding to an EAGLE head");
     let finding = Finding::new(context.value_place(Key::SpeculativeAlgorithm), message, "not with this target")
         .related(context.span(Key::ModelPath), "a multimodal wrapper")
         .engine_says(format!("AttributeError: '{class}' object has no attribute 'get_embed_and_head'"))

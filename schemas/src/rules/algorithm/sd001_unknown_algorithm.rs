@@ -91,7 +91,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return Some(match near.filter(|(far, _)| *far <= 2) {
             Some((_, known)) => finding
                 .help(format!("write `{}`", context.line(Key::SpeculativeAlgorithm, known)))
-                .fix(Safety::Unsafe, "write the algorithm that was meant", vec![spell(known)]),
+                .fix(Safety::Unsafe, "write the intended algorithm", vec![spell(known)]),
             None => finding.help(format!("write one of {}", NAMES.join(", "))),
         });
     };

@@ -12,7 +12,7 @@
 //!
 //! ## What SGLang does
 //!
-//! Replaces the name before anything else looks at it.
+//! Replaces the name before anything else reads it.
 //!
 //! ## Example
 //!

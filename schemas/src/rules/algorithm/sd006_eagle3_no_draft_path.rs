@@ -1,6 +1,6 @@
 //! # SD006: eagle3-no-draft-path
 //!
-//! EAGLE3 is asked for without a draft.
+//! EAGLE3 is requested without a draft.
 //!
 //! ## What it does
 //!
@@ -69,7 +69,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let says = if architecture.starts_with("Qwen2") { "set_embed" } else { "hot_token_id" };
     Some(
-        missing(context, key, "EAGLE3 needs a draft, and none is named: the target is loaded twice and start fails")
+        missing(context, key, "EAGLE3 needs a draft, but none is given: the target is loaded twice and start fails")
             .related(context.span(Key::SpeculativeAlgorithm), "needs a head")
             .engine_says(format!("AttributeError: … has no attribute '{says}'"))
             .on_target(context)

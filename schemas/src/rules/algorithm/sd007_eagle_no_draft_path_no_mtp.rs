@@ -1,6 +1,6 @@
 //! # SD007: eagle-no-draft-path-no-mtp
 //!
-//! EAGLE is asked for without a draft, and the target brings none.
+//! EAGLE is requested without a draft, and the target has no MTP layer.
 //!
 //! ## What it does
 //!
@@ -74,13 +74,13 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = match target.config.mtp_layers() {
         _ if families::fills_in_path(architecture) && !families::has_mtp_class(architecture) => return None,
         _ if !families::has_mtp_class(architecture) => {
-            let message = format!("EAGLE needs a draft: none is named, and {architecture} brings no MTP layer");
+            let message = format!("EAGLE needs a draft, but none is given and {architecture} has no MTP layer");
             missing(context, key, message).note("sglang loads the whole target a second time as its own draft")
         }
-        Some(0) => missing(context, key, "EAGLE needs a draft: none is named, and the target has no MTP layer")
+        Some(0) => missing(context, key, "EAGLE needs a draft, but none is given and the target has no MTP layer")
             .engine_says("AssertionError: Only 1 nextn layer is supported"),
         None if counted && !target.partial => {
-            missing(context, key, "EAGLE needs a draft: none is named, and the target's config counts no MTP layer")
+            missing(context, key, "EAGLE needs a draft, but none is given and the target's config counts no MTP layer")
                 .engine_says("ValueError: num_nextn_predict_layers is not in the config")
         }
         _ => return None,

@@ -1,6 +1,6 @@
 //! # SD008: standalone-no-draft-path
 //!
-//! STANDALONE is asked for without a draft model.
+//! STANDALONE is requested without a draft model.
 //!
 //! ## What it does
 //!
@@ -8,7 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! The target drafts for itself: twice the memory, and each draft step costs as much as what it is to save.
+//! The target drafts for itself: this doubles the memory, and each draft step costs as much as the target step that it
+//! should save.
 //!
 //! ## What SGLang does
 //!
@@ -59,11 +60,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let message =
-        "STANDALONE needs a draft model, and none is named: the target is loaded a second time as its own draft";
+        "STANDALONE needs a draft model, but none is given: the target is loaded a second time as its own draft";
     Some(
         missing(context, key, message)
             .related(context.span(Key::SpeculativeAlgorithm), "needs a draft model")
-            .note("there is no error at start, only twice the memory and no gain")
+            .note("there is no error at startup, only twice the memory and no speedup")
             .help(format!("add `{}`", context.line(key, "SMALLER_MODEL_WITH_THE_SAME_VOCABULARY"))),
     )
 }

@@ -62,7 +62,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let algorithm = context.value_place(Key::SpeculativeAlgorithm);
     match context.algorithm()? {
         Algorithm::Dflash if context.is_absent(draft) => Some(
-            Finding::new(algorithm, "DFLASH has no draft model", "drafts blocks with a model of its own")
+            Finding::new(algorithm, "DFLASH has no draft model", "drafts blocks with a separate model")
                 .engine_says("DFLASH speculative decoding requires setting --speculative-draft-model-path.")
                 .help(format!("add `{}`", context.line(draft, "…"))),
         ),

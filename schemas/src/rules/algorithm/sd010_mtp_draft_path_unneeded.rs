@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     Some(
-        Finding::new(place, format!("{architecture} drafts with the MTP layer of its own checkpoint"), "not needed")
+        Finding::new(place, format!("{architecture} drafts with the MTP layer in its own checkpoint"), "not needed")
             .engine_says("DeepSeek MTP does not require setting speculative_draft_model_path.")
             .on_target(context)
             .by_version(context)

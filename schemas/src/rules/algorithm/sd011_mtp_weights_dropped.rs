@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks through the tensors of a target that drafts with its own MTP layers for `mtp.*`, `eh_proj`, and layers behind the
+//! Looks through the tensors of a target that drafts with its own MTP layers for `mtp.*`, `eh_proj`, and layers after the
 //! last.
 //!
 //! ## Why is this bad?
@@ -15,7 +15,7 @@
 //!
 //! It loads what is there and leaves the rest at random values, or stops with a load error; which depends on the model.
 //!
-//! Of a checkpoint with an index only the files that the index names are loaded. An `mtp.safetensors` beside them is added for
+//! If a checkpoint has an index, only the files in the index are loaded. An `mtp.safetensors` beside them is added for
 //! GLM-4.5 to 4.7 from 0.5.8 on and for their small models from 0.5.13 on, and for no other.
 //!
 //! ## Example
@@ -84,14 +84,14 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             return None;
         }
         (
-            "the target's MTP layers are in mtp.safetensors, which its index does not name, so that it is not loaded",
+            "the target's MTP layers are in mtp.safetensors, which its index does not list, so it is not loaded",
             "its model.safetensors.index.json".to_owned(),
             "add the tensors of mtp.safetensors to the index's `weight_map`, or name a draft",
         )
     } else {
         (
-            "the target's config promises MTP layers, and the checkpoint has no tensor of them",
-            format!("no tensor behind layer {}", layers.saturating_sub(1)),
+            "the target's config declares MTP layers, but the checkpoint has no tensors for them",
+            format!("no tensor after layer {}", layers.saturating_sub(1)),
             "use the original checkpoint, export with its MTP layers (slime: `--mtp-num-layers 1`), or name a draft",
         )
     };

@@ -67,7 +67,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let key = Key::SpeculativeAlgorithm;
-    let message = format!("EAGLE3 cannot run on {architecture}: the class does not hand out its hidden states");
+    let message = format!("EAGLE3 cannot run on {architecture}: the class does not expose its hidden states");
     Some(
         Finding::new(context.value_place(key), message, "not with this target")
             .related(context.span(Key::ModelPath), architecture)

@@ -1,6 +1,6 @@
 //! # SD013: draft-lm-head-missing
 //!
-//! The draft's config promises an output head of its own that its weights do not have.
+//! The draft's config declares a separate output head that its weights do not have.
 //!
 //! ## What it does
 //!
@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("the draft has no `lm_head.weight` for its {rows} tokens: its head stays random");
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "no output head in its weights")
-            .note("there is no error at start: accept length will be 1.00")
+            .note("there is no error at startup: accept length will be 1.00")
             .help(
                 "export the draft with its `lm_head.weight`, or remove `draft_vocab_size` from its config.json so that \
                  the target's head is used",

@@ -1,6 +1,6 @@
 //! # SD014: draft-tie-word-embeddings
 //!
-//! The draft's config ties a head of its own vocabulary to the embedding.
+//! The draft's config ties the head of a separate vocabulary to the embedding.
 //!
 //! ## What it does
 //!
@@ -75,7 +75,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         format!("the draft ties its head of {own} tokens to an embedding of {all}: the trained head is ignored");
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "tie_word_embeddings is true")
-            .note("there is no error at start: acceptance collapses")
+            .note("there is no error at startup: acceptance collapses")
             .on_draft(context)
             .help("set `\"tie_word_embeddings\": false` in the draft's config.json"),
     )

@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! Nothing in the configuration is wrong by the engine's own checks, and it dies all the same: at start, or hours later under
+//! The configuration passes the engine's own checks, but the engine crashes anyway: at start, or hours later under
 //! load. Where it happens at every start and the version is known, it is an error, else a warning.
 //!
 //! ## What SGLang does
@@ -41,7 +41,7 @@
 //!
 //! ## Versions
 //!
-//! Those of each row. Where nobody names the version, a row is a warning that says which versions have the fault.
+//! Those of each row. If the version is not stated, a row is a warning that lists the versions with the fault.
 //!
 //! ## Source
 //!

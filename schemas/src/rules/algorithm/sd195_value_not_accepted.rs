@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Holds the words behind each flag against the list and the type that the version's parser registers.
+//! Holds the words after each flag against the list and the type that the version's parser registers.
 //!
 //! ## Why is this bad?
 //!

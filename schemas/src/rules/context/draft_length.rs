@@ -1,4 +1,4 @@
-//! How long a sequence the draft was made for, against how long one can get.
+//! Compares the maximum sequence length of the draft with that of the launch.
 
 use crate::{
     flags::Key,
@@ -14,13 +14,13 @@ pub(super) const DEFAULT_CHANGED: Edge = Edge::new(V0_5_0, V0_5_2);
 
 /// A draft that is shorter than the context.
 pub(super) struct Short {
-    /// Tokens that the draft was made for.
+    /// Maximum sequence length of the draft, in tokens.
     pub draft: usize,
     /// Tokens that a sequence can have.
     pub context: usize,
-    /// Whether SGLang goes on all the same.
+    /// Whether SGLang continues anyway.
     pub allowed: bool,
-    /// Where somebody asks for it: the context length, or the variable.
+    /// Where it is requested: the context length, or the variable.
     pub asked: Option<Span>,
 }
 

@@ -1,6 +1,6 @@
 //! # SD060: draft-context-shorter
 //!
-//! The draft was made for shorter sequences than the context.
+//! The draft was trained for shorter sequences than the context.
 //!
 //! ## What it does
 //!
@@ -97,18 +97,21 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let draft_place = context.value_place(Key::SpeculativeDraftModelPath);
     let (place, label) = match context.span(key) {
         Some(_) => (context.value_place(key), format!("longer than the draft's {draft}")),
-        None => (draft_place, format!("made for {draft} tokens")),
+        None => (draft_place, format!("trained for {draft} tokens")),
     };
-    let message =
-        format!("the draft was made for {draft} tokens, the context has {length}: start fails with a ValueError");
+    let message = format!(
+        "the draft was trained for {draft} tokens, but the context has {length}: startup fails with a ValueError"
+    );
     let line = context.line(key, &draft.to_string());
     Some(
         Finding::new(place, message, label)
-            .related(Some(draft_place), format!("made for {draft} tokens"))
+            .related(Some(draft_place), format!("trained for {draft} tokens"))
             .engine_says(format!(
                 "ValueError: Warning: Target model's context_length ({length}) is greater than the derived context_length \
-                 ({draft}). This may lead to incorrect model outputs or CUDA errors. Note that the derived context_length \
-                 may differ from max_position_embeddings in the model's config. To allow overriding this maximum, set the \
+                 ({draft}). This may lead to incorrect model outputs or CUDA errors. Note that the derived \
+                 context_length \
+                 may differ from max_position_embeddings in the model's config. To allow overriding this maximum, \
+                 set the \
                  env var {OVERWRITE}=1"
             ))
             .maybe_note(DEFAULT_CHANGED.doubt(context.version()))

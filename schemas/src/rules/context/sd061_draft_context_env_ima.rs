@@ -67,7 +67,7 @@
 //! ## Versions
 //!
 //! Up to 0.5.0 by default, up to 0.5.2 with the variable set; from 0.5.6 on the draft's table is lengthened (PR #10787).
-//! Where nobody asks for a longer context, short requests work and the finding is a warning.
+//! If no longer context is requested, short requests work and the finding is a warning.
 //!
 //! ## Source
 //!
@@ -102,7 +102,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message =
         format!("a sequence longer than the draft's {draft} tokens (up to {length} are allowed) kills the engine");
     let finding = Finding::new(short.asked.unwrap_or(draft_place), message, format!("longer than the draft's {draft}"))
-        .related(Some(draft_place), format!("made for {draft} tokens"))
+        .related(Some(draft_place), format!("trained for {draft} tokens"))
         .engine_says("CUDA error: an illegal memory access was encountered")
         .note(match context.launch.environment.get(OVERWRITE) {
             Some(_) => format!("{OVERWRITE} turns the check at start into a warning"),

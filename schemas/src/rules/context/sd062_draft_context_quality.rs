@@ -1,6 +1,6 @@
 //! # SD062: draft-context-quality
 //!
-//! Prompts can be longer than the draft was made for, where its proposals are poor.
+//! Prompts can be longer than the draft was trained for, and its proposals are poor beyond that length.
 //!
 //! ## What it does
 //!
@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! A draft that was trained at 2,048 tokens has never seen a longer text: behind that length few of its tokens are accepted,
+//! A draft that was trained at 2,048 tokens has never seen a longer text: after that length few of its tokens are accepted,
 //! and speculation can become slower than none.
 //!
 //! ## What SGLang does
@@ -69,14 +69,15 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let short = Short::of(context).filter(|short| short.allowed)?;
     let (draft, length) = (short.draft, short.context);
     let place = context.value_place(Key::SpeculativeDraftModelPath);
-    let message = format!("behind {draft} tokens the draft proposes poorly, and sequences can have {length}");
+    let message = format!("beyond {draft} tokens the draft proposes poorly, and sequences can have {length}");
     Some(
-        Finding::new(place, message, format!("made for {draft} tokens"))
+        Finding::new(place, message, format!("trained for {draft} tokens"))
             .related(short.asked, format!("up to {length}"))
             .on_target(context)
             .on_draft(context)
             .help(format!(
-                "keep to short prompts or `{}`, take a draft for long ones, or measure at your lengths (`spectune sweep`)",
+                "keep to short prompts or `{}`, take a draft for long ones, or measure at your lengths (`spectune \
+                 sweep`)",
                 context.line(Key::ContextLength, &draft.to_string())
             )),
     )

@@ -1,4 +1,4 @@
-//! The types in which target and draft are loaded where nobody says.
+//! The default dtypes of target and draft.
 
 use crate::{
     flags::Key,
@@ -51,7 +51,7 @@ impl Loaded {
             ))
             .on_target(context)
             .on_draft(context)
-            .help(format!("{} {}: each casts target and draft alike", context.add_or_write(key), lines.join(" or ")))
+            .help(format!("{} {}: each casts target and draft", context.add_or_write(key), lines.join(" or ")))
             .fix(
                 crate::diagnostic::Safety::Unsafe,
                 format!("load both in {}", self.target),
@@ -60,7 +60,7 @@ impl Loaded {
     }
 }
 
-/// Whether graphs are captured, as they are unless told otherwise.
+/// Whether graphs are captured (the default).
 fn captures(context: &Context<'_>) -> bool {
     context.resolved.capture_sizes.as_ref().is_none_or(|sizes| !sizes.value.is_empty())
 }

@@ -38,7 +38,7 @@
 //!
 //! ## Versions
 //!
-//! Which versions have it repaired is not known: look at the accept length.
+//! It is not known which versions have the fix: check the accept length.
 //!
 //! ## Source
 //!

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Without `--dtype`, each checkpoint is loaded in the type that its own config.json names (`dtype` or `torch_dtype`). Compares
-//! the two. A STANDALONE draft is a model of its own and may differ.
+//! Without `--dtype`, each checkpoint is loaded in the type that its own config.json names (`dtype` or `torch_dtype`).
+//! Compares the two. A STANDALONE draft is a separate model and may differ.
 //!
 //! ## Why is this bad?
 //!

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Without `--dtype`, looks for a draft whose config.json has neither `dtype` nor `torch_dtype`, beside a target that is loaded
-//! in another type than float16.
+//! Without `--dtype`, looks for a draft whose config.json has neither `dtype` nor `torch_dtype`, with a target that is
+//! loaded in another type than float16.
 //!
 //! ## Why is this bad?
 //!
@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let message = format!(
-        "the draft's config names no dtype, so it is loaded in {}, and the target in {}: {}",
+        "the draft's config has no dtype, so it is loaded in {}, but the target in {}: {}",
         loaded.draft,
         loaded.target,
         loaded.end(context)

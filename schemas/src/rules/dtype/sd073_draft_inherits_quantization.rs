@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--quantization` without `--speculative-draft-model-quantization`, beside a draft whose config has no
+//! Looks for `--quantization` without `--speculative-draft-model-quantization`, with a draft whose config has no
 //! quantisation.
 //!
 //! ## Why is this bad?

@@ -1,6 +1,6 @@
 //! # SD076: fa3-e5m2
 //!
-//! fa3 does not know this KV cache type: triton runs instead.
+//! fa3 does not support this KV cache dtype: triton runs instead.
 //!
 //! ## What it does
 //!
@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! What was written is not what runs, and the limits of triton hold instead of those of fa3.
+//! The backend that runs is not the one that was requested, so triton's limits apply instead of fa3's.
 //!
 //! ## What SGLang does
 //!
@@ -53,7 +53,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let backend = context.launch.text(Key::AttentionBackend).filter(|backend| backend.value == "fa3")?;
     let dtype = context.launch.text(Key::KvCacheDtype).filter(|dtype| dtype.value == "fp8_e5m2")?;
     context.resolved.speculative.then(|| {
-        Finding::new(backend.span, "triton runs instead of fa3, which does not know fp8_e5m2", "becomes triton")
+        Finding::new(backend.span, "triton runs instead of fa3, which does not support fp8_e5m2", "becomes triton")
             .related(Some(dtype.span), "not with fa3")
             .help(format!("write `{}` to keep fa3", context.line(Key::KvCacheDtype, "fp8_e4m3")))
     })

@@ -14,7 +14,7 @@
 //!
 //! ## What SGLang does
 //!
-//! DeepEP asserts that a rank has no more tokens than its buffers were made for; SGLang asserts
+//! DeepEP asserts that a rank has no more tokens than its buffers hold; SGLang asserts
 //! `self.num_max_dispatch_tokens_per_rank <= 1024`.
 //!
 //! ## Example

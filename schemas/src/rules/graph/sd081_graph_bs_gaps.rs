@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Where speculation runs on flashinfer (as written, or by default: with topk above 1 it is) with CUDA graphs, looks for batch
-//! sizes below the largest captured one that have no graph of their own and so are padded up to the next.
+//! Where speculation runs on flashinfer (as written, or by default: with topk above 1 it is) with CUDA graphs, looks
+//! for batch sizes below the largest captured one that have no graph and so are padded up to the next.
 //!
 //! ## Why is this bad?
 //!

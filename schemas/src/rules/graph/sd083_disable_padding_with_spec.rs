@@ -1,6 +1,6 @@
 //! # SD083: disable-padding-with-spec
 //!
-//! `--disable-cuda-graph-padding` does not do for speculation what it is hoped to do.
+//! `--disable-cuda-graph-padding` does not have the intended effect with speculation.
 //!
 //! ## What it does
 //!

@@ -13,7 +13,7 @@
 //!
 //! ## What SGLang does
 //!
-//! It drops every size for which batch size times draft tokens is no multiple, and stops with `AssertionError:
+//! It drops every size for which batch size times draft tokens is not a multiple, and stops with `AssertionError:
 //! capture_bs=[]`.
 //!
 //! ## Example

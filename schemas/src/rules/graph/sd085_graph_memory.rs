@@ -54,7 +54,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Tokens of a prefill pass where nobody says, on the GPUs that most run on.
+/// Default tokens of a prefill pass on common GPUs.
 const PREFILL: usize = 8192;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks every flag up among those that the version's parser registers, as argparse does: exact names first, then beginnings.
+//! Looks up every flag in the version's parser, as argparse does: exact names first, then prefixes.
 //!
 //! ## Why is this bad?
 //!
@@ -14,7 +14,8 @@
 //!
 //! argparse stops: `error: ambiguous option: --cuda-graph-max-bs could match --cuda-graph-max-bs-decode,
 //! --cuda-graph-max-bs-prefill`, or `error: unrecognized arguments: …`. `--cuda-graph-bs` and `--cuda-graph-max-bs` are aliases
-//! of the names with `-decode` from 0.5.14 on and gone in 0.5.20. Abbreviations such as `--speculative-draft` were unique once.
+//! of the names with `-decode` from 0.5.14 on, and were removed in 0.5.20. Abbreviations such as `--speculative-draft`
+//! were unique once.
 //!
 //! ## Example
 //!
@@ -46,9 +47,9 @@
 //!
 //! ## Versions
 //!
-//! The flags were read from 0.4.7, 0.4.10, 0.5.2 and all versions from 0.5.6 to 0.5.23. In between, a flag that is on its way
-//! out is a warning, and one that is on its way in is not judged. Where nobody names the version, what not every version
-//! refuses is a warning.
+//! The flags were read from 0.4.7, 0.4.10, 0.5.2 and all versions from 0.5.6 to 0.5.23. In between, a flag that is on
+//! its way out is a warning, and one that is about to be added is not checked. If the version is not stated, what not
+//! every version refuses is a warning.
 //!
 //! ## Source
 //!

@@ -8,7 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! SGLang as published does not know it and does not start. The images of slime and miles carry a patch that adds it.
+//! Published versions of SGLang do not have the flag and do not start. The images of slime and miles contain a patch
+//! that adds it.
 //!
 //! ## What SGLang does
 //!

@@ -12,7 +12,7 @@
 //!
 //! ## What SGLang does
 //!
-//! The buffer of hidden states is made for the draft's width and filled with the target's: `Capture cuda graph failed`.
+//! The buffer of hidden states is allocated for the draft's width but filled with the target's: `Capture cuda graph failed`.
 //!
 //! ## Example
 //!
@@ -76,7 +76,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let (target, draft) = (context.target_config()?.hidden_size?, context.draft_config()?.hidden_size?);
     (target != draft).then(|| {
-        let message = format!("sglang {version} cannot capture the graphs of a draft of width {draft} beside {target}");
+        let message = format!(
+            "sglang {version} cannot capture the graphs of a draft of width {draft} with a target of width {target}"
+        );
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "another hidden size")
             .on_target(context)
             .by_version(context)

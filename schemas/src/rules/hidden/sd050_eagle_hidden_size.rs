@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Compares `hidden_size` of target and draft under EAGLE, for a draft that is no EAGLE-3 head (which SD004 finds).
+//! Compares `hidden_size` of target and draft under EAGLE, for a draft that is not an EAGLE-3 head (which SD004 finds).
 //!
 //! ## Why is this bad?
 //!

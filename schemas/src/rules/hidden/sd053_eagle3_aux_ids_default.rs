@@ -1,12 +1,12 @@
 //! # SD053: eagle3-aux-ids-default
 //!
-//! The layers that the EAGLE-3 head was trained on stand where SGLang does not look.
+//! The layers that the EAGLE-3 head was trained on are in a field that SGLang does not read.
 //!
 //! ## What it does
 //!
-//! Looks for a list `eagle_aux_hidden_state_layer_ids` beside `eagle_config` in the draft's config.json, as vLLM's
+//! Looks for a list `eagle_aux_hidden_state_layer_ids` next to `eagle_config` in the draft's config.json, as vLLM's
 //! speculators write it, that differs from the layers that SGLang takes by default. A config that names no layers at
-//! all is fine for most published heads, and is not judged.
+//! everything works for most published heads, and is not reported.
 //!
 //! ## Why is this bad?
 //!
@@ -90,7 +90,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "ids outside `eagle_config`")
             .related(context.span(Key::ModelPath), format!("{layers} layers"))
-            .note("there is no error at start: accept length will be near 1")
+            .note("there is no error at startup: accept length will be near 1")
             .on_target(context)
             .on_draft(context)
             .help(

@@ -1,6 +1,6 @@
 //! # SD055: eagle3-aux-ids-range
 //!
-//! The head wants hidden states of layers that the target does not have.
+//! The head reads hidden states of layers that the target does not have.
 //!
 //! ## What it does
 //!
@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! A layer that is not there is never captured, and the head gets fewer hidden states than it has weights for.
+//! A missing layer is never captured, so the head gets fewer hidden states than it has weights for.
 //!
 //! ## What SGLang does
 //!
@@ -72,10 +72,10 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let outside = *ids.iter().find(|id| **id >= layers)?;
     let message = format!("the head wants the hidden states of layer {outside}, and the target has {layers} layers");
     Some(
-        Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "made for a deeper target")
+        Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "trained for a deeper target")
             .related(context.span(Key::ModelPath), format!("{layers} layers"))
             .on_target(context)
             .on_draft(context)
-            .help("take the head that was trained for this target, or correct the ids in its config.json"),
+            .help("use the head that was trained for this target, or correct the ids in its config.json"),
     )
 }

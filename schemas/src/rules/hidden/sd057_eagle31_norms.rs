@@ -12,7 +12,7 @@
 //!
 //! ## What SGLang does
 //!
-//! Weights whose names it does not know are skipped; the norms are not run.
+//! Weights with unknown names are skipped, so the norms are not run.
 //!
 //! ## Example
 //!

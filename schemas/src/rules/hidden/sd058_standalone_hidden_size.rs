@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! It runs for minutes, until a batch that is running and one that is new are put together.
+//! It runs for minutes, until a running batch and a new one are merged.
 //!
 //! ## What SGLang does
 //!
@@ -43,7 +43,7 @@
 //!
 //! ## Versions
 //!
-//! Up to 0.5.12.post1; gone in 0.5.15.post1 (PR #24217).
+//! Up to 0.5.12.post1; fixed in 0.5.15.post1 (PR #24217).
 //!
 //! ## Source
 //!
@@ -80,10 +80,12 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if most == Some(1) || context.expected_concurrency == Some(1) {
         return None;
     }
-    let message = format!("sglang {version} cannot merge batches of a draft of width {draft} beside {target}");
+    let message =
+        format!("sglang {version} cannot merge batches of a draft of width {draft} with a target of width {target}");
     let finding = Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "another hidden size")
         .engine_says(format!(
-            "RuntimeError: Sizes of tensors must match except in dimension 0. Expected size {target} but got size {draft}"
+            "RuntimeError: Sizes of tensors must match except in dimension 0. Expected size {target} but got size \
+             {draft}"
         ))
         .maybe_note(EDGE.doubt(version))
         .on_target(context)

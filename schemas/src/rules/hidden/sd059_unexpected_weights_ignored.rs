@@ -15,7 +15,7 @@
 //!
 //! ## What SGLang does
 //!
-//! It skips every name that it does not know, and does not look whether any weight was left out. There is no error.
+//! It skips every unknown name, and does not check whether a weight is missing. There is no error.
 //!
 //! ## Example
 //!
@@ -148,7 +148,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         found.push(
             Finding::new(place, message, format!("no `{first}`"))
                 .note(format!("missing: {}", weights.missing.join(", ")))
-                .note("there is no error at start: accept length will be near 1")
+                .note("there is no error at startup: accept length will be near 1")
                 .help("export the head again with all its weights"),
         );
     }

@@ -4,10 +4,10 @@
 //!
 //! ## What it does
 //!
-//! Estimates what stands beside weights and KV cache: activations of a prefill chunk, graphs, the logits of the largest
-//! verify with the copies that sampling makes of them, and, up to 0.5.12, the draft's weights. It compares the sum with what
-//! `--mem-fraction-static` leaves of the GPU. It needs the GPU (`--gpu-memory`) and the models' sizes; parts that are not
-//! known count as nothing.
+//! Estimates the memory needed in addition to weights and KV cache: activations of a prefill chunk, graphs, the logits
+//! of the largest verify with the copies that sampling makes of them, and, up to 0.5.12, the draft's weights. It
+//! compares the sum with what `--mem-fraction-static` leaves of the GPU. It needs the GPU (`--gpu-memory`) and the
+//! models' sizes; parts that are not known count as nothing.
 //!
 //! ## Why is this bad?
 //!
@@ -100,7 +100,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     .collect();
     Some(
         Finding::new(context.value_place(Key::MemFractionStatic), message, "an estimate")
-            .related(context.span(Key::SpeculativeNumDraftTokens), "each request of a batch verifies so many rows")
+            .related(context.span(Key::SpeculativeNumDraftTokens), "each request of a batch verifies this many rows")
             .note(format!("estimated: {}; sampling makes three copies of the logits", parts.join(", ")))
             .note("where the weights fill the share, a smaller one fails too")
             .help(format!(

@@ -60,7 +60,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 
 fn look(context: &Context<'_>, key: Key) -> Option<Finding> {
     let threshold = context.launch.number(key).filter(|_| context.resolved.speculative)?;
-    // Not a number is no threshold; the engine refuses it.
+    // NaN is not a threshold; the engine rejects it.
     if threshold.value >= 1.0 || threshold.value.is_nan() {
         return None;
     }

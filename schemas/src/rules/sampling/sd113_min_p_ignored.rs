@@ -53,7 +53,7 @@
 //!
 //! ## Versions
 //!
-//! 0.5.6 to 0.5.23. Requests that give a `min_p` of their own are not seen here.
+//! 0.5.6 to 0.5.23. A `min_p` in a request is not visible here.
 //!
 //! ## Source
 //!

@@ -44,7 +44,7 @@
 //!
 //! ## Versions
 //!
-//! 0.5.6 to 0.5.23. Requests that give penalties of their own are not seen here.
+//! 0.5.6 to 0.5.23. Penalties in a request are not visible here.
 //!
 //! ## Source
 //!

@@ -9,8 +9,9 @@
 //!
 //! ## Why is this bad?
 //!
-//! It is no fault, but a test that compares bits fails. Verification computes several tokens of a request at once, other kernels
-//! and other orders of summation than one token at a time, and where two tokens are nearly equal the other one can win.
+//! This is not an error, but a test that compares bits fails. Verification computes several tokens of a request at
+//! once, other kernels and other orders of summation than one token at a time, and where two tokens are nearly equal
+//! the other one can win.
 //!
 //! ## What SGLang does
 //!

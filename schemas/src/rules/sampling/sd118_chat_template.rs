@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--chat-template` beside an EAGLE or EAGLE3 draft.
+//! Looks for `--chat-template` with an EAGLE or EAGLE3 draft.
 //!
 //! ## Why is this bad?
 //!

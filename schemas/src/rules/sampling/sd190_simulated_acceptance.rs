@@ -13,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It overwrites acceptance; in its default mode it emits token 100 again and again.
+//! It overwrites acceptance; in its default mode it emits token 100 again and again. DFLASH does not look at the variable before
+//! 0.5.17: what is timed there is real acceptance, and a warning says so.
 //!
 //! ## Example
 //!
@@ -29,16 +30,17 @@
 //!
 //! ## Versions
 //!
-//! All versions that know the variable.
+//! All versions that know the variable; of DFLASH, read in 0.5.13 to 0.5.23.
 //!
 //! ## Source
 //!
-//! sglang `speculative/eagle_utils.py`.
+//! sglang `speculative/eagle_utils.py`, `speculative/dflash_worker_v2.py`; PR #31603.
 
 use crate::{
     diagnostic::Severity,
     flags::Key,
-    rules::{Applies, Check, Context, Finding, Rule},
+    resolve::Algorithm,
+    rules::{Applies, Check, Context, Finding, Rule, versions::V0_5_17},
 };
 
 pub(in crate::rules) const RULE: Rule = Rule {
@@ -57,6 +59,15 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let simulates = value.value.parse::<f64>().is_ok_and(|length| length > 0.0);
     if !simulates || !context.resolved.speculative {
         return None;
+    }
+    if context.algorithm() == Some(Algorithm::Dflash) && context.version() < V0_5_17 {
+        let message = format!("DFLASH does not look at {VARIABLE} in this version: acceptance is real");
+        return Some(
+            Finding::new(value.span, message, "without effect")
+                .related(context.span(Key::SpeculativeAlgorithm), "here")
+                .help("use sglang 0.5.17 or later to time simulated acceptance, or take it out")
+                .at_most(Severity::Warning),
+        );
     }
     let message = format!("{VARIABLE} makes acceptance up: the output has no meaning");
     Some(

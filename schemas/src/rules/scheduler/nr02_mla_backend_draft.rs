@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for trtllm_mla, flashmla or cutlass_mla as the attention backend beside an EAGLE-3 draft of the Llama class, without
-//! a backend of its own for the draft.
+//! Looks for trtllm_mla, flashmla or cutlass_mla as the attention backend with an EAGLE-3 draft of the Llama class,
+//! without a separate backend for the draft.
 //!
 //! ## Why is this bad?
 //!

@@ -1,6 +1,6 @@
 //! # NR08: dp-attention-old
 //!
-//! DP attention cannot run beside EAGLE in versions before 0.4.7.
+//! DP attention cannot run with EAGLE in versions before 0.4.7.
 //!
 //! ## What it does
 //!
@@ -56,7 +56,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let place = context.span(Key::EnableDpAttention)?;
     let version = context.version();
     (version < V0_4_7).then(|| {
-        Finding::new(place, format!("sglang {version} hangs with DP attention and speculation"), "not beside a draft")
+        Finding::new(place, format!("sglang {version} hangs with DP attention and speculation"), "not with a draft")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts on every rank")
             .by_version(context)
             .help(format!("take `{}` out, or use sglang 0.4.7 or later", context.flag(Key::EnableDpAttention)))

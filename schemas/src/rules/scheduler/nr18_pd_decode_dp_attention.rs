@@ -31,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! Reported for several versions up to 0.5.16; which have it is not known. Later ones are not judged.
+//! Reported for several versions up to 0.5.16; it is not known which ones are affected. Later ones are not checked.
 //!
 //! ## Source
 //!

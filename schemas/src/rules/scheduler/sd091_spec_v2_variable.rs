@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! It does nothing: the overlapped worker is the only one. Who set it to 0 to avoid it gets it all the same.
+//! It has no effect: the overlapped worker is the only one. Setting it to 0 does not avoid it.
 //!
 //! ## What SGLang does
 //!

@@ -61,7 +61,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let finding = |message: &str| {
-        Finding::new(place, message, "not as it stands")
+        Finding::new(place, message, "not supported")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts a block at once")
             .by_version(context)
     };

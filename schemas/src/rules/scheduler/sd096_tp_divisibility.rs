@@ -5,7 +5,7 @@
 //! ## What it does
 //!
 //! Compares the draft's attention heads, key/value heads and feed-forward width with the tensor parallelism, at which SGLang
-//! runs the draft too. Under DP attention the attention is split otherwise, and the heads are not judged; nor are MTP
+//! runs the draft too. Under DP attention the attention is split otherwise, and the heads are not checked; nor are MTP
 //! layers, which are split as the target's own layers are.
 //!
 //! ## Why is this bad?

@@ -35,8 +35,8 @@
 //!
 //! ## Versions
 //!
-//! The list of 0.5.23, and NGRAM alone in 0.5.6, 0.5.9, 0.5.12.post1 and 0.5.15.post1. When EAGLE was let in between that and
-//! 0.5.23 is not known, so it is not judged there.
+//! The list of 0.5.23, and NGRAM alone in 0.5.6, 0.5.9, 0.5.12.post1 and 0.5.15.post1. When EAGLE was let in between
+//! that and 0.5.23 is not known, so it is not checked there.
 //!
 //! ## Source
 //!
@@ -69,7 +69,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let says = match ngram_alone {
         true => "Currently LoRA is only compatible with NGRAM speculative decoding.".to_owned(),
         false => format!(
-            "LoRA is only compatible with NGRAM, EAGLE, NEXTN, EAGLE3, DFLASH, or DSPARK speculative decoding, not {name}."
+            "LoRA is only compatible with NGRAM, EAGLE, NEXTN, EAGLE3, DFLASH, or DSPARK speculative decoding, not \
+             {name}."
         ),
     };
     Some(

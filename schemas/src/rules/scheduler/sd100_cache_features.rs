@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for features that SGLang refuses beside speculation:
+//! Looks for features that SGLang rejects with speculation:
 //!
 //! - `--enable-hierarchical-cache` over several ranks of decode context parallelism, with any algorithm but DSPARK;
 //! - `--enable-unified-memory` with another algorithm than EAGLE, EAGLE3, DFLASH and DSPARK, or with topk above 1;
@@ -101,7 +101,8 @@ fn hierarchical(context: &Context<'_>) -> Option<Finding> {
     let ranks = context.launch.count(Key::DcpSize).filter(|ranks| ranks.value > 1)?;
     let algorithm = context.algorithm().filter(|algorithm| *algorithm != Algorithm::Dspark)?;
     let key = Key::EnableHierarchicalCache;
-    let message = format!("the hierarchical cache over {} ranks knows no draft of {}", ranks.value, algorithm.name());
+    let message =
+        format!("the hierarchical cache over {} ranks does not support {} drafts", ranks.value, algorithm.name());
     Some(
         refused(context, context.span(key).map(|_| key)?, message)
             .related(Some(ranks.span), "over these ranks")
@@ -117,7 +118,7 @@ fn unified(context: &Context<'_>) -> Option<Finding> {
     let algorithm = context.algorithm()?;
     let known = [Algorithm::Dflash, Algorithm::Dspark, Algorithm::Eagle, Algorithm::Eagle3];
     if !known.contains(&algorithm) {
-        return Some(refused(context, key, format!("the unified pool does not know {}", algorithm.name())));
+        return Some(refused(context, key, format!("the unified pool does not support {}", algorithm.name())));
     }
     let topk = context.launch.count(Key::SpeculativeEagleTopk).filter(|topk| topk.value > 1)?;
     let message = format!("the unified pool holds chains only, and topk is {}", topk.value);
@@ -129,7 +130,8 @@ fn weights(context: &Context<'_>) -> Option<Finding> {
     let mode = context.launch.text(key).filter(|mode| mode.value != "off")?;
     let message = format!("the weight cache ({}) does not hold the draft's weights", mode.value);
     Some(refused(context, key, message).engine_says(
-        "ValueError: --weight-cache-mode is not supported together with speculative decoding (--speculative-algorithm): …",
+        "ValueError: --weight-cache-mode is not supported together with speculative decoding \
+         (--speculative-algorithm): …",
     ))
 }
 

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--dwdp-size` above 1, `--enable-layernorm-sp` and `--enable-kv-cache-sharding` beside speculation.
-//! Elastic expert parallelism is restricted only while it grows, and is not judged.
+//! Looks for `--dwdp-size` above 1, `--enable-layernorm-sp` and `--enable-kv-cache-sharding` with speculation.
+//! Elastic expert parallelism is restricted only while it grows, and is not checked.
 //!
 //! ## Why is this bad?
 //!

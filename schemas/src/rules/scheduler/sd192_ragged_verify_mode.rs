@@ -1,6 +1,6 @@
 //! # SD192: ragged-verify-mode
 //!
-//! `SGLANG_RAGGED_VERIFY_MODE` has a value that SGLang does not know.
+//! `SGLANG_RAGGED_VERIFY_MODE` has an unknown value.
 //!
 //! ## What it does
 //!
@@ -62,7 +62,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let shown: String = mode.value.chars().take(60).collect();
     Some(
-        Finding::new(mode.span, format!("`{shown}` is no mode of ragged verification"), "not known")
+        Finding::new(mode.span, format!("`{shown}` is not a mode of ragged verification"), "not known")
             .related(context.span(Key::SpeculativeAlgorithm), "looks at the variable")
             .engine_says(format!("invalid {VARIABLE}='{shown}'; expected one of 'static', 'cap-accept', 'compact'"))
             .by_version(context)

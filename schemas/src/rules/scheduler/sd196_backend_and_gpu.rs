@@ -17,7 +17,7 @@
 //! - trtllm_mla, cutedsl_mla, cutlass_mla: `ValueError: TRTLLM MLA backend is only supported on Blackwell GPUs (SM100/SM12x).`
 //! - trtllm_mha: `ValueError: TRTLLM MHA backend for decode is only supported on Hopper (SM90), Blackwell (SM100) and (SM120)
 //!   GPUs.`; up to 0.5.9 on SM 10 only.
-//! - aiter and wave are AMD's; NVIDIA's backends are not there on AMD.
+//! - aiter and wave are AMD's; NVIDIA's backends are not available on AMD.
 //!
 //! ## Example
 //!

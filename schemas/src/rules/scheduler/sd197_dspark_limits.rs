@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks at a DSPARK launch for DP attention without `--enable-dp-lm-head` or with an all-to-all library that it does not know, for
+//! Looks at a DSPARK launch for DP attention without `--enable-dp-lm-head` or with an unsupported all-to-all library, for
 //! context parallelism under DP attention, and for devices that it does not run on.
 //!
 //! ## Why is this bad?

@@ -127,7 +127,7 @@ fn is_cuda(device: &str) -> bool {
 
 fn tokens(context: &Context<'_>) -> Option<Finding> {
     context.is_absent(Key::SpeculativeNumDraftTokens).then(|| {
-        missing(context, Key::SpeculativeNumDraftTokens, "UNO is not told how many tokens to verify")
+        missing(context, Key::SpeculativeNumDraftTokens, "UNO has no number of tokens to verify")
             .engine_says("ValueError: UNO requires --speculative-num-draft-tokens to be a positive integer")
             .by_version(context)
             .help(format!("add `{}`", context.line(Key::SpeculativeNumDraftTokens, "8")))

@@ -63,7 +63,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let place = context.span(Key::Fp16)?;
     (context.launch.engine == Engine::Slime && context.resolved.speculative).then(|| {
-        Finding::new(place, "the engine runs in float16 too, target and draft alike", "for the engine as well")
+        Finding::new(place, "the engine runs in float16 too, target and draft", "for the engine as well")
             .related(context.span(Key::Dtype), "not used")
     })
 }

@@ -4,12 +4,12 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--sglang-config` beside flags of speculation.
+//! Looks for `--sglang-config` together with speculation flags.
 //!
 //! ## Why is this bad?
 //!
-//! A group's `overrides` win over `--sglang-*`, and a key of it that SGLang does not know is dropped with a line in the log only: what
-//! stands here may not be what runs.
+//! A group's `overrides` win over `--sglang-*`, and an unknown key is dropped with only a line in the log: what is
+//! written here may not be what runs.
 //!
 //! ## What SGLang does
 //!
@@ -69,7 +69,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let file = context.span(Key::SglangConfig)?;
     (context.launch.engine == Engine::Slime && context.resolved.speculative).then(|| {
-        Finding::new(file, "the overrides in this file beat the flags and were not looked at", "wins")
+        Finding::new(file, "the overrides in this file override the flags and were not checked", "wins")
             .related(context.span(Key::SpeculativeAlgorithm), "may be overridden")
             .note("a key that sglang does not know is dropped with a line in the log only")
     })

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! What the trainer leaves behind on the GPU, and the graphs and buffers of target and draft, have to fit into the rest.
+//! What the trainer keeps on the GPU, and the graphs and buffers of target and draft, must fit into the rest.
 //!
 //! ## What SGLang does
 //!
@@ -78,7 +78,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         let message = format!("a share of {} leaves little for the trainer, graphs and draft", share.value);
         Finding::new(share.span, message, "above what slime's recipes take")
             .related(Some(colocated), "shared with the trainer")
-            .related(context.span(Key::SpeculativeAlgorithm), "graphs and buffers of its own")
+            .related(context.span(Key::SpeculativeAlgorithm), "separate graphs and buffers")
             .help(format!("write `{}`, and raise it from there", context.line(Key::MemFractionStatic, "0.7")))
     })
 }

@@ -86,7 +86,7 @@ fn check(text: &str, version: Option<&str>, code: &str, severity: Severity, word
     check_beside(text, version, (code, &[]), severity, words);
 }
 
-/// As [`check`], with other findings behind it.
+/// As [`check`], with other findings after it.
 fn check_beside(
     text: &str,
     version: Option<&str>,

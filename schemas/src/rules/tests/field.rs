@@ -1,4 +1,4 @@
-//! Launches of the field, each with what must be said of it: failures that its text tells, and what is no failure.
+//! Real launches with their expected findings: failures that are visible in the text, and cases without a failure.
 //!
 //! Right values are from the engines' sources and from their issues; the rules' pages name them.
 
@@ -185,7 +185,8 @@ fn crashes_that_are_known_by_version() {
     silent(&decode("DSPARK"), Some("0.5.17"), "SD193");
 
     let adaptive = sglang(
-        "--model-path m --speculative-algorithm EAGLE3 --speculative-draft-model-path d --speculative-adaptive --max-running-requests 16",
+        "--model-path m --speculative-algorithm EAGLE3 --speculative-draft-model-path d --speculative-adaptive \
+         --max-running-requests 16",
     );
     for version in ["0.5.16", "0.5.17"] {
         finds(&adaptive, Some(version), "SD193", Severity::Error);
@@ -295,7 +296,8 @@ fn latent_attention_runs_fa3_and_blocks_need_their_flags() {
     finds(&launch("DFLASH"), Some("0.5.23"), "SD095", Severity::Error);
     silent(&format!("{} --enable-dp-lm-head", launch("DFLASH")), Some("0.5.23"), "SD095");
     let uno = sglang(
-        "--model-path m --speculative-algorithm UNO --uno-lora-path a --speculative-num-draft-tokens 8 --tp 2 --max-running-requests 16",
+        "--model-path m --speculative-algorithm UNO --uno-lora-path a --speculative-num-draft-tokens 8 --tp 2 \
+         --max-running-requests 16",
     );
     finds(&uno, Some("0.5.23"), "SD198", Severity::Error);
     let stages = sglang(&format!(
@@ -341,13 +343,15 @@ fn other_rules_with_their_bounds() {
     silent(&none, Some("0.5.19"), "SD090");
     let tree = sglang(
         "--model-path mine --attention-backend flashmla --speculative-algorithm EAGLE --speculative-draft-model-path d \
-                       --speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 --max-running-requests 8",
+                       --speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8 \
+                       --max-running-requests 8",
     );
     finds(&tree, Some("0.5.19"), "SD031", Severity::Error);
     let block = format!("{} --speculative-use-block-verification", tree.replace("flashmla", "fa3"));
     finds(&block, Some("0.5.23"), "SD112", Severity::Error);
     let decode = sglang(&format!(
-        "--model-path m --tp 8 --dp-size 8 --enable-dp-attention --disaggregation-mode decode --speculative-algorithm EAGLE {CHAIN}"
+        "--model-path m --tp 8 --dp-size 8 --enable-dp-attention --disaggregation-mode decode \
+         --speculative-algorithm EAGLE {CHAIN}"
     ));
     finds(&decode, Some("0.5.9"), "NR18", Severity::Warning);
     silent(&decode, Some("0.5.19"), "NR18");
@@ -388,7 +392,8 @@ fn reports_of_the_last_months() {
     finds(&sglang(dflash), Some("0.5.17"), "SD194", Severity::Warning);
     silent(&sglang(&dflash.replace("--page-size 1", "--page-size 64")), Some("0.5.17"), "SD194");
     let kimi = format!(
-        "--model-path moonshotai/Kimi-K2.6 --speculative-algorithm EAGLE3 --speculative-draft-model-path x/kimi-k2.6-eagle3-mla {CHAIN}"
+        "--model-path moonshotai/Kimi-K2.6 --speculative-algorithm EAGLE3 --speculative-draft-model-path \
+         x/kimi-k2.6-eagle3-mla {CHAIN}"
     );
     finds(&sglang(&kimi), Some("0.5.11"), "SD193", Severity::Error);
     silent(&sglang(&kimi), Some("0.5.12"), "SD193");
@@ -402,7 +407,8 @@ fn reports_of_the_last_months() {
     finds(&sglang(layers), Some("0.5.18"), "SD103", Severity::Error);
     silent(
         &sglang(
-            "--model-path m --speculative-algorithm EAGLE --enable-multi-layer-eagle --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4",
+            "--model-path m --speculative-algorithm EAGLE --enable-multi-layer-eagle --speculative-num-steps 3 \
+             --speculative-eagle-topk 1 --speculative-num-draft-tokens 4",
         ),
         Some("0.5.18"),
         "SD103",
@@ -430,4 +436,96 @@ fn reports_of_the_last_months() {
     finds(&vllm("Qwen/Qwen3.8-27B", second), Some("0.27.0"), "VL24", Severity::Error);
     silent(&vllm("Qwen/Qwen3.8-27B", &second.replace("DFlash2", "DFlash")), Some("0.27.0"), "VL24");
     finds(&vllm("moonshotai/Kimi-K3 --kv-transfer-config {}", dspark), Some("0.27.1"), "VL25", Severity::Warning);
+}
+
+/// Reports of June to September 2026.
+#[test]
+fn second_reports_are_told() {
+    let eagle = "--speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4";
+    let ngram = |more: &str| sglang(&format!("--model-path m --speculative-algorithm NGRAM {more}"));
+    finds(&ngram("--speculative-ngram-capacity 18"), Some("0.5.23"), "SD133", Severity::Error);
+    silent(&ngram("--speculative-ngram-capacity 19"), Some("0.5.23"), "SD133");
+    silent(&ngram("--speculative-ngram-capacity 5 --speculative-ngram-max-trie-depth 4"), Some("0.5.18"), "SD133");
+    silent(&ngram("--speculative-ngram-capacity 5 --speculative-ngram-max-trie-depth $D"), Some("0.5.18"), "SD133");
+
+    let store = |more: &str| {
+        sglang(&format!("--model-path m {eagle} --enable-hierarchical-cache --hicache-storage-backend mooncake {more}"))
+    };
+    let alone = "--hicache-storage-backend-extra-config '{\"standalone_storage\": true}'";
+    finds(&store(alone), Some("0.5.14"), "SD193", Severity::Error);
+    silent(&store(alone), Some("0.5.19"), "SD193");
+    silent(&store(""), Some("0.5.14"), "SD193");
+
+    let v4 = format!("--model-path deepseek-ai/DeepSeek-V4-Flash --tp 8 --dp 8 {eagle}");
+    finds(&sglang(&format!("{v4} --enable-dp-attention")), Some("0.5.15"), "SD193", Severity::Warning);
+    silent(&sglang(&format!("{v4} --enable-dp-attention")), Some("0.5.20"), "SD193");
+    silent(&sglang(&v4), Some("0.5.15"), "SD193");
+    let decode = format!("--model-path zai-org/GLM-5.3 {eagle} --disaggregation-mode decode --tp 8 --dp 2");
+    finds(&sglang(&format!("{decode} --enable-dp-attention")), Some("0.5.19"), "SD193", Severity::Warning);
+    silent(&sglang(&decode), Some("0.5.19"), "SD193");
+
+    let radix = |algorithm: &str| {
+        let own = eagle.replace("EAGLE", algorithm);
+        sglang(&format!("--model-path m --disaggregation-mode decode --disaggregation-decode-enable-radix-cache {own}"))
+    };
+    finds(&radix("EAGLE"), Some("0.5.22"), "SD101", Severity::Error);
+    silent(&radix("EAGLE"), Some("0.5.23"), "SD101");
+    // Nobody named a version: what starts in the newest is not told.
+    silent(&radix("EAGLE"), None, "SD101");
+
+    let simulated = |algorithm: &str| {
+        format!(
+            "SGLANG_SIMULATE_ACC_LEN=3 sglang serve --model-path m --speculative-algorithm {algorithm} --speculative-draft-model-path d"
+        )
+    };
+    finds(&simulated("DFLASH"), Some("0.5.16"), "SD190", Severity::Warning);
+    finds(&simulated("DFLASH"), Some("0.5.17"), "SD190", Severity::Error);
+    finds(&simulated("EAGLE3"), Some("0.5.16"), "SD190", Severity::Error);
+}
+
+/// The same of vLLM.
+#[test]
+fn second_reports_of_vllm_are_told() {
+    let dspark = "{\"method\": \"dspark\", \"model\": \"d\", \"num_speculative_tokens\": 7}";
+    let mtp = "{\"method\": \"mtp\", \"num_speculative_tokens\": 1}";
+    finds(&vllm("deepseek-ai/DeepSeek-V4-Flash-0731", mtp), Some("0.27.1"), "VL24", Severity::Error);
+    silent(&vllm("deepseek-ai/DeepSeek-V4-Flash", mtp), Some("0.27.1"), "VL24");
+    finds(&vllm("XiaomiMiMo/MiMo-V2.5-Pro", mtp), Some("0.24.0"), "VL25", Severity::Warning);
+    silent(&vllm("XiaomiMiMo/MiMo-V2.5-Pro --no-async-scheduling", mtp), Some("0.24.0"), "VL25");
+    let glm = |flags: &str, json: &str| vllm(&format!("zai-org/GLM-5.2-FP8 {flags}"), json);
+    finds(&glm("--kv-cache-dtype fp8_ds_mla", dspark), Some("0.29.0"), "VL24", Severity::Error);
+    let own = dspark.replace("\"d\"", "\"d\", \"kv_cache_dtype\": \"bfloat16\"");
+    silent(&glm("--kv-cache-dtype fp8_ds_mla", &own), Some("0.29.0"), "VL24");
+    finds(&glm("--decode-context-parallel-size 4", dspark), Some("0.29.0"), "VL25", Severity::Warning);
+    silent(&glm("--decode-context-parallel-size 1", dspark), Some("0.29.0"), "VL25");
+    let block = "{\"method\": \"dflash\", \"model\": \"d\", \"num_speculative_tokens\": 7}";
+    let hybrid = block.replace("\"d\"", "\"d\", \"kv_cache_dtype\": \"fp8\"");
+    finds(&vllm("Qwen/Qwen3.8-27B", &hybrid), Some("0.28.0"), "VL24", Severity::Warning);
+    silent(&vllm("Qwen/Qwen3-8B", &hybrid), Some("0.28.0"), "VL24");
+    let quantised = vllm("Qwen/Qwen3-8B --kv-cache-dtype fp8", block);
+    finds(&quantised, Some("0.21.0"), "VL24", Severity::Warning);
+    silent(&quantised, Some("0.29.0"), "VL24");
+    let gb10 = Beside { version: Some("0.29.0"), gpu: Some("GB10"), ..Beside::default() };
+    finds_beside(&quantised, gb10, "VL24", Severity::Warning);
+}
+
+#[test]
+fn ranks_names_and_tokens_of_drafts_are_looked_at() {
+    let with = |method: &str, more: &str| {
+        format!("{{\"method\": \"{method}\", \"model\": \"d\", \"num_speculative_tokens\": 3, {more}}}")
+    };
+    let over = |method: &str, ranks: u32| {
+        vllm("m --tensor-parallel-size 4", &with(method, &format!("\"draft_tensor_parallel_size\": {ranks}")))
+    };
+    finds(&over("draft_model", 1), Some("0.33.0"), "VL17", Severity::Error);
+    finds(&over("mtp", 1), Some("0.33.0"), "VL17", Severity::Warning);
+    finds(&over("eagle3", 2), Some("0.33.0"), "VL17", Severity::Error);
+    silent(&over("dspark", 1), Some("0.33.0"), "VL17");
+    silent(&over("draft_model", 4), Some("0.33.0"), "VL17");
+    finds(&vllm("m", "{\"method\": \"mtp\"}"), Some("0.28.0"), "VL02", Severity::Error);
+    // What the draft's config says is not known.
+    finds(&vllm("m", "{\"model\": \"a/accelerator\"}"), Some("0.28.0"), "VL02", Severity::Warning);
+    let named = "{\"method\": \"draft_model\", \"model\": \"/a/eagle-1/small\", \"num_speculative_tokens\": 3}";
+    finds(&vllm("m", named), Some("0.28.0"), "VL08", Severity::Warning);
+    silent(&vllm("m", &named.replace("eagle-1", "b")), Some("0.28.0"), "VL08");
 }

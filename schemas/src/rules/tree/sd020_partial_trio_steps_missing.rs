@@ -63,8 +63,11 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if context.is_adaptive() || !context.is_absent(steps) {
         return None;
     }
-    let message =
-        format!("`{}` without `{}`: start fails with a bare AssertionError", context.flag(given), context.flag(steps));
+    let message = format!(
+        "`{}` without `{}`: startup fails with a bare AssertionError",
+        context.flag(given),
+        context.flag(steps)
+    );
     let finding = Finding::new(context.place(given), message, "needs the number of steps")
         .engine_says("AssertionError")
         .help(format!("add `{}` with the depth of the tree, or give none of the three", context.flag(steps)));

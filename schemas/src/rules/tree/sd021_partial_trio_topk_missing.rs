@@ -63,7 +63,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if context.is_adaptive() || !context.is_absent(topk) {
         return None;
     }
-    let message = format!("`{}` without `{}`: start fails with a TypeError", context.flag(steps), context.flag(topk));
+    let message = format!("`{}` without `{}`: startup fails with a TypeError", context.flag(steps), context.flag(topk));
     let finding = Finding::new(place, message, "needs topk")
         .engine_says("TypeError: '>' not supported between instances of 'NoneType' and 'int'");
     let depth = context.launch.count(steps).map(|steps| steps.value);

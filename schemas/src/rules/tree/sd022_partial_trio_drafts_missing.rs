@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         let message = format!("no `{}` for a tree with topk {}: start fails", context.flag(tokens), branches.value);
         let finding = Finding::new(place, message, "needs the number of draft tokens")
             .related(context.span(topk), "a tree")
-            .note("nothing fills the number in, and reckoning with it fails with a TypeError about NoneType")
+            .note("the number has no default, and computing with it fails with a TypeError about NoneType")
             .help(format!("add `{}` with the nodes that the target is to verify", context.flag(tokens)));
         return Some(finding);
     }

@@ -1,6 +1,6 @@
 //! # SD023: topk1-drafts-adjusted
 //!
-//! With topk 1 the number of draft tokens is always steps + 1, whatever is asked for.
+//! With topk 1 the number of draft tokens is always steps + 1, whatever is requested.
 //!
 //! ## What it does
 //!

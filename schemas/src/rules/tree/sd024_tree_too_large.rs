@@ -1,6 +1,6 @@
 //! # SD024: tree-too-large
 //!
-//! More draft tokens are asked for than the tree can have.
+//! More draft tokens are requested than the tree can have.
 //!
 //! ## What it does
 //!

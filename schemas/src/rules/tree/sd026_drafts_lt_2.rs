@@ -61,7 +61,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if tokens.value >= 2 || chain || context.is_adaptive() {
         return None;
     }
-    let message = format!("{} draft tokens leave nothing to verify: the root is one of them", tokens.value);
+    let message = format!("{} draft tokens leave nothing to verify: the root counts as one of them", tokens.value);
     let steps = context.resolved.num_steps.as_ref().map_or(2, |steps| steps.value.saturating_add(1).max(2));
     Some(
         Finding::new(tokens.span, message, "at least 2")

@@ -65,7 +65,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if steps.value > 0 || context.is_adaptive() || off {
         return None;
     }
-    let message = format!("{} draft steps draft nothing", steps.value);
+    let message = format!("{} draft steps propose no tokens", steps.value);
     Some(Finding::new(steps.span, message, "at least 1").help(format!(
         "write `{}` or more, or remove `{}` to run without speculation",
         context.line(key, "1"),

@@ -9,7 +9,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! The branches of a tree share the last page of the prefix. A backend that does not know it writes one branch over another.
+//! The branches of a tree share the last page of the prefix. A backend without support for this overwrites one branch
+//! with another.
 //!
 //! ## What SGLang does
 //!

@@ -1,6 +1,6 @@
 //! # SD030: trtllm-mha-topk
 //!
-//! trtllm_mha runs chains only, and a tree is asked for.
+//! trtllm_mha runs chains only, but a tree is requested.
 //!
 //! ## What it does
 //!

@@ -1,6 +1,6 @@
 //! # SD031: mla-topk
 //!
-//! Latent attention on flashinfer or FlashMLA runs chains only, and a tree is asked for.
+//! Latent attention on flashinfer or FlashMLA runs chains only, but a tree is requested.
 //!
 //! ## What it does
 //!

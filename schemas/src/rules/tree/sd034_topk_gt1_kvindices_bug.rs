@@ -91,7 +91,7 @@ fn draft_backend<'a>(context: &Context<'a>) -> Option<&'a str> {
     if context.launch.has(Key::SpeculativeDraftAttentionBackend) {
         return context.launch.text(Key::SpeculativeDraftAttentionBackend).map(|backend| backend.value);
     }
-    // The engine's default depends on a GPU that nobody named.
+    // The engine's default depends on the GPU, which is unknown.
     let written = context.resolved.attention_backend.as_ref().filter(|backend| backend.origin.is_written());
     written.map(|backend| backend.value.as_str())
 }

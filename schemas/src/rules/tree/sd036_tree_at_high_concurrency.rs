@@ -9,9 +9,9 @@
 //!
 //! ## Why is this bad?
 //!
-//! Each round verifies requests × draft tokens rows. A GPU has room for them beside few requests, where reading the weights
-//! takes the time anyway; beside many it computes for the rejected ones what it could have computed for other requests, and
-//! speculation becomes slower than none.
+//! Each round verifies requests × draft tokens rows. With few requests these rows are nearly free, because reading the
+//! weights takes the time anyway; with many requests, the rejected rows cost time that other requests could have used,
+//! and speculation becomes slower than none.
 //!
 //! ## What SGLang does
 //!
@@ -62,7 +62,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Most requests together beside which a tree has paid in published measurements.
+/// Maximum concurrency at which a tree has paid in published measurements.
 const FEW: usize = 8;
 /// Draft tokens from which on a chain, too, is large.
 const MANY_TOKENS: usize = 16;
@@ -77,7 +77,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let rows = requests.saturating_mul(shape.num_draft_tokens);
     let message = format!(
-        "{requests} requests × {} draft tokens = {rows} rows to verify in each round: likely slower than no speculation",
+        "{requests} requests × {} draft tokens = {rows} rows to verify in each round: likely slower than no \
+         speculation",
         shape.num_draft_tokens
     );
     let key = Key::SpeculativeNumDraftTokens;
@@ -85,7 +86,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, message, "of which few are accepted")
             .related(context.span(Key::SpeculativeEagleTopk), format!("topk {}", shape.topk))
-            .note("trees pay beside few requests; the limit depends on GPU and models (`spectune sweep` measures it)")
+            .note("trees pay off with few concurrent requests; the limit depends on GPU and models (`spectune sweep` measures it)")
             .help(format!(
                 "draft a short chain: `{}`, `{}`, `{}`",
                 context.line(Key::SpeculativeNumSteps, "2"),

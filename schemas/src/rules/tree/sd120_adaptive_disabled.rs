@@ -1,6 +1,6 @@
 //! # SD120: adaptive-disabled
 //!
-//! Adaptive steps are asked for and will not be used.
+//! Adaptive steps are requested but will not be used.
 //!
 //! ## What it does
 //!

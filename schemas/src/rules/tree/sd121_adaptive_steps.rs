@@ -1,11 +1,11 @@
 //! # SD121: adaptive-steps
 //!
-//! The number of steps is none of those that adaptive speculation chooses from.
+//! The number of steps is not among the candidates of adaptive speculation.
 //!
 //! ## What it does
 //!
-//! Looks at `--speculative-num-steps` with `--speculative-adaptive` and without a configuration of its own: the candidates
-//! are then 0, 1, 3, 5 and 7; up to 0.5.19 5 is none of them, and up to 0.5.13 nor is 0.
+//! Looks at `--speculative-num-steps` with `--speculative-adaptive` and without a separate configuration: the
+//! candidates are then 0, 1, 3, 5 and 7 (without 5 up to 0.5.19, and without 0 up to 0.5.13).
 //!
 //! ## Why is this bad?
 //!

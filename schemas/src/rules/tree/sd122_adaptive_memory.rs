@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-adaptive` with its default configuration beside a `--mem-fraction-static` of 0.9 or more.
+//! Looks for `--speculative-adaptive` with its default configuration and a `--mem-fraction-static` of 0.9 or more.
 //!
 //! ## Why is this bad?
 //!
@@ -53,7 +53,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Above which share little memory is left beside weights and KV pool.
+/// Fraction above which little memory is left besides weights and KV pool.
 const TIGHT: f64 = 0.9;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

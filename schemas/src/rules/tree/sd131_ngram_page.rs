@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--page-size` above 1 under NGRAM with a breadth above 1 (10 unless given) on another backend than flashinfer.
+//! Looks for `--page-size` above 1 under NGRAM with a breadth above 1 (default 10) on another backend than flashinfer.
 //!
 //! ## Why is this bad?
 //!
@@ -66,12 +66,17 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let size = page.value;
     Some(
-        Finding::new(page.span, format!("NGRAM with a breadth of {breadth} cannot run on pages of {size}"), "pages of 1")
-            .related(context.span(key), "a tree")
-            .engine_says(format!(
-                "speculative_eagle_topk({breadth}) > 1 with page_size({size}) > 1 is unstable and produces incorrect results"
-            ))
-            .by_version(context)
-            .help(format!("write `{}`, or pages of 1", context.line(key, "1"))),
+        Finding::new(
+            page.span,
+            format!("NGRAM with a breadth of {breadth} cannot run on pages of {size}"),
+            "pages of 1",
+        )
+        .related(context.span(key), "a tree")
+        .engine_says(format!(
+            "speculative_eagle_topk({breadth}) > 1 with page_size({size}) > 1 is unstable and produces incorrect \
+                 results"
+        ))
+        .by_version(context)
+        .help(format!("write `{}`, or pages of 1", context.line(key, "1"))),
     )
 }

@@ -4,16 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Looks at NGRAM's breadths and depth: the least breadth has to be at least 1 and no larger than the greatest (1 and 10 unless
-//! given), and the trie deeper than 1.
+//! Looks at NGRAM's breadths and depth: the minimum breadth must be at least 1 and at most the maximum (1 and 10 unless
+//! given), and the trie deeper than 1. Its capacity must be above its depth.
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start.
+//! The server does not start. With a capacity that is too small it starts, and dies of the first request.
 //!
 //! ## What SGLang does
 //!
-//! The C++ code that keeps the trie stops with `min_bfs_breadth must be less than or equal to max_bfs_breadth` and its kind.
+//! The C++ code that keeps the trie stops with `min_bfs_breadth must be less than or equal to max_bfs_breadth` and its kind. The
+//! root counts against the capacity, so that a path of the full depth needs one more; no version looks at it, and the trie frees what
+//! it never had: `munmap_chunk(): invalid pointer`.
 //!
 //! ## Example
 //!
@@ -25,6 +27,11 @@
 //! ```launch bad version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm NGRAM --max-running-requests 16 --attention-backend fa3 \
 //!   --speculative-ngram-max-trie-depth 1
+//! ```
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm NGRAM --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-ngram-max-trie-depth 8 --speculative-ngram-capacity 8
 //! ```
 //!
 //! ## Use instead
@@ -40,7 +47,7 @@
 //!
 //! ## Source
 //!
-//! sglang `ngram_corpus/ngram.cpp`.
+//! sglang `ngram_corpus/ngram.cpp`; issue #36495.
 
 use crate::{
     diagnostic::Severity,
@@ -58,9 +65,10 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The breadths unless they are given.
+/// The breadths and the depth unless they are given.
 const LEAST: i64 = 1;
 const GREATEST: i64 = 10;
+const DEPTH: i64 = 18;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Ngram)?;
@@ -76,13 +84,16 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                 .help(format!("write `{}`, which is the default", context.line(depth_key, "18"))),
         );
     }
+    if let Some(finding) = capacity(context) {
+        return Some(finding);
+    }
     let breadth = |key, default| match context.launch.has(key) {
         true => context.launch.integer(key).map(|breadth| breadth.value),
         false => Some(default),
     };
     let (least, greatest) = (breadth(least_key, LEAST)?, breadth(greatest_key, GREATEST)?);
     if least <= 0 {
-        let message = format!("a least breadth of {least} is none");
+        let message = format!("a minimum breadth of {least} is not possible");
         return Some(
             Finding::new(context.value_place(least_key), message, "has to be above 0")
                 .engine_says(format!("min_bfs_breadth must be greater than 0, current value: {least}"))
@@ -106,4 +117,27 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         ))
         .help(format!("write `{}`", context.line(least_key, &greatest.max(1).to_string()))),
     )
+}
+
+/// A trie that has no room for one path of its full depth.
+fn capacity(context: &Context<'_>) -> Option<Finding> {
+    let is_own = |name: &str| name.replace('_', "-").ends_with("speculative-ngram-capacity");
+    let argument = context.launch.arguments.iter().rfind(|argument| is_own(&argument.flag.value))?;
+    let word = argument.values.first()?;
+    let capacity: i64 = word.value.known()?.parse().ok()?;
+    let key = Key::SpeculativeNgramMaxTrieDepth;
+    let depth = match context.launch.has(key) {
+        true => context.launch.integer(key)?.value,
+        false => DEPTH,
+    };
+    (capacity <= depth).then(|| {
+        Finding::new(
+            word.span,
+            format!("a trie of {capacity} nodes has no room for a path of {depth}"),
+            "its root is one",
+        )
+        .related(context.span(key), "the depth")
+        .engine_says("munmap_chunk(): invalid pointer")
+        .help(format!("write more than {depth}; it is 10000000 unless given"))
+    })
 }

@@ -55,7 +55,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Devices that SGLang names beside CUDA.
+/// Devices of SGLang other than CUDA.
 const OTHERS: [&str; 6] = ["cpu", "hpu", "mps", "musa", "npu", "xpu"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

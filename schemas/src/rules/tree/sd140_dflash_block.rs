@@ -63,7 +63,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let (block, window) = (Key::SpeculativeDflashBlockSize, Key::SpeculativeDraftWindowSize);
     if let Some(size) = context.launch.integer(block).filter(|size| size.value <= 0) {
         return Some(
-            Finding::new(size.span, format!("a block of {} is none", size.value), "has to be positive")
+            Finding::new(size.span, format!("a block of {} is not possible", size.value), "has to be positive")
                 .engine_says(format!(
                     "DFLASH requires --speculative-dflash-block-size to be positive, got {}.",
                     size.value

@@ -1,6 +1,6 @@
 //! # SD145: draft-window
 //!
-//! The draft's window or sink has no effect here, or is none.
+//! The draft's window or sink has no effect here, or is invalid.
 //!
 //! ## What it does
 //!
@@ -13,7 +13,7 @@
 //!
 //! ## What SGLang does
 //!
-//! A window below 1 is a ValueError, and so is a sink without a window; under other algorithms nothing reads them.
+//! A window below 1 is a ValueError, and so is a sink without a window; other algorithms ignore them.
 //!
 //! ## Example
 //!
@@ -64,7 +64,7 @@ fn window(context: &Context<'_>) -> Option<Finding> {
     let reads = matches!(algorithm, Algorithm::Eagle | Algorithm::Eagle3 | Algorithm::Dflash);
     let size = context.launch.integer(key).map(|size| size.value);
     let (message, harm) = match size {
-        Some(size) if size < 1 => (format!("a window of {size} is none"), Severity::Error),
+        Some(size) if size < 1 => (format!("a window of {size} is not possible"), Severity::Error),
         _ if !reads => (format!("{} does not read the draft's window", algorithm.name()), Severity::Warning),
         _ => return None,
     };
@@ -79,11 +79,11 @@ fn sink(context: &Context<'_>) -> Option<Finding> {
     let alone = context.is_absent(Key::SpeculativeDraftWindowSize);
     let (message, says) = match size {
         Some(size) if size < 0 => (
-            format!("a sink of {size} tokens is none"),
+            format!("a sink of {size} tokens is not possible"),
             "ValueError: --speculative-draft-sink-size must be non-negative",
         ),
         _ if alone => (
-            "the draft's sink stands without a window".to_owned(),
+            "the draft's sink is set without a window".to_owned(),
             "ValueError: --speculative-draft-sink-size requires --speculative-draft-window-size.",
         ),
         _ => return None,

@@ -1,6 +1,6 @@
 //! # SD160: negative-speedup
 //!
-//! Speculation seldom pays beside so many requests.
+//! Speculation seldom pays with this many concurrent requests.
 //!
 //! ## What it does
 //!
@@ -9,7 +9,7 @@
 //! ## Why is this bad?
 //!
 //! Speculation trades arithmetic for latency. Beside few requests a GPU has arithmetic to spare, since reading the weights
-//! takes the time anyway; beside many it has not, and what verifies rejected drafts is taken from other requests.
+//! takes the time anyway; with many requests it is not, and verifying rejected drafts takes time from other requests.
 //!
 //! ## What SGLang does
 //!
@@ -53,13 +53,14 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Requests beside which speculation has seldom paid in published measurements.
+/// Concurrency at which speculation has seldom paid in published measurements.
 const MANY: usize = 64;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
     let expected = context.expected_concurrency.filter(|expected| *expected > MANY)?;
-    let message = format!("speculation seldom pays beside {expected} requests: measure it against none");
+    let message =
+        format!("speculation seldom pays at {expected} concurrent requests: measure it against no speculation");
     Some(
         Finding::new(context.value_place(Key::SpeculativeAlgorithm), message, "for small batches")
             .related(context.span(Key::MaxRunningRequests), "the most that run together")

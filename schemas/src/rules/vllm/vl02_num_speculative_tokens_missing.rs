@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for a draft model, a head or `ngram` without `num_speculative_tokens`, where no config says it either
-//! (`n_predict`).
+//! Looks for a draft model, a head, `mtp` or `ngram` without `num_speculative_tokens`, where no config says it either
+//! (`n_predict`). Where no method is written, and the draft is not known, it is a warning.
 //!
 //! ## Why is this bad?
 //!
@@ -14,7 +14,8 @@
 //! ## What vLLM does
 //!
 //! `ValueError: num_speculative_tokens must be provided with speculative model unless the draft model config contains an
-//! n_predict parameter.`
+//! n_predict parameter.` That of a target's own MTP layers is asked for too late: with `mtp` the number has to be written, else
+//! the same error is raised, or a TypeError.
 //!
 //! ## Example
 //!
@@ -26,19 +27,23 @@
 //! vllm serve target --speculative-config '{"method": "ngram", "prompt_lookup_max": 4}'
 //! ```
 //!
+//! ```launch bad version:0.33.0
+//! vllm serve target --speculative-config '{"method": "mtp"}'
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good
 //! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
 //! ```
 //!
-//! A number that another file or variable holds is given all the same:
+//! A number in another file or variable counts as given:
 //!
 //! ```launch good
 //! vllm serve target --spec-method eagle3 --spec-model draft --spec-tokens $TOKENS
 //! ```
 //!
-//! What flags of their own give is added to the JSON, whose keys may have dashes:
+//! Separate flags are added to the JSON, whose keys may have dashes:
 //!
 //! ```launch good
 //! vllm serve target --spec-tokens 3 --speculative-config '{"method": "eagle3", "model": "draft"}'
@@ -58,7 +63,7 @@
 //!
 //! ## Source
 //!
-//! vLLM PR #20375, `engine/arg_utils.py` and `config/speculative.py` of 0.33.0.
+//! vLLM PR #20375, issue #55323, `engine/arg_utils.py` and `config/speculative.py` of 0.33.0.
 
 use crate::{
     diagnostic::Severity,
@@ -80,15 +85,19 @@ const SILENT: [&str; 5] = ["eagle", "eagle3", "draft_model", "ngram", "ngram_gpu
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation().filter(|config| !config.is_legacy)?;
     let method = method_of(&config)?;
-    if !SILENT.contains(&method) || config.gives_tokens {
+    let is_mtp = method == "mtp" || method.ends_with("_mtp");
+    // A number under a misspelt key is given: VL13 tells the key.
+    let is_misspelt = config.keys.keys().any(|key| key.starts_with("num_spec"));
+    if !(SILENT.contains(&method) || is_mtp) || config.gives_tokens || is_misspelt {
         return None;
     }
-    Some(
-        Finding::new(
-            config.span,
-            format!("{method} is not told how many tokens to draft"),
-            "no num_speculative_tokens",
-        )
-        .help("add `\"num_speculative_tokens\": 3`"),
-    )
+    let message = format!("{method} has no number of tokens to draft");
+    let finding = Finding::new(config.span, message, "no num_speculative_tokens").help(if is_mtp {
+        "add `\"num_speculative_tokens\": 1`"
+    } else {
+        "add `\"num_speculative_tokens\": 3`"
+    });
+    // A draft whose config nobody has seen may say itself what it is, and how many tokens it predicts.
+    let is_guessed = config.method.is_none() && context.draft_config().is_none();
+    Some(if is_guessed { finding.at_most(Severity::Warning) } else { finding })
 }

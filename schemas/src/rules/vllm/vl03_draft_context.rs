@@ -1,6 +1,6 @@
 //! # VL03: draft-context
 //!
-//! Sequences can be longer than the draft was made for.
+//! Sequences can be longer than the draft was trained for.
 //!
 //! ## What it does
 //!
@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! Behind its own length the draft looks up rotations that are not there: an illegal memory access, or proposals that are not
+//! Beyond its own length the draft looks up rotations that do not exist: an illegal memory access, or proposals that are not
 //! accepted.
 //!
 //! ## What vLLM does
@@ -65,7 +65,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The first version that is not judged.
+/// The first version that is not checked.
 const BEHIND: EngineVersion = EngineVersion::new(0, 25, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -79,9 +79,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         false => context.target_config().filter(|target| target.states_context_length())?.derived_context_length(),
     };
     (draft < length).then(|| {
-        let message = format!("the draft was made for {draft} tokens, and sequences can have {length}");
+        let message = format!("the draft was trained for {draft} tokens, but sequences can have {length}");
         Finding::new(config.span, message, "shorter than the context")
-            .related(context.span(Key::ContextLength), "asked for here")
+            .related(context.span(Key::ContextLength), "requested here")
             .on_target(context)
             .on_draft(context)
             .help(format!("add `--max-model-len {draft}`, or take a head for long contexts"))

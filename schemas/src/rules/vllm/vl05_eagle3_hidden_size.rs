@@ -61,7 +61,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The first version that is not judged.
+/// The first version that is not checked.
 const BEHIND: EngineVersion = EngineVersion::new(0, 10, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -28,7 +28,7 @@
 //!
 //! ## Versions
 //!
-//! Reported for 0.9.1; repaired behind 0.9.2, in July 2025 or later.
+//! Reported for 0.9.1; repaired after 0.9.2, in July 2025 or later.
 //!
 //! ## Source
 //!
@@ -49,7 +49,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The first version that is not judged.
+/// The first version that is not checked.
 const BEHIND: EngineVersion = EngineVersion::new(0, 10, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {

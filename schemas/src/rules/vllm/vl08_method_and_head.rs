@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Compares `eagle` and `eagle3` with what the draft's config says of it.
+//! Compares `eagle` and `eagle3` with what the draft's config says of it, and `draft_model` and `medusa` with the draft's name: `eagle-`,
+//! `eagle3`, `dflash` and `dspark` in it, be it in a folder's, decide over the method that is written. That is a warning.
 //!
 //! ## Why is this bad?
 //!
@@ -24,6 +25,10 @@
 //! {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32000, "vocab_size": 128256}
 //! ```
 //!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"method": "draft_model", "model": "/runs/eagle-baseline/small", "num_speculative_tokens": 3}'
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good
@@ -35,14 +40,15 @@
 //!
 //! ## Versions
 //!
-//! All versions with both methods.
+//! All versions with both methods; names are read so in 0.28.0 and 0.33.0.
 //!
 //! ## Source
 //!
-//! vLLM issue #21737.
+//! vLLM issues #21737 and #47486, `config/speculative.py`.
 
 use crate::{
     diagnostic::Severity,
+    launch::VllmSpeculation,
     model::DraftKind,
     rules::{Applies, Check, Context, Finding, Rule},
 };
@@ -56,10 +62,18 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
+/// Parts of a draft's name that vLLM takes for a method, in its order.
+const NAMES: [(&str, &str); 4] =
+    [("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark")];
+
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
+    let method = config.method.as_deref()?;
+    if let Some(finding) = renamed(method, &config) {
+        return Some(finding);
+    }
     let kind = context.draft_config()?.draft_kind(context.draft?.tensors.as_ref())?;
-    let right = match (config.method.as_deref()?, kind) {
+    let right = match (method, kind) {
         ("eagle", DraftKind::Eagle3) => "eagle3",
         ("eagle3", DraftKind::Eagle) => "eagle",
         _ => return None,
@@ -68,5 +82,20 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(config.span, format!("the draft is a head for the method {right}"), "another method")
             .on_draft(context)
             .help(format!("write `\"method\": \"{right}\"`")),
+    )
+}
+
+/// A draft whose name makes another method of the one that is written.
+fn renamed(method: &str, config: &VllmSpeculation) -> Option<Finding> {
+    if !matches!(method, "draft_model" | "medusa" | "mlp_speculator") || config.is_legacy {
+        return None;
+    }
+    let name = config.model.as_deref()?.to_ascii_lowercase();
+    let (part, taken) = NAMES.into_iter().find(|(part, _)| name.contains(part))?;
+    let message = format!("vllm takes the method from the draft's name: {taken}, not {method}");
+    Some(
+        Finding::new(config.span, message, format!("`{part}` stands in the name"))
+            .help(format!("write `\"method\": \"{taken}\"`, or load the draft from a path without `{part}`"))
+            .at_most(Severity::Warning),
     )
 }

@@ -1,6 +1,6 @@
 //! # VL10: capture-sizes-tensor-parallel
 //!
-//! vLLM 0.11.1 refuses these draft tokens beside this tensor parallelism.
+//! vLLM 0.11.1 rejects this number of draft tokens with this tensor parallelism.
 //!
 //! ## What it does
 //!
@@ -72,7 +72,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(Some(ranks.span), "ranks")
             .note(format!(
                 "vllm says: `Can't determine cudagraph shapes that are both a multiple of {tokens} \
-                 (num_speculative_tokens + 1) required by spec-decode and {} (tensor_parallel_size) required by sequence \
+                 (num_speculative_tokens + 1) required by spec-decode and {} (tensor_parallel_size) required by \
+                 sequence \
                  parallelism`",
                 ranks.value
             ))

@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Looks for a `method` that is none of vLLM's, or none of this version's: `mtp` came in 0.11, `dflash` in 0.20, `dspark` in 0.25;
-//! `medusa` and `mlp_speculator` are gone in 0.33. Names that end with `_mtp` come with each model: one that no version has is not
-//! judged.
+//! Looks for a `method` that vLLM, or this version of it, does not have: `mtp` was added in 0.11, `dflash` in 0.20,
+//! `dspark` in 0.25; `medusa` and `mlp_speculator` were removed in 0.33. Names that end with `_mtp` depend on the
+//! model: an unknown one is not checked.
 //!
 //! ## Why is this bad?
 //!
@@ -38,7 +38,7 @@
 //! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
 //! ```
 //!
-//! What a variable holds in the JSON is not judged, and hides nothing else:
+//! The contents of a variable in the JSON are not checked, and do not hide other findings:
 //!
 //! ```launch good
 //! vllm serve target --speculative-config "{\"method\": \"$METHOD\", \"num_speculative_tokens\": 3}"
@@ -46,9 +46,9 @@
 //!
 //! ## Versions
 //!
-//! 0.10.0 and later; before, names that are not known were not refused in every case. The methods were read from 26 versions; between
-//! two of them a method may have come in either. A name that is far from all that are known is a warning: a version that nobody
-//! read, or a fork, may have it.
+//! 0.10.0 and later; before, names that are not known were not refused in every case. The methods were read from 26
+//! versions; between two of them a method may have come in either. A name that resembles no known one is a warning: a
+//! version that was not read, or a fork, may have it.
 //!
 //! ## Source
 //!
@@ -71,7 +71,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The first version that is judged.
+/// The first version that is checked.
 const FIRST: EngineVersion = EngineVersion::new(0, 10, 0);
 
 /// What other engines call a method.
@@ -127,13 +127,13 @@ fn elsewhere(context: &Context<'_>, word: &Word, place: Span) -> Option<Finding>
     })
 }
 
-/// The methods of a version, those of single models left out.
+/// The methods of a version, without model-specific ones.
 fn listed(version: EngineVersion) -> String {
     let known = Speculative::Method.words_in(version).filter(|method| !method.ends_with("_mtp"));
     known.collect::<Vec<_>>().join(", ")
 }
 
-/// The method that a name stands for.
+/// The method of a name.
 fn meant(method: &str) -> Option<&'static str> {
     let folded = method.to_ascii_lowercase().replace('-', "_");
     if let Some((_, known)) = ELSEWHERE.iter().find(|(name, _)| *name == folded) {

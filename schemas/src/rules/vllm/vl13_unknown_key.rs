@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for keys of the speculative configuration that are none of vLLM's, or none of this version's.
+//! Looks for keys of the speculative configuration that vLLM, or this version of it, does not have.
 //!
 //! ## Why is this bad?
 //!
@@ -44,8 +44,8 @@
 //!
 //! ## Versions
 //!
-//! The keys were read from 26 versions from 0.6.6 to 0.33.0. Before 0.10.0 this is a warning, and so is a name that is far from all that
-//! are known: a version that nobody read, or a fork, may have it.
+//! The keys were read from 26 versions from 0.6.6 to 0.33.0. Before 0.10.0 this is a warning, and so is a name that
+//! resembles no known one: an unread version, or a fork, may have it.
 //!
 //! ## Source
 //!
@@ -121,7 +121,7 @@ fn look(context: &Context<'_>, name: &str, key: &VllmKey) -> Option<Finding> {
     })
 }
 
-/// The key that a name stands for.
+/// The key of a name.
 fn meant(name: &str) -> Option<&'static str> {
     let folded = name.to_ascii_lowercase();
     if let Some((_, known)) = ELSEWHERE.iter().find(|(other, _)| *other == folded) {

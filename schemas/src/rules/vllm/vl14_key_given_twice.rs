@@ -4,11 +4,11 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--spec-method`, `--spec-model` and `--spec-tokens` beside a `--speculative-config` that has the key.
+//! Looks for `--spec-method`, `--spec-model` and `--spec-tokens` together with a `--speculative-config` that has the key.
 //!
 //! ## Why is this bad?
 //!
-//! vLLM does not start, be the two values alike or not.
+//! vLLM does not start, even if the two values are equal.
 //!
 //! ## What vLLM does
 //!

@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for methods whose drafts are checkpoints of their own (`eagle`, `eagle3`, `dflash`, `medusa`, `mlp_speculator` and
+//! Looks for methods whose drafts are separate checkpoints (`eagle`, `eagle3`, `dflash`, `medusa`, `mlp_speculator` and
 //! `draft_model`, which is taken where none is written) with a number of draft tokens and without `model`.
 //!
 //! ## Why is this bad?
@@ -65,7 +65,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Methods whose drafts are checkpoints of their own.
+/// Methods whose drafts are separate checkpoints.
 const METHODS: [&str; 6] = ["eagle", "eagle3", "dflash", "draft_model", "medusa", "mlp_speculator"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -75,8 +75,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let message = match config.method {
-        Some(_) => format!("{method} is not told which draft to load"),
-        None => "neither a method nor a draft is given, so that a draft model is looked for".to_owned(),
+        Some(_) => format!("{method} has no draft model to load"),
+        None => "neither a method nor a draft is given, so vLLM expects a draft model".to_owned(),
     };
     let finding = Finding::new(config.span, message, "no model")
         .note("vllm says: `ValueError: num_speculative_tokens was provided but without speculative model.`")

@@ -1,18 +1,21 @@
 //! # VL17: draft-tensor-parallel
 //!
-//! The draft is to run over a number of ranks that is neither one nor the target's.
+//! The draft is to run over a number of ranks that vLLM does not give it.
 //!
 //! ## What it does
 //!
-//! Compares `draft_tensor_parallel_size` with `--tensor-parallel-size`.
+//! Compares `draft_tensor_parallel_size` with `--tensor-parallel-size`: it has to be one or the target's, and for a draft model the
+//! target's. That MTP layers and EAGLE heads run over the target's ranks whatever is written is a warning.
 //!
 //! ## Why is this bad?
 //!
-//! vLLM does not start.
+//! vLLM does not start, or drafts over all ranks, with an all-reduce for every step.
 //!
 //! ## What vLLM does
 //!
-//! `ValueError: speculative_draft_tensor_parallel_size=2 cannot be other value than 1 or target model tensor_parallel_size`
+//! `ValueError: speculative_draft_tensor_parallel_size=2 cannot be other value than 1 or target model tensor_parallel_size`; for a draft
+//! model `Currently, 'draft_tensor_parallel_size' and 'tensor_parallel_size' must be the same`. Of the others nothing but `dspark` looks
+//! at the number.
 //!
 //! ## Example
 //!
@@ -21,20 +24,25 @@
 //!   --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3, "draft_tensor_parallel_size": 2}'
 //! ```
 //!
+//! ```launch bad
+//! vllm serve target --tensor-parallel-size 4 \
+//!   --speculative-config '{"method": "draft_model", "model": "draft", "num_speculative_tokens": 3, "draft_tensor_parallel_size": 1}'
+//! ```
+//!
 //! ## Use instead
 //!
 //! ```launch good
 //! vllm serve target --tensor-parallel-size 4 \
-//!   --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3, "draft_tensor_parallel_size": 1}'
+//!   --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
 //! ```
 //!
 //! ## Versions
 //!
-//! As read in 0.33.0; older versions were not read.
+//! As read in 0.28.0 and 0.33.0; older versions were not read.
 //!
 //! ## Source
 //!
-//! vLLM `config/speculative.py` of 0.33.0.
+//! vLLM `config/speculative.py`, `v1/spec_decode/draft_model.py`; issue #31345, PR #31886.
 
 use crate::{
     diagnostic::Severity,
@@ -51,24 +59,47 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Methods whose drafts are models that run on ranks of their own.
+/// Methods whose drafts are models with their own ranks.
 const METHODS: [&str; 6] = ["eagle", "eagle3", "dflash", "dspark", "draft_model", "mtp"];
+
+/// Methods that run over the target's ranks, whatever is written.
+const FIXED: [&str; 4] = ["eagle", "eagle3", "dflash", "mtp"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
-    method_of(&config).filter(|method| METHODS.contains(method))?;
-    let own = config.integer("draft_tensor_parallel_size").filter(|own| *own > 1)?;
+    let method = method_of(&config).filter(|method| METHODS.contains(method))?;
+    let own = config.integer("draft_tensor_parallel_size").filter(|own| *own >= 1)?;
     let given = context.launch.integer(Key::TpSize);
     let ranks = match given {
         Some(ranks) => ranks.value,
         None if context.launch.has(Key::TpSize) || !context.launch.is_complete() => return None,
         None => 1,
     };
-    (own != ranks).then(|| {
-        let place = context.launch.vllm_key_place("draft_tensor_parallel_size").unwrap_or(config.span);
-        let message = format!("the draft is to run over {own} ranks, and the target runs over {ranks}");
-        Finding::new(place, message, "neither one nor the target's")
-            .related(given.map(|ranks| ranks.span), "the target's")
-            .help("take `draft_tensor_parallel_size` out, or write 1")
+    let is_fixed = FIXED.contains(&method);
+    if own == ranks || (own == 1 && !is_fixed && method != "draft_model") {
+        return None;
+    }
+    let place = context.launch.vllm_key_place("draft_tensor_parallel_size").unwrap_or(config.span);
+    let finding = |message: String, label: &'static str, help: &'static str| {
+        Finding::new(place, message, label).related(given.map(|ranks| ranks.span), "the target's").help(help)
+    };
+    let over = if own == 1 { "1 rank".to_owned() } else { format!("{own} ranks") };
+    Some(match () {
+        () if method == "draft_model" => finding(
+            format!("the draft model is to run over {over}, and the target runs over {ranks}"),
+            "not the target's",
+            "take `draft_tensor_parallel_size` out, or write the target's",
+        ),
+        () if own == 1 => finding(
+            format!("{method} runs over the target's {ranks} ranks, whatever is written"),
+            "without effect",
+            "take `draft_tensor_parallel_size` out",
+        )
+        .at_most(Severity::Warning),
+        () => finding(
+            format!("the draft is to run over {over}, and the target runs over {ranks}"),
+            "neither one nor the target's",
+            "take `draft_tensor_parallel_size` out, or write the target's",
+        ),
     })
 }

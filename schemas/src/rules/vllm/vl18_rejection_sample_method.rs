@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for a `rejection_sample_method` that is none of vLLM's.
+//! Looks for a `rejection_sample_method` that vLLM does not have.
 //!
 //! ## Why is this bad?
 //!

@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks every flag up among those that the version's parser registers, as argparse does: exact names first, then beginnings.
+//! Looks up every flag in the version's parser, as argparse does: exact names first, then prefixes.
 //!
 //! ## Why is this bad?
 //!
 //! The server does not start. The flags by which speculation was configured until 2025 (`--speculative-model`,
-//! `--num-speculative-tokens`, `--ngram-prompt-lookup-max` and others) are gone; keys of `--speculative-config` took their place.
+//! `--num-speculative-tokens`, `--ngram-prompt-lookup-max` and others) were removed; keys of `--speculative-config`
+//! replaced them.
 //!
 //! ## What vLLM does
 //!
@@ -29,8 +30,8 @@
 //!
 //! ## Versions
 //!
-//! The flags were read from 26 versions from 0.6.6 to 0.33.0. Between two of them a flag may have come or gone in either. A flag
-//! that none of them has is a warning: a plug-in, a platform or a fork may have it.
+//! The flags were read from 26 versions from 0.6.6 to 0.33.0. Between two of them a flag may have been added or removed
+//! in either. A flag that none of them has is a warning: a plug-in, a platform or a fork may have it.
 //!
 //! ## Source
 //!
@@ -53,7 +54,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// Keys of the speculative configuration that were flags of their own.
+/// Keys of the speculative configuration that used to be separate flags.
 const NOW_KEYS: [(&str, &str); 11] = [
     ("speculative-model", "model"),
     ("num-speculative-tokens", "num_speculative_tokens"),
@@ -81,7 +82,7 @@ const NOW_FLAGS: [(&str, &str); 6] = [
 /// Farthest that a slip of the pen is taken for the flag that was meant.
 const SLIP: usize = 2;
 
-/// Words that stand for flags of other programs of the same line.
+/// Words that belong to other programs on the same line.
 const OTHERS: [&str; 3] = ["dyn-", "sglang-", "ray-"];
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
@@ -97,7 +98,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let written = argument.flag.value.as_str();
     let name = written.strip_prefix("--").filter(|name| !name.starts_with('-'))?;
-    // What stands behind a dot is a key of the flag's own JSON.
+    // What follows a dot is a key of the flag's JSON.
     let name = name.split('.').next().unwrap_or(name).trim_end_matches('+').replace('_', "-");
     if name.is_empty() || OTHERS.iter().any(|other| name.starts_with(other)) || !is_name(&name) {
         return None;
@@ -117,7 +118,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         Lookup::Unknown => match flags::vllm().lookup(&name, None) {
             Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => elsewhere(context, argument, spelling),
             Lookup::Ambiguous(_) => None,
-            // A benchmark has flags of its own.
+            // A benchmark has additional flags.
             Lookup::Unknown if context.launch.launcher == Launcher::Benchmark => None,
             Lookup::Unknown => {
                 let finding = nowhere(argument, &name);
@@ -171,12 +172,12 @@ fn nowhere(argument: &Argument, name: &str) -> Finding {
     match near.filter(|(far, known)| *far <= SLIP && far * 4 < known.len()) {
         Some((_, known)) => finding.help(format!("write `--{known}`")).fix(
             Safety::Unsafe,
-            "write the flag that was meant",
+            "write the intended flag",
             vec![Edit { span: argument.flag.span, replacement: format!("--{known}") }],
         ),
         None => finding
             .at_most(Severity::Warning)
             .note("a plug-in, a platform or a fork may have it")
-            .help(format!("take `{written}` out where nothing of yours adds it")),
+            .help(format!("remove `{written}` unless one of your plug-ins adds it")),
     }
 }

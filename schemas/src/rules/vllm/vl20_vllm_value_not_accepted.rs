@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Holds the words behind each flag against the list and the type that the version's parser registers.
+//! Holds the words after each flag against the list and the type that the version's parser registers.
 //!
 //! ## Why is this bad?
 //!
@@ -12,8 +12,8 @@
 //!
 //! ## What vLLM does
 //!
-//! argparse stops: `error: argument --dtype: invalid choice: 'fp16' (choose from auto, bfloat16, float, …)`. Quantisation methods,
-//! load formats and parsers, which plug-ins add to, are not judged.
+//! argparse stops: `error: argument --dtype: invalid choice: 'fp16' (choose from auto, bfloat16, float, …)`.
+//! Quantisation methods, load formats and parsers, to which plug-ins can add, are not checked.
 //!
 //! ## Example
 //!

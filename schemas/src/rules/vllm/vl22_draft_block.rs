@@ -4,13 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Compares `num_speculative_tokens` with the block of a DFlash or DSpark draft, as far as its config or its published name tells
-//! (`…-b16`, `…_block7`).
+//! Compares `num_speculative_tokens` with the block of a DFlash or DSpark draft, as far as its config or its published
+//! name gives (`…-b16`, `…_block7`).
 //!
 //! ## Why is this bad?
 //!
-//! Drafts of blocks propose a whole block in one pass. Places behind the block were never trained, and are refused there. In 0.26 and
-//! 0.27 fewer tokens than the block of a DeepSeek V4 checkpoint are an error.
+//! Drafts of blocks propose a whole block in one pass. Places beyond the block were never trained, and are refused
+//! there. In 0.26 and 0.27 fewer tokens than the block of a DeepSeek V4 checkpoint are an error.
 //!
 //! ## What vLLM does
 //!
@@ -87,8 +87,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     (tokens > most).then(|| {
         Finding::new(
             place,
-            format!("the draft's block holds {most} tokens, and {tokens} are asked for"),
-            "behind the block",
+            format!("the draft's block has {most} tokens, but {tokens} are requested"),
+            "beyond the block",
         )
         .at_most(Severity::Warning)
         .on_draft(context)

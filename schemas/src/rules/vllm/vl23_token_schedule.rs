@@ -93,8 +93,9 @@ fn refused(schedule: &Json) -> Option<Wrong> {
         Json::Array(entries) => entries,
         _ => {
             return Some(error(
-                "the schedule is no list of [first, last, tokens]",
-                "num_speculative_tokens_per_batch_size must be a non-empty list of (range_start, range_end, num_speculative_tokens) entries.",
+                "the schedule is not a list of [first, last, tokens]",
+                "num_speculative_tokens_per_batch_size must be a non-empty list of (range_start, range_end, \
+                 num_speculative_tokens) entries.",
             ));
         }
     };
@@ -114,13 +115,13 @@ fn refused(schedule: &Json) -> Option<Wrong> {
     for [first, last, tokens] in &ranges {
         if *first < 1 || *last < *first || *tokens < 0 {
             return Some(error(
-                format!("[{first}, {last}, {tokens}] is no range of batch sizes with a number of tokens"),
+                format!("[{first}, {last}, {tokens}] is not a range of batch sizes with a number of tokens"),
                 "Batch-size range start must be <= end",
             ));
         }
         if *first <= before {
             return Some(error(
-                format!("the range from {first} begins before the one ahead of it ends, at {before}"),
+                format!("the range from {first} starts before the previous one ends, at {before}"),
                 "Batch-size ranges must be non-overlapping and sorted.",
             ));
         }

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! Nothing in the configuration is wrong by the engine's own checks, and it dies all the same: at start, or hours later under
+//! The configuration passes the engine's own checks, but the engine crashes anyway: at start, or hours later under
 //! load. Where it happens at every start and the version is known, it is an error, else a warning.
 //!
 //! ## What vLLM does

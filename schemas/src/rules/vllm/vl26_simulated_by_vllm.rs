@@ -1,6 +1,6 @@
 //! # VL26: simulated-by-vllm
 //!
-//! Acceptance is made up: the output has no meaning.
+//! Acceptance is simulated: the output is meaningless.
 //!
 //! ## What it does
 //!

@@ -136,7 +136,7 @@ fn synthetic(config: &VllmSpeculation) -> Option<Finding> {
         (false, [key, ..]) => {
             let place = config.keys.get(*key)?.span;
             Some(
-                Finding::new(place, format!("`{key}` stands without synthetic acceptance"), "not read by this method")
+                Finding::new(place, format!("`{key}` is set without synthetic acceptance"), "not read by this method")
                     .note(
                         "vllm says: `ValueError: synthetic_acceptance_rates / synthetic_acceptance_length are only valid \
                          with rejection_sample_method='synthetic'.`",

@@ -16,7 +16,7 @@
 //!
 //! `ValueError: Following weights were not initialized from checkpoint` where the loader of the model tells what it loaded and the
 //! model is not quantised. Of a checkpoint with an index only the files that the index names are loaded, so that an
-//! `mtp.safetensors` beside them does not count.
+//! `mtp.safetensors` next to them does not count.
 //!
 //! ## Example
 //!
@@ -74,12 +74,12 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     target.dropped_mtp_layers()?;
     let (message, help) = if target.loose_mtp {
         (
-            "the target's MTP layers are in mtp.safetensors, which its index does not name, so that it is not loaded",
+            "the target's MTP layers are in mtp.safetensors, which its index does not list, so it is not loaded",
             "add the tensors of mtp.safetensors to the `weight_map` of model.safetensors.index.json",
         )
     } else {
         (
-            "the target's config promises MTP layers, and the checkpoint has no tensor of them",
+            "the target's config declares MTP layers, but the checkpoint has no tensors for them",
             "use the original checkpoint, or a head that was trained for this target (eagle3, dflash)",
         )
     };

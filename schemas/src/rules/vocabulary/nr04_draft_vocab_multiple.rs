@@ -1,6 +1,6 @@
 //! # NR04: draft-vocab-multiple
 //!
-//! A draft vocabulary that is no multiple of 64 does not fit the graphs' buffer.
+//! A draft vocabulary that is not a multiple of 64 does not fit the graphs' buffer.
 //!
 //! ## What it does
 //!
@@ -70,7 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if side == Side::After || version < V0_4_10 || context.launch.has(Key::DisableCudaGraph) {
         return None;
     }
-    let message = format!("a draft vocabulary of {size} is no multiple of {UNIT}: the graphs' buffer does not fit");
+    let message = format!("a draft vocabulary of {size} is not a multiple of {UNIT}: the graphs' buffer does not fit");
     let finding = Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("{size} tokens"))
         .on_draft(context)
         .maybe_note(EDGE.doubt(version))

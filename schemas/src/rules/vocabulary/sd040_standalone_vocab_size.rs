@@ -8,7 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! The draft's tokens are taken for the target's as they are. With another vocabulary they mean something else, or nothing.
+//! The draft's tokens are used as the target's without conversion. With another vocabulary they mean something else, or
+//! nothing.
 //!
 //! ## What SGLang does
 //!
@@ -84,7 +85,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
              target model, but got target vocab_size={target} and draft vocab_size={draft}"
         )),
     };
-    // Ids behind the shorter vocabulary are padding in one family: no token that either model produces.
+    // Ids after the shorter vocabulary are padding in one family: no token that either model produces.
     let padded = edge.side(context.version()) != Side::After && differs_by_padding(context, target, draft);
     let finding = if padded {
         finding.at_most(Severity::Warning).note("the sizes differ by padding only, which this version runs")

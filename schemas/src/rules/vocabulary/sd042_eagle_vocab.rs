@@ -1,6 +1,6 @@
 //! # SD042: eagle-vocab
 //!
-//! The draft head was made for another vocabulary than the target's.
+//! The draft head was trained for a different vocabulary than the target's.
 //!
 //! ## What it does
 //!
@@ -75,10 +75,10 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if target == draft {
         return None;
     }
-    let message = format!("the draft was made for a vocabulary of {draft} tokens, and the target has {target}");
+    let message = format!("the draft was trained for a vocabulary of {draft} tokens, but the target has {target}");
     let finding = Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("{draft} tokens"))
         .related(context.span(Key::ModelPath), format!("{target} tokens"))
-        .note("there is no check at start: logits are cut short, or tokens lie outside the embedding")
+        .note("nothing is checked at startup: logits are cut short, or tokens lie outside the embedding")
         .on_target(context)
         .on_draft(context)
         .help("use a head that was trained for this target");

@@ -1,6 +1,6 @@
 //! # SD043: d2t-missing
 //!
-//! An EAGLE-3 head with a vocabulary of its own has no map to the target's.
+//! An EAGLE-3 head with its own vocabulary has no map to the target's.
 //!
 //! ## What it does
 //!
@@ -12,7 +12,7 @@
 //!
 //! ## What SGLang does
 //!
-//! Nothing checks it: the draft's ids are used as they are, and nearly everything is rejected. `t2d` is not read at all.
+//! This is not checked: the draft's ids are used unchanged, and nearly everything is rejected. `t2d` is not read at all.
 //!
 //! ## Example
 //!
@@ -80,7 +80,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("the draft has {own} of {all} tokens and no `d2t` to say which: its ids mean other tokens");
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "no map of its tokens")
-            .note("there is no error at start: nearly every draft token is rejected")
+            .note("there is no error at startup: nearly every draft token is rejected")
             .help("export the draft with its tensor `d2t` (offsets: target id = draft id + d2t[draft id])"),
     )
 }

@@ -80,7 +80,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("the draft's `d2t` has the shape {:?}, and its vocabulary {own} tokens", map.shape);
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "map and vocabulary differ")
-            .note("there is no check at start: an index out of range on the device, or wrong tokens")
+            .note("nothing is checked at startup: an index out of range on the device, or wrong tokens")
             .help(format!("export the draft with a `d2t` of {own} entries, or correct `draft_vocab_size`")),
     )
 }

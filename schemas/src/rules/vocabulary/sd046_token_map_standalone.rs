@@ -61,7 +61,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, message, "not with STANDALONE")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts from its whole vocabulary")
-            .note("there is no check at start: wrong tokens, or an index out of range on the device")
+            .note("nothing is checked at startup: wrong tokens, or an index out of range on the device")
             .help(format!("remove `{}`", context.flag(key)))
             .fix(Safety::Unsafe, "remove the token map", context.remove(key)),
     )

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! Each GPU holds a part of the output head. The map's ids are those of the whole head and lie outside the part.
+//! Each GPU holds a part of the output head. The map's ids refer to the whole head and are outside that part.
 //!
 //! ## What SGLang does
 //!

@@ -13,7 +13,7 @@
 //!
 //! ## What SGLang does
 //!
-//! Where there is no such file, everything before the last `/` is taken for a repository of the hub and downloaded, and
+//! If the file does not exist, everything before the last `/` is taken for a hub repository and downloaded, and
 //! the rest for a file in it. The file is read with `torch.load(weights_only=True)`. Its ids must be smaller than the
 //! target's `vocab_size`.
 //!
@@ -87,13 +87,13 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     if ends(&UNREADABLE) {
         return Some(finding(
-            "the token map is read with torch.load, which does not know this kind of file",
+            "the token map is read with torch.load, which cannot read this kind of file",
             "not a .pt",
         ));
     }
     let relative = !map.value.starts_with(['/', '.', '~']);
     let repository = relative && map.value.split('/').count() == 2 && !ends(&PICKLED);
-    // There may be a file of that name all the same.
+    // A file with that name may exist anyway.
     repository.then(|| {
         finding("the token map names a repository and no file in it", "which file?").at_most(Severity::Warning)
     })

@@ -4,14 +4,14 @@ use engine::timing::TimingPoint;
 
 use crate::latency::{
     Point,
-    residual::Place,
-    strength::{Strength, USUAL},
+    residual::{Place, Strength},
+    strength::USUAL,
 };
 
 /// Standard deviation, as a logarithm of time, of what the machine's model will explain once it is fitted.
 const EXPLAINED: f64 = 0.3;
 
-/// That part reaches so much farther than what the model leaves.
+/// That part reaches this much farther than what the model leaves.
 const REACH: f64 = 3.0;
 
 /// Standard deviation of a timed point, as a logarithm of time.

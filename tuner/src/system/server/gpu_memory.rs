@@ -1,7 +1,5 @@
-//! Whether the GPUs' memory is back after a server has ended.
-//!
-//! A driver frees the memory of a process slightly after it is gone, and a process that was overlooked keeps it. Either would make the
-//! next server fail for no fault of its own.
+//! Whether the GPUs' memory is back after a server has ended. A driver frees the memory of a process slightly after it
+//! has ended, and an overlooked process keeps it. Either would make the next server fail through no fault of its own.
 
 use std::{
     process::Command,
@@ -47,8 +45,8 @@ impl GpuMemory {
         let mut pairs = self.0.iter().zip(&now.0).enumerate();
         pairs.find(|(_, (before, now))| **now > **before + SLACK_MIB).map(|(gpu, (before, now))| {
             format!(
-                "GPU {gpu} has {now} MiB in use after the server has ended, and had {before} MiB before the first start: end the \
-                 process that holds it, then go on with --resume"
+                "GPU {gpu} has {now} MiB in use after the server has ended, but had {before} MiB before the first \
+                 start: end the process that holds the memory, then continue with --resume"
             )
         })
     }

@@ -1,11 +1,11 @@
-//! The processors and GPUs of this host, as far as files of the operating system tell.
+//! The processors and GPUs of this host, according to files of the operating system.
 
 use std::fs;
 
 /// What a server runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
-    /// The processor's name; empty where it is not told.
+    /// The processor's name; empty if unknown.
     pub processor: String,
     /// Names of the GPUs, in the driver's order.
     pub gpus: Vec<String>,

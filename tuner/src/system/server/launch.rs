@@ -1,15 +1,17 @@
 //! The command line of a server for a configuration.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use external::process::Launch;
+use external::{api::ServerInfo, process::Launch};
 use schemas::{
+    flags::vllm,
     sweep::{SweepFile, SystemKind, SystemSettings},
     tree::TreeShape,
+    version::EngineVersion,
 };
 use serde_json::json;
 
-use super::SystemError;
+use super::{SystemError, adaptive};
 use crate::{
     acceptance,
     configuration::{Configuration, Knobs},
@@ -19,6 +21,10 @@ use crate::{
 /// SGLang's variables that make acceptance up, and the way that spreads a length over rounds the least.
 pub(super) const SIMULATED_LENGTH: &str = "SGLANG_SIMULATE_ACC_LEN";
 const SIMULATED_HOW: (&str, &str) = ("SGLANG_SIMULATE_ACC_METHOD", "match-expected");
+/// vLLM's variable without which it tells nothing of its configuration and empties no cache.
+const DEVELOPMENT: &str = "VLLM_SERVER_DEV_MODE";
+/// vLLM's flag without which it tells no rounds of a request.
+const REQUEST_METRICS: &str = "per-request-spec-decode-metrics";
 
 /// What the command lines of a sweep have in common.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,7 +43,7 @@ pub struct LaunchPlan {
     pub quantization: Option<String>,
     /// Longest sequence, where the sweep says it.
     pub context_length: Option<usize>,
-    /// Most requests that run together.
+    /// Maximum number of running requests.
     pub max_running_requests: usize,
     /// GPUs that share the models.
     pub tp_size: usize,
@@ -47,6 +53,10 @@ pub struct LaunchPlan {
     pub knobs: Knobs,
     /// Accept lengths that servers make up, where they are imported: times are real then, texts are not.
     pub acceptance: Option<AcceptanceTable>,
+    /// Which version runs: known once a server has answered.
+    pub version: Option<EngineVersion>,
+    /// Whether one start may run another chain at each batch size, or why not: known once a server has answered.
+    pub tables: Result<(), String>,
 }
 
 impl LaunchPlan {
@@ -55,7 +65,7 @@ impl LaunchPlan {
         let defaults = schemas::sweep::EngineSettings::default();
         let engine = &file.engine;
         let model = |name: &str| {
-            // A folder is named from the sweep file's own; what is no folder is an id, which the engine looks up.
+            // A folder is relative to the sweep file's; anything else is a hub id, which the engine looks up.
             let path = folder.join(name);
             let path = path.canonicalize().unwrap_or(path);
             if path.is_dir() { path.display().to_string() } else { name.to_owned() }
@@ -80,7 +90,15 @@ impl LaunchPlan {
                 ..Knobs::default()
             },
             acceptance: None,
+            version: None,
+            tables: Err("which version runs is not known before the first start".into()),
         }
+    }
+
+    /// Takes in what a server says of itself.
+    pub fn learn(&mut self, info: &ServerInfo) {
+        self.version = info.version.as_deref().and_then(|text| text.parse().ok());
+        self.tables = adaptive::serves_tables(self, info);
     }
 
     /// The accept length that the server of a configuration makes up: output tokens a round, the target's own counted.
@@ -100,7 +118,10 @@ impl LaunchPlan {
         let shape = configuration.shape;
         let refuse = |words: String| Err(SystemError::Unsupported(words));
         if !configuration.table.is_empty() {
-            return refuse("a server runs one tree shape: tables by running batch are spectune's own".into());
+            self.tables.clone().map_err(SystemError::Unsupported)?;
+            if let Some(tree) = configuration.shapes().find(|shape| shape.topk > 1) {
+                return refuse(format!("tables of a server hold chains, and {tree} is a tree"));
+            }
         }
         if self.kind == SystemKind::Vllm && shape.topk > 1 {
             return refuse(format!("vLLM drafts chains, not trees: {shape} has topk {}", shape.topk));
@@ -124,15 +145,14 @@ impl LaunchPlan {
         log: PathBuf,
     ) -> Result<Launch, SystemError> {
         self.supports(configuration)?;
-        let (program, first) = settings
-            .command
-            .split_first()
-            .ok_or_else(|| SystemError::Unsupported("system.command is empty: it says how a server starts".into()))?;
+        let (program, first) = settings.command.split_first().ok_or_else(|| {
+            SystemError::Unsupported("system.command is empty: it must be the command that starts a server".into())
+        })?;
         let mut args = first.to_vec();
         let made_up = self.made_up(configuration)?;
         args.extend(match self.kind {
             SystemKind::Vllm => self.vllm(configuration, made_up),
-            SystemKind::Spectune | SystemKind::Sglang => self.sglang(configuration),
+            SystemKind::Spectune | SystemKind::Sglang => self.sglang(configuration, &log),
         });
         let flag = |name: &str, value: &str| [format!("--{name}"), value.to_owned()];
         args.extend(flag("served-model-name", served_name));
@@ -147,14 +167,18 @@ impl LaunchPlan {
                 (SIMULATED_HOW.0.to_owned(), SIMULATED_HOW.1.to_owned()),
             ]);
         }
+        if self.kind == SystemKind::Vllm && !settings.env.contains_key(DEVELOPMENT) {
+            env.push((DEVELOPMENT.to_owned(), "1".to_owned()));
+        }
         Ok(Launch { program: program.clone(), args, env, log })
     }
 
-    fn sglang(&self, configuration: &Configuration) -> Vec<String> {
+    /// `log` is that of the start: the file of a table lies beside it ([`table_file`]).
+    fn sglang(&self, configuration: &Configuration, log: &Path) -> Vec<String> {
         let mut flags = Flags::default();
         flags.add("model-path", &self.target);
-        let TreeShape { num_steps, topk, num_draft_tokens } = configuration.shape;
-        if !configuration.shape.is_off() {
+        let TreeShape { num_steps, topk, num_draft_tokens } = adaptive::largest(configuration);
+        if !configuration.is_off() {
             flags.add("speculative-algorithm", &self.algorithm);
             if !self.draft.is_empty() {
                 flags.add("speculative-draft-model-path", &self.draft);
@@ -162,6 +186,10 @@ impl LaunchPlan {
             flags.add("speculative-num-steps", num_steps);
             flags.add("speculative-eagle-topk", topk);
             flags.add("speculative-num-draft-tokens", num_draft_tokens);
+        }
+        if !configuration.table.is_empty() {
+            flags.0.push("--speculative-adaptive".into());
+            flags.add("speculative-adaptive-config", table_file(log).display());
         }
         self.common(&mut flags, "context-length");
         flags.add_some("tp-size", (self.tp_size > 1).then_some(self.tp_size));
@@ -182,11 +210,15 @@ impl LaunchPlan {
 
     fn vllm(&self, configuration: &Configuration, made_up: Option<f32>) -> Vec<String> {
         let mut flags = Flags(vec![self.target.clone()]);
-        if !configuration.shape.is_off() {
+        if !configuration.is_off() {
             let mut speculation = json!({
                 "method": method(&self.algorithm).unwrap_or_default(),
-                "num_speculative_tokens": configuration.shape.num_steps,
+                "num_speculative_tokens": adaptive::largest(configuration).num_steps,
             });
+            if !configuration.table.is_empty() {
+                let most = configuration.knobs.max_running_requests.unwrap_or(self.max_running_requests);
+                speculation[adaptive::SCHEDULE] = adaptive::schedule(&configuration.table, most);
+            }
             if !self.draft.is_empty() {
                 speculation["model"] = json!(self.draft);
             }
@@ -195,6 +227,9 @@ impl LaunchPlan {
                 speculation["synthetic_acceptance_length"] = json!(length);
             }
             flags.add("speculative-config", speculation);
+            let tells =
+                |version: EngineVersion| vllm().spelling(REQUEST_METRICS)?.exists_in(version).then_some("summary");
+            flags.add_some(REQUEST_METRICS, self.version.and_then(tells));
         }
         self.common(&mut flags, "max-model-len");
         flags.add_some("tensor-parallel-size", (self.tp_size > 1).then_some(self.tp_size));
@@ -231,6 +266,11 @@ impl LaunchPlan {
             chunked_prefill_size: own.chunked_prefill_size.or(sweep.chunked_prefill_size),
         }
     }
+}
+
+/// Where the file of a start's table lies.
+pub fn table_file(log: &Path) -> PathBuf {
+    log.with_extension("json")
 }
 
 /// A launch as one line of a shell.
@@ -271,7 +311,10 @@ impl Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::guide::{AcceptanceRow, AcceptanceSource};
+    use crate::{
+        configuration::TableRow,
+        guide::{AcceptanceRow, AcceptanceSource},
+    };
 
     fn plan(kind: SystemKind) -> LaunchPlan {
         LaunchPlan {
@@ -287,6 +330,8 @@ mod tests {
             capture_sizes: vec![1, 8],
             knobs: Knobs { page_size: Some(16), ..Knobs::default() },
             acceptance: None,
+            version: None,
+            tables: Ok(()),
         }
     }
 
@@ -311,6 +356,7 @@ mod tests {
         let tree = "--speculative-algorithm EAGLE3 --speculative-draft-model-path /m/draft --speculative-num-steps 5 \
                     --speculative-eagle-topk 4 --speculative-num-draft-tokens 8";
         let start = "A='b c' run server";
+        let development = "A='b c' VLLM_SERVER_DEV_MODE=1 run server";
         for (shape, expected) in [
             ("0,1,1", format!("{start} --model-path /m/target {sglang} {end}")),
             ("5,4,8", format!("{start} --model-path /m/target {tree} {sglang} {end}")),
@@ -322,12 +368,34 @@ mod tests {
         let chain =
             "--speculative-config '{\"method\":\"eagle3\",\"num_speculative_tokens\":3,\"model\":\"/m/draft\"}'";
         for (shape, expected) in [
-            ("0,1,1", format!("{start} /m/target {vllm} {end}")),
-            ("3,1,4", format!("{start} /m/target {chain} {vllm} {end}")),
+            ("0,1,1", format!("{development} /m/target {vllm} {end}")),
+            ("3,1,4", format!("{development} /m/target {chain} {vllm} {end}")),
         ] {
             assert_eq!(line(SystemKind::Vllm, shape), Ok(expected));
         }
         assert!(line(SystemKind::Vllm, "5,4,8").is_err_and(|words| words.contains("chains, not trees")));
+    }
+
+    #[test]
+    fn a_table_of_chains_becomes_a_file_or_a_schedule() {
+        let row = |(batch, steps)| TableRow { max_running_batch: batch, shape: TreeShape::chain(steps) };
+        let table: Vec<TableRow> = [(1, 5), (8, 2)].map(row).into();
+        let configuration = Configuration { shape: TreeShape::chain(2), table, knobs: Knobs::default() };
+        let settings = SystemSettings { command: vec!["run".into()], ..SystemSettings::default() };
+        let line = |plan: LaunchPlan| {
+            let launch = plan.launch(&settings, &configuration, "name", 7, "/out/servers/004.log".into());
+            launch.map(|launch| words(&launch)).map_err(|error| error.to_string())
+        };
+        let sglang = line(plan(SystemKind::Sglang)).expect("a launch");
+        let flags = "--speculative-num-steps 5 --speculative-eagle-topk 1 --speculative-num-draft-tokens 6 \
+                     --speculative-adaptive --speculative-adaptive-config /out/servers/004.json";
+        assert!(sglang.contains(flags), "{sglang}");
+        let known = LaunchPlan { version: Some(EngineVersion::new(0, 33, 0)), ..plan(SystemKind::Vllm) };
+        let vllm = line(known).expect("a launch");
+        let schedule = r#""num_speculative_tokens":5,"num_speculative_tokens_per_batch_size":[[1,1,5],[2,8,2]]"#;
+        assert!(vllm.contains(schedule) && vllm.contains("--per-request-spec-decode-metrics summary"), "{vllm}");
+        let refused = LaunchPlan { tables: Err("too old".into()), ..plan(SystemKind::Sglang) };
+        assert_eq!(line(refused), Err("too old".into()));
     }
 
     #[test]

@@ -4,18 +4,18 @@ use std::time::Duration;
 
 use engine::{Completion, EngineError, FinishReason, Request, backend::RoundTiming};
 use external::{
-    api::{Generate, Generated},
+    api::{Counters, Generate, Generated},
     load::{Arrivals, Observed, Served},
 };
 
 use super::SystemError;
 use crate::{
-    configuration::Load,
-    runner::{Seen, Served as ServedRequest},
+    configuration::{Configuration, Load},
+    runner::{CompletedRequest, Observations},
 };
 
-/// How far a made-up accept length may be from what was asked for, as a share: few rounds scatter, and the last one of a request is
-/// cut off.
+/// How far a simulated accept length may be from the requested one, as a share: few rounds scatter, and the last one of
+/// a request is cut off.
 const MADE_UP_WITHIN: f64 = 0.15;
 
 /// A request as servers take it.
@@ -33,23 +33,57 @@ pub fn generate(request: &Request) -> Generate<'_> {
     }
 }
 
+/// How many rounds requests took, where they do not tell it themselves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Rounds {
+    /// One a token: nothing is drafted.
+    OneAToken,
+    /// As many tokens a round as the server's counters say of all requests together.
+    Counted {
+        /// Tokens a round, the target's own included.
+        tokens: f64,
+    },
+    /// Not known.
+    Untold,
+}
+
+impl Rounds {
+    /// Of a configuration, by the counters before and after its load.
+    pub fn of(configuration: &Configuration, before: &Counters, after: &Counters) -> Self {
+        if configuration.is_off() {
+            return Self::OneAToken;
+        }
+        let more = |after: Option<f64>, before: Option<f64>| Some(after? - before?);
+        let rounds = more(after.rounds, before.rounds).filter(|rounds| *rounds > 0.0);
+        match (rounds, more(after.accepted_drafts, before.accepted_drafts)) {
+            (Some(rounds), Some(accepted)) => Self::Counted { tokens: 1.0 + accepted / rounds },
+            _ => Self::Untold,
+        }
+    }
+}
+
 /// What a trial has seen. Single rounds are not seen: the mean of each request's stands for them.
 ///
 /// # Errors
 /// When the server does not tell the rounds of a request that speculates.
-pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Result<Seen, SystemError> {
+pub fn seen(
+    requests: &[Request],
+    observed: Observed,
+    arrivals: &Arrivals,
+    untold: Rounds,
+) -> Result<Observations, SystemError> {
     let mut timings = Vec::new();
     let mut ends = Vec::new();
     let mut request_rounds = 0;
     let served = observed.served.into_iter().map(|one| {
-        let completion = completion(requests, &one)?;
+        let completion = completion(requests, &one, untold)?;
         let between = one.generated.last_token.saturating_sub(one.generated.first_token);
         if let Ok(rounds @ 1..) = u32::try_from(completion.rounds) {
             timings.push(RoundTiming { total: between / rounds, ..RoundTiming::default() });
         }
         request_rounds += completion.rounds as u64;
         ends.push(one.arrival + one.late + one.generated.last_token);
-        Ok(ServedRequest { late: one.late, submitted: one.arrival + one.late, completion })
+        Ok(CompletedRequest { late: one.late, submitted: one.arrival + one.late, completion })
     });
     let served = served.collect::<Result<Vec<_>, SystemError>>()?;
     let (together, times) = match arrivals {
@@ -57,22 +91,28 @@ pub fn seen(requests: &[Request], observed: Observed, arrivals: &Arrivals) -> Re
         Arrivals::Open(times) => (1, Some(times.clone())),
     };
     let last = times.as_ref().and_then(|times| times.last().copied());
-    Ok(Seen {
+    Ok(Observations {
         served,
         timings,
         rounds: request_rounds.div_ceil(together),
         elapsed: observed.elapsed,
         unserved_at_last: last.map_or(0, |last| ends.iter().filter(|end| **end > last).count()),
         arrivals: times,
-        ..Seen::default()
+        ..Observations::default()
     })
 }
 
-fn completion(requests: &[Request], served: &Served) -> Result<Completion, SystemError> {
+/// Drafts that were proposed to all requests, where the server tells them, and their rounds.
+pub fn drafted(seen: &Observations) -> (usize, usize) {
+    let each = seen.served.iter().map(|one| (one.completion.proposed_drafts as usize, one.completion.rounds));
+    each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+}
+
+fn completion(requests: &[Request], served: &Served, untold: Rounds) -> Result<Completion, SystemError> {
     let generated = &served.generated;
-    let rounds = rounds(generated)?;
+    let rounds = rounds(generated, untold)?;
     Ok(Completion {
-        // Where the server tells no tokens their number still counts.
+        // If the server reports no tokens, their number still counts.
         output_ids: match generated.output_ids.len() == generated.output_tokens {
             true => generated.output_ids.clone(),
             false => vec![0; generated.output_tokens],
@@ -82,7 +122,7 @@ fn completion(requests: &[Request], served: &Served) -> Result<Completion, Syste
         cached_tokens: 0,
         prompt_logprobs: Vec::new(),
         rounds,
-        proposed_drafts: 0,
+        proposed_drafts: generated.proposed_drafts.unwrap_or_default(),
         accept_histogram: generated.accept_histogram.clone(),
         finish_reason: FinishReason::Length,
         queued: Duration::ZERO,
@@ -92,19 +132,24 @@ fn completion(requests: &[Request], served: &Served) -> Result<Completion, Syste
 }
 
 /// Rounds of a request. Without speculation each token after the first one takes one.
-fn rounds(generated: &Generated) -> Result<usize, SystemError> {
+fn rounds(generated: &Generated, untold: Rounds) -> Result<usize, SystemError> {
     let further = generated.output_tokens.saturating_sub(1);
-    let rounds = match (generated.rounds, generated.accepted_drafts) {
+    let rounds = match (generated.rounds, untold) {
         (Some(rounds), _) => rounds as usize,
-        (None, Some(accepted)) if accepted > 0 => {
+        (None, Rounds::OneAToken) => further,
+        (None, Rounds::Counted { tokens }) => ((further as f64 / tokens.max(1.0)).ceil() as usize).min(further),
+        // The first token ends it: there was no round.
+        (None, Rounds::Untold) if further == 0 => 0,
+        (None, Rounds::Untold) => {
             return Err(SystemError::Unsupported(
-                "the server tells accepted drafts and not the rounds that they took".into(),
+                "the server tells neither the rounds of a request nor counters of drafts, so that accept lengths would be guessed: \
+                 start it with its metrics (SGLang: --enable-metrics; vLLM without --disable-log-stats)"
+                    .into(),
             ));
         }
-        (None, _) => further,
     };
     if rounds > further {
-        let words = format!("the server tells {rounds} rounds for {} tokens", generated.output_tokens);
+        let words = format!("the server reports {rounds} rounds for {} tokens", generated.output_tokens);
         return Err(EngineError::InvalidRequest(words).into());
     }
     Ok(rounds)
@@ -155,6 +200,7 @@ mod tests {
             last_token: Duration::from_millis(50),
             rounds,
             accepted_drafts: None,
+            proposed_drafts: None,
             accept_histogram: vec![],
         }
     }
@@ -171,12 +217,28 @@ mod tests {
             elapsed: Duration::from_millis(60),
         };
         for (rounds, expected, each_ms) in [(Some(4), 4, 10), (None, 8, 5)] {
-            let seen = seen(&[], observed(rounds), &Arrivals::Closed(1)).expect("seen");
+            let seen = seen(&[], observed(rounds), &Arrivals::Closed(1), Rounds::OneAToken).expect("seen");
             assert_eq!((seen.rounds, seen.served[0].completion.rounds), (expected, expected as usize));
             assert_eq!(seen.timings[0].total, Duration::from_millis(each_ms));
             assert_eq!(seen.served[0].completion.output_ids.len(), 9);
         }
-        assert!(seen(&[], observed(Some(9)), &Arrivals::Closed(1)).is_err());
+        let of = |rounds, untold| seen(&[], observed(rounds), &Arrivals::Closed(1), untold);
+        assert!(of(Some(9), Rounds::OneAToken).is_err());
+        // Eight tokens after the first one, at three a round.
+        assert_eq!(of(None, Rounds::Counted { tokens: 3.0 }).expect("seen").rounds, 3);
+        assert!(of(None, Rounds::Untold).is_err_and(|error| error.to_string().contains("would be guessed")));
+    }
+
+    #[test]
+    fn counters_stand_in_for_what_requests_do_not_tell() {
+        let counters = |rounds, accepted_drafts| Counters { rounds, accepted_drafts, ..Counters::default() };
+        let chain = Configuration::of("3,1,4".parse().expect("a shape"));
+        let of = |after| Rounds::of(&chain, &counters(Some(10.0), Some(5.0)), &after);
+        assert_eq!(of(counters(Some(110.0), Some(155.0))), Rounds::Counted { tokens: 2.5 });
+        assert_eq!(of(counters(Some(10.0), Some(5.0))), Rounds::Untold, "nothing ran");
+        assert_eq!(of(counters(Some(110.0), None)), Rounds::Untold);
+        let off = Configuration::of("0,1,1".parse().expect("no speculation"));
+        assert_eq!(Rounds::of(&off, &Counters::default(), &Counters::default()), Rounds::OneAToken);
     }
 
     #[test]

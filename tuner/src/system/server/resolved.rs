@@ -1,4 +1,4 @@
-//! What a server really runs, held against what it was asked for.
+//! Compares what a server really runs with what was requested.
 
 use std::{collections::BTreeSet, fs::File, io::Read as _, path::Path};
 
@@ -12,37 +12,54 @@ use schemas::{
 };
 use serde_json::Value;
 
-use super::{LaunchPlan, SystemError};
+use super::{LaunchPlan, SystemError, adaptive};
 use crate::configuration::{Configuration, Load};
 
-/// What the server has rewritten: notes where it is still the configuration that was asked for, else an error. A figure that
+/// What the server has rewritten: notes if it is still the requested configuration, else an error. A figure that
 /// the server does not tell is not judged.
 pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configuration) -> Result<Vec<String>, String> {
     let Some(resolved) = &info.resolved else { return Ok(Vec::new()) };
     let number = |name: &str| resolved.get(name).and_then(Value::as_u64).map(|number| number as usize);
     let triple = ["speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens"].map(number);
-    if let [Some(num_steps), Some(topk), Some(num_draft_tokens)] = triple {
-        let runs = TreeShape { num_steps, topk, num_draft_tokens };
-        let speculates = resolved.get("speculative_algorithm").is_some_and(|name| !name.is_null());
-        let asked = configuration.shape;
+    let runs = match triple {
+        [Some(num_steps), Some(topk), Some(num_draft_tokens)] => Some(TreeShape { num_steps, topk, num_draft_tokens }),
+        _ => of_vllm(resolved),
+    };
+    if let Some(runs) = runs {
+        let speculates = resolved.get("speculative_algorithm").map_or(!runs.is_off(), |name| !name.is_null());
+        let asked = adaptive::largest(configuration);
+        if !speculates && !asked.is_off() {
+            return Err(format!("the server does not speculate, and {asked} was asked for: it has turned it off"));
+        }
         if speculates && !asked.is_off() && runs != asked {
-            return Err(format!("the server runs the tree {runs} where {asked} was asked for: it rewrites its flags"));
+            return Err(format!(
+                "the server runs the tree {runs} instead of the requested {asked}: it rewrites its flags"
+            ));
         }
         if speculates && asked.is_off() {
-            return Err(format!("the server speculates with {runs} where no speculation was asked for"));
+            return Err(format!("the server speculates with {runs} although no speculation was requested"));
         }
     }
     let mut notes = Vec::new();
     let asked = configuration.knobs.max_running_requests.unwrap_or(plan.max_running_requests);
     if let Some(runs) = most_running(resolved).filter(|runs| *runs < asked) {
         notes.push(format!(
-            "{configuration}: the server runs at most {runs} requests together, and was asked for {asked}"
+            "{configuration}: the server runs at most {runs} requests together instead of the requested {asked}"
         ));
     }
     if resolved.get("disable_cuda_graph").and_then(Value::as_bool) == Some(true) {
         notes.push(format!("{configuration}: the server runs without CUDA graphs"));
     }
     Ok(notes)
+}
+
+/// What vLLM tells that it drafts, in development mode: a chain, or nothing.
+fn of_vllm(resolved: &Value) -> Option<TreeShape> {
+    let speculation = resolved.get("vllm_config")?.get("speculative_config")?;
+    match speculation["num_speculative_tokens"].as_u64().map(usize::try_from) {
+        Some(Ok(tokens)) => Some(TreeShape::chain(tokens)),
+        _ => speculation.is_null().then_some(TreeShape::OFF),
+    }
 }
 
 /// Largest config.json that is read, in bytes.
@@ -60,7 +77,7 @@ pub fn beside_the_linter(
         return Vec::new();
     };
     let version = info.version.as_deref().and_then(|version| version.parse().ok());
-    // A server that was there before tells its command itself.
+    // A server that was already running reports its command itself.
     let command = if command.is_empty() { running::launch_of(answer).unwrap_or_default() } else { command.to_owned() };
     let source = Source::new("<launch>", command);
     let parsed = launch::parse(&source, &Options { engine: Some(Engine::Sglang), version });
@@ -111,7 +128,8 @@ pub fn check_room(info: &ServerInfo, load: Load) -> Result<(), SystemError> {
 /// Most requests that the server runs together.
 fn most_running(resolved: &Value) -> Option<usize> {
     let effective = &resolved["internal_states"][0]["effective_max_running_requests_per_dp"];
-    let most = effective.as_u64().or_else(|| resolved["max_running_requests"].as_u64())?;
+    let of_vllm = &resolved["vllm_config"]["scheduler_config"]["max_num_seqs"];
+    let most = effective.as_u64().or_else(|| resolved["max_running_requests"].as_u64()).or_else(|| of_vllm.as_u64())?;
     usize::try_from(most).ok()
 }
 
@@ -137,6 +155,8 @@ mod tests {
             capture_sizes: vec![],
             knobs: Knobs::default(),
             acceptance: None,
+            version: None,
+            tables: Ok(()),
         }
     }
 
@@ -158,6 +178,17 @@ mod tests {
                          "speculative_num_draft_tokens": 4});
         assert_eq!(check(off, "0,1,1"), Ok(vec![]));
         assert_eq!(check(json!({}), "3,1,4"), Ok(vec![]));
+    }
+
+    #[test]
+    fn vllm_tells_a_chain_or_nothing() {
+        let runs = |speculation: Value| json!({"vllm_config": {"speculative_config": speculation, "scheduler_config": {"max_num_seqs": 32}}});
+        let three = json!({"method": "eagle3", "num_speculative_tokens": 3});
+        assert!(check(runs(three.clone()), "3,1,4").is_ok_and(|notes| notes[0].contains("at most 32")));
+        assert!(check(runs(three.clone()), "5,1,6").is_err_and(|words| words.contains("runs the tree 3,1,4")));
+        assert!(check(runs(three), "0,1,1").is_err());
+        assert!(check(runs(Value::Null), "3,1,4").is_err_and(|words| words.contains("does not speculate")));
+        assert!(check(runs(Value::Null), "0,1,1").is_ok());
     }
 
     #[test]

@@ -131,7 +131,7 @@ fn an_mtp_layer_fills_and_chains_as_pytorch_says() {
         let width = target.vocab_size();
         check_close(&format!("{name} fill"), &fill, &tensors["mtp.fill"], width);
         check_close(&format!("{name} chain"), &chain, &tensors["mtp.chain"], width);
-        // What would be wrong is told apart: the state before the norm fed back, and the two halves the other way round.
+        // The test detects the likely mistakes: feeding back the state before the norm, and swapping the two halves.
         let off = |found: &[f32], wrong: &str| difference(found, &tensors[wrong], width).0;
         assert!(off(&chain, "mtp.chain_without_norm") > APART, "{name}: feedback makes no difference");
         assert!(off(&fill, "mtp.fill_swapped") > APART, "{name}: the order of the halves makes no difference");
@@ -160,7 +160,7 @@ fn feedback_and_order_are_what_the_description_says() {
         let (fill, _) = fill_and_chain(&target, &swapped, &prompt);
         check_close(&format!("{name} swapped"), &fill, &tensors["mtp.fill_swapped"], target.vocab_size());
 
-        // The embedding of the first position: left out by MiMo alone, and it matters to all.
+        // The embedding of the first position: only MiMo drops it, and the result depends on it in every family.
         let join = Join::NormedLinear { hidden_first, zero_first_embedding: !zero_first_embedding };
         let other = Draft::load(&weights, crate::spec::DraftSpec { join, ..spec }, &target).expect("the layer");
         let (fill, _) = fill_and_chain(&target, &other, &prompt);
@@ -178,7 +178,7 @@ fn short_requests(count: u32) -> Vec<(Vec<u32>, SamplingParams)> {
     (0..count).map(|seed| (prompt(seed), sampling(seed))).collect()
 }
 
-/// The draft's keys and values of a slot, position by position, and its state behind the last.
+/// The draft's keys and values of a slot, position by position, and its state after the last.
 fn draft_state(backend: &CpuBackend, slot: Slot) -> (Vec<f32>, Vec<f32>) {
     let state = backend.slots.get([slot]).expect("an open slot")[0];
     let cache = backend.draft_cache.as_ref().expect("a draft");
@@ -218,7 +218,7 @@ fn an_mtp_layer_has_read_the_same_however_its_text_came_in() {
         for chunk in [1, 4, 10, 28] {
             assert!(read_text(&mut backend, &prompt, chunk, 0).1 == whole, "{name}, chunks of {chunk}");
         }
-        // Behind rounds that accept some drafts and not others: as if the text had been the prompt.
+        // After rounds that accept some drafts and not others: as if the text had been the prompt.
         for rounds in [1, 2, 7, 20] {
             let (text, behind) = read_text(&mut backend, &prompt, CONTEXT, rounds);
             assert!(text.len() >= prompt.len() + rounds);

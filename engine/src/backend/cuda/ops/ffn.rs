@@ -9,7 +9,7 @@ use super::{
     layer::{LayerOutput, NextNorm},
     linear::Input,
 };
-use crate::backend::cuda::{layout::Activations, machine::Machine, weights::FfnWeights};
+use crate::backend::cuda::{machine::Machine, weights::FfnWeights, workspace::Activations};
 
 impl Machine {
     /// Runs a feed-forward part over normed rows and adds it to the stream of `norm`, which is normed for the `next` layer

@@ -25,7 +25,7 @@ pub(in crate::backend::cuda) struct LayerOperands<'a> {
     /// Takes up what attention yields, and what the feed-forward part yields if there is a next layer.
     pub stream: Rows<'a>,
     pub next: Option<NextNorm<'a>>,
-    /// The only rows that go on after attention, if not all do.
+    /// The rows that continue after attention; `None` for all.
     pub needed: Option<NeededRows<'a>>,
 }
 

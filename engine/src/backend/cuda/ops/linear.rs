@@ -1,19 +1,19 @@
-//! Products of a pass: linear layers and vocabularies, each by whichever kernel is the fastest.
+//! GemmDispatch of a pass: linear layers and vocabularies, each by whichever kernel is the fastest.
 
 use kernels::{
     device::{
         DeviceError, Element, Slice,
-        matmul::{Matmul, Rival},
+        matmul::{KernelLaunch, Matmul},
     },
     launch::{Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Weights, Wide},
 };
 
 use crate::backend::cuda::{
-    layout::Activations,
+    gemm::{Gemm, GemmOutcome},
     limits::LOGIT_ROWS,
     machine::Machine,
-    products::{Outcome, Product},
     weights::Projection,
+    workspace::Activations,
 };
 
 /// Parts in which the library may leave a layer of many rows: few outputs are too few tiles to keep a device busy, and its own way
@@ -43,8 +43,8 @@ pub(in crate::backend::cuda) struct Vocabulary<'a> {
     pub tokens: usize,
     /// Tokens whose rows are here; other ranks have the rest, if these are fewer than all.
     pub own: usize,
-    /// Whether somebody awaits the logits, as in [`Linear`].
-    pub awaited: Option<Slice<'a>>,
+    /// Device flag that says whether the logits are needed, as in [`Linear`].
+    pub needed: Option<Slice<'a>>,
 }
 
 /// What uses the result of a layer.
@@ -54,7 +54,8 @@ enum User<'a> {
     Any,
     /// The rotation, which adds up parts.
     Rotation,
-    /// What adds it to the stream, whole or in parts; the stream, if its rows lie as those of the result.
+    /// The kernel that adds it to the residual stream, whole or in split-K partials; with the stream, if both have the
+    /// same row layout.
     Stream(Option<Slice<'a>>),
 }
 
@@ -84,7 +85,7 @@ enum Streaming {
 }
 
 impl Streaming {
-    /// Whether it leaves out a layer that nobody awaits.
+    /// Whether it skips a layer whose output is not needed.
     fn leaves_out(self) -> bool {
         matches!(self, Self::Group | Self::Wide(_))
     }
@@ -117,8 +118,8 @@ impl Machine {
         self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide())
     }
 
-    /// Adds up what ranks have computed of something that is added to the stream, and norms that as [`norm_for`](Self::norm_for)
-    /// does; of few rows in one kernel, whose sum of squares has an order of its own.
+    /// Adds up what ranks have computed of something that is added to the stream, and norms that as
+    /// [`norm_for`](Self::norm_for) does; of few rows in one kernel, whose sum of squares has a separate order.
     pub(in crate::backend::cuda) fn sum_and_norm<'a>(
         &self,
         work: &'a Activations,
@@ -172,7 +173,7 @@ impl Machine {
             return !self.batch_invariant && rows <= Kernels::MOST_ROWS_IN_PARTS;
         }
         !self.batch_invariant
-            && self.products.streams(Matmul { rows, inputs, outputs, element, result: element, most_parts: 1 })
+            && self.gemm.streams(Matmul { rows, inputs, outputs, element, result: element, most_parts: 1 })
     }
 
     /// Logits of rows, as many at once as there is room for.
@@ -184,7 +185,7 @@ impl Machine {
         work: &Activations,
         mut use_logits: impl FnMut(usize, Logits<'_>) -> Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        let Vocabulary { weight, inputs, tokens, own, awaited } = vocabulary;
+        let Vocabulary { weight, inputs, tokens, own, needed } = vocabulary;
         let ranks = self.ranks.as_ref().filter(|_| own < tokens);
         let y = if ranks.is_some() { work.own_logits.slice() } else { work.logits.slice() };
         for start in (0..rows).step_by(LOGIT_ROWS) {
@@ -201,7 +202,7 @@ impl Machine {
                 inputs,
                 outputs: own,
                 unscaled: None,
-                awaited,
+                needed,
             };
             self.product(work, logits, User::Any)?;
             if let Some(ranks) = ranks {
@@ -298,12 +299,12 @@ impl Machine {
             Streaming::Few | Streaming::Ring => self.kernels.linear_gated(own),
         };
         match self.library_or(work, whole, (streaming, &stream), &activate, User::Any)? {
-            Outcome::Stream => stream(),
-            Outcome::Done(_) | Outcome::Added => Ok(()),
+            GemmOutcome::Stream => stream(),
+            GemmOutcome::Done(_) | GemmOutcome::Added => Ok(()),
         }
     }
 
-    /// `y = x · weightᵀ + bias`, by whichever kernel is the fastest; by those of one order in batch-invariant mode.
+    /// `y = x · weightᵀ + bias` by the fastest kernel; in batch-invariant mode, by the kernels with one summation order.
     fn product<'a>(&self, work: &'a Activations, linear: Linear<'_>, user: User<'_>) -> Result<Place<'a>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let weights = if linear.scales.is_some() { Weights::Fp8 } else { Weights::Plain };
@@ -336,10 +337,10 @@ impl Machine {
             }
         };
         match self.library_or(work, linear, (streaming, &stream), &|| Ok(()), user)? {
-            Outcome::Done(1) => Ok(Place::Whole),
-            Outcome::Done(count) => Ok(Place::Parts(parts_of(count))),
-            Outcome::Added => Ok(Place::Stream),
-            Outcome::Stream => {
+            GemmOutcome::Done(1) => Ok(Place::Whole),
+            GemmOutcome::Done(count) => Ok(Place::Parts(parts_of(count))),
+            GemmOutcome::Added => Ok(Place::Stream),
+            GemmOutcome::Stream => {
                 stream()?;
                 Ok(parts.filter(|_| !needs_whole).map_or(Place::Whole, Place::Parts))
             }
@@ -381,17 +382,17 @@ impl Machine {
         &self,
         work: &Activations,
         linear: Linear<'_>,
-        (streaming, stream): (Streaming, Rival<'_>),
-        follow: Rival<'_>,
+        (streaming, stream): (Streaming, KernelLaunch<'_>),
+        follow: KernelLaunch<'_>,
         user: User<'_>,
-    ) -> Result<Outcome, DeviceError> {
-        let may_leave_out = linear.awaited.is_some() && streaming.leaves_out();
+    ) -> Result<GemmOutcome, DeviceError> {
+        let may_leave_out = linear.needed.is_some() && streaming.leaves_out();
         if self.batch_invariant || linear.x.stride != linear.inputs || linear.unscaled.is_some() || may_leave_out {
-            return Ok(Outcome::Stream);
+            return Ok(GemmOutcome::Stream);
         }
         let linear = match linear.scales {
             None => linear,
-            Some(_) if !self.dequantises(linear.rows) => return Ok(Outcome::Stream),
+            Some(_) if !self.dequantises(linear.rows) => return Ok(GemmOutcome::Stream),
             Some(scales) => {
                 let out = work.dequantised.slice();
                 self.kernels.dequantise(out, linear.weight, scales, [linear.outputs, linear.inputs])?;
@@ -403,7 +404,7 @@ impl Machine {
         let result = if y_is_float { Element::F32 } else { element };
         // The ring reads rows once for 128 outputs: too often where there are many.
         let may_stream = rows <= Kernels::MOST_ROWS_IN_PARTS || matches!(streaming, Streaming::Wide(_));
-        // The library's bias is added by a kernel of its own, to a whole result that lies alone.
+        // The library's bias is added by a separate kernel, to a complete and contiguous result.
         let added_to = match user {
             User::Stream(onto) if bias.is_none() => Some(onto),
             _ => None,
@@ -417,7 +418,7 @@ impl Machine {
             }
             follow()
         };
-        let neighbour = || self.kernels.fill_random(self.products.scratch(), 1.0, 0);
+        let neighbour = || self.kernels.fill_random(self.gemm.scratch(), 1.0, 0);
         let prepare = || self.kernels.fill_random(x.at.range(0..rows * inputs * element.bytes()), 1.0, 1);
         let parts = if most_parts > 1 { work.parts.slice() } else { Slice::NONE };
         // What lies in `work.normed` has been read when a layer's result is added to the stream.
@@ -426,7 +427,7 @@ impl Machine {
             let add = if count > 1 { Added::Parts(Parts { at: parts, count }) } else { Added::Rows(own) };
             self.kernels.add_rows(self.rows(&work.normed, outputs), Some(add), None, rows, outputs)
         };
-        let product = Product {
+        let product = Gemm {
             y,
             onto: added_to.flatten(),
             parts,
@@ -439,19 +440,20 @@ impl Machine {
             neighbour: &neighbour,
             prepare: &prepare,
         };
-        self.products.run(self.device(), matmul, product)
+        self.gemm.run(self.device(), matmul, product)
     }
 }
 
 impl Machine {
-    /// Whether the library multiplies so many rows with weights in FP8, which are put back into the element type before: a
-    /// product of many rows takes longer than that. It begins behind the kernel that does so, where ours would read weights ahead.
+    /// Whether the library multiplies this many rows with FP8 weights, which are dequantised first: with many rows the
+    /// product takes longer than that. It starts after the dequantising kernel, whereas our kernels would read weights
+    /// ahead.
     fn dequantises(&self, rows: usize) -> bool {
         rows > Kernels::MOST_ROWS_IN_PARTS && !self.device().properties().emulated
     }
 }
 
-/// Whether there is room for so many parts of a result.
+/// Whether the workspace has room for this many split-K partials of a result.
 fn holds(work: &Activations, parts: usize, rows: usize, outputs: usize) -> bool {
     parts * rows * outputs * 4 <= work.parts.bytes()
 }

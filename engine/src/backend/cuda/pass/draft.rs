@@ -7,10 +7,10 @@ use kernels::{
 
 use crate::{
     backend::cuda::{
-        layout::Activations,
         machine::{Machine, Pass},
         ops::{Input, LayerOperands, NeededRows},
         weights::{DraftWeights, JoinNorms, JoinWeights},
+        workspace::Activations,
     },
     spec::Feedback,
 };
@@ -97,9 +97,9 @@ impl Machine {
         Ok((!parts).then_some(lasts))
     }
 
-    /// Runs the draft over rows whose features are rows `source` of `features`. After attention all of them go on or, if
-    /// `needed` says so, these alone, this many, one after the other. The recurrent state goes to `work.states[state]`; returns
-    /// what the draft's vocabulary is multiplied with, valid until the next pass.
+    /// Runs the draft over rows whose features are rows `source` of `features`. After attention all of them continue
+    /// or, if `needed` says so, these alone, this many, one after the other. The recurrent state goes to
+    /// `work.states[state]`; returns what the draft's vocabulary is multiplied with, valid until the next pass.
     pub fn draft_pass<'a>(
         &self,
         draft: &'a DraftWeights,
@@ -201,7 +201,7 @@ impl Machine {
         self.norm_for(work, norm, draft.layer.attention.reader())
     }
 
-    /// The norm after the draft's layer, over rows of its recurrent state: in place, or beside them in `work.added`.
+    /// The norm after the draft's layer, over rows of its recurrent state: in place, or into `work.added`.
     fn output_norm<'a>(
         &self,
         draft: &DraftWeights,
@@ -247,13 +247,13 @@ impl Machine {
         Ok(norm.out)
     }
 
-    /// Where a pass of the target leaves what the draft's features are made of.
+    /// Where a pass of the target stores the inputs of the draft's features.
     pub fn feature_rows<'a>(&self, draft: &DraftWeights, work: &'a Activations) -> Rows<'a> {
         let at = if draft.spec.sees_final() { &work.normed } else { &work.captured };
         Rows { at: at.slice(), stride: self.feature_width(draft) }
     }
 
-    /// Elements of what the features of a row are made of.
+    /// Elements per row of the inputs of the draft's features.
     pub fn feature_width(&self, draft: &DraftWeights) -> usize {
         draft.spec.feature_width(self.target.spec.hidden)
     }

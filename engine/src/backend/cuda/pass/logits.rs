@@ -7,17 +7,17 @@ use kernels::{
 
 use crate::{
     backend::cuda::{
-        layout::{Activations, RoundArrays, Sampled},
         limits::MOST_CHOICES,
         machine::{Machine, Pass},
         ops::Vocabulary,
         weights::DraftWeights,
+        workspace::{Activations, RoundArrays, Sampled},
     },
     spec::{TargetSpec, VocabularySource},
 };
 
 impl Machine {
-    /// The best tokens behind rows that [`draft_pass`](Self::draft_pass) or [`proposing`](Self::proposing) has left, with
+    /// The best tokens after rows that [`draft_pass`](Self::draft_pass) or [`proposing`](Self::proposing) has left, with
     /// log-probabilities: `[rows, topk]`.
     pub fn propose(
         &self,
@@ -38,7 +38,7 @@ impl Machine {
         };
         let map = draft.tokens.as_ref().map(Buffer::slice);
         let (inputs, tokens) = (draft.spec.hidden(), draft.spec.vocabulary);
-        let vocabulary = Vocabulary { weight, inputs, tokens, own: draft.spec.head_rows, awaited: None };
+        let vocabulary = Vocabulary { weight, inputs, tokens, own: draft.spec.head_rows, needed: None };
         self.over_logits(x, vocabulary, rows, work, |start, logits| {
             self.kernels.top_k_rows(TopK {
                 ids: best.ids.range(start * topk * 4..best.ids.bytes()),
@@ -50,8 +50,8 @@ impl Machine {
         })
     }
 
-    /// The target's token behind each of some rows of hidden states, greedy or sampled. They may be any where nobody awaits them
-    /// (see [`Linear::awaited`](kernels::launch::Linear)).
+    /// The target's token after each of some rows of hidden states, greedy or sampled. Tokens that are not needed are
+    /// arbitrary (see [`Linear::needed`](kernels::launch::Linear)).
     pub fn choose(
         &self,
         work: &Activations,
@@ -59,7 +59,7 @@ impl Machine {
         rows: usize,
         chosen: Slice<'_>,
         sampled: Sampled<'_>,
-        awaited: Option<Slice<'_>>,
+        needed: Option<Slice<'_>>,
     ) -> Result<(), DeviceError> {
         let state = SamplingState {
             slots: self.capacity.slots + 1,
@@ -69,7 +69,7 @@ impl Machine {
             min_p: self.slots.min_p.slice(),
             seed: self.slots.seed.slice(),
         };
-        let vocabulary = Vocabulary { awaited, ..self.target_vocabulary() };
+        let vocabulary = Vocabulary { needed, ..self.target_vocabulary() };
         self.over_logits(hidden_rows, vocabulary, rows, work, |start, logits| {
             let chosen = from_row(chosen, start);
             self.kernels.argmax_rows(chosen, logits)?;
@@ -79,7 +79,7 @@ impl Machine {
         })
     }
 
-    /// Log-probabilities of the tokens in `arrays`, each behind its row of hidden states, for the slots that want them.
+    /// Log-probabilities of the tokens in `arrays`, each after its row of hidden states, for the slots that want them.
     pub fn describe(
         &self,
         pass: Pass<'_>,
@@ -107,7 +107,7 @@ impl Machine {
         })
     }
 
-    /// Logits of the target behind rows of its final hidden states, as many at once as there is room for.
+    /// Logits of the target for rows of its final hidden states, in chunks that fit the workspace.
     pub fn target_logits(
         &self,
         work: &Activations,
@@ -122,7 +122,7 @@ impl Machine {
     fn target_vocabulary(&self) -> Vocabulary<'_> {
         let TargetSpec { hidden, vocabulary, head_rows, .. } = self.target.spec;
         let weight = self.target.head();
-        Vocabulary { weight, inputs: hidden, tokens: vocabulary, own: head_rows, awaited: None }
+        Vocabulary { weight, inputs: hidden, tokens: vocabulary, own: head_rows, needed: None }
     }
 }
 

@@ -55,7 +55,7 @@ impl Machine {
         Rows { at: work.normed.range(leaves_at * stride * self.element_bytes()..work.normed.bytes()), stride }
     }
 
-    /// Where the draft wants what enters a layer to be kept.
+    /// Where the input of a layer is stored for the draft.
     fn kept<'a>(&self, pass: Pass<'a>, at: usize) -> impl Iterator<Item = Rows<'a>> {
         let Pass { work, leaves_at, .. } = pass;
         let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.spec.captured());
@@ -67,7 +67,7 @@ impl Machine {
         })
     }
 
-    /// Copies the stream on entry to a layer to every place that wants it but the first, which the norm's kernel has
+    /// Copies the layer input to every capture slot except the first, which the norm kernel has
     /// written.
     fn keep_again(&self, pass: Pass<'_>, at: usize) -> Result<(), DeviceError> {
         let Pass { rows, work, .. } = pass;
@@ -77,7 +77,7 @@ impl Machine {
         places.try_for_each(|keep| self.kernels.add_rows(stream, None, Some(keep), rows, width))
     }
 
-    /// Adds to the stream, keeps it where the draft wants it, and norms it for a layer.
+    /// Adds to the residual stream, captures it for the draft, and applies the norm of the next layer.
     fn enter_layer<'a>(
         &'a self,
         pass: Pass<'a>,
@@ -111,7 +111,7 @@ impl Machine {
         self.keep_again(pass, at).map(|()| input)
     }
 
-    /// Adds to the stream, keeps it where the draft wants it, and norms it: the final hidden states.
+    /// Adds to the residual stream, captures it for the draft, and applies the final norm.
     fn final_norm(&self, pass: Pass<'_>, add: Option<Added<'_>>) -> Result<(), DeviceError> {
         let Pass { rows, work, .. } = pass;
         let (width, layers) = (self.target.spec.hidden, self.target.layers.len());
@@ -129,7 +129,7 @@ impl Machine {
         self.keep_again(pass, layers)
     }
 
-    /// Finds what groups see of their own, once for a pass, where the kernels that draft have not laid it out.
+    /// Computes the own rows of groups once per pass, unless the draft's kernels have already laid them out.
     pub fn gather_own(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
         let Pass { rows, groups, sees, arrays, .. } = pass;
         match (self.attention, sees) {

@@ -79,7 +79,7 @@ impl LayerWeights {
             }
             AttentionWeights::Latent(latent) => {
                 all.extend(latent.entry.buffers());
-                for (norm, projection) in &latent.query {
+                if let Some((norm, projection)) = &latent.query {
                     all.push(norm);
                     all.extend(projection.buffers());
                 }

@@ -1,4 +1,4 @@
-//! Experts as the kernels lay them out: stacked, those that every row passes after the routed ones.
+//! Experts in the kernels' layout: stacked, with the shared experts after the routed ones.
 
 use kernels::{
     device::Buffer,
@@ -16,12 +16,12 @@ use crate::{
 /// the others'.
 ///
 /// # Errors
-/// Says why, where there are no kernels for it.
+/// The reason why no kernel supports it, if none does.
 pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Result<ExpertsShape, String> {
     let ExpertsSpec { router, experts, per_token, intermediate, shared } = *spec;
     let shared = shared.unwrap_or_default();
     if !shared.is_multiple_of(intermediate) {
-        return Err(format!("a shared expert of width {shared} beside others of {intermediate}"));
+        return Err(format!("a shared expert of width {shared} with other experts of width {intermediate}"));
     }
     let RouterSpec { score, logits, renormalise, groups, groups_kept, scaling, .. } = router;
     let shape = ExpertsShape {
@@ -108,7 +108,7 @@ impl Loader<'_> {
             })
         })?;
         let gate_up: Vec<&TensorSpec> = blocks().flat_map(gate_up).collect();
-        // Gate and up of each part in turn: those of the first half wait for the other.
+        // Gate and up of each part alternate.
         let mut gates: Vec<Fp8Matrix<'_>> = Vec::new();
         let gate_up = self.fp8_parts(&gate_up, layout, |tensor| {
             let matrix = self.fp8_matrix(tensor)?;

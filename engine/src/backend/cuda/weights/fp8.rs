@@ -1,4 +1,4 @@
-//! Matrices in FP8, put on a device as the kernels read them: one behind the other, beside their scales.
+//! FP8 matrices on a device in the kernels' layout: concatenated, with their scales.
 
 use kernels::{
     device::Buffer,
@@ -32,7 +32,7 @@ impl Loader<'_> {
         })
     }
 
-    /// What `parts` makes of each matrix, one behind the other.
+    /// What `parts` makes of each matrix, one after the other.
     pub(super) fn fp8_parts<'t>(
         &'t self,
         tensors: &[&'t TensorSpec],
@@ -90,8 +90,8 @@ impl Loader<'_> {
             columns.len() < whole.inputs() && layout != Fp8Scales::Channels && is_cut(columns.start, columns.len());
         if rows_cut || columns_cut {
             return Err(EngineError::Configuration(format!(
-                "--tp-size {}: {} of {} × {} cannot be divided, since its scales are those of blocks of {FP8_BLOCK} (SGLang refuses it \
-                 too); use fewer GPUs",
+                "--tp-size {}: {} of {} × {} cannot be divided, since its scales are those of blocks of {FP8_BLOCK} \
+                 (SGLang rejects it too); use fewer GPUs",
                 self.share.ranks,
                 part.name,
                 whole.outputs(),

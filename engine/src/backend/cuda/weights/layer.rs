@@ -97,7 +97,7 @@ impl AttentionWeights {
             (AttentionSpec::Latent(spec), AttentionTensors::Latent(tensors)) => {
                 return Ok(Self::Latent(Box::new(LatentWeights::load(loader, spec, tensors)?)));
             }
-            _ => return Err(not_on_a_gpu("attention whose tensors are those of another kind")),
+            _ => return Err(not_on_a_gpu("attention with the tensors of another kind")),
         };
         let norms = tensors.head_norms.as_ref();
         Ok(Self::Grouped(Box::new(GroupedWeights {
@@ -136,7 +136,7 @@ impl FfnWeights {
                 let experts = ExpertBuffers::load(loader, layer, spec, tensors)?;
                 return Ok(Self::Experts(Box::new(experts)));
             }
-            _ => return Err(not_on_a_gpu("a feed-forward part whose tensors are those of another")),
+            _ => return Err(not_on_a_gpu("a feed-forward part with the tensors of another kind")),
         };
         Ok(Self::Dense(Box::new(DenseWeights {
             intermediate: spec.intermediate,

@@ -29,7 +29,7 @@ pub struct Loader<'a> {
     pub(super) source: WeightSource<'a>,
     /// Who loads: tensors are described as large as its part of them is.
     pub share: Share,
-    /// Tensors made so far: each random one gets values of its own.
+    /// Number of tensors created so far; seeds the values of random tensors.
     pub(super) count: Cell<u64>,
 }
 

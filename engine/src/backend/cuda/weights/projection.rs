@@ -61,7 +61,7 @@ impl Projection {
             inputs: *inputs,
             outputs: *outputs,
             unscaled: None,
-            awaited: None,
+            needed: None,
         }
     }
 }

@@ -29,7 +29,7 @@ pub fn path(device: &Properties, library: &str, matmul: Matmul) -> Option<PathBu
     cache::folder().map(|folder| folder.join(format!("product-{}.algorithm", &key[..32])))
 }
 
-/// What a file keeps; `None` if there is none, or it is damaged.
+/// The contents of a file; `None` if it does not exist or is damaged.
 pub fn load(path: &Path) -> Option<Fastest> {
     let whole = (BYTES + blake3::OUT_LEN) as u64;
     fs::metadata(path).ok().filter(|file| file.len() == whole)?;
@@ -41,7 +41,7 @@ pub fn load(path: &Path) -> Option<Fastest> {
         *to = word;
     }
     match (parts, kept) {
-        (0, [number, ..]) => usize::try_from(number).ok().map(Fastest::Rival),
+        (0, [number, ..]) => usize::try_from(number).ok().map(Fastest::Own),
         (1..=MOST_PARTS, words) => Some(Fastest::Library { parts, words }),
         _ => None,
     }
@@ -55,7 +55,7 @@ pub fn store(path: &Path, found: Fastest) -> std::io::Result<()> {
             words[0] = parts as u64;
             words[1..].copy_from_slice(&algorithm);
         }
-        Fastest::Rival(number) => words[1] = number as u64,
+        Fastest::Own(number) => words[1] = number as u64,
     }
     cache::write(path, words.map(u64::to_le_bytes).as_flattened())
 }
@@ -69,8 +69,8 @@ mod tests {
     fn a_choice_is_read_back_and_a_damaged_one_searched_again() {
         let path = std::env::temp_dir().join(format!("spectune-algorithm-test-{}", std::process::id()));
         let words = [1, u64::MAX, 3, 0, 5, 6, 7, 1 << 63];
-        store(&path, Fastest::Rival(1)).expect("a writable folder");
-        assert_eq!(load(&path), Some(Fastest::Rival(1)));
+        store(&path, Fastest::Own(1)).expect("a writable folder");
+        assert_eq!(load(&path), Some(Fastest::Own(1)));
         store(&path, Fastest::Library { parts: 2, words }).expect("writable");
         assert_eq!(load(&path), Some(Fastest::Library { parts: 2, words }));
         let whole = fs::read(&path).expect("just written");
@@ -85,7 +85,7 @@ mod tests {
         // A sound file of another length is not ours.
         cache::write(&path, &[0; BYTES + 8]).expect("writable");
         assert_eq!(load(&path), None);
-        // Nor is one of a kind that this version does not know.
+        // Nor is one of an unknown kind.
         cache::write(&path, &[7; BYTES]).expect("writable");
         assert_eq!(load(&path), None);
         fs::remove_file(&path).expect("removable");
@@ -122,7 +122,7 @@ mod tests {
             path(&device, library, Matmul { result: Element::F32, ..matmul }),
             path(&device, library, Matmul { most_parts: 2, ..matmul }),
         ];
-        // Without a home there is no cache, and nothing to tell apart.
+        // Without a home directory there is no cache to distinguish.
         if cache::folder().is_some() {
             let different: std::collections::HashSet<_> = all.iter().flatten().collect();
             assert_eq!(different.len(), all.len());

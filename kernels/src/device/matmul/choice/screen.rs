@@ -28,7 +28,7 @@ const SAMPLE: usize = 256;
 const APART: f32 = 0.01;
 
 impl Race<'_> {
-    /// The best of so many parts beyond those with times, of the kinds of these; none where there are few rows, or none of as
+    /// The best of this many parts beyond those with times, of the kinds of these; none where there are few rows, or none of as
     /// many parts has come near the best of all.
     pub(super) fn unoffered(
         &mut self,

@@ -6,7 +6,7 @@ use super::super::{
     layer::{LayerOutput, NextNorm},
     linear::Input,
 };
-use crate::backend::cuda::{layout::Activations, machine::Machine, weights::DenseWeights};
+use crate::backend::cuda::{machine::Machine, weights::DenseWeights, workspace::Activations};
 
 impl Machine {
     pub(super) fn dense<'a>(

@@ -9,7 +9,7 @@ use super::super::{
     layer::{LayerOutput, NextNorm},
     linear::Input,
 };
-use crate::backend::cuda::{layout::Activations, machine::Machine, weights::ExpertBuffers};
+use crate::backend::cuda::{machine::Machine, weights::ExpertBuffers, workspace::Activations};
 
 impl Machine {
     pub(super) fn routed<'a>(

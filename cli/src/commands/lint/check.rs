@@ -1,0 +1,160 @@
+//! Checks one text: parses it, resolves launches, runs the rules, and applies suppression comments.
+
+use std::{
+    path::Path,
+    sync::{Mutex, PoisonError},
+};
+
+use schemas::{
+    diagnostic::{Diagnostic, Findings, tidy},
+    launch::{self, Engine, Launch},
+    resolve::{Resolved, resolve, version_of},
+    rules::{Context, Selection, lint},
+    suppression,
+    text::Source,
+    version::EngineVersion,
+};
+
+use super::{Arguments, model_facts::ModelFactsCache, ours, settings::Settings};
+
+/// Checks texts.
+pub(super) struct Linter<'a> {
+    arguments: &'a Arguments,
+    /// Facts are gathered by one thread at a time: each checkpoint is read once.
+    known: Mutex<ModelFactsCache>,
+    settings: Settings,
+    /// Version of the server given with --url.
+    runs: Option<EngineVersion>,
+}
+
+/// Settings for checking a file.
+pub(super) struct CheckSettings {
+    pub selection: Selection,
+    pub engine: Option<Engine>,
+    pub engine_version: Option<EngineVersion>,
+    pub gpu_memory: Option<u64>,
+    pub expected_concurrency: Option<usize>,
+    /// Whether it was found in a folder, so that it need not contain a launch.
+    pub found: bool,
+}
+
+/// On which of a script's ways a launch is: the flags that branches add to it, each with its line.
+pub(super) struct Way(Vec<(String, usize)>);
+
+impl Way {
+    fn of(launch: &Launch, source: &Source) -> Self {
+        let added = launch.arguments.iter().filter(|argument| argument.in_branch && !argument.is_positional());
+        let place = |argument: &launch::Argument| source.position(argument.span.start).line;
+        Self(added.map(|argument| (argument.flag.value.clone(), place(argument))).collect())
+    }
+
+    /// In words; nothing where the launch is the same on every way.
+    pub fn in_words(&self) -> String {
+        let Some((flag, line)) = self.0.first() else { return String::new() };
+        match self.0.len() - 1 {
+            0 => format!(" (with `{flag}` of line {line})"),
+            more => format!(" (with `{flag}` of line {line} and {more} more of branches)"),
+        }
+    }
+}
+
+/// One text with what was found in it.
+pub(super) struct Checked {
+    pub source: Source,
+    pub diagnostics: Vec<Diagnostic>,
+    /// What SGLang runs of its launches, each with the way of the script that it is on. How vLLM fills in and rewrites is not
+    /// known.
+    pub resolved: Vec<(Way, Resolved)>,
+    /// Whether there is a launch into which no edit is written.
+    pub has_composed: bool,
+    /// Whether there is a launch of vLLM.
+    pub has_vllm: bool,
+    /// Whether there was nothing to check: no launch, in a text that need not have one.
+    pub passed_over: bool,
+}
+
+impl Checked {
+    fn nothing(source: Source) -> Self {
+        Self {
+            source,
+            diagnostics: Vec::new(),
+            resolved: Vec::new(),
+            has_composed: false,
+            has_vllm: false,
+            passed_over: false,
+        }
+    }
+
+    pub fn findings(&self) -> Findings<'_> {
+        Findings { source: &self.source, diagnostics: &self.diagnostics }
+    }
+}
+
+impl<'a> Linter<'a> {
+    pub fn new(arguments: &'a Arguments, runs: Option<EngineVersion>) -> anyhow::Result<Self> {
+        Ok(Self {
+            arguments,
+            known: Mutex::new(ModelFactsCache::new(arguments)?),
+            settings: Settings::new(arguments.config.as_deref(), arguments.isolated)?,
+            runs,
+        })
+    }
+
+    /// The command line's word, else the word of the file's settings.
+    pub fn settings_of(&self, file: &Path) -> anyhow::Result<CheckSettings> {
+        let Arguments { select, ignore, engine, engine_version, gpu_memory, expected_concurrency, .. } = self.arguments;
+        let lint = self.settings.of(file)?;
+        let select = if select.is_empty() { &lint.select } else { select };
+        let ignore: Vec<&String> = lint.ignore.iter().chain(ignore).collect();
+        let select: Vec<&String> = select.iter().collect();
+        Ok(CheckSettings {
+            selection: Selection::new(&select, &ignore)?,
+            engine: engine.or(lint.engine()),
+            engine_version: engine_version.or(self.runs).or(lint.engine_version()),
+            gpu_memory: gpu_memory.or(lint.gpu_memory).map(|memory| memory.0),
+            expected_concurrency: expected_concurrency.or(lint.expected_concurrency),
+            found: false,
+        })
+    }
+
+    /// Checks a text.
+    pub fn check(&self, source: Source, settings: &CheckSettings) -> Checked {
+        if let Some(mut diagnostics) = ours::findings(&source) {
+            diagnostics.retain(|finding| settings.selection.admits_finding(finding));
+            return Checked { diagnostics, ..Checked::nothing(source) };
+        }
+        let options = launch::Options { engine: settings.engine, version: settings.engine_version };
+        let parsed = launch::parse(&source, &options);
+        let mut checked = Checked::nothing(source);
+        if parsed.launches.is_empty() && (self.arguments.allow_no_launch || settings.found) {
+            return Checked { passed_over: true, ..checked };
+        }
+        let mut diagnostics = parsed.diagnostics;
+        diagnostics.retain(|finding| settings.selection.admits_finding(finding));
+        for launch in &parsed.launches {
+            let (target, draft) = self.known.lock().unwrap_or_else(PoisonError::into_inner).of(launch);
+            let (target, draft) = (target.as_ref(), draft.as_ref());
+            let (version, given) = version_of(launch, settings.engine_version);
+            let resolved = resolve(launch, version, given, target, draft, settings.gpu_memory);
+            let context = Context {
+                launch,
+                resolved: &resolved,
+                target,
+                draft,
+                expected_concurrency: settings.expected_concurrency,
+                gpu_memory: settings.gpu_memory,
+            };
+            diagnostics.extend(lint(&context, &settings.selection));
+            checked.has_composed |= !launch.is_editable();
+            match launch.engine {
+                Engine::Vllm => checked.has_vllm = true,
+                Engine::Sglang | Engine::Slime | Engine::Spectune => {
+                    checked.resolved.push((Way::of(launch, &checked.source), resolved));
+                }
+            }
+        }
+        checked.diagnostics = suppression::apply(&checked.source, diagnostics, &settings.selection);
+        tidy(&mut checked.diagnostics);
+        checked
+    }
+}

@@ -1,0 +1,83 @@
+//! What is known of the models that launches name.
+
+use std::{collections::BTreeSet, path::Path};
+
+use anyhow::bail;
+use facts::{Cache, Folder, Found, Gathered, Hub, Sources, Wanted, gather};
+use schemas::{
+    flags::Key,
+    launch::Launch,
+    model::{ModelFacts, published},
+};
+
+use super::Arguments;
+use crate::terminal;
+
+/// The places where facts come from, and what the user named.
+pub(super) struct ModelFactsCache {
+    target: Option<ModelFacts>,
+    draft: Option<ModelFacts>,
+    sources: Sources,
+    /// Notes already printed: a broken file is reported once, however many launches name it.
+    said: BTreeSet<String>,
+}
+
+impl ModelFactsCache {
+    /// Reads the folders that the user names; they must exist.
+    pub fn new(arguments: &Arguments) -> anyhow::Result<Self> {
+        let mut known = Self {
+            target: None,
+            draft: None,
+            sources: Sources::new(Cache::from_environment(), arguments.hub.then(Hub::from_environment)),
+            said: BTreeSet::new(),
+        };
+        known.target = known.named(arguments.model_path.as_deref())?;
+        known.draft = known.named(arguments.speculative_draft_model_path.as_deref())?;
+        Ok(known)
+    }
+
+    /// Facts of a folder that the user names.
+    fn named(&mut self, folder: Option<&Path>) -> anyhow::Result<Option<ModelFacts>> {
+        let Some(folder) = folder else { return Ok(None) };
+        if !folder.is_dir() {
+            bail!("{} is not a folder; give the folder that holds the model's config.json", folder.display());
+        }
+        let name = folder.display().to_string();
+        let Gathered { facts, notes } = gather(&Folder::new(folder), &name, Wanted { tokenizer: true })?;
+        self.say(notes);
+        Ok(Some(facts))
+    }
+
+    /// Facts of a launch's target and draft: the folders that the user names, else what the launch names where it can be
+    /// read, else what is published of it.
+    pub fn of(&mut self, launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
+        let (target, draft) = published::facts_of(launch);
+        let target = self.target.clone().or_else(|| self.find(launch, Key::ModelPath)).or(target);
+        let draft = self.draft.clone().or_else(|| self.find(launch, Key::SpeculativeDraftModelPath)).or(draft);
+        (target, draft)
+    }
+
+    fn find(&mut self, launch: &Launch, key: Key) -> Option<ModelFacts> {
+        let name = launch.text(key)?.value;
+        let revision = match key {
+            Key::SpeculativeDraftModelPath => Key::SpeculativeDraftModelRevision,
+            _ => Key::Revision,
+        };
+        let revision = launch.text(revision).map_or("main", |revision| revision.value);
+        // Only a draft with its own vocabulary can disagree with the target's.
+        let standalone =
+            launch.text(Key::SpeculativeAlgorithm).is_some_and(|name| name.value.eq_ignore_ascii_case("STANDALONE"));
+        let found = self.sources.find(name, revision, Wanted { tokenizer: standalone })?;
+        let Found { facts, notes } = found.clone();
+        self.say(notes);
+        facts
+    }
+
+    fn say(&mut self, notes: Vec<String>) {
+        for note in notes {
+            if self.said.insert(note.clone()) {
+                terminal::note(&format!("note: {note}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! What `spectune --version` prints: the version, the commit, and what this build can run.
+
+/// The first line of `--version`, and all of `-V`: `0.1.0 (1a2b3c4d5e6f)`.
+pub const SHORT: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SPECTUNE_BUILD_COMMIT"), ")");
+
+/// The whole of `--version`.
+pub const LONG: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit:   ",
+    env!("SPECTUNE_BUILD_COMMIT"),
+    "\nbuild:    ",
+    env!("SPECTUNE_BUILD_PROFILE"),
+    ", ",
+    env!("SPECTUNE_BUILD_TARGET"),
+    "\nfeatures: cpu (float32), cuda (libraries of CUDA 13 are loaded when a GPU is used), training (cpu), \
+     hub, server",
+);

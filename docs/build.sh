@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# Builds the book into target/book. Takes `mdbook` from the path, else installs it under target/tools from crates.io, which
+# takes two minutes once; `--install` does only that.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+version=0.5.4
+mdbook=$(command -v mdbook || true)
+if [ -z "$mdbook" ]; then
+  mdbook=target/tools/bin/mdbook
+  # Without features: no server, no watching, no search index. In debug it is built in half of the time.
+  [ -x "$mdbook" ] || cargo install mdbook --version "$version" --locked --no-default-features --debug --quiet --root target/tools
+fi
+[ "${1:-}" != --install ] || exit 0
+"$mdbook" build docs
+echo "the book is in target/book/index.html"

@@ -1,0 +1,162 @@
+//! Rounds in flight: launching their graphs and reading their results.
+
+use kernels::device::HostBuffer;
+
+use super::{
+    CudaBackend, GraphKey,
+    limits::{MOST_CHOICES, STAGING_SLOTS},
+    memory,
+    part::Part,
+    staging::place_of,
+    workspace::WorkspaceShape,
+};
+use crate::{
+    backend::{Backend, MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, Slot, Ticket, TokenLogprobs, Yield},
+    error::EngineError,
+};
+
+/// A round under way.
+pub struct InFlightRound {
+    ticket: u64,
+    place: usize,
+    batch: usize,
+    most: usize,
+    /// The parts in which it runs, if it does not run whole.
+    parts: Option<&'static [Part]>,
+    /// Log-probabilities that each request wants.
+    logprobs: Vec<Option<usize>>,
+}
+
+impl CudaBackend {
+    /// Starts a round.
+    pub(super) fn launch_round(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
+        self.check_round(round)?;
+        let eager = self.options.disable_cuda_graph;
+        let batch = if eager { round.slots.len() } else { self.padded(round.slots.len()) };
+        let leaves = self.leaves_pending(round.shape);
+        let wanted = |slot: &Slot| self.slots.get(slot.0 as usize)?.as_ref()?.logprobs;
+        let logprobs: Vec<Option<usize>> = round.slots.iter().map(wanted).collect();
+        let key = GraphKey {
+            shape: round.shape,
+            batch,
+            keep_pending: leaves,
+            describe: logprobs.iter().any(Option::is_some),
+            simulate: self.simulate_bits(),
+            part: None,
+        };
+        let parts = self.times_parts.then(|| Part::of(round.shape, leaves));
+        let keys: Vec<GraphKey> = match parts {
+            None => vec![key],
+            Some(parts) => parts.iter().map(|part| GraphKey { part: Some(*part), ..key }).collect(),
+        };
+        self.grow(WorkspaceShape::of_round(round.shape, batch))?;
+        for key in keys.iter().filter(|_| !eager) {
+            if !self.graphs.contains_key(key) {
+                // A batch that no capture size covers, or a part. Its first run must not disturb the rounds under way.
+                self.device.synchronize()?;
+                self.capture(*key)?;
+            }
+        }
+        let place = place_of(self.launched);
+        self.device.record(&self.staging[place].begin)?;
+        let full = |slot: &Slot| self.pending_draft_tokens(*slot) >= MAX_PENDING_DRAFT;
+        if !round.shape.is_off() || round.slots.iter().any(full) {
+            self.read_pending(place, round.slots)?;
+        }
+        self.run_at(place, round.slots, &keys)?;
+        if leaves {
+            self.count_pending(round.slots);
+        }
+        let ticket = self.launched;
+        self.launched += 1;
+        let most = round.shape.num_steps + 1;
+        self.flights.push_back(InFlightRound { ticket, place, batch, most, parts, logprobs });
+        Ok(Ticket(ticket))
+    }
+
+    fn check_round(&self, round: Round<'_>) -> Result<(), EngineError> {
+        if self.flights.len() >= STAGING_SLOTS {
+            return Err(EngineError::Device("too many rounds are under way".into()));
+        }
+        if let Some(slot) = round.slots.iter().find(|slot| !matches!(self.slots.get(slot.0 as usize), Some(Some(_)))) {
+            return Err(EngineError::Device(format!("slot {} is not open", slot.0)));
+        }
+        if !round.shape.is_off() && !self.follows {
+            let shape = round.shape;
+            return Err(EngineError::Device(format!(
+                "a round of ({shape}) cannot run: no speculating shape was prepared, so the draft has no cache"
+            )));
+        }
+        memory::check_shape(&self.machine, round.shape)
+    }
+
+    /// Runs graphs of a round, which leaves what it produces at its place in the ring; slots go to the device where they have
+    /// changed.
+    fn run_at(&mut self, place: usize, members: &[Slot], keys: &[GraphKey]) -> Result<(), EngineError> {
+        let Some(GraphKey { batch, describe, .. }) = keys.first().copied() else { return Ok(()) };
+        let slots = self.staging[place].slots.values_mut::<i32>(0, batch);
+        slots.fill(self.machine.capacity.slots as i32);
+        for (to, slot) in slots.iter_mut().zip(members) {
+            *to = slot.0 as i32;
+        }
+        // Between two graphs a copy takes longer than what it copies. Kernels that are launched one by one need it: some read
+        // before the kernel ahead has ended, but none before a copy has.
+        if self.options.disable_cuda_graph || !self.sent.starts_with(slots) {
+            let sent = slots.to_vec();
+            self.device.write_async(self.round.slot.slice(), &self.staging[place].slots, 0..batch * 4)?;
+            self.sent = sent;
+        }
+        let place = &self.staging[place];
+        for (at, key) in keys.iter().enumerate() {
+            if let Some(before) = at.checked_sub(1).and_then(|before| place.between.get(before)) {
+                self.device.record(before)?;
+            }
+            self.run(*key)?;
+        }
+        if describe {
+            self.device.read_async(&place.described, 0, self.round.described.slice())?;
+        }
+        Ok(self.device.record(&place.end)?)
+    }
+
+    /// Waits for the oldest round, and reads it.
+    pub(super) fn collect_round(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {
+        let Some(flight) = self.flights.pop_front().filter(|flight| flight.ticket == ticket.0) else {
+            return Err(EngineError::Device(format!("round {} was not launched, or is not next", ticket.0)));
+        };
+        let place = &self.staging[flight.place];
+        place.end.wait()?;
+        let requests = flight.logprobs.len();
+        let first = flight.place * self.round.outputs().ints();
+        let counts = self.round.output.values::<i32>(first, requests);
+        let tokens = self.round.output.values::<i32>(first + flight.batch, requests * flight.most);
+        let yields = counts.iter().zip(tokens.chunks_exact(flight.most)).enumerate().map(|(at, (count, tokens))| {
+            let tokens = &tokens[..usize::try_from(*count).unwrap_or_default().min(flight.most)];
+            // The position of a missing token, negated.
+            let none = tokens.iter().position(|id| *id < 0);
+            let token = |(row, id): (usize, &i32)| ProducedToken {
+                id: *id as u32,
+                logprobs: flight.logprobs[at]
+                    .map(|best| self.described(&place.described, at * flight.most + row, best)),
+            };
+            Yield {
+                tokens: tokens[..none.unwrap_or(tokens.len())].iter().enumerate().map(token).collect(),
+                not_finite: none.map(|row| tokens[row].unsigned_abs() as usize),
+            }
+        });
+        let yields = yields.collect();
+        Ok(RoundOutput { yields, timing: place.timing(flight.parts.unwrap_or_default())? })
+    }
+
+    /// What was written of a token: its log-probability, and the best alternatives.
+    pub(super) fn described(&self, host: &HostBuffer, row: usize, best: usize) -> TokenLogprobs {
+        let all = self.round.described_rows;
+        let first = row * MOST_CHOICES;
+        let ids = host.values::<i32>(all + first, best);
+        let logprobs = host.values::<f32>(all * (1 + MOST_CHOICES) + first, best);
+        TokenLogprobs {
+            logprob: host.values::<f32>(row, 1)[0],
+            top: ids.iter().zip(logprobs).map(|(id, logprob)| (*id as u32, *logprob)).collect(),
+        }
+    }
+}

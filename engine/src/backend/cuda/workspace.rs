@@ -1,0 +1,646 @@
+//! The workspace on the device: sizes first, then buffers once the sizes have been checked against free memory.
+
+use kernels::{
+    device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
+    launch::{
+        ChosenRows, ExpertsBytes, ExpertsWork, InnerNodes, Kernels, MOST_NODES, Moves, Outputs, OwnRows, PassRows,
+        Sees, Sequences, WalkState,
+    },
+};
+use schemas::tree::TreeShape;
+
+use super::{
+    limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LATENT_ROWS, LATENT_ROWS_IN_SPLITS, LOGIT_ROWS, STAGING_SLOTS},
+    weights::{experts_shape, latent_dims, weights_in},
+};
+use crate::{
+    backend::{Capacity, MAX_PENDING_DRAFT, inner_rows},
+    spec::{AttentionSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec},
+};
+
+/// How large a pass and its parts can become.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkspaceShape {
+    /// Rows of a pass: a prompt's piece, the nodes of a verified batch, its beams, or its draft extension.
+    pub rows: usize,
+    /// Requests of a round.
+    pub batch: usize,
+    /// Draft steps.
+    pub steps: usize,
+    /// Places in the pool of a request.
+    pub pool: usize,
+    /// Draft cache rows for the beams of a request.
+    pub scratch: usize,
+    /// Beams of a step.
+    pub topk: usize,
+    /// Rows of a request that see more than positions: the nodes of a tree, the beams of a step.
+    pub branches: usize,
+}
+
+/// Activations of a pass; contents are valid within it only, except where a field says otherwise.
+#[derive(Debug)]
+pub struct Activations {
+    /// The residual stream of the target: `[rows, hidden]`.
+    pub stream: Buffer,
+    /// Its norm, and after the last layer the final hidden states: `[rows, hidden]`; lives until the draft's extension.
+    pub normed: Buffer,
+    /// Queries, keys, values.
+    pub qkv: Buffer,
+    /// What attention yields.
+    pub attended: Buffer,
+    /// What a layer's part adds to the stream.
+    pub added: Buffer,
+    /// What a linear layer leaves in parts, until the next kernel adds them up.
+    pub parts: Buffer,
+    pub gate_up: Buffer,
+    pub gated: Buffer,
+    /// Captured layers side by side, `[rows, captured × hidden]`; lives until the draft's extension.
+    pub captured: Buffer,
+    /// Captured layers of the rows that the draft takes.
+    pub gathered: Buffer,
+    /// Features of the draft's rows.
+    pub features: Buffer,
+    /// Embedding and feature side by side: `[rows, 2 × draft hidden]`.
+    pub joined: Buffer,
+    /// Recurrent state of the draft: each pass reads one and writes the other.
+    pub states: [Buffer; 2],
+    /// Float `[LOGIT_ROWS, vocabulary]`.
+    pub logits: Buffer,
+    /// Of the rank's own tokens, where others have the rest.
+    pub own_logits: Buffer,
+    /// Of attention that is split over its keys.
+    pub partial: Buffer,
+    pub counters: Buffer,
+    /// Float: of rows that are yet to be scaled.
+    pub squares: Buffer,
+    pub latent: LatentActivations,
+    /// A layer's weights in FP8, put back into the element type for many rows.
+    pub dequantised: Buffer,
+    pub experts: ExpertActivations,
+}
+
+/// What latent attention works on.
+#[derive(Debug)]
+pub struct LatentActivations {
+    /// What the first projection yields: `[rows, query rank + rank + rotated]`.
+    pub entered: Buffer,
+    /// Absorbed queries of some rows: `[LATENT_ROWS, heads, rank + rotated]`.
+    pub queries: Buffer,
+    /// What they attend to: `[LATENT_ROWS, heads, rank]`.
+    pub means: Buffer,
+}
+
+/// What experts work on; see [`ExpertsWork`].
+#[derive(Debug)]
+pub struct ExpertActivations([Buffer; 7]);
+
+impl ExpertActivations {
+    fn new(device: &Device, bytes: ExpertsBytes) -> Result<Self, DeviceError> {
+        let allocate = |bytes: usize| device.allocate(bytes.max(16));
+        let [logits, counters, expert, weight, tiles, gated, outputs] = bytes;
+        let counters = allocate(counters)?;
+        // Kernels leave their counters at zero, and expect them so.
+        device.fill(counters.slice(), 0)?;
+        let routes = [allocate(expert)?, allocate(weight)?, allocate(tiles)?];
+        let [expert, weight, tiles] = routes;
+        Ok(Self([allocate(logits)?, counters, expert, weight, tiles, allocate(gated)?, allocate(outputs)?]))
+    }
+
+    /// As the kernels take it.
+    pub fn operands(&self) -> ExpertsWork<'_> {
+        let [logits, counters, expert, weight, tiles, gated, outputs] = self.0.each_ref().map(Buffer::slice);
+        ExpertsWork { logits, counters, expert, weight, tiles, gated, outputs }
+    }
+}
+
+/// What the rows of a pass are: int32 arrays, written by layout kernels or by the host.
+#[derive(Debug)]
+pub struct RowArrays {
+    pub token: Buffer,
+    pub position: Buffer,
+    pub write: Buffer,
+    pub slot: Buffer,
+    pub prefix: Buffer,
+    pub own_count: Buffer,
+    /// `[rows, own_stride]`.
+    pub own: Buffer,
+    pub own_stride: usize,
+    /// `[rows, own_stride]`, `[rows]` and `[rows, words]`: own cache rows of groups of rows, each listed once.
+    pub group_own: Buffer,
+    pub group_own_count: Buffer,
+    pub own_mask: Buffer,
+    pub source: Buffer,
+    pub sample_position: Buffer,
+    /// `[rows + 1]`: where the pieces of prompts begin.
+    pub group_first: Buffer,
+}
+
+/// What a round keeps of its trees: int32, unless said otherwise.
+#[derive(Debug)]
+pub struct RoundArrays {
+    /// `[batch]`: the only thing that the host writes for a round, where it has changed.
+    pub slot: Buffer,
+    pub pool_token: Buffer,
+    /// Float.
+    pub pool_score: Buffer,
+    pub pool_parent: Buffer,
+    pub beam_place: Buffer,
+    pub ids: Buffer,
+    /// Float.
+    pub logprobs: Buffer,
+    pub node_token: Buffer,
+    pub node_parent: Buffer,
+    pub node_depth: Buffer,
+    /// Float.
+    pub node_score: Buffer,
+    pub chosen: Buffer,
+    /// `[batch]` each: current rows of the walks down the trees, their slots, the positions of the next tokens, and
+    /// these tokens.
+    pub stand: [Buffer; 4],
+    /// For inner nodes that the target runs over first: their rows and the tokens after them, `[rows / 2]` each, and
+    /// the index of each node in these, `[rows]`.
+    pub inner_row: Buffer,
+    pub inner_choice: Buffer,
+    pub inner_place: Buffer,
+    /// The rows of passes over some nodes of trees: as many as half of all.
+    pub picked: RowArrays,
+    /// `[2]`: whether a walk awaits a choice. Walks leave the first at zero, and expect it so.
+    pub needed: Buffer,
+    pub accepted_node: Buffer,
+    pub move_from: Buffer,
+    pub move_to: Buffer,
+    pub last_row: Buffer,
+    pub group_prefix: Buffer,
+    pub group_rows: Buffer,
+    /// `[batch]`: where a round without speculation keeps what the draft will read of it.
+    pub pending_place: Buffer,
+    /// `[batch]`: how much the draft has to read of each request, written by the host.
+    pub pending: Buffer,
+    /// Of each place of the ring `[batch]` counts, then `[batch, steps + 1]` tokens: what the host reads.
+    pub output: HostBuffer,
+    /// Which of them the last round wrote to.
+    pub output_place: Buffer,
+    /// Log-probabilities for the requests that want them, `[rows, 1 + 2 · MOST_CHOICES]` words in three
+    /// parts: of the tokens (float), the best alternatives (int32), and theirs (float).
+    pub described: Buffer,
+    /// Rows of it.
+    pub described_rows: usize,
+}
+
+/// What stays from round to round: arrays of slots, the last of which is for padding.
+#[derive(Debug)]
+pub struct SlotArrays {
+    /// int32 `[slots, table_width]`.
+    pub page_table: Buffer,
+    pub table_width: usize,
+    pub length: Buffer,
+    pub root: Buffer,
+    pub temperature: Buffer,
+    pub top_p: Buffer,
+    pub top_k: Buffer,
+    pub min_p: Buffer,
+    /// u64.
+    pub seed: Buffer,
+    pub logprob_count: Buffer,
+    /// The draft's state after the last token that it has read: `[slots, draft hidden]`.
+    pub recurrent: Buffer,
+    /// What the draft has yet to read, a ring for each slot: int32 `[slots, MAX_PENDING_DRAFT]`.
+    pub pending_tokens: Buffer,
+    /// The inputs of the features of these rows: `[slots, MAX_PENDING_DRAFT, …]`.
+    pub pending_rows: Buffer,
+}
+
+/// How tokens after rows are chosen, int32 each.
+#[derive(Clone, Copy)]
+pub struct Sampled<'a> {
+    /// The slots whose parameters say it.
+    pub slot: Slice<'a>,
+    /// The tokens' positions, with which they are drawn.
+    pub position: Slice<'a>,
+}
+
+impl WorkspaceShape {
+    /// What rounds of a shape at a batch size need.
+    pub fn of_round(shape: TreeShape, batch: usize) -> Self {
+        let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
+        let widest = nodes.max(steps + 1).max(if shape.is_off() { 1 } else { topk });
+        Self {
+            rows: batch * widest,
+            batch,
+            steps,
+            pool: shape.pool_size().max(1),
+            scratch: steps.saturating_sub(1) * topk,
+            topk,
+            branches: if shape.is_off() { 0 } else { nodes.max(topk) },
+        }
+    }
+
+    /// What rounds of several shapes at a batch size need.
+    pub fn of_rounds(shapes: &[TreeShape], batch: usize) -> Self {
+        let rounds = shapes.iter().fold(Self::default(), |extent, shape| extent.and(Self::of_round(*shape, batch)));
+        // The draft reads the output of rounds without speculation in separate passes.
+        let speculates = |shape: &TreeShape| !shape.is_off();
+        let leaves = shapes.iter().any(speculates) && !shapes.iter().all(speculates);
+        Self { rows: rounds.rows.max(if leaves { MAX_PENDING_DRAFT } else { 0 }), ..rounds }
+    }
+
+    /// What pieces of prompts need.
+    pub fn of_prefill(rows: usize) -> Self {
+        Self { rows, batch: 1, topk: 1, pool: 1, ..Self::default() }
+    }
+
+    /// Room for both.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            rows: self.rows.max(other.rows),
+            batch: self.batch.max(other.batch),
+            steps: self.steps.max(other.steps),
+            pool: self.pool.max(other.pool),
+            scratch: self.scratch.max(other.scratch),
+            topk: self.topk.max(other.topk),
+            branches: self.branches.max(other.branches),
+        }
+    }
+
+    /// Whether there is room for another.
+    pub fn holds(self, other: Self) -> bool {
+        self.and(other) == self
+    }
+
+    /// Tokens that a round or the ends of prompts produce.
+    pub fn described_rows(self) -> usize {
+        self.rows.max(self.batch * (self.steps + 1))
+    }
+
+    fn own_stride(self) -> usize {
+        self.steps + 1
+    }
+
+    /// Words of a mask over the own rows of a request.
+    fn own_mask_words(self) -> usize {
+        Kernels::own_mask_words(self.branches, self.own_stride()).max(1)
+    }
+}
+
+/// WorkspaceSizes of everything, in bytes of one element.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkspaceSizes<'a> {
+    pub target: &'a TargetSpec,
+    pub draft: Option<&'a DraftSpec>,
+    pub element: Element,
+    /// Splits of attention over its keys.
+    pub splits: usize,
+    /// Whether sums have one order whatever the rows.
+    pub batch_invariant: bool,
+}
+
+impl WorkspaceSizes<'_> {
+    /// The widest of something over all layers of target and draft.
+    fn widest(&self, width: impl Fn(&LayerSpec) -> usize) -> usize {
+        let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
+        layers.map(width).max().unwrap_or_default()
+    }
+
+    /// The same, of grouped-query attention.
+    fn widest_attention(&self, width: impl Fn(&GroupedQuery) -> usize) -> usize {
+        self.widest(|layer| layer.attention.grouped().map_or(0, &width))
+    }
+
+    /// The same, of latent attention.
+    fn widest_latent(&self, width: impl Fn(&MultiHeadLatent) -> usize) -> usize {
+        self.widest(|layer| match &layer.attention {
+            AttentionSpec::Latent(latent) => width(latent),
+            AttentionSpec::Grouped(_) => 0,
+        })
+    }
+
+    fn vocabulary(&self) -> usize {
+        self.draft.map_or(0, |draft| draft.vocabulary).max(self.target.vocabulary)
+    }
+
+    /// Tokens whose logits a rank computes; 0 where it computes them all.
+    fn own_tokens(&self) -> usize {
+        let target = (self.target.head_rows, self.target.vocabulary);
+        let heads = [Some(target), self.draft.map(|draft| (draft.head_rows, draft.vocabulary))];
+        heads.into_iter().flatten().filter(|(rows, all)| rows < all).map(|(rows, _)| rows).max().unwrap_or_default()
+    }
+
+    fn captured(&self) -> usize {
+        self.draft.map_or(0, |draft| draft.captured().len()) * self.target.hidden
+    }
+
+    /// Bytes of each part of [`Activations`], in its order (both states apart).
+    fn activations(&self, extent: WorkspaceShape) -> [usize; 23] {
+        let WorkspaceShape { rows, .. } = extent;
+        let hidden = self.widest(|layer| layer.hidden);
+        let draft = self.draft.map_or(1, DraftSpec::hidden);
+        let attended = self.widest_latent(|latent| latent.value_width().max(latent.query_rank.unwrap_or_default()));
+        let attended = attended.max(self.widest_attention(GroupedQuery::query_width));
+        let latent_queries = self.widest_latent(|latent| latent.query_width().max(latent.value_width()));
+        let qkv = latent_queries.max(self.widest_attention(GroupedQuery::qkv_width));
+        let entered = self.widest_latent(MultiHeadLatent::entry_width);
+        let latent_rows = rows.min(LATENT_ROWS);
+        let in_splits = |latent: &MultiHeadLatent| {
+            Kernels::latent_workspace(rows.min(LATENT_ROWS_IN_SPLITS), &latent_dims(latent), self.splits)
+        };
+        let intermediate = self.widest(|layer| match &layer.ffn {
+            FfnSpec::Dense(dense) => dense.intermediate,
+            FfnSpec::Experts(_) => 0,
+        });
+        let heads = self.widest_attention(|attention| attention.heads);
+        let head_dim = self.widest_attention(|attention| attention.head_dim);
+        let e = self.element.bytes();
+        [
+            rows * hidden * e,
+            rows * hidden * e,
+            rows * qkv * e,
+            rows * attended * e,
+            rows * hidden * e,
+            Kernels::MOST_PARTS * rows.min(Kernels::MOST_ROWS_LEFT_IN_PARTS) * qkv.max(hidden).max(entered) * 4,
+            rows * 2 * intermediate * e,
+            rows * intermediate * e,
+            rows * self.captured() * e,
+            rows * self.captured() * e,
+            rows * draft * e,
+            rows * 2 * draft * e,
+            rows * draft * e,
+            rows * draft * e,
+            LOGIT_ROWS * self.vocabulary() * 4,
+            LOGIT_ROWS * self.own_tokens() * 4,
+            Kernels::attention_workspace(rows.min(ATTENTION_ROWS), heads, head_dim, self.splits)
+                .max(self.widest_latent(in_splits)),
+            rows.min(ATTENTION_ROWS) * heads * 4,
+            Kernels::squares_bytes(rows, hidden),
+            rows * entered * e,
+            latent_rows * self.widest_latent(|latent| latent.heads * latent.cache_width()) * e,
+            latent_rows * self.widest_latent(|latent| latent.heads * latent.latent_rank) * e,
+            if self.batch_invariant { 16 } else { self.widest(widest_in_fp8).max(8) * e },
+        ]
+    }
+
+    /// Bytes of each part of [`ExpertActivations`].
+    fn experts(&self, extent: WorkspaceShape) -> ExpertsBytes {
+        let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
+        let shapes = layers
+            .filter_map(|layer| experts_shape(layer.ffn.experts()?, layer.hidden, weights_in(layer.formats.ffn)).ok());
+        let bytes = |shape| Kernels::experts_bytes(self.element, &shape, extent.rows, self.batch_invariant);
+        shapes.map(bytes).fold([0; 7], |most, bytes| std::array::from_fn(|at| most[at].max(bytes[at])))
+    }
+
+    /// Bytes of all activations, row and round arrays.
+    pub fn work(&self, extent: WorkspaceShape) -> u64 {
+        let activations = self.activations(extent).iter().chain(&self.experts(extent)).sum::<usize>();
+        let words = 13 + 2 * extent.own_stride() + extent.own_mask_words();
+        let rows = ((extent.rows + inner_rows(extent.rows)) * words + extent.described_rows() * DESCRIBED_WORDS) * 4;
+        let rounds =
+            extent.batch * (3 * extent.pool + 2 * extent.topk * extent.topk + 17 * (extent.steps + MOST_NODES)) * 4;
+        (activations + rows + rounds) as u64
+    }
+
+    /// Bytes of one cache row of target and draft together.
+    pub fn cache_row(&self) -> u64 {
+        let element = self.element.bytes();
+        self.target.cache_row(element) + self.draft.map_or(0, |draft| draft.cache_row(element))
+    }
+
+    /// Bytes of a row that the draft has yet to read.
+    fn pending_row(&self) -> usize {
+        self.draft.map_or(0, |draft| draft.feature_width(self.target.hidden) * self.element.bytes())
+    }
+
+    /// Bytes that a slot keeps for the draft to read later.
+    pub fn pending_slot(&self) -> u64 {
+        (MAX_PENDING_DRAFT * (self.pending_row() + 4)) as u64
+    }
+
+    /// Bytes of all weights.
+    pub fn weights(&self) -> u64 {
+        let element = self.element.bytes();
+        let draft = self.draft.map_or(0, |draft| draft.weight_bytes(self.target, element));
+        self.target.weight_bytes(element) + draft
+    }
+}
+
+/// Number of weights in the largest FP8 matrix of a layer that is dequantised for the library; experts never are.
+fn widest_in_fp8(layer: &LayerSpec) -> usize {
+    let attention = match &layer.attention {
+        _ if layer.formats.attention.fp8().is_none() => 0,
+        AttentionSpec::Grouped(spec) => (spec.qkv_width() * spec.input).max(spec.output * spec.query_width()),
+        AttentionSpec::Latent(spec) => {
+            let queries = spec.heads * (spec.nope_dim + spec.rope.dims);
+            let entry = (spec.query_rank.unwrap_or(queries) + spec.cache_width()) * spec.input;
+            entry.max(queries * spec.query_rank.unwrap_or_default()).max(spec.output * spec.heads * spec.value_dim)
+        }
+    };
+    let ffn = match &layer.ffn {
+        FfnSpec::Dense(dense) if layer.formats.ffn.fp8().is_some() => 2 * dense.intermediate * layer.hidden,
+        _ => 0,
+    };
+    attention.max(ffn)
+}
+
+impl Activations {
+    pub fn new(device: &Device, sizes: &WorkspaceSizes<'_>, extent: WorkspaceShape) -> Result<Self, DeviceError> {
+        let mut bytes = sizes.activations(extent).into_iter();
+        let mut next = || device.allocate(bytes.next().unwrap_or_default().max(16));
+        let this = Self {
+            stream: next()?,
+            normed: next()?,
+            qkv: next()?,
+            attended: next()?,
+            added: next()?,
+            parts: next()?,
+            gate_up: next()?,
+            gated: next()?,
+            captured: next()?,
+            gathered: next()?,
+            features: next()?,
+            joined: next()?,
+            states: [next()?, next()?],
+            logits: next()?,
+            own_logits: next()?,
+            partial: next()?,
+            counters: next()?,
+            squares: next()?,
+            latent: LatentActivations { entered: next()?, queries: next()?, means: next()? },
+            dequantised: next()?,
+            experts: ExpertActivations::new(device, sizes.experts(extent))?,
+        };
+        // Kernels leave their counters at zero, and expect them so.
+        device.fill(this.counters.slice(), 0)?;
+        Ok(this)
+    }
+}
+
+impl RowArrays {
+    /// As the layout kernels see it.
+    pub fn pass(&self) -> PassRows<'_> {
+        PassRows {
+            token: self.token.slice(),
+            position: self.position.slice(),
+            write: self.write.slice(),
+            slot: self.slot.slice(),
+            prefix: self.prefix.slice(),
+            own_count: self.own_count.slice(),
+            own: self.own.slice(),
+            own_stride: self.own_stride,
+        }
+    }
+
+    /// The same, with the positions of the tokens after them.
+    pub fn chosen(&self) -> ChosenRows<'_> {
+        ChosenRows { rows: self.pass(), sample_position: self.sample_position.slice() }
+    }
+
+    /// Sampling parameters for the tokens after the rows.
+    pub fn sampled(&self) -> Sampled<'_> {
+        Sampled { slot: self.slot.slice(), position: self.sample_position.slice() }
+    }
+
+    /// Own cache rows of groups.
+    pub fn own_rows(&self) -> OwnRows<'_> {
+        OwnRows {
+            cache_rows: self.group_own.slice(),
+            count: self.group_own_count.slice(),
+            mask: self.own_mask.slice(),
+            own_stride: self.own_stride,
+        }
+    }
+
+    /// That rows see positions which are older than their pass, and their own lists.
+    pub fn branches(&self) -> Sees<'_> {
+        Sees::Own(self.own_rows())
+    }
+
+    pub fn new(device: &Device, extent: WorkspaceShape) -> Result<Self, DeviceError> {
+        let ints = |width: usize| device.zeros(extent.rows * width * 4);
+        let own_stride = extent.own_stride();
+        Ok(Self {
+            token: ints(1)?,
+            position: ints(1)?,
+            write: ints(1)?,
+            slot: ints(1)?,
+            prefix: ints(1)?,
+            own_count: ints(1)?,
+            own: ints(own_stride)?,
+            own_stride,
+            group_own: ints(own_stride)?,
+            group_own_count: ints(1)?,
+            own_mask: ints(extent.own_mask_words())?,
+            source: ints(1)?,
+            sample_position: ints(1)?,
+            group_first: device.zeros((extent.rows + 1) * 4)?,
+        })
+    }
+}
+
+impl RoundArrays {
+    pub fn new(device: &Device, extent: WorkspaceShape) -> Result<Self, DeviceError> {
+        let WorkspaceShape { batch, steps, pool, topk, .. } = extent;
+        let ints = |width: usize| device.zeros(batch * width * 4);
+        let proposals = topk.max(1) * topk.max(1);
+        let picked = WorkspaceShape { rows: inner_rows(extent.rows), ..extent };
+        let described_rows = extent.described_rows();
+        Ok(Self {
+            slot: ints(1)?,
+            pool_token: ints(pool)?,
+            pool_score: ints(pool)?,
+            pool_parent: ints(pool)?,
+            beam_place: ints(topk)?,
+            ids: ints(proposals)?,
+            logprobs: ints(proposals)?,
+            node_token: ints(MOST_NODES)?,
+            node_parent: ints(MOST_NODES)?,
+            node_depth: ints(MOST_NODES)?,
+            node_score: ints(MOST_NODES)?,
+            chosen: device.zeros(extent.rows * 4)?,
+            stand: [ints(1)?, ints(1)?, ints(1)?, ints(1)?],
+            inner_row: device.zeros(picked.rows * 4)?,
+            inner_choice: device.zeros(picked.rows * 4)?,
+            inner_place: device.zeros(extent.rows * 4)?,
+            picked: RowArrays::new(device, picked)?,
+            needed: device.zeros(8)?,
+            accepted_node: ints(steps + 1)?,
+            move_from: ints(steps + 1)?,
+            move_to: ints(steps + 1)?,
+            last_row: ints(1)?,
+            group_prefix: ints(1)?,
+            group_rows: ints(1)?,
+            pending_place: ints(1)?,
+            pending: ints(1)?,
+            output: device.host_buffer(STAGING_SLOTS * batch * (steps + 2) * 4)?,
+            output_place: device.zeros(4)?,
+            described: device.zeros(described_rows * DESCRIBED_WORDS * 4)?,
+            described_rows,
+        })
+    }
+
+    /// Current positions of the walks down the trees.
+    pub fn stand(&self) -> WalkState<'_> {
+        WalkState::from(&self.stand)
+    }
+
+    /// The inner nodes that the target runs over first, for trees of this many nodes in total.
+    pub fn inner(&self, nodes: usize) -> InnerNodes<'_> {
+        InnerNodes {
+            place: self.inner_place.slice(),
+            row: self.inner_row.slice(),
+            choice: self.inner_choice.slice(),
+            first: self.picked.group_first.slice(),
+            capacity: inner_rows(nodes),
+        }
+    }
+
+    /// Rows of the target's cache that are accepted, and where they belong.
+    pub fn moves(&self) -> Moves<'_> {
+        Moves { from: self.move_from.slice(), to: self.move_to.slice() }
+    }
+
+    /// Where rounds leave what they produce.
+    pub fn outputs(&self) -> Outputs<'_> {
+        Outputs { at: self.output.slice(), places: STAGING_SLOTS, place: self.output_place.slice() }
+    }
+}
+
+impl SlotArrays {
+    /// As the layout kernels see it.
+    pub fn sequences(&self, capacity: &Capacity) -> Sequences<'_> {
+        Sequences {
+            slots: capacity.slots + 1,
+            length: self.length.slice(),
+            root: self.root.slice(),
+            page_table: self.page_table.slice(),
+            table_width: self.table_width,
+            page_size: capacity.page_size,
+        }
+    }
+
+    /// Arrays for `capacity + 1` slots; `slack` positions can be written past the context.
+    pub fn new(
+        device: &Device,
+        capacity: &Capacity,
+        slack: usize,
+        sizes: &WorkspaceSizes<'_>,
+    ) -> Result<Self, DeviceError> {
+        let slots = capacity.slots + 1;
+        let table_width = (capacity.context_length + slack).div_ceil(capacity.page_size);
+        // Rows that no request owns map to the page after the last, which is never read.
+        let table = device.upload(&vec![capacity.pages as i32; slots * table_width])?;
+        let words = || device.zeros(slots * 4);
+        Ok(Self {
+            page_table: table,
+            table_width,
+            length: words()?,
+            root: words()?,
+            temperature: words()?,
+            top_p: words()?,
+            top_k: words()?,
+            min_p: words()?,
+            seed: device.zeros(slots * 8)?,
+            logprob_count: device.upload(&vec![-1_i32; slots])?,
+            recurrent: device.zeros(slots * sizes.draft.map_or(16, |draft| draft.hidden() * sizes.element.bytes()))?,
+            pending_tokens: device.zeros(slots * MAX_PENDING_DRAFT * 4)?,
+            pending_rows: device.zeros(slots * sizes.pending_row() * MAX_PENDING_DRAFT + 16)?,
+        })
+    }
+}

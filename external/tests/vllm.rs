@@ -1,0 +1,158 @@
+//! vLLM's interface, by answers in the shape of its releases (`data/vllm`), over real HTTP.
+
+use std::{
+    io::{BufRead, BufReader, Read, Write},
+    net::{TcpListener, TcpStream},
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use external::api::{Api, Counters, Generate, Kind};
+
+/// A version's answers.
+struct Answers {
+    version: &'static str,
+    metrics: &'static str,
+    completion: &'static str,
+    /// `None` outside of development mode.
+    server_info: Option<&'static str>,
+    reset: &'static str,
+}
+
+const OF_0_20: Answers = Answers {
+    version: "0.20.0",
+    metrics: include_str!("data/vllm/metrics-0.20.txt"),
+    completion: include_str!("data/vllm/completion-0.20.sse"),
+    server_info: None,
+    reset: "",
+};
+const OF_0_33: Answers = Answers {
+    version: "0.33.0",
+    metrics: include_str!("data/vllm/metrics-0.33.txt"),
+    completion: include_str!("data/vllm/completion-0.33.sse"),
+    server_info: Some(include_str!("data/vllm/server_info-0.33.json")),
+    reset: r#"{"success": true}"#,
+};
+
+/// What was asked: path and body of each request.
+type Asked = Arc<Mutex<Vec<(String, String)>>>;
+
+/// Serves the answers and keeps what was asked.
+fn serve(answers: Answers) -> (Api, Asked) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let base = format!("http://{}", listener.local_addr().expect("an address"));
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let kept = asked.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            answer(stream, &answers, &kept);
+        }
+    });
+    (Api::new(Kind::Vllm, &base, Some("spectune-1-2".into()), Duration::from_secs(10)), asked)
+}
+
+fn answer(mut stream: TcpStream, answers: &Answers, asked: &Mutex<Vec<(String, String)>>) -> Option<()> {
+    let mut reader = BufReader::new(stream.try_clone().ok()?);
+    let (mut first, mut length) = (String::new(), 0);
+    reader.read_line(&mut first).ok()?;
+    loop {
+        let mut header = String::new();
+        reader.read_line(&mut header).ok()?;
+        if header.trim().is_empty() {
+            break;
+        }
+        if let Some(value) = header.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = value.trim().parse().ok()?;
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).ok()?;
+    let path = first.split_whitespace().nth(1)?.to_owned();
+    asked.lock().ok()?.push((path.clone(), String::from_utf8_lossy(&body).into_owned()));
+    let version = format!(r#"{{"version": "{}"}}"#, answers.version);
+    let models = r#"{"object": "list", "data": [{"id": "spectune-1-2", "object": "model", "max_model_len": 2048}]}"#;
+    let (status, kind, text) = match path.as_str() {
+        "/health" => (200, "application/json", ""),
+        "/version" => (200, "application/json", version.as_str()),
+        "/v1/models" => (200, "application/json", models),
+        "/metrics" => (200, "text/plain", answers.metrics),
+        "/v1/completions" => (200, "text/event-stream", answers.completion),
+        "/reset_prefix_cache" => (200, "application/json", answers.reset),
+        "/server_info?config_format=json" if answers.server_info.is_some() => {
+            (200, "application/json", answers.server_info.unwrap_or_default())
+        }
+        _ => (404, "application/json", r#"{"detail": "Not Found"}"#),
+    };
+    let head = format!(
+        "HTTP/1.1 {status} X\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        text.len()
+    );
+    stream.write_all(head.as_bytes()).ok()?;
+    stream.write_all(text.as_bytes()).ok()
+}
+
+const REQUEST: Generate<'_> = Generate {
+    input_ids: &[1, 2, 3],
+    max_new_tokens: 4,
+    ignore_eos: true,
+    temperature: 0.0,
+    top_p: 1.0,
+    top_k: 0,
+    min_p: 0.0,
+    seed: Some(7),
+};
+
+#[test]
+fn a_request_tells_its_rounds_where_the_version_can() {
+    let (api, asked) = serve(OF_0_33);
+    assert!(api.is_ready().expect("it answers") && api.is_own().expect("it answers"));
+    let generated = api.generate(&REQUEST).expect("served");
+    assert_eq!((generated.output_tokens, generated.output_ids.as_slice()), (4, &[11, 12, 13, 14][..]));
+    assert_eq!((generated.rounds, generated.accepted_drafts, generated.proposed_drafts), (Some(2), Some(1), Some(6)));
+    assert_eq!(generated.accept_histogram, [1, 1, 0, 0]);
+    assert!(generated.first_token <= generated.last_token);
+    let asked = asked.lock().expect("kept");
+    let (_, body) = asked.iter().find(|(path, _)| path == "/v1/completions").expect("it was asked");
+    for part in [r#""prompt":[1,2,3]"#, r#""include_usage":true"#, r#""model":"spectune-1-2""#, r#""ignore_eos":true"#]
+    {
+        assert!(body.contains(part), "{part}: {body}");
+    }
+    assert!(!body.contains("seed"), "greedy output has none: {body}");
+}
+
+#[test]
+fn an_older_version_tells_counters_alone() {
+    let (api, _) = serve(OF_0_20);
+    let generated = api.generate(&REQUEST).expect("served");
+    assert_eq!((generated.output_tokens, generated.rounds, generated.accepted_drafts), (4, None, None));
+    let info = api.info().expect("it answers");
+    assert_eq!((info.version.as_deref(), info.resolved), (Some("0.20.0"), None));
+    let counters = api.counters().expect("it answers");
+    assert_eq!((counters.rounds, counters.accepted_drafts), (Some(40.0), Some(60.0)));
+    // 200 without a word.
+    assert!(api.flush_cache().expect("it answers"));
+}
+
+#[test]
+fn counters_and_configuration_are_read_by_their_names() {
+    let (api, _) = serve(OF_0_33);
+    let expected = Counters {
+        running: Some(8.0),
+        waiting: Some(0.0),
+        generated_tokens: Some(4096.0),
+        rounds: Some(1600.0),
+        accepted_drafts: Some(2400.0),
+        retracted: Some(1.0),
+    };
+    assert_eq!(api.counters().expect("it answers"), expected);
+    let resolved = api.info().expect("it answers").resolved.expect("development mode");
+    assert_eq!(resolved["vllm_config"]["speculative_config"]["num_speculative_tokens"], 3);
+    assert!(api.flush_cache().expect("it answers"));
+}
+
+#[test]
+fn a_cache_that_is_still_held_is_not_empty() {
+    let (api, _) = serve(Answers { reset: r#"{"success": false}"#, ..OF_0_33 });
+    assert!(!api.flush_cache().expect("it answers"));
+}

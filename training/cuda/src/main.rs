@@ -1,0 +1,41 @@
+//! `spectune-train`: `spectune train` with its steps on a GPU, and `bench`, which says how fast they are.
+//!
+//! The same code and files as `spectune train`; `spectune report DIR` makes the page of a run.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod train;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Adapts draft heads to prompts, with steps on a GPU.
+#[derive(Debug, Parser)]
+#[command(name = "spectune-train", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Adapt a draft head to prompts, so that more of its drafts are accepted
+    Train(train::Arguments),
+    /// Time steps of a head of a published shape with random values
+    Bench(bench::Arguments),
+}
+
+fn main() -> ExitCode {
+    let ended = match Arguments::parse().command {
+        Command::Train(arguments) => train::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments).map(|()| 0),
+    };
+    match ended {
+        Ok(code) => code.into(),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            2.into()
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A training run.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool, atomic::Ordering},
+    time::Instant,
+};
+
+use anyhow::Context;
+use engine::{DeviceChoice, Engine};
+use schemas::{text::Source, train::TrainFile};
+use training::{Outcome, Progress, StepsOn, TrainRequest, inputs};
+use tuner::{sweep::folder_of, workload::ModelText};
+
+/// What to train.
+#[derive(Debug, clap::Args)]
+pub struct Arguments {
+    /// The training file, as `spectune train` takes it; models are named by their folders
+    train: PathBuf,
+    /// Folder for checkpoints, the head and the record
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Go on with the run that was started in the folder
+    #[arg(long)]
+    resume: bool,
+    /// Where the engine runs: auto, cpu, cuda or cuda:N; wins over the training file
+    #[arg(long)]
+    device: Option<DeviceChoice>,
+    /// The GPU of the steps
+    #[arg(long, default_value_t = 0)]
+    gpu: usize,
+    /// Make steps on the processor, as `spectune train` does
+    #[arg(long, conflicts_with = "gpu")]
+    processor: bool,
+}
+
+/// Runs the command; 0 where a head was written, 1 where the one from before stays, 130 where it was stopped.
+pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
+    let path = &arguments.train;
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let source = Source::new(path.display().to_string(), text);
+    let file = TrainFile::read(&source).map_err(|finding| {
+        let place = source.position(finding.span.start);
+        anyhow::anyhow!("{}:{}:{}: {}", source.name(), place.line, place.column, finding.message)
+    })?;
+    let folder = folder_of(path);
+    let options = inputs::options(&file, &folder, arguments.device)?;
+    let engine = Engine::load(options.clone())?;
+    let (sets, general) = inputs::prompts(&file, &folder, &ModelText::of(&engine), &engine.identity().target)?;
+    let interrupted = Arc::new(AtomicBool::new(false));
+    let flag = interrupted.clone();
+    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("cannot listen for Ctrl-C")?;
+    let request = TrainRequest {
+        file: &file,
+        options,
+        steps_on: if arguments.processor { StepsOn::Processor } else { StepsOn::Cuda(arguments.gpu) },
+        sets,
+        general,
+        out: &arguments.out,
+        resume: arguments.resume,
+        interrupted: &interrupted,
+    };
+    let begin = Instant::now();
+    let outcome = training::run(request, engine, &mut |progress| say(begin, &progress))?;
+    Ok(finish(&outcome, &arguments.out))
+}
+
+fn finish(outcome: &Outcome, out: &Path) -> u8 {
+    match outcome {
+        Outcome::Finished(finished) => {
+            println!("{}", finished.record.verdict.because);
+            for comparison in finished.record.judged.iter().chain(&finished.record.general) {
+                let length =
+                    |figures: &schemas::training_record::AcceptFigures| figures.accept_length().unwrap_or_default();
+                println!(
+                    "{:16} accept length {:.3} before, {:.3} after",
+                    comparison.name,
+                    length(&comparison.before),
+                    length(&comparison.after)
+                );
+            }
+            println!("the page of the run: spectune report {}", out.display());
+            u8::from(finished.head.is_none())
+        }
+        Outcome::Interrupted { step } => {
+            eprintln!("interrupted after {step} steps; go on with --resume");
+            130
+        }
+    }
+}
+
+fn say(begin: Instant, progress: &Progress<'_>) {
+    let seconds = begin.elapsed().as_secs_f64();
+    match progress {
+        Progress::Answers(answers) if answers.done == answers.all && answers.all > 0 => {
+            eprintln!(
+                "{seconds:7.1} s  answered: {} tokens, {:.0} tokens/s",
+                answers.tokens,
+                answers.tokens as f64 / answers.seconds.max(1e-9)
+            );
+        }
+        Progress::Answers(_) => {}
+        Progress::Note(words) => eprintln!("{seconds:7.1} s  {words}"),
+        Progress::Steps { steps, point } => {
+            let loss = point.loss.first().copied().unwrap_or_default();
+            eprintln!("{seconds:7.1} s  step {}/{steps}: loss {loss:.3}, {:.0} tokens/s", point.step, point.rows_per_s);
+        }
+        Progress::Evaluated { evaluation, best } => {
+            let mark = if *best { "   best so far" } else { "" };
+            eprintln!(
+                "{seconds:7.1} s  evaluated: accept length {:.3}, loss {:.3}{mark}",
+                evaluation.accept_length, evaluation.loss
+            );
+        }
+        Progress::Judging => eprintln!("{seconds:7.1} s  judging"),
+    }
+}

@@ -1,0 +1,97 @@
+//! Where steps are made, and in which type.
+
+use candle_core::{DType, Device};
+use schemas::train::Precision;
+
+use crate::error::TrainingError;
+
+/// Where the steps of training are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StepsOn {
+    /// On the processor.
+    #[default]
+    Processor,
+    /// On a GPU by its number, in a build that can.
+    Cuda(usize),
+}
+
+/// The device of tensors and the type that layers compute in.
+#[derive(Clone, Debug)]
+pub struct Compute {
+    /// The device.
+    pub device: Device,
+    /// The type.
+    pub dtype: DType,
+}
+
+impl StepsOn {
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// When there is none, this build makes no steps on it, or it does not compute in the type.
+    pub fn open(self, precision: Precision) -> Result<Compute, TrainingError> {
+        let dtype = match (self, precision) {
+            (_, Precision::Float32) | (Self::Processor, Precision::Auto) => DType::F32,
+            (Self::Cuda(_), Precision::Auto | Precision::Bfloat16) => DType::BF16,
+            (Self::Processor, Precision::Bfloat16) => {
+                return Err(TrainingError::Configuration(
+                    "training.precision = \"bfloat16\" is for GPUs: on the processor steps are made in float32, leave it out"
+                        .into(),
+                ));
+            }
+        };
+        let device = match self {
+            Self::Processor => Device::Cpu,
+            Self::Cuda(number) => cuda(number)?,
+        };
+        Ok(Compute { device, dtype })
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn cuda(number: usize) -> Result<Device, TrainingError> {
+    kernels::device::keep_pooled_memory(number).map_err(|error| TrainingError::Configuration(error.to_string()))?;
+    Ok(Device::new_cuda(number)?)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn cuda(number: usize) -> Result<Device, TrainingError> {
+    Err(TrainingError::Configuration(format!(
+        "this build makes steps on the processor alone, not on cuda:{number}: build training/cuda (docs/training.md says how)"
+    )))
+}
+
+impl Compute {
+    /// On the processor, in 32 bits.
+    pub fn processor() -> Self {
+        Self { device: Device::Cpu, dtype: DType::F32 }
+    }
+
+    /// As layers take it.
+    pub fn tensors(&self) -> (DType, &Device) {
+        (self.dtype, &self.device)
+    }
+
+    /// Bytes of the device's memory that are in use, by anybody, and all; `None` on the processor. Memory that steps gave
+    /// back counts as in use: the next ones take it.
+    pub fn memory(&self) -> Option<(usize, usize)> {
+        #[cfg(feature = "cuda")]
+        if let Ok(device) = self.device.as_cuda_device() {
+            let (free, all) = device.cuda_stream().context().mem_get_info().ok()?;
+            return Some((all - free, all));
+        }
+        None
+    }
+
+    /// In words.
+    pub fn name(&self) -> String {
+        let kind = match self.dtype {
+            DType::BF16 => "bfloat16 products, float32 values",
+            _ => "float32",
+        };
+        match &self.device {
+            Device::Cpu => format!("processor, {kind}"),
+            _ => format!("GPU, {kind}"),
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! What a trained row takes.
+
+use engine::spec::{DraftSpec, TargetSpec, TensorSpec, VocabularySource};
+
+use crate::head::trained_tensors;
+
+/// Multiplications and additions of a trained row, from the matrices: two forward and four backward for each value that
+/// trains, two of the latter less where it does not, and the target's vocabulary head for the labels.
+pub fn flops_of_a_row(draft: &DraftSpec, target: &TargetSpec, depth: usize) -> f64 {
+    let depth = depth as f64;
+    let reduce = draft.tensors(target.vocabulary).reduce.map_or(0, |reduce| reduce.weight.values());
+    let tensors = trained_tensors(draft, target.vocabulary);
+    let matrices: u64 = tensors.iter().filter(|tensor| tensor.shape.len() > 1).map(TensorSpec::values).sum();
+    let frozen = if draft.head == VocabularySource::Own { 0 } else { (draft.vocabulary * draft.hidden()) as u64 };
+    let labels = (target.vocabulary * target.hidden) as f64;
+    6.0 * reduce as f64 + depth * (6.0 * (matrices - reduce) as f64 + 4.0 * frozen as f64) + 2.0 * labels
+}

@@ -1,0 +1,102 @@
+//! Files of a sweep's folder: written atomically, and read up to a size limit.
+
+use std::{
+    fs::{self, File},
+    io::{self, ErrorKind, Read, Write},
+    path::Path,
+};
+
+use serde::Deserialize;
+
+use crate::TunerError;
+
+/// What a file says of itself before all else, since another format may have anything else.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct Version {
+    pub format: u32,
+}
+
+impl Version {
+    /// Whether it is the one that is read.
+    ///
+    /// # Errors
+    /// In words, when it is another.
+    pub fn expect(self, read: u32) -> Result<(), String> {
+        self.expect_within(read, read)
+    }
+
+    /// Whether it is between the oldest and the newest supported version.
+    ///
+    /// # Errors
+    /// In words, when it is another.
+    pub fn expect_within(self, oldest: u32, newest: u32) -> Result<(), String> {
+        let found = self.format;
+        if (oldest..=newest).contains(&found) {
+            return Ok(());
+        }
+        let read = if oldest == newest { newest.to_string() } else { format!("{oldest} to {newest}") };
+        Err(format!(
+            "it has format {found}, but this program reads {read}: it was written by another version of spectune"
+        ))
+    }
+}
+
+/// Writes a file of a folder to a temporary place, and moves it once it is on disk, so that a reader never sees
+/// half of it and an older one survives a failure.
+///
+/// # Errors
+/// When it cannot be written; what was written so far is removed.
+pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), TunerError> {
+    let (path, unfinished) = (folder.join(name), folder.join(format!(".{name}.new")));
+    let written = write_through(&unfinished, bytes)
+        .and_then(|()| fs::rename(&unfinished, &path))
+        .and_then(|()| File::open(folder)?.sync_all());
+    written.map_err(|source| {
+        // The first error is the one to report; a leftover that cannot be removed either adds nothing to it.
+        let _ = fs::remove_file(&unfinished);
+        TunerError::Write { path, source }
+    })
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// When it cannot be read, is not UTF-8, or is larger than `largest` bytes.
+pub(crate) fn read(path: &Path, largest: u64) -> io::Result<String> {
+    let mut text = String::new();
+    let length = File::open(path)?.take(largest + 1).read_to_string(&mut text)?;
+    if length as u64 > largest {
+        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than {largest} bytes")));
+    }
+    Ok(text)
+}
+
+/// Like [`read`], but `None` if the file does not exist.
+pub(crate) fn read_if_there(path: &Path, largest: u64) -> io::Result<Option<String>> {
+    match read(path, largest) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        read => read.map(Some),
+    }
+}
+
+fn write_through(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_up_to_its_limit_and_not_beyond() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("a");
+        assert!(read_if_there(&path, 3).expect("no error").is_none());
+        write(folder.path(), "a", b"abc").expect("it is written");
+        assert_eq!(read_if_there(&path, 3).expect("no error").as_deref(), Some("abc"));
+        let error = read_if_there(&path, 2).expect_err("too large").to_string();
+        assert_eq!(error, "it is larger than 2 bytes");
+    }
+}

@@ -1,0 +1,68 @@
+//! Disturbances of trials.
+
+use serde::{Deserialize, Serialize};
+
+/// Something that disturbed a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "mark")]
+pub enum Mark {
+    /// Steps took far longer than the others of their kind.
+    Stalled {
+        /// Share of the wall time.
+        of_time: f64,
+        /// Share of the steps.
+        of_steps: f64,
+        /// Whether too few steps ran without a stall, so that the trial is excluded from comparisons.
+        spoiled: bool,
+    },
+    /// The hypervisor ran other machines.
+    Stolen {
+        /// Share of the processors' time.
+        share: f64,
+    },
+    /// Threads of this process were ready and had to wait for a processor.
+    WaitedForProcessor {
+        /// Thread-seconds of waiting / seconds of the trial.
+        share: f64,
+    },
+    /// Other processes kept the processors busy.
+    BusyElsewhere {
+        /// Share of the processors' time.
+        share: f64,
+    },
+    /// The GPU held its clock down because of heat, or of another reason than the power limit under load.
+    Throttled {
+        /// Share of the wall time.
+        share: f64,
+    },
+    /// Other processes used the same GPU.
+    SharedGpu {
+        /// How many.
+        processes: u32,
+    },
+}
+
+impl Mark {
+    /// In words.
+    pub fn words(self) -> String {
+        let percent = |share: f64| format!("{:.0}%", share * 100.0);
+        match self {
+            Self::Stalled { of_time, of_steps, spoiled } => format!(
+                "{} of its steps stalled, {} of its time{}",
+                percent(of_steps),
+                percent(of_time),
+                if spoiled { ": it is excluded" } else { "" }
+            ),
+            Self::Stolen { share } => {
+                format!("{} of the processors' time was stolen by the hypervisor", percent(share))
+            }
+            Self::WaitedForProcessor { share } => {
+                format!("its threads waited for a processor for {} of its time", percent(share))
+            }
+            Self::BusyElsewhere { share } => format!("other processes used {} of the processors", percent(share)),
+            Self::Throttled { share } => format!("the GPU's clock was held down for {} of its time", percent(share)),
+            Self::SharedGpu { processes: 1 } => "another process used the GPU".into(),
+            Self::SharedGpu { processes } => format!("{processes} other processes used the GPU"),
+        }
+    }
+}

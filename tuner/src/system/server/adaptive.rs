@@ -1,0 +1,229 @@
+//! Starts that run another chain at each batch size: a table of chains as SGLang's adaptive file with one candidate a slot, or as vLLM's
+//! schedule of draft tokens. One such start tells what rounds of several chains take.
+//!
+//! The engines fall back to one chain in silence or with a warning. So the log, the resolved configuration and what is drafted while a
+//! load runs are held against the table.
+
+use std::{
+    collections::BTreeSet,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use external::api::{Api, Kind, ServerInfo};
+use schemas::{
+    adaptive,
+    flags::{Speculative, spelling},
+    sweep::SystemKind,
+    tree::TreeShape,
+    version::EngineVersion,
+};
+use serde_json::{Value, json};
+
+use super::{LaunchPlan, SystemError};
+use crate::configuration::{Configuration, TableRow};
+
+/// The first version of SGLang whose adaptive file has slots by batch size that are followed.
+const FIRST_SGLANG: EngineVersion = EngineVersion::new(0, 5, 12).post(1);
+/// The first version of vLLM whose schedule is a list of ranges.
+const FIRST_VLLM: EngineVersion = EngineVersion::new(0, 33, 0);
+/// vLLM's key for the schedule.
+pub const SCHEDULE: &str = "num_speculative_tokens_per_batch_size";
+/// How often a server is asked which chain it drafts.
+const ASK: Duration = Duration::from_millis(50);
+
+/// Whether a server that has answered runs tables of chains when it is started with one.
+///
+/// # Errors
+/// With the reason why not.
+pub fn serves_tables(plan: &LaunchPlan, info: &ServerInfo) -> Result<(), String> {
+    if plan.acceptance.is_some() {
+        return Err("imported accept lengths are made up by servers, one length for all chains of a start".into());
+    }
+    if !matches!(plan.algorithm.as_str(), "EAGLE" | "EAGLE3") {
+        return Err(format!("with {} no engine drafts another chain at each batch size", plan.algorithm));
+    }
+    // Our own server follows the same file.
+    if info.resolved.as_ref().is_some_and(|answer| answer["engine"] == "spectune") {
+        return Ok(());
+    }
+    let unknown = || "the server does not tell its version".to_owned();
+    let version: EngineVersion = info.version.as_deref().and_then(|text| text.parse().ok()).ok_or_else(unknown)?;
+    let (knows, first) = match plan.kind {
+        SystemKind::Vllm => (Speculative::Key.word(SCHEDULE).is_some_and(|key| key.exists_in(version)), FIRST_VLLM),
+        SystemKind::Sglang | SystemKind::Spectune => {
+            let flag = spelling("speculative-adaptive-config");
+            (flag.is_some_and(|flag| flag.exists_in(version)), FIRST_SGLANG)
+        }
+    };
+    if knows && version >= first {
+        return Ok(());
+    }
+    Err(format!(
+        "{} {version} drafts one chain at all batch sizes; {first} is the first that takes a table",
+        plan.kind.name()
+    ))
+}
+
+/// The tree of a configuration, of a table the longest chain: what a server is started with.
+pub fn largest(configuration: &Configuration) -> TreeShape {
+    configuration.shapes().max_by_key(|shape| shape.num_steps).unwrap_or(configuration.shape)
+}
+
+/// The rows as (first batch, last batch, steps); the last row ends where no more requests run together.
+fn ranges(table: &[TableRow], most_running: usize) -> Vec<(usize, usize, usize)> {
+    let firsts = [1].into_iter().chain(table.iter().map(|row| row.max_running_batch + 1));
+    let mut ranges: Vec<_> =
+        firsts.zip(table).map(|(first, row)| (first, row.max_running_batch, row.shape.num_steps)).collect();
+    if let Some((_, last, _)) = ranges.last_mut() {
+        *last = (*last).max(most_running);
+    }
+    ranges
+}
+
+/// SGLang's file for a table; `None` for a single tree.
+pub fn file(configuration: &Configuration) -> Option<String> {
+    let table = &configuration.table;
+    let slots = ranges(table, 0).into_iter().map(|(first, _, steps)| (first, steps));
+    (!table.is_empty()).then(|| adaptive::write(slots))
+}
+
+/// vLLM's schedule for a table.
+pub fn schedule(table: &[TableRow], most_running: usize) -> Value {
+    ranges(table, most_running).into_iter().map(|(first, last, steps)| json!([first, last, steps])).collect()
+}
+
+/// Fails where a server that was started with a table runs one chain all the same, by its log and by what it resolved.
+///
+/// # Errors
+/// With its words.
+pub fn check_started(configuration: &Configuration, info: &ServerInfo, log: &str) -> Result<(), String> {
+    if configuration.table.is_empty() {
+        return Ok(());
+    }
+    let falls_back = |line: &&str| {
+        line.contains("speculative_adaptive disabled")
+            || (line.contains(SCHEDULE) && ["Disabling", "not supported"].iter().any(|word| line.contains(word)))
+    };
+    if let Some(line) = log.lines().find(falls_back) {
+        return Err(format!("the server drafts one chain at all batch sizes; its log says: {}", line.trim()));
+    }
+    let answer = info.resolved.as_ref();
+    if answer.is_some_and(|answer| answer["speculative_adaptive"] == false) {
+        return Err("the server was started with --speculative-adaptive and has turned it off".into());
+    }
+    let speculation = answer.map(|answer| &answer["vllm_config"]["speculative_config"]);
+    if speculation.is_some_and(|keys| keys.get(SCHEDULE).is_some_and(Value::is_null)) {
+        return Err(format!("the server was started with {SCHEDULE} and has dropped it"));
+    }
+    Ok(())
+}
+
+/// Which numbers of steps a server says it drafts, asked until it is the wanted one or the load has ended. Empty where it tells none.
+pub fn steps_while(api: &Api, wanted: usize, ended: &AtomicBool) -> BTreeSet<usize> {
+    let mut seen = BTreeSet::new();
+    if api.kind() == Kind::Vllm {
+        return seen;
+    }
+    loop {
+        let answer = api.info().ok().and_then(|info| info.resolved);
+        let steps = answer.as_ref().and_then(|answer| answer["internal_states"][0]["speculative_num_steps"].as_u64());
+        seen.extend(steps.and_then(|steps| usize::try_from(steps).ok()));
+        if seen.contains(&wanted) || ended.load(Ordering::Relaxed) {
+            return seen;
+        }
+        thread::sleep(ASK);
+    }
+}
+
+/// Fails where a server drafts another chain than its table says.
+///
+/// # Errors
+/// With both.
+pub fn check_steps(seen: &BTreeSet<usize>, wanted: usize, batch: usize) -> Result<(), SystemError> {
+    if seen.is_empty() || seen.contains(&wanted) {
+        return Ok(());
+    }
+    let seen: Vec<String> = seen.iter().map(ToString::to_string).collect();
+    Err(SystemError::Unsupported(format!(
+        "the server drafts {} steps with {batch} requests, where its table says {wanted}",
+        seen.join(" or ")
+    )))
+}
+
+/// Fails where the drafts that requests had, by their number, are nearer to another row of the table.
+///
+/// # Errors
+/// With both.
+pub fn check_drafted(
+    configuration: &Configuration,
+    batch: usize,
+    proposed: usize,
+    rounds: usize,
+) -> Result<(), SystemError> {
+    if configuration.table.is_empty() || proposed == 0 || rounds == 0 {
+        return Ok(());
+    }
+    let drafted = proposed as f64 / rounds as f64;
+    let far = |steps: usize| (drafted - steps as f64).abs();
+    let wanted = configuration.shape_at(batch).num_steps;
+    let nearest = configuration.shapes().map(|shape| shape.num_steps).min_by(|a, b| far(*a).total_cmp(&far(*b)));
+    if nearest.is_none_or(|nearest| far(nearest) >= far(wanted)) {
+        return Ok(());
+    }
+    Err(SystemError::Unsupported(format!(
+        "the server drafts {drafted:.1} tokens a round with {batch} requests, where its table says {wanted}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::configuration::Knobs;
+
+    fn table() -> Configuration {
+        let row = |(batch, steps)| TableRow { max_running_batch: batch, shape: TreeShape::chain(steps) };
+        let table: Vec<TableRow> = [(1, 5), (8, 3), (32, 1)].map(row).into();
+        Configuration { shape: TreeShape::chain(1), table, knobs: Knobs::default() }
+    }
+
+    #[test]
+    fn a_table_becomes_what_its_engine_reads() {
+        let file: Value = serde_json::from_str(&file(&table()).expect("a table")).expect("JSON");
+        let slot = |steps: usize| json!({"candidate_steps": [steps]});
+        assert_eq!(file, json!({"1": slot(5), "2": slot(3), "9": slot(1)}));
+        assert_eq!(super::file(&Configuration::of(TreeShape::chain(3))), None);
+        assert_eq!(schedule(&table().table, 48), json!([[1, 1, 5], [2, 8, 3], [9, 48, 1]]));
+        assert_eq!(largest(&table()), TreeShape::chain(5));
+    }
+
+    #[test]
+    fn a_server_that_falls_back_is_told_by_its_log_or_its_answer() {
+        let info = |resolved: Value| ServerInfo { resolved: Some(resolved), ..ServerInfo::default() };
+        let check = |resolved, log: &str| check_started(&table(), &info(resolved), log);
+        assert_eq!(check(json!({"speculative_adaptive": true}), "all is well\n"), Ok(()));
+        let log = "[x] speculative_adaptive disabled: dp attention. Falling back to static speculative params.\n";
+        assert!(check(json!({}), log).is_err_and(|words| words.contains("dp attention")));
+        let log = format!(
+            "WARNING Dynamic speculative decoding is not supported with data parallelism. Disabling {SCHEDULE} and falling back"
+        );
+        assert!(check(json!({}), &log).is_err_and(|words| words.contains("data parallelism")));
+        let log = format!("INFO non-default args: {{'speculative_config': {{'{SCHEDULE}': [[1, 8, 3]]}}}}");
+        assert_eq!(check(json!({}), &log), Ok(()));
+        assert!(check(json!({"speculative_adaptive": false}), "").is_err());
+        assert!(check(json!({"vllm_config": {"speculative_config": {SCHEDULE: null}}}), "").is_err());
+        let one = Configuration::of(TreeShape::chain(3));
+        assert_eq!(check_started(&one, &info(json!({"speculative_adaptive": false})), &log), Ok(()));
+    }
+
+    #[test]
+    fn another_chain_than_the_tables_is_an_error() {
+        assert!(check_steps(&BTreeSet::new(), 3, 8).is_ok() && check_steps(&[5, 3].into(), 3, 8).is_ok());
+        let error = check_steps(&[1, 5].into(), 3, 8).expect_err("another chain").to_string();
+        assert_eq!(error, "the server drafts 1 or 5 steps with 8 requests, where its table says 3");
+        for (proposed, fine) in [(0, true), (300, true), (320, true), (110, false), (450, false)] {
+            assert_eq!(check_drafted(&table(), 8, proposed, 100).is_ok(), fine, "{proposed}");
+        }
+    }
+}
