@@ -366,6 +366,9 @@ impl Chunks for ChatChunks {
         if deltas.is_empty() && !logprobs.is_null() {
             deltas.push(json!({"content": ""}));
         }
+        if deltas.is_empty() {
+            self.usage.count(index, tokens.len());
+        }
         // What is told of the tokens is told once.
         let mut told = (tokens.len(), logprobs);
         let chunk = |delta: Value| {

@@ -74,9 +74,14 @@ impl UsageSoFar {
         Self { mode, produced: vec![0; prompts.len()], prompts }
     }
 
+    /// Counts further tokens of a choice of which nothing can be shown yet.
+    pub fn count(&mut self, index: usize, further: usize) {
+        self.produced[index] += further;
+    }
+
     /// Adds to a chunk of a choice what its client asked for, after this many further tokens.
     pub fn write(&mut self, chunk: &mut Value, index: usize, further: usize) {
-        self.produced[index] += further;
+        self.count(index, further);
         if self.mode.in_every_chunk {
             chunk["usage"] = tokens(self.prompts[index], self.produced[index]);
         } else if self.mode.at_the_end {

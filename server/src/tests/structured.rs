@@ -97,12 +97,15 @@ async fn functions_are_called_where_they_have_to_be() {
         streamed["stream"] = true.into();
         let events = server.post("/v1/chat/completions", streamed).await.events();
         let values: Vec<Value> = events.iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
-        let calls: Vec<&Value> = values
+        let pieces: Vec<&Value> = values
             .iter()
             .map(|value| &value["choices"][0]["delta"]["tool_calls"][0])
             .filter(|call| !call.is_null())
             .collect();
-        assert_eq!((calls.len(), &calls[0]["function"]), (1, function));
+        let names: Vec<&Value> = pieces.iter().filter_map(|piece| piece["function"].get("name")).collect();
+        let arguments: String = pieces.iter().filter_map(|piece| piece["function"]["arguments"].as_str()).collect();
+        assert!(pieces.iter().all(|piece| piece["index"] == 0) && pieces[0]["id"].is_string(), "{pieces:?}");
+        assert_eq!((names, json!(arguments)), (vec![&function["name"]], function["arguments"].clone()));
         assert_eq!(values.last().expect("an end")["choices"][0]["finish_reason"], "tool_calls");
     }
     // Where the model decides, the demo model just talks on.
