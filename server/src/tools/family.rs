@@ -109,7 +109,11 @@ impl Family {
     pub fn parse(self, answer: &str, functions: &[Function]) -> (String, Vec<Call>) {
         let nothing = || (answer.to_owned(), Vec::new());
         let Some(at) = self.begin(answer) else { return nothing() };
-        let calls = self.calls(&answer[at..], functions);
+        let mut calls = self.calls(&answer[at..], functions);
+        // An answer that was cut off has the calls that it has finished.
+        if calls.len() > 1 {
+            calls.pop_if(|last| !last.complete);
+        }
         let is_known = |call: &Partial| functions.iter().any(|function| function.name == call.name);
         let is_json = |call: &Partial| serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
         let good = |call: &Partial| call.complete && is_known(call) && is_json(call);
