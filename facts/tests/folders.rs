@@ -100,7 +100,7 @@ fn a_shard_that_is_not_there_leaves_the_names() {
     let gathered = read(&folder);
     let names: Vec<&str> = gathered.facts.tensor_names().into_iter().flatten().collect();
     assert_eq!(names, ["model.norm.weight"]);
-    assert!(gathered.notes.iter().any(|note| note.contains("not there")), "{:?}", gathered.notes);
+    assert!(gathered.notes.iter().any(|note| note.contains("does not exist")), "{:?}", gathered.notes);
 }
 
 #[test]

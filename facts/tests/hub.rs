@@ -180,7 +180,7 @@ fn shards_are_files_of_the_model_and_few() {
     };
     check(&["../../other/model.safetensors".into()], "not a file of this checkpoint");
     check(&["https:model.safetensors".into()], "not a file of this checkpoint");
-    check(&["gone.safetensors".into()], "not there");
+    check(&["gone.safetensors".into()], "does not exist");
     let many: Vec<String> = (0..20).map(|at| format!("model-{at}.safetensors")).collect();
     let facts = check(&many, "only their index");
     assert_eq!((names(&facts).len(), facts.loaded_bytes("bfloat16")), (20, Some(7)));

@@ -192,7 +192,9 @@ mod tests {
         assert_eq!(interval_name(range, 3), "range of 3 repeats");
         assert_eq!(interval_name(interval, 7), "98.4% interval");
         assert_eq!(interval_name(ends(IntervalKind::Single, 0.0), 1), "one repeat, no range");
-        assert!(ends_words([range].into_iter()).contains("range over its repeats, which holds the true median 75% of"));
+        assert!(
+            ends_words([range].into_iter()).contains("range over its repeats, which contains the true median 75% of")
+        );
         assert!(ends_words([interval, range].into_iter()).contains("at least 98.4%, or,"));
         assert!(ends_words(std::iter::empty()).starts_with("There is one repeat"));
     }

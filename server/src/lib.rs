@@ -37,6 +37,7 @@ mod throughput;
 mod tokenize;
 mod tools;
 mod updates;
+mod weights;
 mod worker;
 
 #[cfg(test)]

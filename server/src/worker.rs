@@ -27,7 +27,7 @@ use super::{
     memory::Held,
     request_log::RequestLog,
     throughput::Throughput,
-    updates::{LoadedWeights, Update},
+    weights::{LoadedWeights, Update},
 };
 
 /// A handle on the engine's thread.

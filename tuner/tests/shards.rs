@@ -239,7 +239,7 @@ fn other_sweeps_other_machines_and_shards_as_the_target_are_refused_and_nothing_
             header.sweep = "two".into();
             header.file.workload.output_length = 7;
         },
-        &["another sweep", "workload.output_length was 128 and is 7"],
+        &["a different sweep", "workload.output_length was 128 and is 7"],
     );
     check(
         |header| {

@@ -289,7 +289,7 @@ fn a_winner_that_is_no_better_than_the_default_is_said_to_be_none() {
     }
     let html = check(&input(sweep));
     assert!(html.contains("Speculation pays here."));
-    assert!(html.contains("No difference from the engine&#x27;s default, 5,4,8, is found."), "{html}");
+    assert!(html.contains("No significant difference from the engine&#x27;s default, 5,4,8."), "{html}");
 }
 
 #[test]

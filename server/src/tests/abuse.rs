@@ -36,15 +36,22 @@ impl Numbers {
         list[self.below(list.len())].clone()
     }
 
-    fn body(&mut self) -> Value {
-        json!({
-            "prompt": PROMPT, "messages": [{"role": "user", "content": "Why?"}], "text": PROMPT, "input": "Why?",
-            "max_tokens": 1 + self.below(24), "stream": self.below(2) == 0,
-        })
+    /// A body that the page takes.
+    fn body(&mut self, page: &str) -> Value {
+        let (tokens, stream) = (1 + self.below(24), self.below(2) == 0);
+        match page {
+            "/v1/completions" => json!({"prompt": PROMPT, "max_tokens": tokens, "stream": stream}),
+            "/v1/chat/completions" => {
+                json!({"messages": [{"role": "user", "content": "Why?"}], "max_tokens": tokens, "stream": stream})
+            }
+            "/generate" => json!({"text": PROMPT, "sampling_params": {"max_new_tokens": tokens}, "stream": stream}),
+            "/v1/responses" => json!({"input": "Why?", "max_output_tokens": tokens, "stream": stream}),
+            _ => json!({"prompt": PROMPT}),
+        }
     }
 
     /// A body for one page, of which something is odd.
-    fn odd_body(&mut self) -> Value {
+    fn odd_body(&mut self, page: &str) -> Value {
         let odd = [
             json!(null),
             json!(false),
@@ -61,7 +68,7 @@ impl Numbers {
             json!([1, "a"]),
             json!({"type": "json_schema"}),
         ];
-        let mut body = self.body();
+        let mut body = self.body(page);
         for _ in 0..=self.below(3) {
             body[self.of(&FIELDS)] = self.of(&odd);
         }
@@ -70,7 +77,9 @@ impl Numbers {
 
     fn request(&mut self) -> Vec<u8> {
         let page = self.of(&PAGES);
-        let mut body = if self.below(3) == 0 { self.body() } else { self.odd_body() }.to_string().into_bytes();
+        let is_plain = self.below(3) == 0;
+        let body = if is_plain { self.body(page) } else { self.odd_body(page) };
+        let mut body = body.to_string().into_bytes();
         if self.below(3) == 0 {
             let at = self.below(body.len());
             body[at] = self.below(256) as u8;

@@ -47,6 +47,8 @@ async fn post_ok(server: &Server, path: &str, body: Value) {
 
 /// Starts a request and waits until it runs.
 async fn begun(server: &Arc<Server>, path: &'static str, body: Value) -> tokio::task::JoinHandle<Answer> {
+    // What was published last may be of the request before.
+    server.idle().await;
     let own = server.clone();
     let request = tokio::spawn(async move { own.post(path, body).await });
     while server.state.worker.published().statistics.running == 0 && !request.is_finished() {

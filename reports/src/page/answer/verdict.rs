@@ -78,7 +78,7 @@ fn ties(race: &Race) -> String {
     match race.measured().filter(|entry| entry.ranked.tied_with_best && !entry.chosen && !entry.is_off()).count() {
         0 => String::new(),
         1 => " One other configuration is not significantly different from the best but is less simple.".into(),
-        others => format!(" {others} others is not significantly different from the best and are less simple."),
+        others => format!(" {others} others are not significantly different from the best and are less simple."),
     }
 }
 
