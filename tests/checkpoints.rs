@@ -417,7 +417,7 @@ fn incomplete_folders_are_errors_that_say_what_to_do() {
         }
         remove(pair, "model.safetensors");
     };
-    check_broken("eagle3", twice, &["b.safetensors", "a.safetensors too", "remove one of the two files"]);
+    check_broken("eagle3", twice, &["b.safetensors", "a.safetensors", "remove one of the two files"]);
     let broken_config = |pair: &Pair| fs::write(pair.target().join("config.json"), "{").expect("a file");
     check_broken("eagle3", broken_config, &["target/config.json", "not a valid config.json"]);
     for (index, expected) in [
@@ -480,13 +480,13 @@ fn heads_that_do_not_fit_are_errors_that_say_why() {
     check_broken("eagle3", config(json!({"norm_before_fc": true})), &["input_norm.weight", "missing"]);
     check_broken("eagle3", config(json!({"fc_norm": true})), &["fc_norm.0.weight", "missing"]);
     let layers = |ids: Value| config(json!({"eagle_config": {"eagle_aux_hidden_state_layer_ids": ids}}));
-    check_broken("eagle3", layers(json!([1, 2, 8])), &["8 layers lacks"]);
+    check_broken("eagle3", layers(json!([1, 2, 8])), &["do not exist in a target of 8 layers"]);
     check_broken("eagle3", layers(json!([])), &["eagle3/config.json", "eagle_aux_hidden_state_layer_ids is empty"]);
     for ids in [json!([1, 3, -1]), json!("1, 3, 4")] {
         check_broken("eagle3", layers(ids), &["eagle_config.eagle_aux_hidden_state_layer_ids cannot be read"]);
     }
     let beside = |ids: Value| config(json!({"eagle_aux_hidden_state_layer_ids": ids}));
-    check_broken("eagle3", beside(json!([0, 1, 9])), &["[0, 1, 9]", "8 layers lacks"]);
+    check_broken("eagle3", beside(json!([0, 1, 9])), &["[0, 1, 9]", "do not exist in a target of 8 layers"]);
     check_broken("eagle3", beside(json!(3)), &["eagle_aux_hidden_state_layer_ids cannot be read"]);
     check_broken("eagle3", config(json!({"bias": true})), &["fc.bias", "missing", "[128]"]);
     check_broken("eagle3", layers(json!([1, 2])), &["fc.weight", "[128, 256]", "[128, 384]"]);

@@ -265,7 +265,7 @@ fn settings_that_change_the_meaning_are_refused() {
         (&["mimo"], json!({"use_mrope": true}), "use_mrope = true"),
         (&moe, json!({"scoring_func": "sqrtsoftplus"}), "scoring_func = sqrtsoftplus"),
         (&moe, json!({"topk_method": "group_limited_greedy"}), "topk_method = group_limited_greedy"),
-        (&moe, json!({"num_experts_per_tok": 99}), "99 experts a token"),
+        (&moe, json!({"num_experts_per_tok": 99}), "99 experts per token"),
         (&moe, json!({"num_experts_per_tok": null}), "num_experts_per_tok is missing"),
         (&moe, json!({"moe_layer_freq": 2}), "moe_layer_freq = 2"),
         (&["qwen3_moe"], json!({"num_local_experts": null}), "num_experts is missing"),
@@ -368,7 +368,7 @@ fn wrong_tensors_are_named_and_never_panic() {
             let told = |error: &str| {
                 let layer =
                     tensor.trim_start_matches("model.").trim_end_matches("gate_up_proj").trim_end_matches("down_proj");
-                error.contains(layer) || error.contains("MTP layer are not in")
+                error.contains(layer) || error.contains("MTP layer are missing from")
             };
             change_tensors(folder.path(), |tensors| {
                 let (_, shape, data) = tensors.get_mut(&tensor).expect("a tensor");

@@ -8,6 +8,7 @@ use std::{
     fs::{File, OpenOptions, TryLockError},
     io::{Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use schemas::sweep::SweepFile;
@@ -34,6 +35,9 @@ const OLDEST: u32 = 2;
 pub const FILE_NAME: &str = "journal.jsonl";
 /// The file that is locked while a process writes. It is separate because the journal does not exist from the start.
 const LOCK_NAME: &str = ".journal.lock";
+/// How often a lock that is taken is tried again, and after what time.
+const LOCK_TRIES: usize = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Largest journal that is read, in bytes: a million trials.
 const LARGEST: u64 = 4 << 30;
 
@@ -235,7 +239,7 @@ pub(crate) fn lock(folder: &Path) -> Result<File, TunerError> {
     let path = folder.join(LOCK_NAME);
     let write = |source| TunerError::Write { path: path.clone(), source };
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(write)?;
-    match file.try_lock() {
+    match try_for_a_while(&file) {
         Ok(()) => {}
         Err(TryLockError::WouldBlock) => {
             let reason = "another process is writing it; wait for it, or choose another --out".into();
@@ -245,6 +249,17 @@ pub(crate) fn lock(folder: &Path) -> Result<File, TunerError> {
         Err(TryLockError::Error(error)) => tracing::warn!("cannot lock {}: {error}", path.display()),
     }
     Ok(file)
+}
+
+/// A process that this one has started holds a copy of the lock until its program begins: such a holder is gone in no time.
+fn try_for_a_while(file: &File) -> Result<(), TryLockError> {
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            other => return other,
+        }
+    }
+    file.try_lock()
 }
 
 /// Writes a whole journal in place of what is there, if anything: a kill at any byte leaves the one or the other. The
@@ -525,14 +540,14 @@ mod tests {
     #[test]
     fn a_journal_is_not_continued_by_another_sweep_machine_or_shard() {
         check(|header| header.fingerprint.device_name = "y".into(), &["elsewhere", "processor or GPU x, now y"]);
-        check(|header| header.shard = Some(Shard { index: 1, count: 2 }), &["holds the whole sweep", "shard 1/2"]);
+        check(|header| header.shard = Some(Shard { index: 1, count: 2 }), &["contains the whole sweep", "shard 1/2"]);
         check(
             |header| {
                 header.sweep = "b".into();
                 header.file.workload.output_length = 7;
                 header.file.batch.sizes = Some(vec![2]);
             },
-            &["mean something else: workload.output_length was 128 and is 7. Undo", "choose another --out"],
+            &["no longer be comparable: workload.output_length was 128 and is 7. Undo", "choose another --out"],
         );
         check(|header| header.format = FORMAT + 1, &["an earlier version", "format 3", "still read it"]);
     }

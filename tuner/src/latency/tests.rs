@@ -128,7 +128,7 @@ fn a_machine_is_learnt_from_thirty_points() {
     assert!(error("{}").contains("format"));
     let mut cut: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
     cut["residuals"]["weights"] = serde_json::json!([1.0]);
-    assert!(error(&cut.to_string()).contains("do not fit"));
+    assert!(error(&cut.to_string()).contains("numbers are inconsistent"));
 }
 
 /// A processor without a memory floor: every row costs the same, and nothing else does.

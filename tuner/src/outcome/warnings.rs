@@ -62,7 +62,7 @@ mod tests {
         let disturbance = Disturbance { trials: 9, left_out: 2, stalled_share: Some(0.31), ..Disturbance::default() };
         let busy = LoadRanking { keeps_up: true, disturbance, ..quiet };
         let warnings = of(&[busy]).join("\n");
-        for part in ["batch 8: the machine was busy", "31% of the time", "2 of 9 trials", "latency was compared"] {
+        for part in ["batch 8: the machine was busy", "31% of the time", "2 of 9 trials", "compared by latency"] {
             assert!(warnings.contains(part), "{part}: {warnings}");
         }
     }

@@ -76,7 +76,7 @@ fn a_bad_file_is_named_with_the_line() {
             r#"{"timestamp": 9, "input_length": 99, "output_length": 30}"#,
             "file, line 2: the prompt has 99 tokens; with 30 new ones it does not fit the context of 128",
         ),
-        ("trace", r#"{"timestamp": 1e300, "input_length": 9}"#, "line 2: it comes too long after the first request"),
+        ("trace", r#"{"timestamp": 1e300, "input_length": 9}"#, "line 2: it arrives too long after the first request"),
         ("input_ids", "", "file: expected a JSON list of token-id lists"),
     ] {
         let found = load(&engine, &format!("{good}\n{bad}\n"), &format!("{source} = 'file'")).expect_err(bad);
