@@ -1,11 +1,11 @@
 //! # SD096: tp-divisibility
 //!
-//! The draft cannot be split over as many GPUs as the target.
+//! Target or draft cannot be split over this many GPUs.
 //!
 //! ## What it does
 //!
-//! Compares the draft's attention heads, key/value heads and feed-forward width with the tensor parallelism, at which SGLang
-//! runs the draft too. Under DP attention the attention is split otherwise, and the heads are not checked; nor are MTP
+//! Compares the attention heads and key/value heads of target and draft, and the draft's feed-forward width, with the tensor
+//! parallelism, at which SGLang runs both. Under DP attention the attention is split otherwise, and the heads are not checked; nor are MTP
 //! layers, which are split as the target's own layers are.
 //!
 //! ## Why is this bad?
@@ -70,27 +70,44 @@ const MOST_GPUS: usize = 1024;
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let size = context.resolved.tp_size.as_ref().map_or(1, |size| size.value);
-    let Some(draft) = context.draft_config().filter(|_| size > 1 && context.resolved.speculative) else {
+    if size <= 1 {
         return Vec::new();
-    };
-    let wrong = misfits(context, draft, size);
-    let fits = (1..size.min(MOST_GPUS))
-        .rev()
-        .find(|smaller| size.is_multiple_of(*smaller) && misfits(context, draft, *smaller).is_empty());
+    }
+    let mut findings = Vec::new();
+    if let Some(target) = context.target_config() {
+        let found = of_model(context, "target", size, &|size| head_misfits(context, target, size));
+        findings.extend(found.into_iter().map(|finding| finding.on_target(context)));
+    }
+    if let Some(draft) = context.draft_config().filter(|_| context.resolved.speculative) {
+        let found = of_model(context, "draft", size, &|size| misfits(context, draft, size));
+        findings.extend(found.into_iter().map(|finding| finding.on_draft(context)));
+    }
+    findings
+}
+
+/// A finding for each part of a model that cannot be split.
+fn of_model(
+    context: &Context<'_>,
+    whose: &str,
+    size: usize,
+    misfits: &dyn Fn(usize) -> Vec<(String, &'static str)>,
+) -> Vec<Finding> {
+    let fits =
+        (1..size.min(MOST_GPUS)).rev().find(|smaller| size.is_multiple_of(*smaller) && misfits(*smaller).is_empty());
     let parallel = if context.launch.engine == Engine::Slime { Key::RolloutNumGpusPerEngine } else { Key::TpSize };
-    wrong
+    let model = if whose == "draft" { Key::SpeculativeDraftModelPath } else { Key::ModelPath };
+    misfits(size)
         .into_iter()
         .map(|(what, says)| {
-            let message = format!("the draft's {what} cannot be split over {size} GPUs");
-            let finding = Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, what)
+            let message = format!("the {whose}'s {what} cannot be split over {size} GPUs");
+            let finding = Finding::new(context.value_place(model), message, what)
                 .related(context.span(parallel), format!("{size} GPUs"))
-                .engine_says(says)
-                .on_draft(context);
+                .engine_says(says);
             match fits {
                 Some(fits) => {
-                    finding.help(format!("write `{}`, or use another draft", context.tensor_parallel_line(fits)))
+                    finding.help(format!("write `{}`, or use another {whose}", context.tensor_parallel_line(fits)))
                 }
-                None => finding.help("use another draft"),
+                None => finding.help(format!("use another {whose}")),
             }
         })
         .collect()
@@ -104,15 +121,27 @@ fn misfits(context: &Context<'_>, draft: &ModelConfig, size: usize) -> Vec<(Stri
     if !matches!(kind, Some(DraftKind::Eagle | DraftKind::Eagle3 | DraftKind::Standalone)) {
         return wrong;
     }
+    wrong.extend(head_misfits(context, draft, size));
+    if let Some(width) =
+        draft.intermediate_size.filter(|width| draft.num_experts.is_none() && !width.is_multiple_of(size))
+    {
+        wrong.push((format!("feed-forward width of {width}"), "AssertionError: … is not divisible by …"));
+    }
+    wrong
+}
+
+/// What of a model's attention cannot be split.
+fn head_misfits(context: &Context<'_>, model: &ModelConfig, size: usize) -> Vec<(String, &'static str)> {
+    let mut wrong = Vec::new();
     let split_otherwise = context.launch.has(Key::EnableDpAttention) || context.launch.has(Key::AttnDpSize);
-    if let Some(heads) = draft.num_attention_heads.filter(|heads| !split_otherwise && *heads > 0) {
+    if let Some(heads) = model.num_attention_heads.filter(|heads| !split_otherwise && *heads > 0) {
         if !heads.is_multiple_of(size) {
             wrong.push((
                 format!("{heads} attention heads"),
                 "AssertionError: assert self.total_num_heads % tp_size == 0",
             ));
         }
-        let groups = draft.num_key_value_heads.filter(|groups| *groups > 0 && !uses_mla(draft));
+        let groups = model.num_key_value_heads.filter(|groups| *groups > 0 && !uses_mla(model));
         let whole =
             |groups: usize| if groups >= size { groups.is_multiple_of(size) } else { size.is_multiple_of(groups) };
         if let Some(groups) = groups.filter(|groups| !whole(*groups)) {
@@ -121,11 +150,6 @@ fn misfits(context: &Context<'_>, draft: &ModelConfig, size: usize) -> Vec<(Stri
                 "AssertionError: assert self.total_num_kv_heads % tp_size == 0",
             ));
         }
-    }
-    if let Some(width) =
-        draft.intermediate_size.filter(|width| draft.num_experts.is_none() && !width.is_multiple_of(size))
-    {
-        wrong.push((format!("feed-forward width of {width}"), "AssertionError: … is not divisible by …"));
     }
     wrong
 }
