@@ -53,7 +53,7 @@ async fn output_has_the_form_that_is_asked_for_with_speculation_as_without() {
     }
     let text = content(&server.post("/v1/chat/completions", asked(json!({"guided_choice": ["yes", "no"]}))).await);
     assert!(["yes", "no"].contains(&text.as_str()), "{text}");
-    let body = json!({"text": "x", "sampling_params": {"json_schema": schema().to_string(), "max_new_tokens": 120}});
+    let body = json!({"text": "x", "sampling_params": {"json_schema": schema().to_string(), "max_new_tokens": 200, "sampling_seed": 1}});
     let text = server.post("/generate", body).await.json()["text"].as_str().expect("text").to_owned();
     assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
 }
