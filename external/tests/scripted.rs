@@ -3,9 +3,11 @@
 //!
 //! The server is this test program, started again with a variable in its environment.
 
+mod request;
+
 use std::{
     env,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufReader, Write},
     net::{TcpListener, TcpStream},
     path::Path,
     process,
@@ -65,24 +67,10 @@ fn answer(stream: TcpStream, script: &str) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
     let mut stream = stream;
     loop {
-        let (mut first, mut length) = (String::new(), 0);
-        reader.read_line(&mut first).ok().filter(|read| *read > 0)?;
-        loop {
-            let mut header = String::new();
-            reader.read_line(&mut header).ok().filter(|read| *read > 0)?;
-            if header.trim().is_empty() {
-                break;
-            }
-            if let Some(value) = header.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = value.trim().parse().ok()?;
-            }
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).ok()?;
-        let path = first.split_whitespace().nth(1)?;
+        let (path, _) = request::read(&mut reader)?;
         let model = if script == "foreign" { "another-model" } else { NAME };
         let whole = |body: String| format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
-        let reply = match path {
+        let reply = match path.as_str() {
             "/ready" | "/flush_cache" => whole(String::new()),
             "/v1/models" => whole(format!("{{\"data\": [{{\"id\": \"{model}\"}}]}}")),
             "/server_info" => whole("{\"version\": \"0.5.16\", \"speculative_num_steps\": 3}".into()),

@@ -1,7 +1,9 @@
 //! vLLM's interface, by answers in the shape of its releases (`data/vllm`), over real HTTP.
 
+mod request;
+
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufReader, Write},
     net::{TcpListener, TcpStream},
     sync::{Arc, Mutex},
     thread,
@@ -54,21 +56,7 @@ fn serve(answers: Answers) -> (Api, Asked) {
 
 fn answer(mut stream: TcpStream, answers: &Answers, asked: &Mutex<Vec<(String, String)>>) -> Option<()> {
     let mut reader = BufReader::new(stream.try_clone().ok()?);
-    let (mut first, mut length) = (String::new(), 0);
-    reader.read_line(&mut first).ok()?;
-    loop {
-        let mut header = String::new();
-        reader.read_line(&mut header).ok()?;
-        if header.trim().is_empty() {
-            break;
-        }
-        if let Some(value) = header.to_ascii_lowercase().strip_prefix("content-length:") {
-            length = value.trim().parse().ok()?;
-        }
-    }
-    let mut body = vec![0; length];
-    reader.read_exact(&mut body).ok()?;
-    let path = first.split_whitespace().nth(1)?.to_owned();
+    let (path, body) = request::read(&mut reader)?;
     asked.lock().ok()?.push((path.clone(), String::from_utf8_lossy(&body).into_owned()));
     let version = format!(r#"{{"version": "{}"}}"#, answers.version);
     let models = r#"{"object": "list", "data": [{"id": "spectune-1-2", "object": "model", "max_model_len": 2048}]}"#;

@@ -1,6 +1,6 @@
 //! Compares what a server really runs with what was requested.
 
-use std::{collections::BTreeSet, fs::File, io::Read as _, path::Path};
+use std::{collections::BTreeSet, path::Path};
 
 use external::api::ServerInfo;
 use schemas::{
@@ -13,7 +13,10 @@ use schemas::{
 use serde_json::Value;
 
 use super::{LaunchPlan, SystemError, adaptive};
-use crate::configuration::{Configuration, Load};
+use crate::{
+    atomic_file,
+    configuration::{Configuration, Load},
+};
 
 /// What the server has rewritten: notes if it is still the requested configuration, else an error. A figure that
 /// the server does not tell is not judged.
@@ -104,8 +107,7 @@ pub fn beside_the_linter(
 /// What the config.json of a folder says; `None` where there is none.
 fn facts(folder: &str) -> Option<ModelFacts> {
     let path = Path::new(folder).join("config.json");
-    let mut text = String::new();
-    File::open(&path).ok()?.take(LARGEST_CONFIG).read_to_string(&mut text).ok()?;
+    let text = atomic_file::read(&path, LARGEST_CONFIG).ok()?;
     let config = ModelConfig::parse(&text).ok()?;
     Some(ModelFacts { name: folder.to_owned(), origin: path.display().to_string(), config, ..ModelFacts::default() })
 }
