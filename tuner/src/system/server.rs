@@ -240,12 +240,12 @@ impl<'a> Servers<'a> {
     ) -> Result<Option<Observed>, SystemError> {
         let generates: Vec<Generate<'_>> = requests.iter().map(observed::generate).collect();
         let run = || load::run(&running.api, &generates, arrivals, self.interrupted);
-        let (observed, seen) = match chain {
-            None => (run(), BTreeSet::new()),
+        let (observed, drafted) = match chain {
+            None => (run(), adaptive::Drafted::default()),
             Some(chain) => {
                 let ended = AtomicBool::new(false);
                 thread::scope(|scope| {
-                    let asking = scope.spawn(|| adaptive::steps_while(&running.api, chain.steps, &ended));
+                    let asking = scope.spawn(|| adaptive::steps_while(&running.api, chain.steps, chain.batch, &ended));
                     let observed = run();
                     ended.store(true, Ordering::Relaxed);
                     (observed, asking.join().unwrap_or_default())
@@ -254,7 +254,7 @@ impl<'a> Servers<'a> {
         };
         match (observed, chain) {
             (Ok(observed), Some(chain)) => {
-                adaptive::check_steps(&seen, chain.steps, chain.batch)?;
+                adaptive::check_steps(&drafted, chain.steps, chain.batch)?;
                 Ok(Some(observed))
             }
             (Ok(observed), None) => Ok(Some(observed)),
