@@ -115,6 +115,13 @@ impl Adjuster {
         }
     }
 
+    /// For a request that goes on with an output.
+    pub fn after(adjustments: &Adjustments, prompt: &[u32], output: &[u32], ends: &[u32]) -> Self {
+        let mut adjuster = Self::new(adjustments.clone(), prompt, ends);
+        output.iter().for_each(|token| adjuster.push(*token));
+        adjuster
+    }
+
     /// The adjusted logits for the token after the output so far. None is finite if the grammar cannot continue.
     pub fn adjust(&mut self, logits: &[f32]) -> Vec<f32> {
         let Adjustments { presence_penalty, frequency_penalty, repetition_penalty, bias, .. } = &self.adjustments;

@@ -5,6 +5,7 @@
 //! round n + 1 before it reads round n. What replay keeps of a target on disk ([`TargetStates`]) passes as bytes that only
 //! the backend reads.
 
+mod choice;
 pub mod cpu;
 pub mod cuda;
 mod states;
@@ -329,30 +330,19 @@ pub trait Backend: Send {
     /// When the target's state at a place was not kept, or the device fails.
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError>;
 
-    /// Whether it can change logits before a token is chosen ([`SamplingParams::adjustments`]), and report the
-    /// log-probabilities of prompts. Constant.
-    fn adjusts_logits(&self) -> bool {
-        false
-    }
-
-    /// Tells what comes before the next token of a slot that has been opened: its whole prompt and what has been produced
-    /// after it, cached or not; and the tokens that end it. Asked only where [`adjusts_logits`](Self::adjusts_logits), and only of slots with adjustments.
+    /// Tells what comes before the next token of a slot that has been opened with adjustments
+    /// ([`SamplingParams::adjustments`]): its whole prompt and what has been produced after it, cached or not; and the
+    /// tokens that end it.
     ///
     /// # Errors
     /// When the slot is not open.
-    fn adjust(&mut self, _slot: Slot, _prompt: &[u32], _output: &[u32], _ends: &[u32]) -> Result<(), EngineError> {
-        Ok(())
-    }
+    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError>;
 
     /// Log-probabilities of a slot's prompt, once it has been read.
-    fn prompt_logprobs(&mut self, _slot: Slot) -> Vec<TokenLogprobs> {
-        Vec::new()
-    }
+    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs>;
 
     /// Why a slot has no further token, where that is not the target's doing.
-    fn grammar_failure(&self, _slot: Slot) -> Option<String> {
-        None
-    }
+    fn grammar_failure(&self, slot: Slot) -> Option<String>;
 
     /// Lets a rank of a group end as if it had crashed, to see what follows. Of no effect where there is one device.
     fn kill_rank(&mut self, _rank: usize) {}

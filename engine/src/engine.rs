@@ -299,11 +299,6 @@ impl Engine {
         self.scheduler.flush_cache()
     }
 
-    /// Whether the device supports changing logits before a token is chosen, and log-probabilities of prompts.
-    pub fn adjusts_logits(&self) -> bool {
-        self.scheduler.backend().adjusts_logits()
-    }
-
     /// What passes read of memory and multiply.
     pub fn cost(&self) -> ModelCost {
         self.scheduler.backend().cost()

@@ -356,7 +356,6 @@ impl Scheduler {
             tree: self.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1),
             tokens_a_round: self.policy.shapes().map(TreeShape::most_tokens_a_round).max().unwrap_or(1),
             has_text: self.model.text.is_some(),
-            adjusts_logits: self.backend.adjusts_logits(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Checks the engine's invariants on the user's device, with small random models generated on the fly.
 
+mod adjusted;
 mod batches;
 mod default_mode;
 mod kernel_checks;
@@ -11,6 +12,7 @@ mod replays;
 use schemas::tree::TreeShape;
 
 use self::{
+    adjusted::adjusted_as_on_cpu,
     batches::shrinking_and_growing,
     default_mode::near_batch_invariant,
     kernel_checks::kernel_checks,
@@ -21,7 +23,7 @@ use self::{
 };
 use crate::{
     Completion, DeviceChoice, Engine, EngineError, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions,
-    backend::VerifyPlan, load::devices, options::Quantization,
+    WeightFolders, backend::VerifyPlan, load::devices, options::Quantization,
 };
 
 /// One promise and whether it was kept.
@@ -269,6 +271,12 @@ fn check_engine(
         name: format!("{label}: every page is released"),
         failure: (used > 0).then(|| format!("{used} pages are still in use")),
     });
+    report(Check {
+        name: format!(
+            "{label}: weights that are exchanged while it runs give the output of an engine loaded with them"
+        ),
+        failure: exchanged(models, setting, plan)?,
+    });
     if setting.choice != DeviceChoice::Cpu && engine.device().device != "cpu" {
         let mut eager = load(models, setting, plan, true)?;
         report(Check {
@@ -285,6 +293,10 @@ fn check_engine(
             report(Check {
                 name: format!("{label}: tokens and log-probabilities are those of the CPU"),
                 failure: same_as_cpu(&mut engine, models, pair, plan)?,
+            });
+            report(Check {
+                name: format!("{label}: penalties, grammars and log-probabilities of prompts are as on the CPU"),
+                failure: adjusted_as_on_cpu(&mut engine, models, pair, plan)?,
             });
         }
     }
@@ -356,6 +368,24 @@ fn same_engines(one: &mut Engine, other: &mut Engine, plan: Plan) -> Result<Opti
     Ok(None)
 }
 
+/// An engine takes other weights, and the first ones again.
+fn exchanged(models: &RandomModels, setting: Setting, plan: Plan) -> Result<Option<String>, EngineError> {
+    let others = RandomModels::write_seeded(1)?;
+    let mut engine = load(models, setting, plan, false)?;
+    let requests = vec![request(0, &sampled(), plan.tokens)];
+    engine.set_policy(ShapePolicy::fixed(shapes(plan).next().unwrap_or(TreeShape::OFF)))?;
+    let first = engine.run(requests.clone())?;
+    let folders =
+        |of: &RandomModels| WeightFolders { model: Some(of.target(setting.pair)), draft: of.draft(setting.pair) };
+    engine.update_weights(&folders(&others), true)?;
+    if let Some(difference) = same_engines(&mut engine, &mut load(&others, setting, plan, false)?, plan)? {
+        return Ok(Some(difference));
+    }
+    engine.update_weights(&folders(models), true)?;
+    engine.set_policy(ShapePolicy::fixed(shapes(plan).next().unwrap_or(TreeShape::OFF)))?;
+    Ok(difference(&first, &engine.run(requests)?))
+}
+
 /// Plain decoding of each request by itself.
 fn alone(engine: &mut Engine, requests: &[Request]) -> Result<Vec<Completion>, EngineError> {
     engine.set_policy(ShapePolicy::fixed(TreeShape::OFF))?;
@@ -388,14 +418,15 @@ fn sampled() -> SamplingParams {
 
 #[cfg(test)]
 mod tests {
-    use kernels::device::{Device, DeviceError};
-
     use super::*;
 
     fn broken(choice: DeviceChoice, ranks: usize, plan: Plan) -> Vec<Check> {
         let mut checks = Vec::new();
         check_engines(choice, ranks, plan, &mut |check| checks.push(check)).expect("the device is there");
         assert!(checks.len() >= 7, "{checks:?}");
+        let in_float = choice != DeviceChoice::Cpu && plan.dtypes.contains(&"float32");
+        let adjusts = checks.iter().any(|check| check.name.contains("penalties, grammars"));
+        assert_eq!(adjusts, in_float, "{checks:?}");
         checks.into_iter().filter(|check| check.failure.is_some()).collect()
     }
 
@@ -407,20 +438,11 @@ mod tests {
     // The kernels themselves have their checks run in the emulator where they are defined.
     #[test]
     fn all_promises_are_kept_in_the_emulator() {
-        // A machine without a C++ compiler cannot emulate; continuous integration has one.
-        if let Err(error @ DeviceError::Missing { .. }) = Device::emulated() {
-            eprintln!("skipped: {error}");
-            return;
-        }
         assert_eq!(broken(DeviceChoice::Emulator, 1, QUICK), []);
     }
 
     #[test]
     fn all_promises_are_kept_of_experts_and_mtp_layers_in_the_emulator() {
-        if let Err(error @ DeviceError::Missing { .. }) = Device::emulated() {
-            eprintln!("skipped: {error}");
-            return;
-        }
         let plan = Plan {
             dtypes: &["bfloat16"],
             default_dtypes: &[],

@@ -34,7 +34,7 @@ struct Asked {
     options: ChatOptions,
     tools: Option<Tools>,
     reasoning: Option<Reasoning>,
-    /// Whether the tokenizer's special tokens stand around what the template writes.
+    /// Whether the tokenizer's special tokens surround what the template writes.
     special: bool,
     stream: Option<StreamUsage>,
     /// The client's name for the request.

@@ -31,7 +31,7 @@ const DEFAULT_TOKENS: usize = 16;
 struct Asked {
     parameters: Parameters,
     prompts: Vec<Written>,
-    /// Whether the tokenizer's special tokens stand around each prompt.
+    /// Whether the tokenizer's special tokens surround each prompt.
     special: bool,
     echo: bool,
     stream: Option<StreamUsage>,
@@ -231,8 +231,8 @@ impl<'a> Lists<'a> {
     /// output's.
     fn add_prompt(&mut self, prompt: &[u32], logprobs: &[TokenLogprobs], output: &[ProducedToken]) {
         let count = output.iter().filter_map(|token| Some(token.logprobs.as_ref()?.top.len())).max();
-        let behind = std::iter::once(None).chain(logprobs.iter().map(Some));
-        for (id, one) in prompt.iter().zip(behind) {
+        let after = std::iter::once(None).chain(logprobs.iter().map(Some));
+        for (id, one) in prompt.iter().zip(after) {
             self.push(*id, one.map(|one| (one, count.unwrap_or(one.top.len()))));
         }
     }

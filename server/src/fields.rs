@@ -11,7 +11,7 @@ use super::{error::ApiError, memory::footprint, neutral};
 #[derive(Clone, Debug)]
 pub struct Fields {
     fields: Map<String, Value>,
-    /// What stands before a name in a complaint, such as `sampling_params.`.
+    /// What precedes a name in a complaint, such as `sampling_params.`.
     place: String,
 }
 

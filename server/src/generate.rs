@@ -39,7 +39,7 @@ struct Asked {
     several: bool,
     stream: bool,
     ids: Ids,
-    /// Whether tokens stand beside their log-probabilities.
+    /// Whether tokens come with their log-probabilities.
     with_token_text: bool,
     /// `return_cached_tokens_details`.
     cache_details: bool,
@@ -62,7 +62,7 @@ struct Answer {
     several: bool,
     /// Whether acceptance is made up.
     simulated: bool,
-    /// The text side, where tokens stand beside their log-probabilities.
+    /// The text side, where tokens come with their log-probabilities.
     text: Option<Text>,
     /// Of each choice whose prompt's log-probabilities are asked for: the prompt's tokens from where they are.
     told: Vec<Option<Vec<u32>>>,

@@ -156,7 +156,6 @@ pub fn serve(mut engine: Engine, options: ServeOptions, ready: impl FnOnce(Socke
     runtime.block_on(async {
         let listener = listen(&options).await?;
         let signals = shutdown::signals()?;
-        warn_of_defaults(&engine);
         engine.commit_memory().map_err(|error| ServeError::Engine(error.to_string()))?;
         let (state, thread) = start(engine, options)?;
         ready(listener.local_addr()?);
@@ -184,18 +183,6 @@ fn start(engine: Engine, options: ServeOptions) -> Result<(Arc<State>, JoinHandl
     let (worker, thread) = Worker::start(engine, most_requests, latencies.clone(), log);
     let metrics = Metrics::new(&worker, options.model_name(&worker.facts().identity), latencies);
     Ok((Arc::new(State::new(worker, options, metrics)), thread))
-}
-
-/// Defaults that the model asks for and that do not come true.
-fn warn_of_defaults(engine: &Engine) {
-    let penalty = engine.generation_config().repetition_penalty.filter(|penalty| *penalty != 1.0);
-    if let Some(penalty) = penalty.filter(|_| !engine.adjusts_logits()) {
-        tracing::warn!(
-            "generation_config.json asks for repetition_penalty {penalty}, which {} does not do yet: answers are \
-             generated without it",
-            engine.device().device
-        );
-    }
 }
 
 async fn listen(options: &ServeOptions) -> Result<TcpListener, ServeError> {

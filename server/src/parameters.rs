@@ -135,8 +135,6 @@ fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
 fn adjustments(fields: &mut Fields, facts: &Facts, defaults: &GenerationConfig) -> Result<Adjustments, ApiError> {
     let mut penalty = |name: &str| Ok::<f32, ApiError>(fields.number(name, -2.0..=2.0)?.unwrap_or_default() as f32);
     let (presence_penalty, frequency_penalty) = (penalty("presence_penalty")?, penalty("frequency_penalty")?);
-    // A default that the device cannot follow is not the client's fault; the server has said so when it started.
-    let default = defaults.repetition_penalty.filter(|_| facts.adjusts_logits);
     let repetition_penalty = fields.number("repetition_penalty", 0.01..=10.0)?.map(|penalty| penalty as f32);
     let mut least = 0;
     for name in ["min_tokens", "min_new_tokens"] {
@@ -146,7 +144,7 @@ fn adjustments(fields: &mut Fields, facts: &Facts, defaults: &GenerationConfig) 
     Ok(Adjustments {
         presence_penalty,
         frequency_penalty,
-        repetition_penalty: repetition_penalty.or(default).unwrap_or(1.0),
+        repetition_penalty: repetition_penalty.or(defaults.repetition_penalty).unwrap_or(1.0),
         bias: bias(fields, facts.capacity.vocab_size)?,
         min_new_tokens: least,
         grammar: None,

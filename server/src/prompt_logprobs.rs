@@ -38,6 +38,6 @@ pub fn list(prompt: &[u32], logprobs: &[TokenLogprobs], count: usize, text: Opti
         entries.entry(name).or_insert(value);
         Value::Object(entries)
     };
-    let behind = prompt.iter().skip(1).zip(logprobs).map(one);
-    std::iter::once(Value::Null).take(prompt.len().min(1)).chain(behind).collect()
+    let after = prompt.iter().skip(1).zip(logprobs).map(one);
+    std::iter::once(Value::Null).take(prompt.len().min(1)).chain(after).collect()
 }

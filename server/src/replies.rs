@@ -51,7 +51,7 @@ impl StreamUsage {
     /// Reads `stream` and `stream_options`; `None` where the answer is not to be streamed.
     ///
     /// # Errors
-    /// When one has the wrong type, or the options stand without the stream.
+    /// When one has the wrong type, or the options come without the stream.
     pub fn read(fields: &mut Fields) -> Result<Option<Self>, ApiError> {
         if !fields.flag("stream")? {
             let given = fields.value("stream_options").is_some();

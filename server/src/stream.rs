@@ -16,7 +16,7 @@ use super::{
 
 /// A client that takes nothing for so long has its request ended and its answer dropped.
 pub const LONGEST_STALL: Duration = Duration::from_secs(120);
-/// Events that lie ready for a connection. What is behind them waits with the engine's thread, which is never held up.
+/// Events that lie ready for a connection. What comes after them waits with the engine's thread, which is never held up.
 pub const READY_EVENTS: usize = 8;
 
 /// How an API writes its events.

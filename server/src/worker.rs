@@ -67,8 +67,6 @@ pub struct Facts {
     pub text: Option<Text>,
     /// How the model wants to be sampled.
     pub generation: GenerationConfig,
-    /// Whether logits can be changed before a token is chosen, and log-probabilities of prompts be told.
-    pub adjusts_logits: bool,
     /// Tokens that end an output unless a request ignores them.
     pub end_tokens: Vec<u32>,
 }
@@ -147,7 +145,6 @@ impl Worker {
             max_running_requests: engine.max_running_requests(),
             text: engine.text().cloned(),
             generation: engine.generation_config().clone(),
-            adjusts_logits: engine.adjusts_logits(),
             end_tokens: engine.end_tokens().to_vec(),
         };
         let (holder, alive) = watch::channel(());

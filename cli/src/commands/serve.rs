@@ -48,6 +48,9 @@ pub struct Arguments {
     /// Origins of web pages that may use the server, or * (default: all with --api-key, else pages of this machine)
     #[arg(long, value_name = "ORIGIN", num_args = 1.., value_delimiter = ',')]
     allowed_origins: Vec<String>,
+    /// Serve Prometheus metrics at /metrics, as spectune always does: for SGLang's command lines
+    #[arg(long)]
+    enable_metrics: bool,
     /// Add speculation statistics to every response
     #[arg(long)]
     request_metrics: bool,

@@ -215,15 +215,9 @@ impl Backend for CpuBackend {
         rayon::scope(|_| self.run_probabilities(asked))
     }
 
-    fn adjusts_logits(&self) -> bool {
-        true
-    }
-
     fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
         let state = self.slots.get_mut(slot)?;
-        let mut adjuster = Adjuster::new(state.sampling.adjustments.clone(), prompt, ends);
-        output.iter().for_each(|token| adjuster.push(*token));
-        state.adjuster = Some(adjuster);
+        state.adjuster = Some(Adjuster::after(&state.sampling.adjustments, prompt, output, ends));
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 //! round (a few bytes) and launches its graph, which writes its output to page-locked host memory. Two rounds may be in
 //! flight, so that the host's scheduling overlaps with the device's work.
 
+mod adjusted;
 mod autotune;
 mod bandwidth;
 mod exchange;
@@ -49,9 +50,10 @@ use self::{
 };
 use super::{
     Asked, Backend, Capacity, DeviceInfo, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round,
-    RoundOutput, Slot, StateRow, TargetStates, Ticket, Yield, expect_finite,
+    RoundOutput, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield, expect_finite,
 };
 use crate::{
+    adjust::Adjuster,
     error::EngineError,
     options::{EngineOptions, padded},
     request::SamplingParams,
@@ -118,6 +120,10 @@ struct OpenSlot {
     pending: usize,
     /// What is kept for replay.
     trace: Option<Trace>,
+    /// What changes its logits.
+    adjuster: Option<Adjuster>,
+    /// Log-probabilities of the prompt so far, if requested.
+    prompt_logprobs: Vec<TokenLogprobs>,
 }
 
 impl CudaBackend {
@@ -337,8 +343,16 @@ impl Backend for CudaBackend {
         self.write_slot(at, sampling, pages, cached)?;
         let pages = pages.iter().map(|page| page.0).collect();
         let logprobs = sampling.logprobs.map(|count| count.min(MOST_CHOICES));
-        self.slots[at] =
-            Some(OpenSlot { pages, read: cached, logprobs, sampling: sampling.clone(), pending: 0, trace: None });
+        self.slots[at] = Some(OpenSlot {
+            pages,
+            read: cached,
+            logprobs,
+            sampling: sampling.clone(),
+            pending: 0,
+            trace: None,
+            adjuster: None,
+            prompt_logprobs: Vec::new(),
+        });
         Ok(())
     }
 
@@ -377,6 +391,23 @@ impl Backend for CudaBackend {
 
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
         self.run_probabilities(asked)
+    }
+
+    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
+        let Some(Some(open)) = self.slots.get_mut(slot.0 as usize) else {
+            return Err(EngineError::Device(format!("slot {} is not open", slot.0)));
+        };
+        open.adjuster = Some(Adjuster::after(&open.sampling.adjustments, prompt, output, ends));
+        Ok(())
+    }
+
+    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
+        let open = self.slots.get_mut(slot.0 as usize).and_then(Option::as_mut);
+        open.map(|open| std::mem::take(&mut open.prompt_logprobs)).unwrap_or_default()
+    }
+
+    fn grammar_failure(&self, slot: Slot) -> Option<String> {
+        self.adjuster(slot)?.failure().map(ToOwned::to_owned)
     }
 
     fn close(&mut self, slot: Slot) {

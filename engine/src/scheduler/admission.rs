@@ -1,7 +1,6 @@
 //! Whether a request can run at all, and how much of the cache it may need.
 
 use crate::{
-    adjust::Adjustments,
     backend::Capacity,
     error::EngineError,
     request::{OutputText, Request, SamplingParams},
@@ -17,8 +16,6 @@ pub struct Limits {
     pub tokens_a_round: usize,
     /// Whether tokens can be turned into text.
     pub has_text: bool,
-    /// Whether the device supports changing logits and log-probabilities of prompts.
-    pub adjusts_logits: bool,
 }
 
 impl Limits {
@@ -51,9 +48,6 @@ impl Limits {
             return invalid("stop strings need text output, which this request turns off; use stop token ids".into());
         }
         check_sampling(&request.sampling)?;
-        if !self.adjusts_logits {
-            check_adjustments(&request.sampling)?;
-        }
         let room = capacity.context_length - prompt;
         let new = request.stop.max_new_tokens.unwrap_or(room).min(room);
         request.stop.max_new_tokens = Some(new);
@@ -88,25 +82,6 @@ fn check_sampling(sampling: &SamplingParams) -> Result<(), EngineError> {
         }
     }
     Ok(())
-}
-
-/// Unsupported features are refused, not ignored.
-fn check_adjustments(sampling: &SamplingParams) -> Result<(), EngineError> {
-    let mut asked = Vec::new();
-    let none = Adjustments::default();
-    let adjustments = &sampling.adjustments;
-    let mut ask = |name: &'static str, is_asked: bool| asked.extend(is_asked.then_some(name));
-    ask("presence_penalty", adjustments.presence_penalty != none.presence_penalty);
-    ask("frequency_penalty", adjustments.frequency_penalty != none.frequency_penalty);
-    ask("repetition_penalty", adjustments.repetition_penalty != none.repetition_penalty);
-    ask("logit_bias", adjustments.bias != none.bias);
-    ask("min_new_tokens", adjustments.min_new_tokens != none.min_new_tokens);
-    ask("a grammar (structured output, required tool calls)", adjustments.grammar.is_some());
-    ask("log-probabilities of the prompt", sampling.prompt_logprobs.is_some());
-    if asked.is_empty() {
-        return Ok(());
-    }
-    invalid(format!("{} not supported on this device; serve with --device cpu", asked.join(", ")))
 }
 
 fn invalid<T>(reason: String) -> Result<T, EngineError> {

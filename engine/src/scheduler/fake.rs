@@ -11,7 +11,7 @@ use schemas::tree::TreeShape;
 use crate::{
     backend::{
         Asked, Backend, Capacity, DeviceInfo, MAX_PENDING_DRAFT, PageId, Pool, PrefillChunk, ProducedToken,
-        ReplayPlace, Round, RoundOutput, RoundTiming, Slot, StateRow, TargetStates, Ticket, Yield,
+        ReplayPlace, Round, RoundOutput, RoundTiming, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
     },
     error::EngineError,
     request::SamplingParams,
@@ -168,6 +168,18 @@ impl Backend for Fake {
         world.opened.push(sampling.seed);
         assert!(world.open.insert(slot, open).is_none(), "{slot:?} is in use");
         Ok(())
+    }
+
+    fn adjust(&mut self, _: Slot, _: &[u32], _: &[u32], _: &[u32]) -> Result<(), EngineError> {
+        Err(EngineError::Configuration("a script has no logits to adjust".into()))
+    }
+
+    fn prompt_logprobs(&mut self, _: Slot) -> Vec<TokenLogprobs> {
+        Vec::new()
+    }
+
+    fn grammar_failure(&self, _: Slot) -> Option<String> {
+        None
     }
 
     fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError> {

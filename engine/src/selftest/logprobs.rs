@@ -6,7 +6,8 @@ use super::{
     request, shapes,
 };
 use crate::{
-    DeviceChoice, Engine, EngineError, Event, Request, RequestId, SamplingParams, ShapePolicy, backend::ProducedToken,
+    DeviceChoice, Engine, EngineError, Event, Request, RequestId, SamplingParams, ShapePolicy,
+    backend::{ProducedToken, TokenLogprobs},
 };
 
 /// Float sums in another order move a log-probability by less.
@@ -34,7 +35,7 @@ pub fn same_as_cpu(
         cpu.set_policy(ShapePolicy::fixed(shape))?;
         let (found, expected) = (tokens(engine, &requests)?, tokens(&mut cpu, &requests)?);
         for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            if let Some(place) = found.iter().zip(expected).position(|(found, expected)| !agree(found, expected)) {
+            if let Some(place) = found.iter().zip(expected).position(|(found, expected)| !same(found, expected)) {
                 let (found, expected) = (&found[place], &expected[place]);
                 let reason = format!("request {at}, token {place}: {found:?}, on the CPU {expected:?}");
                 return Ok(Some(format!("shape {shape}, {reason}")));
@@ -61,17 +62,20 @@ pub fn tokens(engine: &mut Engine, requests: &[Request]) -> Result<Vec<Vec<Produ
     Ok(all)
 }
 
-fn agree(found: &ProducedToken, expected: &ProducedToken) -> bool {
+/// Whether two devices say the same of a token, but for the order of float sums.
+pub fn agree(found: &TokenLogprobs, expected: &TokenLogprobs) -> bool {
     let close = |a: f32, b: f32| (a - b).abs() <= TOLERANCE;
+    let alike = |((a, x), (b, y)): (&(u32, f32), &(u32, f32))| a == b && close(*x, *y);
+    close(found.logprob, expected.logprob)
+        && found.top.len() == expected.top.len()
+        && found.top.iter().zip(&expected.top).all(alike)
+}
+
+fn same(found: &ProducedToken, expected: &ProducedToken) -> bool {
     found.id == expected.id
         && match (&found.logprobs, &expected.logprobs) {
             (None, None) => true,
-            (Some(found), Some(expected)) => {
-                let alike = |((a, x), (b, y)): (&(u32, f32), &(u32, f32))| a == b && close(*x, *y);
-                close(found.logprob, expected.logprob)
-                    && found.top.len() == expected.top.len()
-                    && found.top.iter().zip(&expected.top).all(alike)
-            }
+            (Some(found), Some(expected)) => agree(found, expected),
             _ => false,
         }
 }

@@ -108,7 +108,15 @@ impl RandomModels {
     /// # Errors
     /// When the folder for temporary files cannot be written.
     pub fn write() -> Result<Self, EngineError> {
-        let name = format!("spectune-selftest-{}-{:?}", std::process::id(), std::thread::current().id());
+        Self::write_seeded(0)
+    }
+
+    /// The same with the weights of a seed.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn write_seeded(seed: u64) -> Result<Self, EngineError> {
+        let name = format!("spectune-selftest-{}-{:?}-{seed}", std::process::id(), std::thread::current().id());
         let models = Self { folder: std::env::temp_dir().join(name.replace(['(', ')'], "")) };
         let base = json!({
             "model_type": "llama", "hidden_act": "silu", "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE,
@@ -121,7 +129,7 @@ impl RandomModels {
                 tensors.extend(shapes(mtp.tensors(VOCABULARY).all()));
             }
             let common = json!({"num_hidden_layers": LAYERS, "tie_word_embeddings": false});
-            save(&models.target(pair), with(&with(&base, common), config(pair)), tensors)?;
+            save(&models.target(pair), with(&with(&base, common), config(pair)), tensors, seed)?;
         }
         save(
             &models.folder.join("EAGLE3"),
@@ -130,11 +138,13 @@ impl RandomModels {
                 json!({"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": DRAFT_VOCABULARY}),
             ),
             hot(shapes(eagle3().tensors(VOCABULARY).all())),
+            seed,
         )?;
         save(
             &models.folder.join("EAGLE"),
             with(&base, json!({"architectures": ["LlamaForCausalLMEagle"], "num_hidden_layers": 1, "bias": false})),
             shapes(eagle().tensors(VOCABULARY).all()),
+            seed,
         )?;
         Ok(models)
     }
@@ -350,7 +360,7 @@ fn with(base: &Value, more: Value) -> Value {
     config
 }
 
-fn save(folder: &Path, config: Value, shapes: BTreeMap<String, Vec<usize>>) -> Result<(), EngineError> {
+fn save(folder: &Path, config: Value, shapes: BTreeMap<String, Vec<usize>>, seed: u64) -> Result<(), EngineError> {
     let failed = |source| EngineError::Read { path: folder.to_owned(), source };
     create_dir_all(folder).map_err(failed)?;
     write(folder.join("config.json"), config.to_string()).map_err(failed)?;
@@ -363,7 +373,7 @@ fn save(folder: &Path, config: Value, shapes: BTreeMap<String, Vec<usize>>) -> R
             data.extend(offsets.flat_map(i64::to_le_bytes));
             "I64"
         } else {
-            data.extend(values(number as u64, &shape).into_iter().flat_map(f32::to_le_bytes));
+            data.extend(values(seed << 32 | number as u64, &shape).into_iter().flat_map(f32::to_le_bytes));
             "F32"
         };
         header.insert(name, json!({"dtype": dtype, "shape": shape, "data_offsets": [begin, data.len()]}));

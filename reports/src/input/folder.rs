@@ -6,6 +6,20 @@ use tuner::{TunerError, guide, journal, outcome};
 
 use super::Sweep;
 
+/// Lines of a journal that a notice names.
+const NAMED_LINES: usize = 20;
+
+/// What is said of lines of a journal that cannot be read.
+fn damaged(lines: &[usize]) -> String {
+    let file = journal::FILE_NAME;
+    if let [line] = lines {
+        return format!("line {line} of {file} cannot be read and is left out");
+    }
+    let named: Vec<String> = lines.iter().take(NAMED_LINES).map(usize::to_string).collect();
+    let more = if lines.len() > NAMED_LINES { ", …" } else { "" };
+    format!("{} lines of {file} cannot be read and are left out: {}{more}", lines.len(), named.join(", "))
+}
+
 impl Sweep {
     /// Reads journal and tuned file of a sweep's folder. A journal with damaged lines, and a tuned file that is missing
     /// or broken, leave a notice; the sweep may still be running.
@@ -16,15 +30,7 @@ impl Sweep {
         let contents = journal::read(folder)?;
         let mut notices = Vec::new();
         if !contents.damaged.is_empty() {
-            let lines: Vec<String> = contents.damaged.iter().take(20).map(usize::to_string).collect();
-            notices.push(format!(
-                "{} of {} cannot be read and {} left out (line {}{})",
-                if lines.len() == 1 { "a line" } else { "some lines" },
-                journal::FILE_NAME,
-                if lines.len() == 1 { "is" } else { "are" },
-                lines.join(", "),
-                if contents.damaged.len() > lines.len() { ", …" } else { "" }
-            ));
+            notices.push(damaged(&contents.damaged));
         }
         let tuned = outcome::read(folder).unwrap_or_else(|reason| {
             notices.push(format!("{} cannot be used: {reason}", outcome::FILE_NAME));

@@ -37,7 +37,7 @@ fn add(messages: &mut Vec<Value>, place: &str, item: Value) -> Result<(), ApiErr
                 "id": text_of("call_id")?, "type": "function",
                 "function": {"name": text_of("name")?, "arguments": text_of("arguments")?},
             });
-            // Calls of one answer stand in one message, with what was said before them.
+            // Calls of one answer are in one message, with what was said before them.
             match messages.last_mut().filter(|last| last["role"] == "assistant") {
                 Some(last) => match last.get_mut("tool_calls").and_then(Value::as_array_mut) {
                     Some(calls) => calls.push(call),
@@ -93,7 +93,7 @@ fn with_plain_parts(mut content: Value) -> Value {
     content
 }
 
-/// Puts `tools` and `tool_choice` as the older API has them: functions stand in an object of their own there. The request
+/// Puts `tools` and `tool_choice` as the older API has them: functions are in an object of their own there. The request
 /// as it was written is returned, to be repeated.
 pub fn nest_tools(fields: &mut Fields) -> (Value, Value) {
     let (tools, choice) = (fields.value("tools"), fields.value("tool_choice"));

@@ -55,7 +55,7 @@ pub fn json_call(text: &str) -> Option<(Partial, usize)> {
     Some((Partial { name: name?, arguments: arguments.unwrap_or_default(), complete }, at))
 }
 
-/// The beginning of an object that stands at the start of a text, and whether it is all of it; empty where there is none.
+/// The beginning of an object at the start of a text, and whether it is all of it; empty where there is none.
 pub fn object(text: &str) -> (&str, bool) {
     let text = text.trim_start();
     if !text.starts_with('{') {

@@ -185,6 +185,10 @@ impl<'a> Servers<'a> {
                 self.notes.push(format!("{configuration}: {failure}; started once more"));
                 self.start_once(configuration)
             }
+            Err(SystemError::Server(ServerError::Failed(failure))) if self.plan.take_older_flag(&failure) => {
+                self.notes.push(format!("{configuration}: {failure}; started with the older name of the flag"));
+                self.start_once(configuration)
+            }
             other => other,
         }
     }

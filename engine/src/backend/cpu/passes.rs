@@ -1,9 +1,14 @@
 //! Rows of several requests, stacked so that a pass reads the weights once.
 
-use kernels::reference::{Visible, finite_argmax};
+use kernels::reference::Visible;
 
 use super::attention::Rows;
-use crate::{adjust::Adjuster, backend::ProducedToken, request::SamplingParams, sampling};
+use crate::{
+    adjust::Adjuster,
+    backend::{ProducedToken, choice::choose},
+    request::SamplingParams,
+    sampling,
+};
 
 /// Rows on their way through a model.
 #[derive(Debug, Default)]
@@ -51,45 +56,13 @@ pub fn select(values: &[f32], width: usize, rows: impl IntoIterator<Item = usize
     rows.into_iter().flat_map(|row| &values[row * width..(row + 1) * width]).copied().collect()
 }
 
-/// The target's choice at a position, with what the request wants to know of it; `adjuster` takes the token. `None` where the
-/// largest logit is not finite: whatever is chosen then would pass for text.
+/// The target's choice at a position (see [`choose`]), with what the request wants to know of it.
 pub fn produce(
     logits: &[f32],
     parameters: &SamplingParams,
     adjuster: Option<&mut Adjuster>,
     position: usize,
 ) -> Option<ProducedToken> {
-    finite_argmax(logits)?;
-    let id = match adjuster {
-        None => sampling::choose(logits, parameters, position),
-        Some(adjuster) => {
-            let adjusted = adjuster.adjust(logits);
-            finite_argmax(&adjusted)?;
-            let id = sampling::choose(&adjusted, parameters, position);
-            adjuster.push(id);
-            id
-        }
-    };
+    let id = choose(logits, parameters, adjuster, position)?;
     Some(ProducedToken { id, logprobs: parameters.logprobs.map(|count| sampling::logprobs(logits, id, count)) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn logits_that_are_no_numbers_are_no_token() {
-        let check = |logits: &[f32], expected: Option<u32>| {
-            for temperature in [0.0, 1.0] {
-                let sampling = SamplingParams { temperature, ..SamplingParams::default() };
-                let found = produce(logits, &sampling, None, 7).map(|token| token.id);
-                assert_eq!(found, expected, "{logits:?}");
-            }
-        };
-        let (nan, infinite) = (f32::NAN, f32::INFINITY);
-        check(&[-infinite, nan, 1.0], Some(2));
-        check(&[nan, nan, nan], None);
-        check(&[1.0, infinite, 2.0], None);
-        check(&[-infinite, -infinite, nan], None);
-    }
 }

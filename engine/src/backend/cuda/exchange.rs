@@ -2,24 +2,57 @@
 
 use kernels::device::Element;
 
-use super::{CudaBackend, weights::WeightSource};
+use super::{
+    CudaBackend, Models,
+    memory::{check_tensors, of_rank},
+    weights::WeightSource,
+};
 use crate::{
     backend::Exchange,
-    checkpoint::{Tensors, Weights},
+    checkpoint::Weights,
     error::EngineError,
     load::{Described, describe},
     options::EngineOptions,
-    spec::{DraftSpec, TensorSpec},
+    spec::DraftSpec,
 };
 
+/// Weights that fit those that are loaded.
+struct Fitting {
+    target: Weights,
+    draft: Option<(DraftSpec, Option<Weights>)>,
+}
+
 impl CudaBackend {
-    /// Takes the weights of the options' folders. What they hold is checked whole before the first byte is written.
+    /// Takes the weights of the options' folders. What they hold is checked whole, by all ranks, before the first byte is written.
     pub(super) fn take_weights(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
-        let machine = &mut self.machine;
-        // Ranks would have to agree on it, each with its own part.
-        if machine.ranks.is_some() || (which == Exchange::Draft && machine.draft.is_none()) {
+        if which == Exchange::Draft && self.machine.draft.is_none() {
             return Ok(false);
         }
+        let fitting = self.fitting(options, which);
+        let all_fit = self.machine.least(u64::from(fitting.is_ok()))? == 1;
+        let Fitting { target, draft } = fitting?;
+        if !all_fit {
+            return Err(EngineError::Configuration("another rank cannot take these weights".into()));
+        }
+        let lost = |error: EngineError| EngineError::Device(format!("the weights are new in part: {error}"));
+        self.device.synchronize()?;
+        // Memory for one layer comes and goes.
+        self.machine.meet()?;
+        let machine = &mut self.machine;
+        if which == Exchange::All {
+            machine.target.overwrite(&machine.kernels, WeightSource::Checkpoint(&target)).map_err(lost)?;
+        }
+        if let (Some(loaded), Some((spec, own))) = (&mut machine.draft, draft) {
+            let source = WeightSource::Checkpoint(own.as_ref().unwrap_or(&target));
+            loaded.overwrite(&machine.kernels, source, spec, &machine.target).map_err(lost)?;
+        }
+        machine.meet()?;
+        Ok(true)
+    }
+
+    /// The weights of the options' folders, if they are of the description that is loaded.
+    fn fitting(&self, options: &EngineOptions, which: Exchange) -> Result<Fitting, EngineError> {
+        let machine = &self.machine;
         let Described { folder, weights, spec, draft } = describe(options)?;
         let is_float = self.options.element == Element::F32;
         let spec = if is_float { spec.in_plain() } else { spec };
@@ -28,39 +61,30 @@ impl CudaBackend {
             let path = path.display();
             EngineError::Configuration(format!("{path} holds another {what} than the one that is loaded"))
         };
+        let source = WeightSource::Checkpoint(&weights);
+        let own = draft.as_ref().and_then(|(_, own)| own.as_ref());
+        let of_draft = own.map_or(source, WeightSource::Checkpoint);
         if which == Exchange::All {
-            if spec != machine.target.spec {
-                return Err(other(folder.path(), "model"));
-            }
-            check(&weights, spec.tensors().all())?;
+            check_tensors(source, spec.tensors().all())?;
+        }
+        if let Some((spec, _)) = &draft {
+            check_tensors(of_draft, spec.tensors(machine.target.spec.vocabulary).all())?;
+        }
+        let splits_layer = machine.draft.as_ref().is_some_and(|draft| draft.splits_layer);
+        let specs = draft.as_ref().map(|(spec, _)| (spec.clone(), of_draft));
+        let whole = Models { target: (spec, source), draft: specs };
+        let Models { target: (spec, _), draft: drafted } = of_rank(whole, machine.target.share, splits_layer)?;
+        if which == Exchange::All && spec != machine.target.spec {
+            return Err(other(folder.path(), "model"));
         }
         let path = options.draft_model_path.as_ref().unwrap_or(&options.model_path);
         let described = |spec: &DraftSpec| DraftSpec { tokens: None, ..spec.clone() };
+        let draft = drafted.map(|(spec, _)| spec).zip(draft.map(|(_, own)| own));
         match (&machine.draft, &draft) {
-            (Some(loaded), Some((spec, own))) => {
-                if described(spec) != described(&loaded.spec) {
-                    return Err(other(path, "kind of draft"));
-                }
-                check(own.as_ref().unwrap_or(&weights), spec.tensors(machine.target.spec.vocabulary).all())?;
-            }
+            (Some(loaded), Some((spec, _))) if described(spec) == described(&loaded.spec) => {}
             (None, None) => {}
             _ => return Err(other(path, "kind of draft")),
         }
-        let lost = |error: EngineError| EngineError::Device(format!("the weights are new in part: {error}"));
-        self.device.synchronize()?;
-        if which == Exchange::All {
-            machine.target.overwrite(&machine.kernels, WeightSource::Checkpoint(&weights)).map_err(lost)?;
-        }
-        if let (Some(loaded), Some((spec, own))) = (&mut machine.draft, draft) {
-            let source = WeightSource::Checkpoint(own.as_ref().unwrap_or(&weights));
-            loaded.overwrite(&machine.kernels, source, spec, &machine.target).map_err(lost)?;
-        }
-        Ok(true)
+        Ok(Fitting { target: weights, draft })
     }
-}
-
-/// That all tensors are there, in their shapes.
-fn check<'a>(weights: &Weights, tensors: impl IntoIterator<Item = &'a TensorSpec>) -> Result<(), EngineError> {
-    let stored = Tensors::new(weights);
-    tensors.into_iter().try_for_each(|tensor| stored.expect(&tensor.name, &tensor.shape))
 }

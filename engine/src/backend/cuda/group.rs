@@ -25,11 +25,12 @@ use self::thread::RankThread;
 use super::{CudaBackend, CudaOptions, Models, WeightSource, machine::Ranks, meeting::Meeting, memory};
 use crate::{
     backend::{
-        Asked, Backend, Capacity, DeviceInfo, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput,
-        Slot, StateRow, TargetStates, Ticket, Wanted, Yield,
+        Asked, Backend, Capacity, DeviceInfo, Exchange, GpuState, PageId, Pool, PrefillChunk, ReplayPlace, Round,
+        RoundOutput, Slot, StateRow, TargetStates, Ticket, TokenLogprobs, Wanted, Yield,
     },
     checkpoint::Weights,
     error::EngineError,
+    options::EngineOptions,
     request::SamplingParams,
     spec::{DraftSpec, ModelCost, TargetSpec},
 };
@@ -455,6 +456,11 @@ impl Backend for Group {
         self.all_watched(move |backend, captured| backend.prepare(&shapes, &sizes, captured), captured).map(|_| ())
     }
 
+    fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
+        let options = options.clone();
+        self.first(move |backend| backend.exchange(&options, which))
+    }
+
     fn open(
         &mut self,
         slot: Slot,
@@ -534,6 +540,19 @@ impl Backend for Group {
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
         let asked = Arc::new(asked.to_vec());
         self.first(move |backend| backend.probabilities(&asked))
+    }
+
+    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
+        let given = Arc::new([prompt, output, ends].map(<[u32]>::to_vec));
+        self.first(move |backend| backend.adjust(slot, &given[0], &given[1], &given[2]))
+    }
+
+    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
+        self.first(move |backend| Ok(backend.prompt_logprobs(slot))).unwrap_or_default()
+    }
+
+    fn grammar_failure(&self, slot: Slot) -> Option<String> {
+        self.first(move |backend| Ok(backend.grammar_failure(slot))).ok().flatten()
     }
 
     fn kill_rank(&mut self, rank: usize) {

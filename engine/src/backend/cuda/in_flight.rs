@@ -44,13 +44,17 @@ impl CudaBackend {
             simulate: self.simulate_bits(),
             part: None,
         };
-        let parts = self.times_parts.then(|| Part::of(round.shape, leaves));
-        let keys: Vec<GraphKey> = match parts {
-            None => vec![key],
-            Some(parts) => parts.iter().map(|part| GraphKey { part: Some(*part), ..key }).collect(),
+        let adjusted = self.adjusted(round.slots);
+        let parts = (self.times_parts && adjusted.is_empty()).then(|| Part::of(round.shape, leaves));
+        let of_parts =
+            |parts: &[Part]| parts.iter().map(|part| GraphKey { part: Some(*part), ..key }).collect::<Vec<_>>();
+        let (keys, later) = match parts {
+            Some(parts) => (of_parts(parts), Vec::new()),
+            None if adjusted.is_empty() => (vec![key], Vec::new()),
+            None => Part::around_host(round.shape, leaves).map(of_parts).into(),
         };
         self.grow(WorkspaceShape::of_round(round.shape, batch))?;
-        for key in keys.iter().filter(|_| !eager) {
+        for key in keys.iter().chain(&later).filter(|_| !eager) {
             if !self.graphs.contains_key(key) {
                 // A batch that no capture size covers, or a part. Its first run must not disturb the rounds under way.
                 self.device.synchronize()?;
@@ -63,7 +67,16 @@ impl CudaBackend {
         if !round.shape.is_off() || round.slots.iter().any(full) {
             self.read_pending(place, round.slots)?;
         }
-        self.run_at(place, round.slots, &keys)?;
+        self.send_slots(place, round.slots, batch)?;
+        self.run_parts(place, &keys)?;
+        if !adjusted.is_empty() {
+            self.choose_adjusted(round.shape, round.slots, &adjusted)?;
+            self.run_parts(place, &later)?;
+        }
+        if key.describe {
+            self.device.read_async(&self.staging[place].described, 0, self.round.described.slice())?;
+        }
+        self.device.record(&self.staging[place].end)?;
         if leaves {
             self.count_pending(round.slots);
         }
@@ -90,10 +103,8 @@ impl CudaBackend {
         memory::check_shape(&self.machine, round.shape)
     }
 
-    /// Runs graphs of a round, which leaves what it produces at its place in the ring; slots go to the device where they have
-    /// changed.
-    fn run_at(&mut self, place: usize, members: &[Slot], keys: &[GraphKey]) -> Result<(), EngineError> {
-        let Some(GraphKey { batch, describe, .. }) = keys.first().copied() else { return Ok(()) };
+    /// Slots of a round go to the device where they have changed.
+    fn send_slots(&mut self, place: usize, members: &[Slot], batch: usize) -> Result<(), EngineError> {
         let slots = self.staging[place].slots.values_mut::<i32>(0, batch);
         slots.fill(self.machine.capacity.slots as i32);
         for (to, slot) in slots.iter_mut().zip(members) {
@@ -106,6 +117,11 @@ impl CudaBackend {
             self.device.write_async(self.round.slot.slice(), &self.staging[place].slots, 0..batch * 4)?;
             self.sent = sent;
         }
+        Ok(())
+    }
+
+    /// Runs graphs of a round, which leaves what it produces at its place in the ring.
+    fn run_parts(&self, place: usize, keys: &[GraphKey]) -> Result<(), EngineError> {
         let place = &self.staging[place];
         for (at, key) in keys.iter().enumerate() {
             if let Some(before) = at.checked_sub(1).and_then(|before| place.between.get(before)) {
@@ -113,10 +129,7 @@ impl CudaBackend {
             }
             self.run(*key)?;
         }
-        if describe {
-            self.device.read_async(&place.described, 0, self.round.described.slice())?;
-        }
-        Ok(self.device.record(&place.end)?)
+        Ok(())
     }
 
     /// Waits for the oldest round, and reads it.

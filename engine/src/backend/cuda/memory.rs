@@ -197,7 +197,7 @@ fn splits_draft_layer(models: &Models<'_>, options: &CudaOptions, ranks: usize) 
 }
 
 /// What a rank has of models, whose tensors are as they should be.
-fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Models<'_>, EngineError> {
+pub(super) fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Models<'_>, EngineError> {
     if !share.is_part() {
         return Ok(models);
     }
@@ -225,7 +225,7 @@ fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Model
 }
 
 /// Checks that tensors exist with the expected shapes, which a rank's partial reads do not show.
-fn check_tensors(weights: WeightSource<'_>, tensors: Vec<&TensorSpec>) -> Result<(), EngineError> {
+pub(super) fn check_tensors(weights: WeightSource<'_>, tensors: Vec<&TensorSpec>) -> Result<(), EngineError> {
     let WeightSource::Checkpoint(weights) = weights else { return Ok(()) };
     let checkpoint = Tensors::new(weights);
     tensors.into_iter().try_for_each(|tensor| checkpoint.expect(&tensor.name, &tensor.shape))

@@ -9,12 +9,16 @@ pub enum Part {
     Draft,
     /// The target's pass, and what it accepts.
     Verify,
+    /// The first half of [`Verify`](Self::Verify): the target's pass over all nodes, and its token after each.
+    Choose,
+    /// The second half: acceptance along these tokens.
+    Accept,
     /// Compacts the target's cache and extends the draft's.
     Extend,
 }
 
 impl Part {
-    /// All of them, in their order: a whole round.
+    /// A whole round.
     pub const ALL: [Self; 3] = [Self::Draft, Self::Verify, Self::Extend];
 
     /// Those in which a round does something.
@@ -23,6 +27,15 @@ impl Part {
             (false, _) => &Self::ALL,
             (true, true) => &[Self::Verify, Self::Extend],
             (true, false) => &[Self::Verify],
+        }
+    }
+
+    /// Those before the host chooses for some requests, and those after it.
+    pub fn around_host(shape: TreeShape, keep_pending: bool) -> [&'static [Self]; 2] {
+        match (shape.is_off(), keep_pending) {
+            (false, _) => [&[Self::Draft, Self::Choose], &[Self::Accept, Self::Extend]],
+            (true, true) => [&[Self::Choose], &[Self::Accept, Self::Extend]],
+            (true, false) => [&[Self::Choose], &[Self::Accept]],
         }
     }
 }

@@ -2,12 +2,12 @@
 
 use kernels::{
     device::Buffer,
-    launch::{Groups, NOT_FINITE, Rows, Sees},
+    launch::{Groups, NOT_FINITE, Sees},
 };
 
 use super::{CudaBackend, machine::Pass, workspace::WorkspaceShape};
 use crate::{
-    backend::{PageId, PrefillChunk, ProducedToken, Slot, TargetStates, Yield, first_token},
+    backend::{PageId, PrefillChunk, ProducedToken, Slot, TargetStates, TokenLogprobs, Yield, first_token},
     error::EngineError,
     request::SamplingParams,
 };
@@ -161,8 +161,7 @@ impl CudaBackend {
             lasts.push(columns.token.len() as i32 - 1);
             columns.first.push(columns.token.len() as i32);
         }
-        let rows = columns.token.len();
-        let arrays = &self.arrays;
+        let (rows, arrays) = (columns.token.len(), &self.arrays);
         for (to, values) in [
             (&arrays.token, &columns.token),
             (&arrays.position, &columns.position),
@@ -174,47 +173,19 @@ impl CudaBackend {
         ] {
             self.device.write(to.slice(), values)?;
         }
-        let largest = chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1);
-        let groups = Groups::Ranges { first: arrays.group_first.slice(), count: chunks.len(), largest };
-        let pass = Pass { rows, groups, sees: Sees::Positions, arrays, work: &self.work, leaves_at: 0 };
         match kept {
             Some(TargetStates::In(from)) => self.take_in(chunks, &lasts, from)?,
             kept => {
-                self.machine.target_pass(pass)?;
+                self.machine.target_pass(self.prompt_pass(chunks, rows))?;
                 if let Some(TargetStates::Out(to)) = kept {
                     self.give_out(chunks, &lasts, to)?;
                 }
             }
         }
         self.keep_target(chunks, &lasts)?;
+        self.keep_prompt_logprobs(chunks, &lasts)?;
         let first = self.first_tokens(chunks, &lasts)?;
-
-        let traced = |chunk: &PrefillChunk<'_>| {
-            let slot = self.slots.get(chunk.slot.0 as usize).and_then(Option::as_ref);
-            slot.is_some_and(|slot| slot.trace.is_some())
-        };
-        // Replay keeps the state after all rows.
-        let keeps_all = chunks.iter().any(traced);
-        let reads = self.follows || keeps_all;
-        if let Some(draft) = self.machine.draft.as_ref().filter(|_| reads) {
-            let mut shifted = columns.token.clone();
-            shifted.rotate_left(1);
-            for ((chunk, last), first) in chunks.iter().zip(&lasts).zip(&first) {
-                shifted[*last as usize] = chunk.next.unwrap_or_else(|| first_token(first)) as i32;
-            }
-            // `first_tokens` used the rows' arrays for its own.
-            for (to, values) in [(&arrays.token, &shifted), (&arrays.slot, &columns.slot)] {
-                self.device.write(to.slice(), values)?;
-            }
-            let from = self.machine.feature_rows(draft, &self.work);
-            self.machine.features(draft, &self.work, from, None, rows)?;
-            self.device.write(arrays.source.slice(), &lasts)?;
-            let lasts_at = self.machine.read(draft, pass, arrays.source.slice(), chunks.len(), keeps_all)?;
-            self.keep_draft(chunks, &lasts)?;
-            let slots: Vec<i32> = chunks.iter().map(|chunk| chunk.slot.0 as i32).collect();
-            self.device.write(arrays.slot.slice(), &slots)?;
-            self.machine.keep_state(draft, &self.work, Some(arrays.slot.slice()), lasts_at, chunks.len())?;
-        }
+        self.prefill_draft(chunks, &columns, &lasts, &first)?;
 
         let mut updates = Vec::new();
         for (chunk, first) in chunks.iter().zip(&first) {
@@ -233,48 +204,108 @@ impl CudaBackend {
         Ok(first)
     }
 
+    /// The pass over pieces whose rows are in the arrays.
+    fn prompt_pass(&self, chunks: &[PrefillChunk<'_>], rows: usize) -> Pass<'_> {
+        let (arrays, work) = (&self.arrays, &self.work);
+        let largest = chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1);
+        let groups = Groups::Ranges { first: arrays.group_first.slice(), count: chunks.len(), largest };
+        Pass { rows, groups, sees: Sees::Positions, arrays, work, leaves_at: 0 }
+    }
+
+    /// Runs the draft over pieces that the target has read, if it follows them. Each row sees the token after its own.
+    fn prefill_draft(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        columns: &Columns,
+        lasts: &[i32],
+        first: &[Option<Yield>],
+    ) -> Result<(), EngineError> {
+        let traced = |chunk: &PrefillChunk<'_>| {
+            let slot = self.slots.get(chunk.slot.0 as usize).and_then(Option::as_ref);
+            slot.is_some_and(|slot| slot.trace.is_some())
+        };
+        // Replay keeps the state after all rows.
+        let keeps_all = chunks.iter().any(traced);
+        let reads = self.follows || keeps_all;
+        let Some(draft) = self.machine.draft.as_ref().filter(|_| reads) else { return Ok(()) };
+        let mut shifted = columns.token.clone();
+        shifted.rotate_left(1);
+        for ((chunk, last), first) in chunks.iter().zip(lasts).zip(first) {
+            shifted[*last as usize] = chunk.next.unwrap_or_else(|| first_token(first)) as i32;
+        }
+        let (rows, arrays) = (columns.token.len(), &self.arrays);
+        // `first_tokens` used the rows' arrays for its own.
+        for (to, values) in [(&arrays.token, &shifted), (&arrays.slot, &columns.slot)] {
+            self.device.write(to.slice(), values)?;
+        }
+        let from = self.machine.feature_rows(draft, &self.work);
+        self.machine.features(draft, &self.work, from, None, rows)?;
+        self.device.write(arrays.source.slice(), lasts)?;
+        let pass = self.prompt_pass(chunks, rows);
+        let lasts_at = self.machine.read(draft, pass, arrays.source.slice(), chunks.len(), keeps_all)?;
+        self.keep_draft(chunks, lasts)?;
+        let slots: Vec<i32> = chunks.iter().map(|chunk| chunk.slot.0 as i32).collect();
+        self.device.write(arrays.slot.slice(), &slots)?;
+        Ok(self.machine.keep_state(draft, &self.work, Some(arrays.slot.slice()), lasts_at, chunks.len())?)
+    }
+
     /// The tokens that follow the prompts that end in these pieces.
-    fn first_tokens(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<Vec<Option<Yield>>, EngineError> {
+    fn first_tokens(&mut self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<Vec<Option<Yield>>, EngineError> {
+        let mut first = vec![None; chunks.len()];
         let ends: Vec<usize> = (0..chunks.len()).filter(|at| chunks[*at].next.is_none()).collect();
         if ends.is_empty() {
-            return Ok(vec![None; chunks.len()]);
+            return Ok(first);
         }
-        let (arrays, work) = (&self.arrays, &self.work);
-        let column = |of: &dyn Fn(usize) -> i32| ends.iter().map(|at| of(*at)).collect::<Vec<i32>>();
-        self.device.write(arrays.source.slice(), &column(&|at| lasts[at]))?;
-        self.device.write(arrays.slot.slice(), &column(&|at| chunks[at].slot.0 as i32))?;
-        let position = |at: usize| (chunks[at].start + chunks[at].tokens.len()) as i32;
-        self.device.write(arrays.sample_position.slice(), &column(&position))?;
+        let slots: Vec<Slot> = ends.iter().map(|at| chunks[*at].slot).collect();
+        let positions: Vec<usize> = ends.iter().map(|at| chunks[*at].start + chunks[*at].tokens.len()).collect();
+        let (arrays, work, count) = (&self.arrays, &self.work, ends.len());
+        for (to, values) in [
+            (&arrays.source, ends.iter().map(|at| lasts[*at]).collect::<Vec<i32>>()),
+            (&arrays.slot, slots.iter().map(|slot| slot.0 as i32).collect()),
+            (&arrays.sample_position, positions.iter().map(|position| *position as i32).collect()),
+        ] {
+            self.device.write(to.slice(), &values)?;
+        }
         let hidden = self.machine.target.spec.hidden;
-        let (out, from) =
-            (Rows { at: work.added.slice(), stride: hidden }, Rows { at: work.normed.slice(), stride: hidden });
-        let count = ends.len();
+        let (out, from) = (self.machine.rows(&work.added, hidden), self.machine.rows(&work.normed, hidden));
         self.machine.kernels.gather_rows(out, None, from, Some(arrays.source.slice()), count, hidden)?;
-        let chosen = self.round.chosen.slice();
-        let pass = Pass { rows: count, groups: Groups::Even(1), sees: Sees::Positions, arrays, work, leaves_at: 0 };
+        let chosen = self.round.chosen.range(0..count * 4);
         self.machine.choose(work, out, count, chosen, arrays.sampled(), None)?;
-        let wanted = |at: &usize| self.slots.get(chunks[*at].slot.0 as usize)?.as_ref()?.logprobs;
-        let logprobs: Vec<Option<usize>> = ends.iter().map(wanted).collect();
-        let described = logprobs.iter().any(Option::is_some);
-        // A separate pass over the head: few requests need it.
-        let mut host = if described { Some(self.device.host_buffer(self.round.described.bytes())?) } else { None };
-        if let Some(host) = &host {
-            self.machine.meet()?;
-            self.machine.describe(pass, out, chosen, &self.round)?;
-            self.device.read_async(host, 0, self.round.described.slice())?;
-        }
         let mut ids = vec![0_i32; count];
-        self.device.read(chosen.range(0..count * 4), &mut ids)?;
-        let mut first = vec![None; chunks.len()];
-        for (row, (at, id)) in ends.into_iter().zip(ids).enumerate() {
-            let logprobs = logprobs[row].zip(host.as_ref()).map(|(best, host)| self.described(host, row, best));
+        self.device.read(chosen, &mut ids)?;
+        self.choose_first_adjusted(&slots, &positions, &mut ids)?;
+        let logprobs = self.describe_first(&slots, &ids)?;
+        for (((at, position), id), logprobs) in ends.into_iter().zip(positions).zip(ids).zip(logprobs) {
             let token = (id != NOT_FINITE).then_some(ProducedToken { id: id as u32, logprobs });
-            first[at] = Some(Yield::of_prompt(token, position(at) as usize));
-        }
-        if host.take().is_some() {
-            self.machine.meet()?;
+            first[at] = Some(Yield::of_prompt(token, position));
         }
         Ok(first)
+    }
+
+    /// Log-probabilities of the first tokens after prompts, for the slots that want them. Final states lie in the first rows of
+    /// `work.added`.
+    fn describe_first(&self, slots: &[Slot], ids: &[i32]) -> Result<Vec<Option<TokenLogprobs>>, EngineError> {
+        let wanted = |slot: &Slot| self.slots.get(slot.0 as usize)?.as_ref()?.logprobs;
+        let wanted: Vec<Option<usize>> = slots.iter().map(wanted).collect();
+        if wanted.iter().all(Option::is_none) {
+            return Ok(vec![None; slots.len()]);
+        }
+        let (arrays, work, rows) = (&self.arrays, &self.work, slots.len());
+        let chosen = self.round.chosen.range(0..rows * 4);
+        self.device.write(chosen, ids)?;
+        // A separate pass over the head: few requests need it.
+        let host = self.device.host_buffer(self.round.described.bytes())?;
+        self.machine.meet()?;
+        let states = self.machine.rows(&work.added, self.machine.target.spec.hidden);
+        let pass = Pass { rows, groups: Groups::Even(1), sees: Sees::Positions, arrays, work, leaves_at: 0 };
+        self.machine.describe(pass, states, chosen, &self.round)?;
+        self.device.read_async(&host, 0, self.round.described.slice())?;
+        self.device.synchronize()?;
+        let described = |(row, best): (usize, &Option<usize>)| best.map(|best| self.described(&host, row, best));
+        let all = wanted.iter().enumerate().map(described).collect();
+        drop(host);
+        self.machine.meet()?;
+        Ok(all)
     }
 }
 

@@ -11,6 +11,7 @@ use schemas::tree::TreeShape;
 use super::{
     machine::{AttentionKernels, Machine, Pass},
     part::Part,
+    verify::Verifying,
     weights::DraftWeights,
     workspace::{Activations, RoundArrays, RowArrays},
 };
@@ -60,15 +61,17 @@ impl Machine {
         };
         let sequences = self.slots.sequences(&self.capacity);
         let drafting = self.draft.as_ref().filter(|_| !shape.is_off());
+        let verifying = Verifying { memory, shape, batch, tree, options };
         for part in parts {
+            if drafting.is_none() && matches!(part, Part::Verify | Part::Choose) {
+                self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?;
+            }
             match (part, drafting) {
                 (Part::Draft, Some(draft)) => self.draft_trees(memory, draft, shape, batch, tree, verify)?,
                 (Part::Draft, None) => {}
-                (Part::Verify, Some(_)) => self.verify(memory, shape, batch, tree, options)?,
-                (Part::Verify, None) => {
-                    self.kernels.decode_begin(batch, round.slot.slice(), sequences, tree, arrays.pass(), verify)?;
-                    self.verify(memory, shape, batch, tree, options)?;
-                }
+                (Part::Verify, _) => self.verify(verifying)?,
+                (Part::Choose, _) => self.choose_everywhere(verifying)?,
+                (Part::Accept, _) => self.accept(verifying, None)?,
                 (Part::Extend, _) => self.settle(memory, shape, batch, options.keep_pending)?,
             }
         }

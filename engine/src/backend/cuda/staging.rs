@@ -44,6 +44,8 @@ impl RoundStaging {
             match part {
                 Part::Draft => timing.draft = taken,
                 Part::Verify => timing.verify = taken,
+                // The host works between them, so that rounds with these are timed as a whole.
+                Part::Choose | Part::Accept => {}
                 Part::Extend => timing.extend = taken,
             }
             begin = end;

@@ -13,47 +13,48 @@ use super::{
 };
 use crate::backend::VerifyPlan;
 
+/// Trees of a batch on their way through the target.
+#[derive(Clone, Copy)]
+pub struct Verifying<'a> {
+    pub memory: RoundMemory<'a>,
+    pub shape: TreeShape,
+    /// Requests.
+    pub batch: usize,
+    pub tree: TreeNodes<'a>,
+    pub options: RoundOptions,
+}
+
 impl Machine {
     /// Runs the target over the trees, as far as it takes, and accepts of them what it says.
-    pub(super) fn verify(
-        &self,
-        memory: RoundMemory<'_>,
-        shape: TreeShape,
-        batch: usize,
-        tree: TreeNodes<'_>,
-        options: RoundOptions,
-    ) -> Result<(), DeviceError> {
-        let RoundMemory { work, arrays, round } = memory;
-        let RoundOptions { describe, simulate, .. } = options;
-        let (hidden, most) = (self.target.spec.hidden, shape.num_steps + 1);
-        let ways = AcceptInputs {
-            batch,
-            most,
-            batch_slot: round.slot.slice(),
-            chosen: round.chosen.slice(),
-            tree,
-            simulate,
-            seed: self.slots.seed.slice(),
-        };
+    pub(super) fn verify(&self, verifying: Verifying<'_>) -> Result<(), DeviceError> {
+        let Verifying { memory, shape, batch, tree, .. } = verifying;
         let plan = self.verify_plan.unwrap_or_else(|| VerifyPlan::of(shape, batch, &self.cost));
-        let ahead = (plan == VerifyPlan::InnerNodesFirst).then(|| round.inner(batch * tree.nodes));
-        match ahead {
-            Some(inner) => self.inner_first(memory, ways, inner)?,
-            None => {
-                let nodes = shape.num_draft_tokens;
-                let sees = if shape.is_off() { Sees::Positions } else { arrays.branches() };
-                let (rows, groups) = (batch * nodes, Groups::Even(nodes));
-                let nodes = Pass { rows, groups, sees, arrays, work, leaves_at: 0 };
-                self.target_pass(nodes)?;
-                if plan == VerifyPlan::AcceptedPathOnly {
-                    self.choose_on_the_way(memory, ways)?;
-                } else {
-                    self.choose(work, self.final_states(nodes), rows, round.chosen.slice(), arrays.sampled(), None)?;
-                }
+        let inner = memory.round.inner(batch * tree.nodes);
+        match plan {
+            VerifyPlan::AllNodes => self.choose_everywhere(verifying)?,
+            VerifyPlan::AcceptedPathOnly => {
+                self.target_pass(nodes(verifying))?;
+                self.choose_on_the_way(memory, self.accept_inputs(verifying))?;
             }
+            VerifyPlan::InnerNodesFirst => self.inner_first(memory, self.accept_inputs(verifying), inner)?,
         }
+        self.accept(verifying, (plan == VerifyPlan::InnerNodesFirst).then_some(inner))
+    }
+
+    /// Runs the target over all nodes, and chooses its token after each.
+    pub(super) fn choose_everywhere(&self, verifying: Verifying<'_>) -> Result<(), DeviceError> {
+        let RoundMemory { work, arrays, round } = verifying.memory;
+        let nodes = nodes(verifying);
+        self.target_pass(nodes)?;
+        self.choose(work, self.final_states(nodes), nodes.rows, round.chosen.slice(), arrays.sampled(), None)
+    }
+
+    /// Accepts along the target's tokens after nodes, those of `ahead` where only inner nodes were run first.
+    pub(super) fn accept(&self, verifying: Verifying<'_>, ahead: Option<InnerNodes<'_>>) -> Result<(), DeviceError> {
+        let Verifying { memory: RoundMemory { work, arrays, round }, shape, batch, options, .. } = verifying;
+        let (hidden, most) = (self.target.spec.hidden, shape.num_steps + 1);
         self.kernels.accept(
-            ways,
+            self.accept_inputs(verifying),
             Acceptance {
                 node: round.accepted_node.slice(),
                 outputs: round.outputs(),
@@ -67,7 +68,7 @@ impl Machine {
             },
             self.slots.sequences(&self.capacity),
         )?;
-        if describe {
+        if options.describe {
             let (rows, groups, sees) = (batch * most, Groups::Even(most), Sees::Positions);
             let pass = Pass { rows, groups, sees, arrays, work, leaves_at: 0 };
             let (to, from) =
@@ -76,6 +77,19 @@ impl Machine {
             self.describe(pass, to, arrays.token.slice(), round)?;
         }
         Ok(())
+    }
+
+    fn accept_inputs<'a>(&'a self, verifying: Verifying<'a>) -> AcceptInputs<'a> {
+        let Verifying { memory: RoundMemory { round, .. }, shape, batch, tree, options } = verifying;
+        AcceptInputs {
+            batch,
+            most: shape.num_steps + 1,
+            batch_slot: round.slot.slice(),
+            chosen: round.chosen.slice(),
+            tree,
+            simulate: options.simulate,
+            seed: self.slots.seed.slice(),
+        }
     }
 
     /// Walks down the trees and computes the target's token after each visited node. The tokens after other nodes stay
@@ -100,7 +114,7 @@ impl Machine {
 
     /// Runs the target over the inner nodes of the trees, walks down by what it says, and runs it over the node of each request where
     /// its walk stands then: a leaf, or an inner node for which there was no room, where the walk ends too. The rows of the former are
-    /// left behind those of the latter.
+    /// left after those of the latter.
     fn inner_first(
         &self,
         memory: RoundMemory<'_>,
@@ -127,6 +141,14 @@ impl Machine {
         run(ends, Groups::Even(1), 0, walk.stand.choice)?;
         self.kernels.advance_accept(ways, walk, 1, sequences)
     }
+}
+
+/// All nodes of the trees.
+fn nodes(verifying: Verifying<'_>) -> Pass<'_> {
+    let Verifying { memory: RoundMemory { work, arrays, .. }, shape, batch, .. } = verifying;
+    let sees = if shape.is_off() { Sees::Positions } else { arrays.branches() };
+    let nodes = shape.num_draft_tokens;
+    Pass { rows: batch * nodes, groups: Groups::Even(nodes), sees, arrays, work, leaves_at: 0 }
 }
 
 /// Walks down the trees of a round.

@@ -53,13 +53,13 @@ pub(in crate::rules) const RULE: Rule = Rule {
 
 const REPORTED: EngineVersion = EngineVersion::new(0, 5, 4).post(3);
 const FIRST: EngineVersion = EngineVersion::new(0, 5, 3);
-const BEHIND: EngineVersion = EngineVersion::new(0, 5, 6);
+const FIXED_IN: EngineVersion = EngineVersion::new(0, 5, 6);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Ngram)?;
     let key = [Key::LoraPaths, Key::EnableLora].into_iter().find(|key| context.launch.has(*key))?;
     let version = context.version();
-    if !(FIRST..BEHIND).contains(&version) {
+    if !(FIRST..FIXED_IN).contains(&version) {
         return None;
     }
     let finding =

@@ -66,10 +66,10 @@ pub(in crate::rules) const RULE: Rule = Rule {
 };
 
 /// The first version that is not checked.
-const BEHIND: EngineVersion = EngineVersion::new(0, 25, 0);
+const FIXED_IN: EngineVersion = EngineVersion::new(0, 25, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    if !context.resolved.version_given || context.version() >= BEHIND {
+    if !context.resolved.version_given || context.version() >= FIXED_IN {
         return None;
     }
     let config = context.launch.vllm_speculation()?;

@@ -62,11 +62,11 @@ pub(in crate::rules) const RULE: Rule = Rule {
 };
 
 /// The first version that is not checked.
-const BEHIND: EngineVersion = EngineVersion::new(0, 10, 0);
+const FIXED_IN: EngineVersion = EngineVersion::new(0, 10, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
-    if config.method.as_deref() != Some("eagle3") || !context.resolved.version_given || context.version() >= BEHIND {
+    if config.method.as_deref() != Some("eagle3") || !context.resolved.version_given || context.version() >= FIXED_IN {
         return None;
     }
     let (target, own) = (context.target_config()?.hidden_size?, context.draft_config()?.hidden_size?);

@@ -50,12 +50,12 @@ pub(in crate::rules) const RULE: Rule = Rule {
 };
 
 const FIRST: EngineVersion = EngineVersion::new(0, 10, 0);
-const BEHIND: EngineVersion = EngineVersion::new(0, 15, 0);
+const FIXED_IN: EngineVersion = EngineVersion::new(0, 15, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
     let version = context.version();
-    let judged = context.resolved.version_given && (FIRST..BEHIND).contains(&version);
+    let judged = context.resolved.version_given && (FIRST..FIXED_IN).contains(&version);
     (judged && config.gives("model") && method_of(&config) == Some("draft_model")).then(|| {
         Finding::new(config.span, format!("vllm {version} has no draft models"), "not implemented")
             .help("use a trained head (eagle3), ngram, or another version")

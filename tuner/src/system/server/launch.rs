@@ -2,7 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use external::{api::ServerInfo, process::Launch};
+use external::{
+    api::ServerInfo,
+    failure::{Failure, FailureClass},
+    process::Launch,
+};
 use schemas::{
     flags::vllm,
     sweep::{SweepFile, SystemKind, SystemSettings},
@@ -23,6 +27,11 @@ pub(super) const SIMULATED_LENGTH: &str = "SGLANG_SIMULATE_ACC_LEN";
 const SIMULATED_HOW: (&str, &str) = ("SGLANG_SIMULATE_ACC_METHOD", "match-expected");
 /// vLLM's variable without which it tells nothing of its configuration and empties no cache.
 const DEVELOPMENT: &str = "VLLM_SERVER_DEV_MODE";
+/// SGLang's flag for batch sizes with a graph, from 0.5.14 on, and before.
+const CAPTURE_FLAG: &str = "cuda-graph-bs-decode";
+const OLD_CAPTURE_FLAG: &str = "cuda-graph-bs";
+/// Rounds between two lines of SGLang's log about what it decodes; 40 if it is not told, which short runs do not reach.
+const LOG_INTERVAL: usize = 10;
 /// vLLM's flag without which it tells no rounds of a request.
 const REQUEST_METRICS: &str = "per-request-spec-decode-metrics";
 
@@ -55,6 +64,10 @@ pub struct LaunchPlan {
     pub acceptance: Option<AcceptanceTable>,
     /// Which version runs: known once a server has answered.
     pub version: Option<EngineVersion>,
+    /// Whether it is spectune's own server, which takes SGLang's flags: known then too.
+    pub is_own: bool,
+    /// The name of SGLang's flag for capture sizes.
+    pub capture_flag: &'static str,
     /// Whether one start may run another chain at each batch size, or why not: known once a server has answered.
     pub tables: Result<(), String>,
 }
@@ -91,6 +104,8 @@ impl LaunchPlan {
             },
             acceptance: None,
             version: None,
+            is_own: false,
+            capture_flag: CAPTURE_FLAG,
             tables: Err("which version runs is not known before the first start".into()),
         }
     }
@@ -98,7 +113,18 @@ impl LaunchPlan {
     /// Takes in what a server says of itself.
     pub fn learn(&mut self, info: &ServerInfo) {
         self.version = info.version.as_deref().and_then(|text| text.parse().ok());
+        self.is_own = info.resolved.as_ref().is_some_and(|answer| answer["engine"] == "spectune");
         self.tables = adaptive::serves_tables(self, info);
+    }
+
+    /// Takes the older name of a flag that a start has refused as unknown; whether another start may help.
+    pub fn take_older_flag(&mut self, failure: &Failure) -> bool {
+        let is_unknown = failure.class == FailureClass::Configuration && failure.evidence.contains(CAPTURE_FLAG);
+        let may_help = is_unknown && self.capture_flag == CAPTURE_FLAG && self.kind != SystemKind::Vllm;
+        if may_help {
+            self.capture_flag = OLD_CAPTURE_FLAG;
+        }
+        may_help
     }
 
     /// The accept length that the server of a configuration makes up: output tokens a round, the target's own counted.
@@ -200,11 +226,15 @@ impl LaunchPlan {
         flags.add_some("page-size", knobs.page_size);
         flags.add_some("chunked-prefill-size", knobs.chunked_prefill_size);
         if !self.capture_sizes.is_empty() {
-            flags.0.push("--cuda-graph-bs".into());
+            flags.0.push(format!("--{}", self.capture_flag));
             flags.0.extend(self.capture_sizes.iter().map(ToString::to_string));
         }
         // Repeats of a workload would find their own prompts in the cache.
         flags.0.push("--disable-radix-cache".into());
+        // Counters of running and retracted requests.
+        flags.0.push("--enable-metrics".into());
+        // Whether rounds run in graphs is told by these lines alone. The first start of a sweep does not know whose server it is.
+        flags.add_some("decode-log-interval", (self.version.is_some() && !self.is_own).then_some(LOG_INTERVAL));
         flags.0
     }
 
@@ -331,6 +361,8 @@ mod tests {
             knobs: Knobs { page_size: Some(16), ..Knobs::default() },
             acceptance: None,
             version: None,
+            is_own: false,
+            capture_flag: CAPTURE_FLAG,
             tables: Ok(()),
         }
     }
@@ -351,8 +383,8 @@ mod tests {
     #[test]
     fn a_configuration_becomes_the_flags_of_its_engine() {
         let end = "--served-model-name name --host 127.0.0.1 --port 7 --tp-size 2";
-        let sglang = "--dtype bfloat16 --context-length 2048 --max-running-requests 8 --page-size 16 --cuda-graph-bs 1 8 \
-                      --disable-radix-cache";
+        let sglang = "--dtype bfloat16 --context-length 2048 --max-running-requests 8 --page-size 16 \
+                      --cuda-graph-bs-decode 1 8 --disable-radix-cache --enable-metrics";
         let tree = "--speculative-algorithm EAGLE3 --speculative-draft-model-path /m/draft --speculative-num-steps 5 \
                     --speculative-eagle-topk 4 --speculative-num-draft-tokens 8";
         let start = "A='b c' run server";
@@ -396,6 +428,33 @@ mod tests {
         assert!(vllm.contains(schedule) && vllm.contains("--per-request-spec-decode-metrics summary"), "{vllm}");
         let refused = LaunchPlan { tables: Err("too old".into()), ..plan(SystemKind::Sglang) };
         assert_eq!(line(refused), Err("too old".into()));
+    }
+
+    #[test]
+    fn flags_follow_the_version_that_answers_or_refuses_them() {
+        let configuration = Configuration::of(TreeShape::chain(2));
+        let settings = SystemSettings { command: vec!["run".into()], ..SystemSettings::default() };
+        let line = |plan: &LaunchPlan| {
+            words(&plan.launch(&settings, &configuration, "name", 7, "log".into()).expect("a launch"))
+        };
+        let mut plan = plan(SystemKind::Sglang);
+        assert!(!line(&plan).contains("decode-log-interval"));
+        let info = |version: &str, engine: &str| ServerInfo {
+            version: Some(version.into()),
+            resolved: Some(json!({ "engine": engine })),
+            ..ServerInfo::default()
+        };
+        plan.learn(&info("0.5.16", "sglang"));
+        assert!(line(&plan).contains("--enable-metrics --decode-log-interval 10"));
+        plan.learn(&info("0.1.0", "spectune"));
+        assert!(!line(&plan).contains("decode-log-interval"));
+        let failure = |class, evidence: &str| Failure { class, evidence: evidence.into(), log_tail: String::new() };
+        let words = "launch_server.py: error: unrecognized arguments: --cuda-graph-bs-decode 1 8";
+        assert!(!plan.take_older_flag(&failure(FailureClass::OutOfMemoryAtCapture, words)));
+        assert!(!plan.take_older_flag(&failure(FailureClass::Configuration, "unrecognized arguments: --x")));
+        assert!(plan.take_older_flag(&failure(FailureClass::Configuration, words)));
+        assert!(line(&plan).contains("--cuda-graph-bs 1 8"));
+        assert!(!plan.take_older_flag(&failure(FailureClass::Configuration, words)));
     }
 
     #[test]

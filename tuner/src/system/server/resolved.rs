@@ -158,6 +158,8 @@ mod tests {
             knobs: Knobs::default(),
             acceptance: None,
             version: None,
+            is_own: false,
+            capture_flag: "cuda-graph-bs",
             tables: Ok(()),
         }
     }

@@ -31,6 +31,8 @@ pub struct DraftWeights {
     pub output_norm: Option<Buffer>,
     /// int32: target tokens of the head's rows.
     pub tokens: Option<Buffer>,
+    /// Whether a rank has its part of the layer only.
+    pub splits_layer: bool,
 }
 
 /// What joins embedding and feature, by the kind of the [`Join`].
@@ -84,6 +86,7 @@ impl DraftWeights {
             layer: LayerWeights::load(of_layer, &spec.layer, &tensors.layer)?,
             output_norm: loader.optional(tensors.output_norm.as_ref())?,
             tokens,
+            splits_layer,
             spec,
         })
     }

@@ -43,7 +43,7 @@ impl DraftWeights {
         spec: DraftSpec,
         target: &TargetWeights,
     ) -> Result<(), EngineError> {
-        let new = Self::load(kernels, source, spec, target, false)?;
+        let new = Self::load(kernels, source, spec, target, self.splits_layer)?;
         copy(kernels.device(), &self.buffers(), &new.buffers())?;
         self.spec = new.spec;
         Ok(())
@@ -112,6 +112,6 @@ fn copy(device: &Device, to: &[&Buffer], from: &[&Buffer]) -> Result<(), EngineE
         return Err(EngineError::Device("weights of one description are laid out in two ways".into()));
     }
     to.iter().zip(from).try_for_each(|(to, from)| device.copy(to.slice(), from.slice()))?;
-    // What is copied from is given back behind this.
+    // What is copied from is freed after this.
     Ok(device.synchronize()?)
 }
