@@ -25,7 +25,7 @@ const MOST_BATCH: usize = 64;
 /// Trees: steps, branches, nodes.
 const SHAPES: [(usize, usize, usize); 3] = [(3, 1, 4), (5, 8, 32), (8, 10, 60)];
 
-/// How often a kernel stands in a graph, and how often the graph runs.
+/// How often a kernel is in a graph, and how often the graph runs.
 #[derive(Clone, Copy)]
 struct Repeats {
     kernels: usize,

@@ -441,7 +441,7 @@ fn check_walk(
 }
 
 /// Walks step by step over the same trees, padding among them, some of whose nodes may have been asked for ahead: where
-/// they stand, the choices that they leave, and whether more are needed.
+/// they are, the choices that they leave, and whether more are needed.
 pub fn check_advance_accept(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(42);
     for shape in [(3, 128, 10), (2, 128, 127), (1, 4, 3), (40, 32, 5)] {

@@ -287,7 +287,7 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
     match head_dim <= MOST_OF_FEW {
         true if pairs <= 8 && fits(8) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 8, 1),
         true if pairs <= 16 && fits(16) => {
-            // In clusters of 8, as many as multiprocessors or fewer: one request. Of small heads that is what stands beside others,
+            // In clusters of 8, as many as multiprocessors or fewer: one request. Of small heads that is what runs beside others,
             // of large ones what does not.
             let few_blocks = 16 * together <= multiprocessors;
             let beside = few_blocks == (head_dim <= MOST_IN_HALF);
@@ -304,7 +304,7 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         }
         // More groups than multiprocessors: as many blocks as run at once, if there are warp groups, which have more under way.
         _ if wide && (pairs > 16 || fits_beside(by_group.pairs, by_group.resident)) => by_group,
-        // Or smaller blocks: that stand alone, with more first-level cache for what is under way, or with tiles of their own.
+        // Or smaller blocks: independent ones, with more first-level cache for what is under way, or with tiles of their own.
         true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", false, 8, 3, 0),
         true if pairs <= 16 => tiles("attention_tiles_16", 16, 2, 4),
         true if fits(16) => few(FEW_FILE, "attention_few_16", false, 16, 8, 1),

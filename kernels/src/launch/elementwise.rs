@@ -174,7 +174,7 @@ impl Kernels {
         rows.min(linear_wide::MOST_ROWS) * squares_stride(width.div_ceil(LEAST_PIECE)) * 4
     }
 
-    /// Residual and RMS norm of up to 128 rows that are behind one another, but for the scale: that is left to the linear layer
+    /// Residual and RMS norm of up to 128 rows that follow one another, but for the scale: that is left to the linear layer
     /// after, which finds it from `squares`. What is written is not bounded as normed rows are: not for float16.
     ///
     /// # Errors

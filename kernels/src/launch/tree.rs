@@ -119,7 +119,7 @@ pub struct VerifyRows<'a> {
 #[derive(Clone, Copy, Debug)]
 pub struct Outputs<'a> {
     /// Of each place, int32: the number of tokens of each request `[batch]`, then the tokens `[batch, most]`. In place of a token
-    /// that there is none for (see [`NOT_FINITE`](super::NOT_FINITE)) stands its position, negated.
+    /// that there is none for (see [`NOT_FINITE`](super::NOT_FINITE)) is its position, negated.
     pub at: Slice<'a>,
     /// How many of equal length there are.
     pub places: usize,
@@ -256,7 +256,7 @@ fn expand_bytes(step: usize, topk: usize) -> usize {
 }
 
 impl Kernels {
-    /// Starts the trees of a batch from what stands after the roots, and lays out the first draft pass; with one step
+    /// Starts the trees of a batch from what follows the roots, and lays out the first draft pass; with one step
     /// there is none. `row_source` is int32 `[batch · topk]`. Slots of the batch are trusted to exist.
     ///
     /// # Errors

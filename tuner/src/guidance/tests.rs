@@ -198,7 +198,7 @@ fn texts_outlive_a_kill_and_are_not_run_again() {
         assert_eq!(text_of(&fs::read_to_string(&path).expect("the texts")), text_of(&written));
     }
 
-    // The next kill comes behind the replay: the states that it has kept serve the one after it.
+    // The next kill comes after the replay: the states that it has kept serve the one after it.
     let heard = killed_behind_replay(&file, folder.path());
     assert!(heard.any("are loaded from an earlier run") && !heard.any("hidden states"), "{:?}", heard.said);
     let states = folder.path().join("results").join(super::STATES_FILE);

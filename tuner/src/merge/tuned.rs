@@ -8,7 +8,7 @@ use super::Source;
 use crate::{TunerError, guide, journal::Header, outcome, record::Fingerprint, selection::LoadRanking};
 
 /// Writes the tuned file; `None` where no load has a winner, or nothing on this machine says what the models are. A tuned
-/// file of an earlier merge that nothing stands after any more is removed.
+/// file of an earlier merge that no longer has a basis is removed.
 ///
 /// The models are read where the sweep file names them, if this machine has them; else the tuned file of a folder says
 /// what its machine has read.
