@@ -196,9 +196,9 @@ def vllm(arguments):
 
 
 def sglang(arguments):
-    from sglang.srt.server_args import ServerArgs, prepare_server_args  # noqa: F401
-
     import argparse
+
+    from sglang.srt.server_args import ServerArgs
 
     parser = argparse.ArgumentParser(exit_on_error=False)
     ServerArgs.add_cli_args(parser)
