@@ -79,6 +79,11 @@ impl Composed {
         }
     }
 
+    /// Whether each part comes from a place in a text, with whole characters.
+    pub fn lies_in(&self, source: &str) -> bool {
+        self.pieces.iter().all(|piece| source.get(piece.place.range()).is_some())
+    }
+
     /// The command as a text that is read by itself.
     pub fn into_document(self, kind: Kind) -> Document {
         Document { kind, text: self.text, pieces: self.pieces, surroundings: Surroundings::default(), version: None }

@@ -106,6 +106,15 @@ fn lines_of_a_text_in_python_may_be_split_into_words() {
 }
 
 #[test]
+fn a_parser_that_goes_on_inside_a_character_is_not_followed() {
+    let text = "llm = sgl.Engine(model_~~~pathéi sgl.Engine(modmport sglang as sgl\nllm  sgl.Engine(model_pathéi sgl. = sgl.Engine(mod= sgl.Enel_path=\"m\", vllm serve um_steps=3)\n";
+    let source = Source::new("a.py", text);
+    for launch in parse(&source, &Options::default()).launches {
+        assert!(launch.arguments.iter().all(|argument| text.get(argument.span.range()).is_some()), "{launch:#?}");
+    }
+}
+
+#[test]
 fn a_command_that_grows_may_get_the_value_later() {
     let text = "import os\ncmd = f'python3 -m sglang.launch_server --model-path {m} --lora-paths '\nfor i in n:\n    cmd += f'l{i}={p} '\nos.system(cmd)\n";
     is_clean("a.py", text);
