@@ -23,6 +23,9 @@ use schemas::{
 /// Longest text that is made.
 const LONGEST: usize = 8 << 10;
 
+/// A text that takes longer is printed, to be measured by itself.
+const SLOW: Duration = Duration::from_secs(2);
+
 /// Most texts that are kept to go on from.
 const KEPT: usize = 512;
 
@@ -171,6 +174,9 @@ fn run(name: &str, seeds: &[String]) {
         let (found, has_launch) = look(&source);
         let fixed = fix::apply(&source, &found, true).text;
         look(&Source::new(name, fixed.as_str()));
+        if began.elapsed() > SLOW {
+            eprintln!("{name}: {:?} for {text:?}", began.elapsed());
+        }
         slowest = slowest.max(began.elapsed());
         rounds += 1;
         if has_launch {

@@ -46,14 +46,20 @@ impl<'a> Interpreter<'a> {
             }
             old => {
                 // In a branch the new words take the place of the old ones on that way alone.
-                let kept = old.filter(|_| !gone.is_empty()).map(|old| std::mem::take(&mut old.words));
+                let mut old = old;
+                let kept = old.as_deref_mut().filter(|_| !gone.is_empty()).map(|old| std::mem::take(&mut old.words));
                 let mut words = kept.unwrap_or_default();
                 if let Some(fields) = words.replace(fields, &split.conditional, gone) {
                     words = Elements::default();
                     words.begin(fields, &split.conditional, gone, false);
                 }
                 let scalar = Scalar { value: value.clone(), words, literal, used: false, order };
-                self.scalars.insert(assignment.name.into(), scalar);
+                match old {
+                    Some(old) => *old = scalar,
+                    None => {
+                        self.scalars.insert(assignment.name.into(), scalar);
+                    }
+                }
             }
         }
         Located::new(value, assignment.value.span)
@@ -131,6 +137,10 @@ impl<'a> Interpreter<'a> {
 
 /// Whether a value is what documentation writes in place of the reader's own: `your port`.
 fn stands_for_readers_own(text: &str) -> bool {
+    // Most values have one word.
+    if !text.contains(' ') {
+        return false;
+    }
     let is_own = |text: &str| ["your ", "Your ", "YOUR "].iter().any(|own| text.starts_with(own));
     let text = text.trim_start_matches(['<', '[', '{']);
     is_own(text) || text.match_indices(':').any(|(at, _)| is_own(&text[at + 1..]))
