@@ -68,8 +68,7 @@ pub fn commands(text: &str, tree: &Tree) -> Vec<Found> {
             Look::Deeper => true,
             Look::Nothing => false,
             Look::Found(command) => {
-                // Where it goes on after an error, the parser may begin inside a character.
-                found.extend(Some(command).filter(|found| found.command.lies_in(text)));
+                found.push(command);
                 false
             }
         }
