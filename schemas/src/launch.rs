@@ -421,6 +421,7 @@ fn size(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     mod documents;
+    mod pasted;
     mod published;
     mod scripts;
     mod toml;

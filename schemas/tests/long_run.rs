@@ -23,6 +23,9 @@ use schemas::{
 /// Longest text that is made.
 const LONGEST: usize = 8 << 10;
 
+/// A text that takes longer is printed, to be measured by itself.
+const SLOW: Duration = Duration::from_secs(2);
+
 /// Most texts that are kept to go on from.
 const KEPT: usize = 512;
 
@@ -31,8 +34,9 @@ const SERVE: &str =
     "vllm serve m --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 2}' --max-model-len 9";
 
 /// What is written into texts: what the readers look for.
-const WORDS: [&str; 40] = [
+const WORDS: [&str; 41] = [
     " \\\n",
+    " \\ # x\n",
     "\n",
     "\"",
     "'",
@@ -170,6 +174,9 @@ fn run(name: &str, seeds: &[String]) {
         let (found, has_launch) = look(&source);
         let fixed = fix::apply(&source, &found, true).text;
         look(&Source::new(name, fixed.as_str()));
+        if began.elapsed() > SLOW {
+            eprintln!("{name}: {:?} for {text:?}", began.elapsed());
+        }
         slowest = slowest.max(began.elapsed());
         rounds += 1;
         if has_launch {
@@ -195,6 +202,15 @@ fn shell() {
         format!("cat > a.py <<'EOF'\nimport os\nos.system(\"{COMMAND}\")\nEOF\nsbatch --wrap=\"{COMMAND}\"\neval \"{SERVE}\"\n"),
         "python3 train.py --sglang-speculative-algorithm EAGLE --hf-checkpoint m\n".to_owned(),
         "python3 -m verl.trainer.main_ppo actor_rollout_ref.rollout.name=sglang +actor_rollout_ref.rollout.engine_kwargs.sglang.tp_size=2\n".to_owned(),
+    ]);
+}
+
+#[test]
+#[ignore = "needs minutes; SPECTUNE_FUZZ_SECONDS says how many seconds"]
+fn variables() {
+    run("x.env", &[
+        "# a\nMODEL=m\nVLLM_ARGS=--max-model-len 9 --speculative-config {\"method\":\"mtp\",\"num_speculative_tokens\":1}\n".to_owned(),
+        "ARGS='--model-path m --speculative-algorithm NGRAM --tp 2' # all\nB=\"--page-size $P\"\n".to_owned(),
     ]);
 }
 

@@ -235,6 +235,9 @@ fn build(
     for argument in &mut arguments {
         argument.in_branch = line.branches.contains(&argument.flag.span);
     }
+    // A page that lists flags for its readers leaves values out.
+    let is_shown = detected.is_bare && is_page(source);
+    troubles.retain(|trouble| !is_shown || trouble.code != problems::MISSING_VALUE.code);
     if engine == Engine::Vllm {
         split::positional_model(&mut arguments);
         let message =
@@ -244,7 +247,6 @@ fn build(
         diagnostics.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
         let wrong = vllm::bad_values(source, &arguments);
         // A page that shows a flag by itself shows what is given, not how a shell is told.
-        let is_shown = detected.is_bare && is_page(source);
         diagnostics.extend(wrong.into_iter().map(|one| if is_shown { problems::at_most_warning(one) } else { one }));
         bad_values(&arguments, engine, diagnostics);
     } else if detected.is_sure && detected.launcher != Launcher::Hydra {
@@ -284,7 +286,7 @@ fn build(
             || line.is_part(detected.array.is_some())
             || detected.launcher == Launcher::Hydra
             // In a page for readers, flags by themselves are those that it speaks of.
-            || (detected.is_bare && is_page(source)),
+            || is_shown,
         perhaps,
         environment: Arc::clone(&line.surroundings.environment),
         environment_is_open: line.surroundings.is_open,
@@ -317,9 +319,11 @@ fn bad_values(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diag
     }
 }
 
-/// Whether a text is a shell's pattern (`{1..8}`) or a placeholder of documentation (`N`, `[N]`).
+/// Whether a text is a shell's pattern (`{1..8}`) or a placeholder of documentation (`N`, `[N]`, a word of another script).
 pub(super) fn stands_for_another(text: &str) -> bool {
-    text.contains(['{', '}', '[', ']', '<', '>', '*', '?'])
+    let is_word_of_page = !text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_digit());
+    is_word_of_page
+        || text.contains(['{', '}', '[', ']', '<', '>', '*', '?'])
         || text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
 }
 

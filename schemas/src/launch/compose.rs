@@ -31,6 +31,12 @@ impl Composed {
         self.pieces.push(MappedPart { text: Span::new(start, self.text.len()), place, whole, with: () });
     }
 
+    /// Adds text in place of other text. Of the same length it would be taken for that text, byte for byte.
+    pub fn put_for(&mut self, text: &str, place: Span) {
+        let is_as_long = place.end - place.start == text.len();
+        self.copy(text, if is_as_long { Span::new(place.start, place.start) } else { place });
+    }
+
     /// Adds text that does not occur in the source.
     pub fn write(&mut self, text: &str) {
         self.text.push_str(text);
@@ -66,7 +72,7 @@ impl Composed {
 
     /// Adds an unknown part of a word.
     pub fn unknown(&mut self, place: Span) {
-        self.copy(UNKNOWN, place);
+        self.put_for(UNKNOWN, place);
     }
 
     /// Adds another command after this one.

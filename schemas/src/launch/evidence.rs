@@ -105,8 +105,10 @@ pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
             true => nearest(source, &tags, launch.anchor),
             false => agreed(&tags),
         };
+        // In another section of a page, an image for one platform is not that of a launch for others.
+        let is_general = |stated: &&&Stated| !(is_markdown(source) && is_for_one_platform(source, stated.version.span));
         let uncertain = || match tags.is_empty() {
-            false => agreed(&tags),
+            false => agreed(&tags.iter().filter(is_general).copied().collect::<Vec<_>>()),
             true => agreed(&named(Strength::Words)),
         };
         let fits = |stated: &Stated| has_what_is_used(launch, stated.version.value);
@@ -125,6 +127,13 @@ pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
             None => None,
         };
     }
+}
+
+/// Whether the tag of an image goes on with a platform that is not NVIDIA's: `v0.5.9-rocm700-mi35x`.
+fn is_for_one_platform(source: &Source, version: Span) -> bool {
+    let tag = source.text().get(version.end..).unwrap_or_default();
+    let tag = tag.split(|letter: char| letter.is_whitespace() || letter == '`').next().unwrap_or_default();
+    ["rocm", "xpu", "npu", "cann", "-cpu", "musa", "hpu"].iter().any(|platform| tag.contains(platform))
 }
 
 /// Whether a text patches an engine, or names a plugin of vLLM that brings words of its own.

@@ -104,5 +104,11 @@ pub(super) fn of_trouble(trouble: Trouble) -> Diagnostic {
             diagnostic.fix = Some(Fix { description, safety: Safety::Safe, edits: vec![edit] });
             diagnostic
         }
+        Trouble::CommentAfterBackslash(span) => {
+            let message = "a comment after the backslash: the line is not continued, so the command ends here";
+            let mut diagnostic = BROKEN_LINE.at(span, message, "the backslash must be the last character of the line");
+            diagnostic.help = Some("move the comment out of the command".into());
+            diagnostic
+        }
     }
 }

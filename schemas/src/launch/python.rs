@@ -11,7 +11,7 @@ use super::{
     Launch, Options, Parsed, Syntax, arguments, compose::Composed, detect::names_engine, documents, kind::Kind,
     problems,
 };
-use crate::text::Source;
+use crate::{diagnostic::Severity, text::Source};
 
 /// Longest program that is read.
 const LONGEST: usize = 512 << 10;
@@ -64,6 +64,10 @@ fn read(source: &Source, found: Found, options: &Options, depth: usize, parsed: 
     read.diagnostics.retain(|found| found.code != problems::UNKNOWN_FLAG.code || found.fix.is_some());
     // What other parts of the program put around a text decides how its quotes are read.
     read.diagnostics.retain(|one| one.code != problems::JSON_SYNTAX.code || !is_part);
+    // Whether a shell reads a text of several lines, or the program splits it into words, is not known.
+    for found in read.diagnostics.iter_mut().filter(|found| found.code == problems::BROKEN_LINE.code) {
+        found.severity = Severity::Warning;
+    }
     read.diagnostics.iter_mut().for_each(|found| found.fix = None);
     parsed.launches.extend(read.launches);
     parsed.diagnostics.extend(read.diagnostics);

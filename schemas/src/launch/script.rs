@@ -5,6 +5,7 @@ mod command;
 mod control_flow;
 mod destination;
 mod documents;
+mod env_file;
 mod expand;
 mod exports;
 mod fences;
@@ -98,6 +99,10 @@ struct Used<'a> {
 /// Reads a whole text; of Markdown only the fenced blocks.
 pub(super) fn read(source: &Source) -> Script<'_> {
     let mut interpreter = Interpreter::new(source);
+    if env_file::is_env_file(source) {
+        interpreter.read_env_file();
+        return interpreter.finish();
+    }
     for region in regions(source) {
         match region.kind {
             Kind::Script => interpreter.run(Reader::new(source.text(), region.span), 0),

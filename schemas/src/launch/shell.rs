@@ -19,7 +19,7 @@ mod value;
 mod word;
 
 pub(super) use body::{Chunk, chunks};
-pub(super) use lexer::{Reader, comments};
+pub(super) use lexer::{Reader, comments, name_length};
 pub(super) use value::chunks_of_word;
 
 use std::borrow::Cow;
@@ -155,6 +155,8 @@ pub(super) enum Trouble {
     UnclosedArray(Span),
     /// A backslash with blanks after it, which does not continue the line.
     BlankAfterBackslash(Span),
+    /// A backslash with a comment after it, which does not continue the line either; of the comment alone.
+    CommentAfterBackslash(Span),
 }
 
 impl Default for Parts<'_> {

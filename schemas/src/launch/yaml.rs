@@ -279,10 +279,11 @@ impl Reader<'_> {
                 continue;
             }
             if let Some(excerpt) = container::lone_script(yaml, self.tree, scalar) {
-                let (mut launches, diagnostics) = self.excerpt(excerpt, self.options);
-                // What a script assembles from several texts is complete in none of them.
+                let (mut launches, mut diagnostics) = self.excerpt(excerpt, self.options);
+                // What a script assembles from several texts is complete in none of them, and how it splits them is not known.
                 let is_part = scalar.text.trim_start().starts_with("--");
                 launches.iter_mut().for_each(|launch| launch.is_part |= is_part);
+                diagnostics.retain(|one| !is_part || one.code != problems::JSON_SYNTAX.code);
                 self.add(launches, diagnostics);
             }
         }

@@ -122,8 +122,10 @@ pub(super) fn split(
                 diagnostics.push(missing(spelling, word.span));
             }
         }
-        // `[[ name ]]` of a template is one value, whatever blanks are in it.
-        let opens_template = values.last().is_some_and(|value| value.value.written().ends_with("[["));
+        // `[[ name ]]` of a template and `[your model]` of a page are one value, whatever blanks are in it.
+        let opens =
+            |text: &str| text.ends_with("[[") || (is_placeholder(text) && text.starts_with('[') && !text.contains(']'));
+        let opens_template = values.last().is_some_and(|value| opens(value.value.written()));
         if opens_template {
             values.iter_mut().for_each(|value| value.value = Value::Unknown(value.value.written().to_owned()));
         }

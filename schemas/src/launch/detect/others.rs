@@ -44,9 +44,13 @@ const OTHERS: &[&str] = &[
 /// Flags of SGLang's server for diffusion models alone, without dashes.
 const OF_DIFFUSION: &[&str] = &[
     "cfg-parallel-size",
+    "decoder-urls",
+    "denoiser-urls",
+    "disagg-role",
     "dit-cpu-offload",
     "dit-layerwise-offload",
     "enable-cfg-parallel",
+    "encoder-urls",
     "image-encoder-cpu-offload",
     "num-gpus",
     "num-inference-steps",

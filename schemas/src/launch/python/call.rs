@@ -27,7 +27,7 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<
     let function = span(call.child_by_field_name("function")?);
     let arguments = call.child_by_field_name("arguments")?;
     let mut composed = Composed::default();
-    composed.copy(if engine == Engine::Vllm { "vllm serve" } else { "python3 -m sglang.launch_server" }, function);
+    composed.put_for(if engine == Engine::Vllm { "vllm serve" } else { "python3 -m sglang.launch_server" }, function);
     let (mut keywords, mut is_first) = (0, true);
     for argument in named_children(arguments) {
         match argument.kind() {
@@ -41,7 +41,7 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<
             }
             _ if is_first && engine == Engine::Vllm => {
                 composed.space();
-                composed.copy("--model", function);
+                composed.put_for("--model", function);
                 value(text, names, argument, &mut composed);
             }
             _ => {}
@@ -59,7 +59,7 @@ fn keyword<'t>(text: &'t str, names: &Names<'t>, argument: Node<'t>, composed: &
     }
     composed.space();
     let flag = format!("--{}", text.get(name.byte_range())?.replace('_', "-"));
-    composed.copy(&flag, span(name));
+    composed.put_for(&flag, span(name));
     if given.kind() != "true" {
         value(text, names, given, composed);
     }

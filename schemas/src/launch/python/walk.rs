@@ -9,8 +9,8 @@ use super::{
     strings::{Part, copy, known, named_children, parts, span},
 };
 
-/// Functions that say what they are given, or define a flag, by their last names.
-const TALKERS: [&str; 14] = [
+/// Functions that say what they are given, define a flag, or take flags of other programs too, by their last names.
+const TALKERS: [&str; 15] = [
     "add_argument",
     "critical",
     "debug",
@@ -20,6 +20,7 @@ const TALKERS: [&str; 14] = [
     "info",
     "log",
     "option",
+    "parse_known_args",
     "print",
     "skip",
     "warn",
@@ -28,7 +29,10 @@ const TALKERS: [&str; 14] = [
 ];
 
 /// Arguments that hold words for a reader.
-const PROSE: [&str; 6] = ["description", "doc", "epilog", "help", "message", "reason"];
+const PROSE: [&str; 7] = ["aliases", "description", "doc", "epilog", "help", "message", "reason"];
+
+/// What a test calls around what has to fail.
+const REFUSALS: [&str; 3] = ["assertRaises", "pytest.raises", "with raises("];
 
 /// What a text that is a command begins with.
 const BEGINNINGS: [&str; 14] = [
@@ -100,6 +104,8 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
         "comment" | "raise_statement" | "assert_statement" | "import_statement" | "comparison_operator" => {
             Look::Nothing
         }
+        // What it starts may be what has to be refused.
+        "function_definition" if expects_refusal(text, node) => Look::Nothing,
         // A text that nothing takes is a docstring.
         "expression_statement" if node.named_child(0).is_some_and(|child| child.kind() == "string") => Look::Nothing,
         "keyword_argument" if is_prose_argument(text, node) => Look::Nothing,
@@ -118,6 +124,12 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
         },
         _ => Look::Deeper,
     }
+}
+
+/// Whether a function is a test of something that fails.
+fn expects_refusal(text: &str, function: Node<'_>) -> bool {
+    let body = text.get(function.byte_range()).unwrap_or_default();
+    REFUSALS.iter().any(|refusal| body.contains(refusal))
 }
 
 fn is_talker(text: &str, call: Node<'_>) -> bool {
@@ -142,7 +154,7 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
         return Look::Deeper;
     }
     // A list of names, as of those that are looked for, has no values between them.
-    if flags == items.len() && flags > 1 {
+    if flags == items.len() && !texts.iter().any(|text| text.contains('=')) {
         return Look::Nothing;
     }
     // A flag with what belongs to it is a row of a table.
@@ -199,7 +211,12 @@ fn string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
         return Look::Nothing;
     }
     let of_trainer = whole.contains("--sglang-");
-    Look::Found(Found { command, is_part: names.grows(text, node) || (is_flags && !of_trainer) })
+    let grows = names.grows(text, node);
+    if grows {
+        command.space();
+        command.unknown(span(node));
+    }
+    Look::Found(Found { command, is_part: grows || (is_flags && !of_trainer) })
 }
 
 #[cfg(test)]

@@ -126,20 +126,25 @@ impl<'a> Elements<'a> {
         self.pieces = first.pieces;
     }
 
-    /// Replaces all words if these branches run. False if there are too many parts.
-    pub fn replace(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way]) -> bool {
-        let Some(innermost) = gone.last() else { return false };
-        if self.pieces.len() >= MOST_PARTS {
-            return false;
-        }
+    /// Replaces all words if these branches run. Returns the words if there are no branches or too many parts.
+    pub fn replace(
+        &mut self,
+        fields: Vec<Field<'a>>,
+        conditional: &[Conditional],
+        gone: &[Way],
+    ) -> Option<Vec<Field<'a>>> {
+        let Some(innermost) = gone.last().filter(|_| self.pieces.len() < MOST_PARTS) else { return Some(fields) };
         self.pieces.retain_mut(|piece| {
-            Rc::make_mut(&mut piece.condition).not_on.push(*innermost);
+            // A branch that assigns the name again and again replaces the same words.
+            if !piece.condition.not_on.contains(innermost) {
+                Rc::make_mut(&mut piece.condition).not_on.push(*innermost);
+            }
             !piece.condition.on.contains(innermost)
         });
         let before = self.pieces.len();
         self.append(fields, conditional, gone);
         self.pieces.iter_mut().skip(before).for_each(|piece| piece.appended = false);
-        true
+        None
     }
 
     /// Appends words if these branches run.

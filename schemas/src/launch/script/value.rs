@@ -91,6 +91,17 @@ impl<'a> Interpreter<'a> {
         split
     }
 
+    /// The value of most assignments: one word in which a shell does nothing.
+    pub(super) fn plain_value(&mut self, span: Span) -> Option<Split<'a>> {
+        let written = self.source.slice(span);
+        let means = |byte: u8| matches!(byte, b'"' | b'\'' | b'\\' | b'$' | b'`') || byte.is_ascii_whitespace();
+        if written.is_empty() || written.bytes().any(means) {
+            return None;
+        }
+        self.words += 1;
+        Some(Split { fields: vec![Located::new(Text::Known(written.into()), span)], ..Split::default() })
+    }
+
     fn fill_in(&mut self, part: Part<'a>, place: Span, split: &mut Split<'a>, used: &mut Used<'a>) {
         let source = self.source;
         if split.current.is_none() && self.has_room() && self.list_of(&part, split, used) {

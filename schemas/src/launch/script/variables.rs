@@ -16,7 +16,8 @@ impl<'a> Interpreter<'a> {
             // Whoever runs it writes something else there.
             return self.assign_unknown(assignment);
         }
-        let split = self.split_value(assignment.value.span, &mut used);
+        let split = self.plain_value(assignment.value.span);
+        let split = split.unwrap_or_else(|| self.split_value(assignment.value.span, &mut used));
         let literal = Self::literal_of(&split);
         self.assigned(assignment.name);
         self.order += 1;
@@ -45,14 +46,20 @@ impl<'a> Interpreter<'a> {
             }
             old => {
                 // In a branch the new words take the place of the old ones on that way alone.
-                let kept = old.filter(|_| !gone.is_empty()).map(|old| std::mem::take(&mut old.words));
+                let mut old = old;
+                let kept = old.as_deref_mut().filter(|_| !gone.is_empty()).map(|old| std::mem::take(&mut old.words));
                 let mut words = kept.unwrap_or_default();
-                if !words.replace(fields.clone(), &split.conditional, gone) {
+                if let Some(fields) = words.replace(fields, &split.conditional, gone) {
                     words = Elements::default();
                     words.begin(fields, &split.conditional, gone, false);
                 }
                 let scalar = Scalar { value: value.clone(), words, literal, used: false, order };
-                self.scalars.insert(assignment.name.into(), scalar);
+                match old {
+                    Some(old) => *old = scalar,
+                    None => {
+                        self.scalars.insert(assignment.name.into(), scalar);
+                    }
+                }
             }
         }
         Located::new(value, assignment.value.span)
@@ -69,7 +76,7 @@ impl<'a> Interpreter<'a> {
 
     pub(super) fn assign_array(&mut self, array: Array<'a>) {
         let mut used = Used::default();
-        let fields = self.expand_all(&array.words, &mut used);
+        let mut fields = self.expand_all(&array.words, &mut used);
         let known = self.current.get(array.name).copied();
         let place = ArrayPlace { name: array.name_span, span: array.span };
         let old = known.and_then(|at| self.arrays.get_mut(at));
@@ -79,14 +86,17 @@ impl<'a> Interpreter<'a> {
                 self.mark(&used);
                 return;
             }
-            Some(old) if !self.gone.is_empty() => {
-                if old.replace(fields.clone(), &used.conditional, &self.gone) {
+            Some(old) if !self.gone.is_empty() => match old.replace(fields, &used.conditional, &self.gone) {
+                None => {
                     old.places.push(place);
                     self.mark(&used);
                     return;
                 }
-                Elements::default()
-            }
+                Some(unused) => {
+                    fields = unused;
+                    Elements::default()
+                }
+            },
             Some(old) => old.take_appended_by_functions(),
             None => Elements::default(),
         };
@@ -127,6 +137,10 @@ impl<'a> Interpreter<'a> {
 
 /// Whether a value is what documentation writes in place of the reader's own: `your port`.
 fn stands_for_readers_own(text: &str) -> bool {
+    // Most values have one word.
+    if !text.contains(' ') {
+        return false;
+    }
     let is_own = |text: &str| ["your ", "Your ", "YOUR "].iter().any(|own| text.starts_with(own));
     let text = text.trim_start_matches(['<', '[', '{']);
     is_own(text) || text.match_indices(':').any(|(at, _)| is_own(&text[at + 1..]))

@@ -254,7 +254,7 @@ impl<'a> Reader<'a> {
         while let Some(byte) = self.peek(0) {
             match byte {
                 b' ' | b'\t' | b'\r' | 0x0B | 0x0C => self.at += 1,
-                b'\\' => match self.continuation() {
+                b'\\' => match self.continuation().or_else(|| self.commented_continuation()) {
                     Some(width) => self.at += width,
                     None => return,
                 },
@@ -275,6 +275,26 @@ impl<'a> Reader<'a> {
             self.trouble(Trouble::BlankAfterBackslash(Span::new(self.at, self.at + 1 + blanks)));
         }
         Some(2 + blanks)
+    }
+
+    /// The width of a backslash, a comment after it and the line's end, where the next line begins with a flag: what a shell
+    /// takes for a word and a new command was meant to continue.
+    fn commented_continuation(&mut self) -> Option<usize> {
+        let rest = self.rest();
+        let blanks = rest.iter().skip(1).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
+        if blanks == 0 || rest.get(1 + blanks) != Some(&b'#') {
+            return None;
+        }
+        let line = rest.iter().position(|byte| *byte == b'\n')?;
+        let next = rest.get(line + 1..)?.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
+        if next != Some(&b'-') {
+            return None;
+        }
+        let carriage_return = usize::from(rest.get(line - 1) == Some(&b'\r'));
+        let comment = Span::new(self.at + 1 + blanks, self.at + line - carriage_return);
+        self.comments.push(comment);
+        self.trouble(Trouble::CommentAfterBackslash(comment));
+        Some(line + 1)
     }
 
     pub(super) fn comment(&mut self) {
@@ -462,7 +482,7 @@ impl<'a> Reader<'a> {
 }
 
 /// The length of the name of a variable that some bytes begin with.
-pub(super) fn name_length(bytes: &[u8]) -> usize {
+pub(in crate::launch) fn name_length(bytes: &[u8]) -> usize {
     let first = bytes.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
     if first { bytes.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count() } else { 0 }
 }

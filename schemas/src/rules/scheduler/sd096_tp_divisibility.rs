@@ -6,7 +6,7 @@
 //!
 //! Compares the attention heads and key/value heads of target and draft, and the draft's feed-forward width, with the tensor
 //! parallelism, at which SGLang runs both. Under DP attention the attention is split otherwise, and the heads are not checked; nor are MTP
-//! layers, which are split as the target's own layers are.
+//! layers, which are split as the target's own layers are. With `--device cpu` SGLang pads the heads, and nothing is checked.
 //!
 //! ## Why is this bad?
 //!
@@ -39,13 +39,20 @@
 //!  "intermediate_size": 4864, "torch_dtype": "bfloat16"}
 //! ```
 //!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path meta-llama/Llama-3.2-3B-Instruct --tp 3 --device cpu
+//! ```
+//! ```target
+//! {"architectures": ["LlamaForCausalLM"], "num_attention_heads": 24, "num_key_value_heads": 8}
+//! ```
+//!
 //! ## Versions
 //!
 //! All versions read.
 //!
 //! ## Source
 //!
-//! sglang `models/llama.py`, `layers/linear.py`.
+//! sglang `models/llama.py`, `layers/linear.py`, `configs/update_config.py`.
 
 use crate::{
     diagnostic::Severity,
@@ -70,7 +77,9 @@ const MOST_GPUS: usize = 1024;
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
     let size = context.resolved.tp_size.as_ref().map_or(1, |size| size.value);
-    if size <= 1 {
+    // On CPUs sglang pads heads until they can be split.
+    let on_cpu = context.launch.text(Key::Device).is_some_and(|device| device.value == "cpu");
+    if size <= 1 || on_cpu {
         return Vec::new();
     }
     let mut findings = Vec::new();

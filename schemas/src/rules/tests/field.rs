@@ -529,3 +529,27 @@ fn ranks_names_and_tokens_of_drafts_are_looked_at() {
     finds(&vllm("m", named), Some("0.28.0"), "VL08", Severity::Warning);
     silent(&vllm("m", &named.replace("eagle-1", "b")), Some("0.28.0"), "VL08");
 }
+
+#[test]
+fn third_reports_are_told() {
+    let blocks = "sglang serve --model-path Qwen/Qwen3.8-Flash-Next --speculative-algorithm DFLASH --speculative-draft-model-path d";
+    finds(blocks, Some("0.5.21"), "SD193", Severity::Warning);
+    silent(&blocks.replace("Qwen3.8-Flash-Next", "Qwen3-8B"), Some("0.5.21"), "SD193");
+    let chain = "--speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4";
+    let hybrid = format!("sglang serve --model-path Qwen/Qwen3.8-27B --tp 2 {chain}");
+    let beside = |gpu| Beside { version: Some("0.5.17"), gpu: Some(gpu), ..Beside::default() };
+    finds_beside(&hybrid, beside("RTX 3090"), "SD193", Severity::Warning);
+    let sparse = format!("sglang serve --model-path zai-org/GLM-5.3-Flash --tp 4 --dsa-decode-backend trtllm {chain}");
+    let newest = |gpu| Beside { version: Some("0.5.22"), gpu: Some(gpu), ..Beside::default() };
+    finds_beside(&sparse, newest("RTX 5090"), "SD193", Severity::Warning);
+    let quantised = format!("sglang serve --model-path a/MiMo-V2.5-NVFP4 --tp 4 {chain}");
+    finds(&quantised, Some("0.5.11"), "SD193", Severity::Warning);
+    silent(&quantised.replace("-NVFP4", ""), Some("0.5.11"), "SD193");
+    let ngram = "{\"method\": \"ngram\", \"num_speculative_tokens\": 4, \"prompt_lookup_max\": 4}";
+    finds(&vllm("Qwen/Qwen3.6-27B", ngram), Some("0.19.0"), "VL25", Severity::Warning);
+    silent(&vllm("Qwen/Qwen3-8B", ngram), Some("0.19.0"), "VL25");
+    let mtp = "{\"method\": \"mtp\", \"num_speculative_tokens\": 1}";
+    let turbo = vllm("Qwen/Qwen3.6-27B --kv-cache-dtype turboquant_k8v4", mtp);
+    finds(&turbo, Some("0.21.0"), "VL24", Severity::Warning);
+    silent(&turbo, Some("0.24.0"), "VL24");
+}
