@@ -114,7 +114,8 @@ impl Form {
         }
     }
 
-    fn bytes(&self) -> usize {
+    /// Length of the grammar in bytes.
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Schema(schema) => schema.to_string().len(),
             Self::Regex(text) | Self::Lark(text) => text.len(),
@@ -169,7 +170,10 @@ fn response_format(fields: &mut Fields) -> Result<Option<Form>, ApiError> {
 }
 
 /// A schema as an object, as `true`, or as either in a string.
-fn schema_of(fields: &Fields, name: &str, given: Value) -> Result<Value, ApiError> {
+///
+/// # Errors
+/// When it is something else.
+pub fn schema_of(fields: &Fields, name: &str, given: Value) -> Result<Value, ApiError> {
     let schema = match given {
         Value::String(text) => serde_json::from_str(&text)
             .map_err(|error| fields.complain(name, format!("{name} is not valid JSON: {error}")))?,
@@ -197,9 +201,14 @@ impl Grammars {
         }
         let factory = self.factory.get_or_init(|| self.prepare()).as_ref();
         let factory = factory.map_err(|reason| ApiError::parameter(parameter, format!("{parameter}: {reason}")))?;
-        let matcher = Matcher::new(factory.create_parser(form.top_level()));
-        match matcher.get_error() {
-            Some(error) => Err(ApiError::parameter(parameter, format!("{parameter} cannot be followed: {error}"))),
+        let mut matcher = Matcher::new(factory.create_parser(form.top_level()));
+        let failure = match matcher.get_error() {
+            Some(error) => Some(first_line(&error)),
+            // A grammar of which no output is complete, such as a schema that refers to itself alone.
+            None => matcher.compute_mask_or_eos().err().map(|error| format!("it allows no output ({})", reason(&error))),
+        };
+        match failure {
+            Some(why) => Err(ApiError::parameter(parameter, format!("{parameter} cannot be followed: {why}"))),
             None => Ok(Grammar(Arc::new(Compiled(Mutex::new(matcher))))),
         }
     }
@@ -221,6 +230,15 @@ impl Grammars {
         factory.limits_mut().verbose_errors = false;
         Ok(factory)
     }
+}
+
+/// The reason in an error of llguidance, without the grammar that it appends.
+fn reason(error: &impl std::fmt::Display) -> String {
+    first_line(&error.to_string())
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 impl std::fmt::Debug for Compiled {
@@ -248,7 +266,7 @@ impl Follow for Following {
             return Err(failure.clone());
         }
         let matcher = self.matcher.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mask = matcher.compute_mask_or_eos().map_err(|error| error.to_string())?;
+        let mask = matcher.compute_mask_or_eos().map_err(|error| reason(&error))?;
         for (token, logit) in logits.iter_mut().enumerate() {
             if token >= mask.len() || !mask.get(token) {
                 *logit = f32::NEG_INFINITY;
@@ -261,7 +279,7 @@ impl Follow for Following {
         // After its end an output has nothing but further ends.
         let matcher = self.matcher.get_mut().unwrap_or_else(PoisonError::into_inner);
         if self.failure.is_none() && !matcher.is_stopped() {
-            self.failure = matcher.consume_token(token).err().map(|error| error.to_string());
+            self.failure = matcher.consume_token(token).err().map(|error| reason(&error));
         }
     }
 }

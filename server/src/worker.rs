@@ -4,9 +4,10 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, PoisonError,
-        mpsc::{Receiver, Sender, TryRecvError, channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel},
     },
     thread::JoinHandle,
+    time::Duration,
 };
 
 use engine::{
@@ -29,6 +30,9 @@ use super::{
     throughput::Throughput,
     weights::{LoadedWeights, Update},
 };
+
+/// How often a paused engine checks whether clients have left.
+const PAUSE_CHECK: Duration = Duration::from_millis(50);
 
 /// A handle on the engine's thread.
 #[derive(Clone)]
@@ -299,9 +303,7 @@ struct Loop {
 impl Loop {
     fn run(mut self, commands: &Receiver<Command>) -> Option<String> {
         loop {
-            // With nothing to do it waits for a command; else it takes those that are there.
-            let nothing_to_do = self.engine.is_idle() || self.paused;
-            let mut next = if nothing_to_do { Some(commands.recv().ok()?) } else { None };
+            let mut next = self.wait(commands).ok()?;
             loop {
                 match next.take().map_or_else(|| commands.try_recv(), Ok) {
                     Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return None,
@@ -325,6 +327,21 @@ impl Loop {
                 return Some(error.to_string());
             }
             self.publish();
+        }
+    }
+
+    /// Waits for a command while there is nothing to do. During a pause it returns without one now and then, because
+    /// clients may leave.
+    fn wait(&self, commands: &Receiver<Command>) -> Result<Option<Command>, RecvTimeoutError> {
+        if self.engine.is_idle() {
+            return commands.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
+        }
+        if !self.paused {
+            return Ok(None);
+        }
+        match commands.recv_timeout(PAUSE_CHECK) {
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            received => received.map(Some),
         }
     }
 

@@ -8,7 +8,6 @@ Needs `jsonschema`, whose source archive on the package index also has the suite
 the server refuses have to be refused with 400, and are counted with the reasons.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import json
@@ -37,7 +36,7 @@ DRAFTS = {
 
 
 def fetch_suite(folder):
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "--no-build-isolation",
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "jsonschema",
                "--dest", folder, PACKAGE]
     ended = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     archives = list(pathlib.Path(folder).glob("jsonschema-*.tar.gz"))
@@ -149,11 +148,8 @@ def measure_neighbours(url, seconds, repeats):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("binary", type=pathlib.Path)
-    parser.add_argument("--count", type=int, default=100)
+    parser = demo_server.parser(__doc__, count=100, at_once=16)
     parser.add_argument("--max-tokens", type=int, default=1500)
-    parser.add_argument("--at-once", type=int, default=16)
     parser.add_argument("--suite", type=pathlib.Path, help="folder `tests` of the suite; fetched where it is not given")
     parser.add_argument("--neighbours", action="store_true", help="measure requests without a form too")
     parser.add_argument("--seconds", type=float, default=10)
