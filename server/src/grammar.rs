@@ -10,7 +10,10 @@ use llguidance::{
 };
 use serde_json::{Value, json};
 
-use super::{error::ApiError, fields::Fields};
+use super::{
+    error::ApiError,
+    fields::{Fields, integer},
+};
 
 /// Longest grammar that is taken, in bytes.
 const LONGEST: usize = 1 << 20;
@@ -108,7 +111,7 @@ impl Form {
 
     fn top_level(&self) -> TopLevelGrammar {
         match self {
-            Self::Schema(schema) => TopLevelGrammar::from_json_schema(with_white_space(schema.clone())),
+            Self::Schema(schema) => TopLevelGrammar::from_json_schema(normalized(schema.clone())),
             Self::Regex(regex) => TopLevelGrammar::from_regex(regex),
             Self::Lark(grammar) => TopLevelGrammar::from_lark(grammar.clone()),
         }
@@ -123,8 +126,9 @@ impl Form {
     }
 }
 
-/// A schema that allows only this much white space.
-pub fn with_white_space(mut schema: Value) -> Value {
+/// A schema as llguidance takes it: with only this much white space, and integers written as such.
+pub fn normalized(mut schema: Value) -> Value {
+    write_integers(&mut schema);
     if schema == Value::Bool(true) {
         schema = json!({});
     }
@@ -135,6 +139,20 @@ pub fn with_white_space(mut schema: Value) -> Value {
         }
     }
     schema
+}
+
+/// Writes `2.0` as `2`, which is the same number to JSON Schema and a wrong type to its readers.
+fn write_integers(schema: &mut Value) {
+    match schema {
+        Value::Number(number) if number.is_f64() => {
+            if let Some(whole) = integer(schema) {
+                *schema = whole.into();
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(write_integers),
+        Value::Object(fields) => fields.values_mut().for_each(write_integers),
+        _ => {}
+    }
 }
 
 fn response_format(fields: &mut Fields) -> Result<Option<Form>, ApiError> {
@@ -205,7 +223,9 @@ impl Grammars {
         let failure = match matcher.get_error() {
             Some(error) => Some(first_line(&error)),
             // A grammar of which no output is complete, such as a schema that refers to itself alone.
-            None => matcher.compute_mask_or_eos().err().map(|error| format!("it allows no output ({})", reason(&error))),
+            None => {
+                matcher.compute_mask_or_eos().err().map(|error| format!("it allows no output ({})", reason(&error)))
+            }
         };
         match failure {
             Some(why) => Err(ApiError::parameter(parameter, format!("{parameter} cannot be followed: {why}"))),

@@ -2,10 +2,18 @@
 
 mod abuse;
 mod evaluations;
+mod fields;
 mod rollouts;
 mod structured;
 
-use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::SocketAddr,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use engine::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
 use safetensors::{SafeTensors, tensor::TensorView};

@@ -54,6 +54,9 @@ def schemas_of(tests):
         for path in sorted((tests / draft).rglob("*.json")):
             for group in json.loads(path.read_text()):
                 schema = group["schema"]
+                if isinstance(schema, dict):
+                    # Older drafts read some keywords otherwise, and not all of their schemas name them.
+                    schema = {"$schema": DRAFTS[draft].META_SCHEMA["$schema"]} | schema
                 if schema is not False:
                     seen.setdefault((draft, json.dumps(schema, sort_keys=True)), (draft, f"{path.stem}: {group['description']}", schema))
     return list(seen.values())
@@ -163,6 +166,8 @@ def main():
         def one(numbered):
             number, (draft, name, schema) = numbered
             outcome, words = judge(draft, schema, *ask(url, number, schema, arguments.max_tokens))
+            if number % 100 == 99:
+                print(f"{number + 1} requests after {time.perf_counter() - begin:.0f} s", flush=True)
             return outcome, words, f"{draft} {name}"
 
         begin = time.perf_counter()
