@@ -46,6 +46,7 @@ struct Asked {
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
+    let arrived = fields.arrived();
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
     let Asked { mut parameters, messages, options, tools, reasoning, repeated, stream } = read(fields, &state, &text)?;
@@ -53,7 +54,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some());
     prompts::check_length(&state, "input", prompt.len(), parameters.stop.max_new_tokens)?;
     parameters.compile(&state).await?;
-    let mut running = state.submit(named(parameters.requests(&prompt, &state), None)).await?;
+    let mut running = state.submit(named(parameters.requests(&prompt, &state), None), arrived).await?;
     let head = Head { id: state.response_id("resp"), created: now(), reading, repeated, state: state.clone() };
     if !stream {
         let choices = replies::wait(running).await?;

@@ -7,7 +7,7 @@ use std::{
         mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel},
     },
     thread::JoinHandle,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use engine::{
@@ -121,7 +121,7 @@ pub enum Pause {
 }
 
 enum Command {
-    Submit(Vec<Named>, oneshot::Sender<Result<Vec<Running>, ApiError>>),
+    Submit(Vec<Named>, Instant, oneshot::Sender<Result<Vec<Running>, ApiError>>),
     Abort(Abort),
     Flush(oneshot::Sender<Result<(), ApiError>>),
     Pause(Pause, oneshot::Sender<()>),
@@ -182,12 +182,12 @@ impl Worker {
         (worker, thread)
     }
 
-    /// Submits requests, all or none of them.
+    /// Submits requests that came with one body, all or none of them.
     ///
     /// # Errors
     /// When there are too many, one can never run, or the engine has failed or ended.
-    pub async fn submit(&self, requests: Vec<Named>) -> Result<Vec<Running>, ApiError> {
-        self.ask(|reply| Command::Submit(requests, reply)).await?
+    pub async fn submit(&self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<Running>, ApiError> {
+        self.ask(|reply| Command::Submit(requests, arrived, reply)).await?
     }
 
     /// Ends requests where they are: their clients get what they have so far.
@@ -350,8 +350,8 @@ impl Loop {
     fn obey(&mut self, command: Command) -> Result<(), EngineError> {
         // Those who asked may have left.
         match command {
-            Command::Submit(requests, reply) => {
-                let submitted = self.submit(requests);
+            Command::Submit(requests, arrived, reply) => {
+                let submitted = self.submit(requests, arrived);
                 // Before the answer, so that whoever gets it sees the requests counted.
                 self.publish();
                 let _ = reply.send(submitted);
@@ -436,7 +436,7 @@ impl Loop {
         meant.for_each(|id| self.engine.cancel(id));
     }
 
-    fn submit(&mut self, requests: Vec<Named>) -> Result<Vec<Running>, ApiError> {
+    fn submit(&mut self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<Running>, ApiError> {
         let most = self.most_requests;
         if requests.len() > most {
             let count = requests.len();
@@ -462,7 +462,7 @@ impl Loop {
                 log.begin(id, &request);
             }
             let (sender, events) = unbounded_channel();
-            self.listeners.insert(id, Listener::new(sender, name));
+            self.listeners.insert(id, Listener::new(sender, name, arrived));
             Running { events, held: None }
         };
         Ok(ids.into_iter().map(listen).collect())
@@ -534,7 +534,7 @@ mod tests {
         };
         let mut check = |tokens: &[u32], expected: Result<(), StatusCode>| {
             let named = |token: &u32| Named { request: request(*token), name: None };
-            let submitted = one.submit(tokens.iter().map(named).collect());
+            let submitted = one.submit(tokens.iter().map(named).collect(), Instant::now());
             let found = submitted.map_err(|error| error.into_response().status());
             assert_eq!(found.as_ref().map(|_| ()).map_err(|status| *status), expected, "{tokens:?}");
             found.ok()

@@ -36,7 +36,7 @@ PYTHON = [
     ("OpenAI Agents", ["openai-agents==0.24.0"], [HERE / "agents_client.py", "{url}"]),
     (
         "lm-eval",
-        ["lm-eval[api]==0.4.13"],
+        ["lm-eval[api]==0.4.13", "transformers==4.57.1"],
         [
             "-m", "lm_eval", "--model", "local-completions", "--tasks", "spectune_choice", "--include_path",
             HERE / "lm_eval", "--model_args",
@@ -53,8 +53,9 @@ PYTHON = [
     (
         "GuideLLM",
         ["guidellm==0.8.1"],
-        ["-m", "guidellm", "benchmark", "run", "--target", "{url}", "--model", "target", "--processor", TARGET, "--profile", "concurrent",
-         "--rate", "2", "--max-requests", "12", "--data", "prompt_tokens=64,output_tokens=32", "--disable-console-interactive"],
+        ["-m", "guidellm", "run", "--backend", "kind=openai_http,target={url},model=target", "--tokenizer",
+         f"kind=hf_auto,model={TARGET}", "--data", "kind=synthetic_text,prompt_tokens=64,output_tokens=32", "--profile",
+         "kind=concurrent,streams=2", "--constraint", "kind=max_requests,count=12", "--disable-console-interactive"],
     ),
     (
         "evalscope perf",
