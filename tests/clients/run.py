@@ -36,7 +36,7 @@ PYTHON = [
     ("OpenAI Agents", ["openai-agents==0.24.0"], [HERE / "agents_client.py", "{url}"]),
     (
         "lm-eval",
-        ["lm-eval[api]==0.4.13", "transformers==4.57.1"],
+        ["lm-eval[api]==0.4.13", "transformers==5.24.0"],
         [
             "-m", "lm_eval", "--model", "local-completions", "--tasks", "spectune_choice", "--include_path",
             HERE / "lm_eval", "--model_args",
