@@ -1,6 +1,9 @@
 //! What a request must bring before a page sees it: the key, a JSON body of a sensible size, a server that goes on.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{
     body::BodyDataStream,
@@ -39,6 +42,7 @@ impl FromRequest<Arc<State>> for JsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &Arc<State>) -> Result<Self, ApiError> {
+        let arrived = Instant::now();
         if state.is_stopping() {
             return Err(refuse(request, ApiError::stopping()).await);
         }
@@ -47,11 +51,11 @@ impl FromRequest<Arc<State>> for JsonBody {
         }
         let (body, held) = read_body(request, state).await?;
         if body.len() <= SPOT {
-            return Fields::parse(&body).map(|fields| Self(fields, held));
+            return Fields::parse(&body).map(|fields| Self(fields.that_arrived(arrived), held));
         }
         let (memory, length) = (state.memory.clone(), body.len());
         let parse = move |_: &Wanted| {
-            let fields = Fields::parse(&body)?;
+            let fields = Fields::parse(&body)?.that_arrived(arrived);
             drop((body, held));
             let held = memory.hold(fields.footprint())?;
             Ok(Self(fields, held))

@@ -50,6 +50,7 @@ struct Asked {
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
+    let arrived = fields.arrived();
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
     let asked = read(fields, &state, &text)?;
@@ -71,7 +72,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some());
     prompts::check_length(&state, "messages", length, parameters.stop.max_new_tokens)?;
     parameters.compile(&state).await?;
-    let running = state.submit(named(parameters.requests(&prompt, &state), name.as_deref())).await?;
+    let running = state.submit(named(parameters.requests(&prompt, &state), name.as_deref()), arrived).await?;
     let choices = parameters.choices;
     let Some(mode) = stream else {
         let head = Head::new(&state, "chatcmpl", "chat.completion", name);

@@ -70,6 +70,7 @@ struct Answer {
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
+    let arrived = fields.arrived();
     let Asked { mut parameters, prompts, special, echo, stream, wishes, name } = read(fields, &state)?;
     let prompts = prompts::encode(&state, "prompt", prompts, special, echo).await?;
     for prompt in &prompts {
@@ -85,7 +86,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let kept = of_each_choice().filter(|_| told).map(|prompt| prompt.tokens.clone()).collect();
     let requests: Vec<Request> =
         prompts.iter().flat_map(|prompt| parameters.requests(&prompt.tokens, &state)).collect();
-    let running = state.submit(named(requests, name.as_deref())).await?;
+    let running = state.submit(named(requests, name.as_deref()), arrived).await?;
     let head = Head::new(&state, "cmpl", "text_completion", name);
     let text = state.worker.facts().text.clone();
     let answer = Answer { state, head, text, choices, echoed, prompts: kept, wishes };

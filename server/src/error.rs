@@ -160,7 +160,8 @@ impl ApiError {
             FinishReason::Cancelled if stopping => Some(Self::stopping()),
             FinishReason::Cancelled => None,
             FinishReason::NotFinite(position) => Some(EngineError::NotFinite { position: *position }.into()),
-            FinishReason::Grammar(why) => Some(Self::failed(format!("the output cannot follow its grammar: {why}"))),
+            // A client that tries again without another grammar gets the same.
+            FinishReason::Grammar(why) => Some(Self::invalid(format!("the output cannot follow its grammar: {why}"))),
             FinishReason::StopToken(_) | FinishReason::StopString(_) | FinishReason::Length => None,
         }
     }

@@ -1,7 +1,7 @@
 //! The fields of a JSON body. Each is taken out as it is read, so that what is left at the end is what this server would
 //! ignore, and every complaint names its parameter.
 
-use std::ops::RangeInclusive;
+use std::{ops::RangeInclusive, time::Instant};
 
 use serde_json::{Map, Value};
 
@@ -13,6 +13,7 @@ pub struct Fields {
     fields: Map<String, Value>,
     /// What precedes a name in a complaint, such as `sampling_params.`.
     place: String,
+    arrived: Instant,
 }
 
 impl Fields {
@@ -30,12 +31,22 @@ impl Fields {
 
     /// The fields of an object.
     pub fn of(fields: Map<String, Value>) -> Self {
-        Self { fields, place: String::new() }
+        Self { fields, place: String::new(), arrived: Instant::now() }
     }
 
     /// The fields of an object that is the value of a parameter.
     pub fn within(name: &str, fields: Map<String, Value>) -> Self {
-        Self { fields, place: format!("{name}.") }
+        Self { fields, place: format!("{name}."), arrived: Instant::now() }
+    }
+
+    /// Of a request that came then.
+    pub fn that_arrived(self, arrived: Instant) -> Self {
+        Self { arrived, ..self }
+    }
+
+    /// When their request came, before its body was read.
+    pub fn arrived(&self) -> Instant {
+        self.arrived
     }
 
     /// Bytes that they take in memory, about.
@@ -60,8 +71,8 @@ impl Fields {
     pub fn object(&mut self, name: &str) -> Result<Self, ApiError> {
         let place = format!("{}{name}.", self.place);
         match self.value(name) {
-            None => Ok(Self { fields: Map::new(), place }),
-            Some(Value::Object(fields)) => Ok(Self { fields, place }),
+            None => Ok(Self { fields: Map::new(), place, arrived: self.arrived }),
+            Some(Value::Object(fields)) => Ok(Self { fields, place, arrived: self.arrived }),
             Some(other) => Err(self.wrong(name, "an object", &other)),
         }
     }

@@ -74,6 +74,7 @@ struct Answer {
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
+    let arrived = fields.arrived();
     let Asked { mut parameters, name, prompts, several, stream, ids, with_token_text, cache_details } =
         read(fields, &state)?;
     let prompts = prompts::encode(&state, name, prompts, true, false).await?;
@@ -99,7 +100,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         cache_details,
     };
     let so_far = requests.iter().map(|one| SoFar::new(one.request.input_ids.len())).collect();
-    let running = state.submit(requests).await?;
+    let running = state.submit(requests, arrived).await?;
     if stream {
         return Ok(stream::respond(running, GenerateChunks { answer, so_far }));
     }

@@ -10,7 +10,10 @@ use llguidance::{
 };
 use serde_json::{Value, json};
 
-use super::{error::ApiError, fields::Fields};
+use super::{
+    error::ApiError,
+    fields::{Fields, integer},
+};
 
 /// Longest grammar that is taken, in bytes.
 const LONGEST: usize = 1 << 20;
@@ -108,13 +111,14 @@ impl Form {
 
     fn top_level(&self) -> TopLevelGrammar {
         match self {
-            Self::Schema(schema) => TopLevelGrammar::from_json_schema(with_white_space(schema.clone())),
+            Self::Schema(schema) => TopLevelGrammar::from_json_schema(normalized(schema.clone())),
             Self::Regex(regex) => TopLevelGrammar::from_regex(regex),
             Self::Lark(grammar) => TopLevelGrammar::from_lark(grammar.clone()),
         }
     }
 
-    fn bytes(&self) -> usize {
+    /// Length of the grammar in bytes.
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Schema(schema) => schema.to_string().len(),
             Self::Regex(text) | Self::Lark(text) => text.len(),
@@ -122,8 +126,9 @@ impl Form {
     }
 }
 
-/// A schema that allows only this much white space.
-pub fn with_white_space(mut schema: Value) -> Value {
+/// A schema as llguidance takes it: with only this much white space, and integers written as such.
+pub fn normalized(mut schema: Value) -> Value {
+    write_integers(&mut schema);
     if schema == Value::Bool(true) {
         schema = json!({});
     }
@@ -134,6 +139,20 @@ pub fn with_white_space(mut schema: Value) -> Value {
         }
     }
     schema
+}
+
+/// Writes `2.0` as `2`, which is the same number to JSON Schema and a wrong type to its readers.
+fn write_integers(schema: &mut Value) {
+    match schema {
+        Value::Number(number) if number.is_f64() => {
+            if let Some(whole) = integer(schema) {
+                *schema = whole.into();
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(write_integers),
+        Value::Object(fields) => fields.values_mut().for_each(write_integers),
+        _ => {}
+    }
 }
 
 fn response_format(fields: &mut Fields) -> Result<Option<Form>, ApiError> {
@@ -169,7 +188,10 @@ fn response_format(fields: &mut Fields) -> Result<Option<Form>, ApiError> {
 }
 
 /// A schema as an object, as `true`, or as either in a string.
-fn schema_of(fields: &Fields, name: &str, given: Value) -> Result<Value, ApiError> {
+///
+/// # Errors
+/// When it is something else.
+pub fn schema_of(fields: &Fields, name: &str, given: Value) -> Result<Value, ApiError> {
     let schema = match given {
         Value::String(text) => serde_json::from_str(&text)
             .map_err(|error| fields.complain(name, format!("{name} is not valid JSON: {error}")))?,
@@ -197,9 +219,16 @@ impl Grammars {
         }
         let factory = self.factory.get_or_init(|| self.prepare()).as_ref();
         let factory = factory.map_err(|reason| ApiError::parameter(parameter, format!("{parameter}: {reason}")))?;
-        let matcher = Matcher::new(factory.create_parser(form.top_level()));
-        match matcher.get_error() {
-            Some(error) => Err(ApiError::parameter(parameter, format!("{parameter} cannot be followed: {error}"))),
+        let mut matcher = Matcher::new(factory.create_parser(form.top_level()));
+        let failure = match matcher.get_error() {
+            Some(error) => Some(first_line(&error)),
+            // A grammar of which no output is complete, such as a schema that refers to itself alone.
+            None => {
+                matcher.compute_mask_or_eos().err().map(|error| format!("it allows no output ({})", reason(&error)))
+            }
+        };
+        match failure {
+            Some(why) => Err(ApiError::parameter(parameter, format!("{parameter} cannot be followed: {why}"))),
             None => Ok(Grammar(Arc::new(Compiled(Mutex::new(matcher))))),
         }
     }
@@ -221,6 +250,15 @@ impl Grammars {
         factory.limits_mut().verbose_errors = false;
         Ok(factory)
     }
+}
+
+/// The reason in an error of llguidance, without the grammar that it appends.
+fn reason(error: &impl std::fmt::Display) -> String {
+    first_line(&error.to_string())
+}
+
+fn first_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().to_owned()
 }
 
 impl std::fmt::Debug for Compiled {
@@ -248,7 +286,7 @@ impl Follow for Following {
             return Err(failure.clone());
         }
         let matcher = self.matcher.get_mut().unwrap_or_else(PoisonError::into_inner);
-        let mask = matcher.compute_mask_or_eos().map_err(|error| error.to_string())?;
+        let mask = matcher.compute_mask_or_eos().map_err(|error| reason(&error))?;
         for (token, logit) in logits.iter_mut().enumerate() {
             if token >= mask.len() || !mask.get(token) {
                 *logit = f32::NEG_INFINITY;
@@ -261,7 +299,7 @@ impl Follow for Following {
         // After its end an output has nothing but further ends.
         let matcher = self.matcher.get_mut().unwrap_or_else(PoisonError::into_inner);
         if self.failure.is_none() && !matcher.is_stopped() {
-            self.failure = matcher.consume_token(token).err().map(|error| error.to_string());
+            self.failure = matcher.consume_token(token).err().map(|error| reason(&error));
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Whether the server can do its work.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use axum::{extract::State as Shared, http::StatusCode};
 use engine::{Request, SamplingParams, StopConditions};
@@ -28,7 +31,7 @@ pub async fn generate(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, A
             sampling: SamplingParams::default(),
             stop: StopConditions { max_new_tokens: Some(1), ..StopConditions::default() },
         };
-        match state.submit(vec![Named { request, name: None }]).await {
+        match state.submit(vec![Named { request, name: None }], Instant::now()).await {
             Ok(running) => replies::wait(running).await.map(|_| ()),
             // No room for it: others must show it.
             Err(_) if state.worker.is_alive() => std::future::pending().await,

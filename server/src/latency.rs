@@ -20,7 +20,8 @@ const SECONDS_A_TOKEN: [f64; 16] =
 pub struct Latencies {
     /// From submission to the first prefill.
     pub queue: Histogram,
-    /// From submission to the first token.
+    /// From a request's arrival to its first token. Clients time the same: reading, tokenising and the wait for the step
+    /// under way are part of it.
     pub first_token: Histogram,
     /// Between tokens: the time between two rounds, shared out over the tokens of the later one.
     pub between_tokens: Histogram,
@@ -32,7 +33,7 @@ pub struct Latencies {
 pub struct Listener {
     events: UnboundedSender<Delivery>,
     name: Option<String>,
-    submitted: Instant,
+    arrived: Instant,
     last_tokens: Option<Instant>,
 }
 
@@ -54,7 +55,7 @@ impl Latencies {
             Event::Tokens { tokens, .. } => {
                 let now = Instant::now();
                 match listener.last_tokens.replace(now) {
-                    None => self.first_token.observe((now - listener.submitted).as_secs_f64()),
+                    None => self.first_token.observe((now - listener.arrived).as_secs_f64()),
                     Some(before) => {
                         let share = (now - before).as_secs_f64() / tokens.len().max(1) as f64;
                         tokens.iter().for_each(|_| self.between_tokens.observe(share));
@@ -72,9 +73,9 @@ impl Latencies {
 }
 
 impl Listener {
-    /// For a request that has just been submitted.
-    pub fn new(events: UnboundedSender<Delivery>, name: Option<String>) -> Self {
-        Self { events, name, submitted: Instant::now(), last_tokens: None }
+    /// For a request that came then.
+    pub fn new(events: UnboundedSender<Delivery>, name: Option<String>, arrived: Instant) -> Self {
+        Self { events, name, arrived, last_tokens: None }
     }
 
     /// The client's name for it.

@@ -94,6 +94,12 @@ const NEUTRAL: [(&str, &[Neutral]); 59] = [
     ("web_search_options", &[NoObject]),
 ];
 
+/// Names of all of them.
+#[cfg(test)]
+pub fn names() -> impl Iterator<Item = &'static str> {
+    NEUTRAL.iter().map(|(name, _)| *name)
+}
+
 /// Whether a parameter that was not read may be passed over.
 pub fn asks_for_nothing(name: &str, value: &Value) -> bool {
     if value.is_null() {

@@ -98,8 +98,9 @@ impl Parameters {
     pub async fn compile(&mut self, state: &State) -> Result<(), ApiError> {
         if let Some((parameter, form)) = self.form.take() {
             let grammars = state.grammars.clone();
+            let bytes = form.bytes();
             let compile = move |_: &Wanted| grammars.compile(parameter, &form);
-            self.sampling.adjustments.grammar = Some(state.lanes.run(0, compile).await?);
+            self.sampling.adjustments.grammar = Some(state.lanes.run(bytes, compile).await?);
         }
         Ok(())
     }

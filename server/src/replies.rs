@@ -191,11 +191,14 @@ pub fn speculation<'a>(mut completions: impl Iterator<Item = &'a Completion>, st
     let (Some(one), None) = (completions.next(), completions.next()) else { return Value::Null };
     let accepted = one.accepted_drafts();
     let largest = state.worker.facts().options.policy.shapes().map(|shape| shape.num_draft_tokens - 1).max();
+    // Clients expect a bucket for every number of drafts that a round may accept.
+    let mut histogram = one.accept_histogram.clone();
+    histogram.resize(histogram.len().max(largest.unwrap_or_default() + 1), 0);
     json!({"speculative_decoding": {
         // Drafts and bonus token of a round; the token of the prefill belongs to none.
         "mean_acceptance_length": (one.rounds > 0).then(|| 1.0 + accepted as f64 / one.rounds as f64),
         "draft_acceptance_rate": (one.proposed_drafts > 0).then(|| accepted as f64 / one.proposed_drafts as f64),
-        "acceptance_histogram": one.accept_histogram,
+        "acceptance_histogram": histogram,
         "num_spec_steps": one.rounds,
         "num_accepted_draft_tokens": accepted,
         "num_draft_tokens": one.proposed_drafts,

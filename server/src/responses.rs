@@ -19,7 +19,7 @@ use super::{
     chat,
     error::ApiError,
     fields::Fields,
-    grammar::Form,
+    grammar::{self, Form},
     parameters::{Lengths, Parameters, check_model, named},
     prompts::{self, ChatPrompt},
     reading::{Reading, Reasoning},
@@ -46,6 +46,7 @@ struct Asked {
 /// # Errors
 /// When it is wrong, cannot be taken now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
+    let arrived = fields.arrived();
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
     let Asked { mut parameters, messages, options, tools, reasoning, repeated, stream } = read(fields, &state, &text)?;
@@ -53,7 +54,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some());
     prompts::check_length(&state, "input", prompt.len(), parameters.stop.max_new_tokens)?;
     parameters.compile(&state).await?;
-    let mut running = state.submit(named(parameters.requests(&prompt, &state), None)).await?;
+    let mut running = state.submit(named(parameters.requests(&prompt, &state), None), arrived).await?;
     let head = Head { id: state.response_id("resp"), created: now(), reading, repeated, state: state.clone() };
     if !stream {
         let choices = replies::wait(running).await?;
@@ -82,6 +83,10 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
     }
     let (instructions, mut messages) = input::messages(&mut fields)?;
     let form = format(&mut fields)?;
+    if let Some((name, _)) = parameters.form.as_ref().filter(|_| form.is_some()) {
+        let message = format!("text.format: the output has a form already, by {name}; leave one out");
+        return Err(fields.complain("text.format", message));
+    }
     parameters.form = parameters.form.or(form.map(|form| ("text.format", form)));
     let (written_tools, written_choice) = input::nest_tools(&mut fields);
     let tools = Tools::read(&mut fields, text, state.family)?;
@@ -93,10 +98,14 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
     let reasoning = Reasoning::read(&mut fields, state.thinking)?;
     chat::see_marks(&mut parameters, tools.as_ref(), reasoning, text);
     let stream = fields.flag("stream")?;
+    let metadata = match fields.value("metadata") {
+        Some(other) if !other.is_object() => return Err(fields.wrong("metadata", "an object", &other)),
+        given => given.unwrap_or_else(|| json!({})),
+    };
     let repeated = json!({
         "instructions": instructions, "max_output_tokens": parameters.stop.max_new_tokens,
         "temperature": parameters.sampling.temperature, "top_p": parameters.sampling.top_p,
-        "metadata": fields.value("metadata").unwrap_or_else(|| json!({})),
+        "metadata": metadata,
         "tools": written_tools, "tool_choice": written_choice,
         "parallel_tool_calls": tools.as_ref().is_none_or(|tools| tools.parallel),
     });
@@ -114,7 +123,7 @@ fn format(fields: &mut Fields) -> Result<Option<Form>, ApiError> {
         Some("json_schema") => {
             let _ = (format.text("name")?, format.text("description")?, format.flag("strict")?);
             let schema = format.value("schema").ok_or_else(|| format.complain("schema", "the schema is missing"))?;
-            Some(Form::Schema(schema))
+            Some(Form::Schema(grammar::schema_of(&format, "schema", schema)?))
         }
         Some(other) => {
             let message = format!("text.format.type is '{other}', expected text, json_object or json_schema");

@@ -6,7 +6,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
     },
-    time::{SystemTime, UNIX_EPOCH},
+    time::{Instant, SystemTime, UNIX_EPOCH},
 };
 
 use super::{
@@ -103,13 +103,13 @@ impl State {
         self.memory.hold(bytes)
     }
 
-    /// Submits requests, all or none of them.
+    /// Submits requests that came with one body, all or none of them.
     ///
     /// # Errors
     /// When there are too many, they would hold too much memory, one can never run, or the engine has failed or ended.
-    pub async fn submit(&self, requests: Vec<Named>) -> Result<Vec<Running>, ApiError> {
+    pub async fn submit(&self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<Running>, ApiError> {
         let held = Arc::new(self.hold(&requests)?);
-        let mut running = self.worker.submit(requests).await?;
+        let mut running = self.worker.submit(requests, arrived).await?;
         running.iter_mut().for_each(|one| one.held = Some(held.clone()));
         Ok(running)
     }

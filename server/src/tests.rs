@@ -2,10 +2,18 @@
 
 mod abuse;
 mod evaluations;
+mod fields;
 mod rollouts;
 mod structured;
 
-use std::{collections::BTreeMap, fs, net::SocketAddr, path::Path, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::SocketAddr,
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use engine::{Engine, EngineOptions, Request, SamplingParams, ShapePolicy, StopConditions};
 use safetensors::{SafeTensors, tensor::TensorView};
@@ -180,6 +188,9 @@ async fn chat_streams_roles_text_and_reason_for_several_choices() {
     let rounds: u64 =
         figures["acceptance_histogram"].as_array().expect("a list").iter().filter_map(Value::as_u64).sum();
     assert_eq!(figures["num_spec_steps"], rounds);
+    // A bucket for each number of drafts from 0 to the most, whether or not a round accepted that many.
+    let buckets = figures["acceptance_histogram"].as_array().map_or(0, Vec::len) as u64;
+    assert_eq!(figures["num_spec_tokens"], buckets - 1);
     assert_eq!(figures["num_draft_tokens"], rounds * 5);
 }
 

@@ -4,9 +4,10 @@ use std::{
     collections::{HashMap, VecDeque},
     sync::{
         Arc, Mutex, PoisonError,
-        mpsc::{Receiver, Sender, TryRecvError, channel},
+        mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel},
     },
     thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use engine::{
@@ -29,6 +30,9 @@ use super::{
     throughput::Throughput,
     weights::{LoadedWeights, Update},
 };
+
+/// How often a paused engine checks whether clients have left.
+const PAUSE_CHECK: Duration = Duration::from_millis(50);
 
 /// A handle on the engine's thread.
 #[derive(Clone)]
@@ -115,7 +119,7 @@ pub enum Pause {
 }
 
 enum Command {
-    Submit(Vec<Named>, oneshot::Sender<Result<Vec<Running>, ApiError>>),
+    Submit(Vec<Named>, Instant, oneshot::Sender<Result<Vec<Running>, ApiError>>),
     Abort(Abort),
     Flush(oneshot::Sender<Result<(), ApiError>>),
     Pause(Pause, oneshot::Sender<()>),
@@ -175,12 +179,12 @@ impl Worker {
         (worker, thread)
     }
 
-    /// Submits requests, all or none of them.
+    /// Submits requests that came with one body, all or none of them.
     ///
     /// # Errors
     /// When there are too many, one can never run, or the engine has failed or ended.
-    pub async fn submit(&self, requests: Vec<Named>) -> Result<Vec<Running>, ApiError> {
-        self.ask(|reply| Command::Submit(requests, reply)).await?
+    pub async fn submit(&self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<Running>, ApiError> {
+        self.ask(|reply| Command::Submit(requests, arrived, reply)).await?
     }
 
     /// Ends requests where they are: their clients get what they have so far.
@@ -296,9 +300,7 @@ struct Loop {
 impl Loop {
     fn run(mut self, commands: &Receiver<Command>) -> Option<String> {
         loop {
-            // With nothing to do it waits for a command; else it takes those that are there.
-            let nothing_to_do = self.engine.is_idle() || self.paused;
-            let mut next = if nothing_to_do { Some(commands.recv().ok()?) } else { None };
+            let mut next = self.wait(commands).ok()?;
             loop {
                 match next.take().map_or_else(|| commands.try_recv(), Ok) {
                     Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return None,
@@ -325,13 +327,28 @@ impl Loop {
         }
     }
 
+    /// Waits for a command while there is nothing to do. During a pause it returns without one now and then, because
+    /// clients may leave.
+    fn wait(&self, commands: &Receiver<Command>) -> Result<Option<Command>, RecvTimeoutError> {
+        if self.engine.is_idle() {
+            return commands.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
+        }
+        if !self.paused {
+            return Ok(None);
+        }
+        match commands.recv_timeout(PAUSE_CHECK) {
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            received => received.map(Some),
+        }
+    }
+
     /// # Errors
     /// When the device fails.
     fn obey(&mut self, command: Command) -> Result<(), EngineError> {
         // Those who asked may have left.
         match command {
-            Command::Submit(requests, reply) => {
-                let submitted = self.submit(requests);
+            Command::Submit(requests, arrived, reply) => {
+                let submitted = self.submit(requests, arrived);
                 // Before the answer, so that whoever gets it sees the requests counted.
                 self.publish();
                 let _ = reply.send(submitted);
@@ -416,7 +433,7 @@ impl Loop {
         meant.for_each(|id| self.engine.cancel(id));
     }
 
-    fn submit(&mut self, requests: Vec<Named>) -> Result<Vec<Running>, ApiError> {
+    fn submit(&mut self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<Running>, ApiError> {
         let most = self.most_requests;
         if requests.len() > most {
             let count = requests.len();
@@ -442,7 +459,7 @@ impl Loop {
                 log.begin(id, &request);
             }
             let (sender, events) = unbounded_channel();
-            self.listeners.insert(id, Listener::new(sender, name));
+            self.listeners.insert(id, Listener::new(sender, name, arrived));
             Running { events, held: None }
         };
         Ok(ids.into_iter().map(listen).collect())
@@ -514,7 +531,7 @@ mod tests {
         };
         let mut check = |tokens: &[u32], expected: Result<(), StatusCode>| {
             let named = |token: &u32| Named { request: request(*token), name: None };
-            let submitted = one.submit(tokens.iter().map(named).collect());
+            let submitted = one.submit(tokens.iter().map(named).collect(), Instant::now());
             let found = submitted.map_err(|error| error.into_response().status());
             assert_eq!(found.as_ref().map(|_| ()).map_err(|status| *status), expected, "{tokens:?}");
             found.ok()

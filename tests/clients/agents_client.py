@@ -21,8 +21,10 @@ def look(at: bool) -> str:
 
 async def main():
     for model in (agents.OpenAIResponsesModel("target", client), agents.OpenAIChatCompletionsModel("target", client)):
-        settings = agents.ModelSettings(max_tokens=120, temperature=0, tool_choice="required")
-        agent = agents.Agent(name="a", instructions="Look.", tools=[look], model=model, model_settings=settings)
+        # The demo model neither stops calling nor stops talking: one call is all that is asked of it.
+        settings = agents.ModelSettings(max_tokens=120, temperature=0, tool_choice="required", parallel_tool_calls=False)
+        agent = agents.Agent(name="a", instructions="Look.", tools=[look], model=model, model_settings=settings,
+                             tool_use_behavior="stop_on_first_tool")
         before = len(calls)
         result = await agents.Runner.run(agent, "Is it dark?", max_turns=3)
         assert len(calls) > before and result.final_output is not None, result

@@ -1,12 +1,13 @@
 """Starts `spectune serve` with the demo pair on the CPU, and looks at it from outside."""
 
+import argparse
 import contextlib
 import json
+import multiprocessing
 import pathlib
 import socket
 import subprocess
 import sys
-import threading
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +18,15 @@ SPECULATION = [
     "--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", MODELS / "eagle3",
     "--speculative-num-steps", "3", "--speculative-eagle-topk", "4", "--speculative-num-draft-tokens", "8",
 ]
+
+
+def parser(description, count, at_once):
+    """Arguments that all scripts have which send many requests."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary", type=pathlib.Path)
+    parser.add_argument("--count", type=int, default=count, help="requests (default: %(default)s)")
+    parser.add_argument("--at-once", type=int, default=at_once, help="requests at a time (default: %(default)s)")
+    return parser
 
 
 @contextlib.contextmanager
@@ -89,29 +99,39 @@ def open_files(server):
     return len(list(pathlib.Path(f"/proc/{server.pid}/fd").iterdir()))
 
 
-class HealthWatch(threading.Thread):
-    """Asks for the server's health over and over on connections of their own."""
+class HealthWatch:
+    """Requests `/health` over and over, each time on a new connection, from a process of its own: clients that keep this
+    one busy do not count. `late` is how late the system woke that process at worst, which is the machine's part."""
 
     def __init__(self, url, every=0.05):
-        super().__init__(daemon=True)
-        self.host, self.port = url.removeprefix("http://").split(":")
-        self.every, self.stopping, self.times, self.failures = every, threading.Event(), [], []
-        self.start()
-
-    def run(self):
-        while not self.stopping.wait(self.every):
-            begin = time.perf_counter()
-            try:
-                with socket.create_connection((self.host, int(self.port)), timeout=10) as connection:
-                    connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-                    answer = connection.recv(100)
-                self.times.append(time.perf_counter() - begin)
-                if not answer.startswith(b"HTTP/1.1 200"):
-                    self.failures.append(answer.decode(errors="replace"))
-            except OSError as error:
-                self.failures.append(repr(error))
+        host, port = url.removeprefix("http://").split(":")
+        self.stopping, self.results = multiprocessing.Event(), multiprocessing.Queue()
+        arguments = (host, int(port), every, self.stopping, self.results)
+        self.process = multiprocessing.Process(target=watch_health, args=arguments, daemon=True)
+        self.process.start()
 
     def stop(self):
         self.stopping.set()
-        self.join()
-        return sorted(self.times) or [0.0]
+        times, self.failures, self.late = self.results.get(timeout=60)
+        self.process.join()
+        return sorted(times) or [0.0]
+
+
+def watch_health(host, port, every, stopping, results):
+    times, failures, late = [], [], 0.0
+    while True:
+        asleep = time.perf_counter()
+        if stopping.wait(every):
+            break
+        begin = time.perf_counter()
+        late = max(late, begin - asleep - every)
+        try:
+            with socket.create_connection((host, port), timeout=10) as connection:
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                answer = connection.recv(100)
+            times.append(time.perf_counter() - begin)
+            if not answer.startswith(b"HTTP/1.1 200"):
+                failures.append(answer.decode(errors="replace"))
+        except OSError as error:
+            failures.append(repr(error))
+    results.put((times, failures, late))

@@ -5,10 +5,12 @@ import sys
 
 import instructor
 import openai
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 
 class Answer(BaseModel):
+    # The demo model would add properties until its tokens run out.
+    model_config = ConfigDict(extra="forbid")
     ok: bool
 
 

@@ -4,12 +4,14 @@
 import sys
 
 from langchain_openai import ChatOpenAI
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
 
 class Answer(BaseModel):
     """An answer."""
 
+    # The demo model would add properties until its tokens run out.
+    model_config = ConfigDict(extra="forbid")
     ok: bool
 
 

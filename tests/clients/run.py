@@ -3,7 +3,7 @@
 
     cargo build --release && python3 tests/clients/run.py target/release/spectune [--only openai,aiohttp] [--work DIR]
 
-Each client gets a virtual environment (or node_modules) of its own under the work folder, with the versions named below.
+Each set of packages gets its own virtual environment (or node_modules) under the work folder, with the versions named below.
 Exit code 1 if a client fails; one that is skipped is said so in capitals, and does not count as passed.
 """
 
@@ -36,7 +36,7 @@ PYTHON = [
     ("OpenAI Agents", ["openai-agents==0.24.0"], [HERE / "agents_client.py", "{url}"]),
     (
         "lm-eval",
-        ["lm-eval[api]==0.4.13"],
+        ["lm-eval[api]==0.4.13", "transformers==5.24.0"],
         [
             "-m", "lm_eval", "--model", "local-completions", "--tasks", "spectune_choice", "--include_path",
             HERE / "lm_eval", "--model_args",
@@ -53,8 +53,9 @@ PYTHON = [
     (
         "GuideLLM",
         ["guidellm==0.8.1"],
-        ["-m", "guidellm", "benchmark", "run", "--target", "{url}", "--model", "target", "--processor", TARGET, "--profile", "concurrent",
-         "--rate", "2", "--max-requests", "12", "--data", "prompt_tokens=64,output_tokens=32", "--disable-console-interactive"],
+        ["-m", "guidellm", "run", "--backend", "kind=openai_http,target={url},model=target", "--tokenizer",
+         f"kind=hf_auto,model={TARGET}", "--data", "kind=synthetic_text,prompt_tokens=64,output_tokens=32", "--profile",
+         "kind=concurrent,streams=2", "--constraint", "kind=max_requests,count=12", "--disable-console-interactive"],
     ),
     (
         "evalscope perf",
@@ -86,16 +87,18 @@ def main():
     parser.add_argument("binary", type=pathlib.Path)
     parser.add_argument("--only", help="names, separated by commas")
     parser.add_argument("--work", type=pathlib.Path, help="folder for environments; kept, so that they are made once")
+    parser.add_argument("--prepare", action="store_true", help="only make the environments, run nothing")
     arguments = parser.parse_args()
     only = arguments.only.split(",") if arguments.only else None
     work = (arguments.work or pathlib.Path(tempfile.mkdtemp(prefix="spectune-clients-"))).resolve()
     work.mkdir(parents=True, exist_ok=True)
-    rows = []
+    kinds = ((python_command, PYTHON), (node_command, NODE), (system_command, SYSTEM))
+    clients = [(kind, *client) for kind, of_kind in kinds for client in of_kind if only is None or client[0] in only]
+    prepared = [(name, packages, command, prepare(kind, work, name, packages)) for kind, name, packages, command in clients]
+    if arguments.prepare:
+        return 0 if all(environment for *_, environment in prepared) else 1
     with demo_server.serve(arguments.binary) as (server, url):
-        for kind, clients in ((python_command, PYTHON), (node_command, NODE), (system_command, SYSTEM)):
-            for name, packages, command in clients:
-                if only is None or name in only:
-                    rows.append((name, packages, run(kind, work, name, packages, command, url)))
+        rows = [(name, packages, run(name, environment, command, url)) for name, packages, command, environment in prepared]
         alive = server.poll() is None
     rows += [(name, reason, "SKIPPED") for name, reason in LEFT_OUT if only is None]
     width = max(len(name) for name, _, _ in rows)
@@ -107,15 +110,22 @@ def main():
     return 1 if not alive or any(result == "FAILED" for _, _, result in rows) else 0
 
 
-def run(kind, work, name, packages, command, url):
-    print(f"== {name}", flush=True)
+def prepare(kind, work, name, packages):
+    """The start of the client's command; nothing where it cannot be installed."""
+    folder = work / (packages if isinstance(packages, str) else packages[0].strip("@").replace("/", "-").replace(":", "-"))
     try:
-        prefix, environment = kind(work / name.replace(" ", "-"), packages)
+        return kind(folder, packages)
     except Skipped as reason:
-        print(f"SKIPPED: {reason}")
+        print(f"SKIPPED {name}: {reason}", flush=True)
+        return None
+
+
+def run(name, prefix, command, url):
+    print(f"== {name}", flush=True)
+    if prefix is None:
         return "SKIPPED"
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    environment = {**os.environ, **environment, **offline, "OPENAI_API_KEY": "none"}
+    environment = {**os.environ, **offline, "OPENAI_API_KEY": "none"}
     command = prefix + [str(part).replace("{url}", url) for part in command]
     try:
         ended = subprocess.run(command, env=environment, timeout=900, cwd=HERE)
@@ -136,7 +146,7 @@ def python_command(folder, packages):
             if package.startswith("alone:"):
                 install([*pip, "--no-deps", package.removeprefix("alone:")])
         (folder / "ready").touch()
-    return [str(python)], {}
+    return [str(python)]
 
 
 def node_command(folder, packages):
@@ -150,13 +160,13 @@ def node_command(folder, packages):
     # Modules are found from the script's own folder, so it is run from beside them.
     for script in (HERE / "node").glob("*.mjs"):
         shutil.copy(script, folder)
-    return [sys.executable, "-c", NODE_LAUNCHER, str(folder)], {}
+    return [sys.executable, "-c", NODE_LAUNCHER, str(folder)]
 
 
 def system_command(_, program):
     if not shutil.which(program):
         raise Skipped(f"there is no {program}")
-    return ["bash"], {}
+    return ["bash"]
 
 
 NODE_LAUNCHER = """

@@ -8,7 +8,6 @@ Needs `jsonschema`, whose source archive on the package index also has the suite
 the server refuses have to be refused with 400, and are counted with the reasons.
 """
 
-import argparse
 import collections
 import concurrent.futures
 import json
@@ -37,7 +36,7 @@ DRAFTS = {
 
 
 def fetch_suite(folder):
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "--no-build-isolation",
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "jsonschema",
                "--dest", folder, PACKAGE]
     ended = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     archives = list(pathlib.Path(folder).glob("jsonschema-*.tar.gz"))
@@ -55,6 +54,9 @@ def schemas_of(tests):
         for path in sorted((tests / draft).rglob("*.json")):
             for group in json.loads(path.read_text()):
                 schema = group["schema"]
+                if isinstance(schema, dict):
+                    # Older drafts read some keywords otherwise, and not all of their schemas name them.
+                    schema = {"$schema": DRAFTS[draft].META_SCHEMA["$schema"]} | schema
                 if schema is not False:
                     seen.setdefault((draft, json.dumps(schema, sort_keys=True)), (draft, f"{path.stem}: {group['description']}", schema))
     return list(seen.values())
@@ -149,11 +151,8 @@ def measure_neighbours(url, seconds, repeats):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("binary", type=pathlib.Path)
-    parser.add_argument("--count", type=int, default=100)
+    parser = demo_server.parser(__doc__, count=100, at_once=16)
     parser.add_argument("--max-tokens", type=int, default=1500)
-    parser.add_argument("--at-once", type=int, default=16)
     parser.add_argument("--suite", type=pathlib.Path, help="folder `tests` of the suite; fetched where it is not given")
     parser.add_argument("--neighbours", action="store_true", help="measure requests without a form too")
     parser.add_argument("--seconds", type=float, default=10)
@@ -167,6 +166,8 @@ def main():
         def one(numbered):
             number, (draft, name, schema) = numbered
             outcome, words = judge(draft, schema, *ask(url, number, schema, arguments.max_tokens))
+            if number % 100 == 99:
+                print(f"{number + 1} requests after {time.perf_counter() - begin:.0f} s", flush=True)
             return outcome, words, f"{draft} {name}"
 
         begin = time.perf_counter()

@@ -18,6 +18,10 @@ class Stub(types.ModuleType):
 
     __path__ = []
 
+    def __init__(self, name):
+        super().__init__(name)
+        self.__spec__ = importlib.machinery.ModuleSpec(name, None)
+
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
@@ -33,7 +37,7 @@ def load_benchmark():
     sys.modules["sglang"] = package
     for name in ("srt", "srt.disaggregation", "srt.disaggregation.utils", "srt.utils", "srt.utils.hf_transformers_utils"):
         sys.modules[f"sglang.{name}"] = Stub(f"sglang.{name}")
-    for name in ("datasets",):
+    for name in ("datasets", "zmq", "psutil", "pandas"):
         sys.modules.setdefault(name, Stub(name))
     network = "sglang.srt.utils.network"
     spec = importlib.util.spec_from_file_location(network, root / "srt/utils/network.py")

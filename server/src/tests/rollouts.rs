@@ -211,3 +211,15 @@ async fn requests_that_are_paused_in_place_keep_what_they_hold() {
     assert_eq!(update(&server, json!({"model_path": options().model_path})).await.0, 200);
     post_ok(&server, "/continue_generation", json!({})).await;
 }
+
+#[tokio::test]
+async fn a_client_that_leaves_during_a_pause_frees_its_slot() {
+    let server = Arc::new(start(ServeOptions::default()).await);
+    let body = json!({"prompt": PROMPT, "max_tokens": 300, "ignore_eos": true});
+    let request = begun(&server, "/v1/completions", body).await;
+    post_ok(&server, "/pause_generation", json!({"mode": "in_place"})).await;
+    assert_eq!(server.state.worker.published().statistics.running, 1);
+    request.abort();
+    server.idle().await;
+    assert_eq!(server.state.worker.published().statistics.pages_used, 0);
+}

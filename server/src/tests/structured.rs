@@ -53,6 +53,9 @@ async fn output_has_the_form_that_is_asked_for_with_speculation_as_without() {
     }
     let text = content(&server.post("/v1/chat/completions", asked(json!({"guided_choice": ["yes", "no"]}))).await);
     assert!(["yes", "no"].contains(&text.as_str()), "{text}");
+    let whole = json!({"guided_json": {"type": "array", "minItems": 2.0, "maxItems": 2.0, "items": {"const": 1}}});
+    let text = content(&server.post("/v1/chat/completions", asked(whole)).await);
+    assert_eq!(serde_json::from_str::<Value>(&text).ok(), Some(json!([1, 1])), "{text}");
     let body = json!({"text": "x", "sampling_params": {"json_schema": schema().to_string(), "max_new_tokens": 200, "sampling_seed": 1}});
     let text = server.post("/generate", body).await.json()["text"].as_str().expect("text").to_owned();
     assert!(serde_json::from_str::<Value>(&text).is_ok(), "{text}");
@@ -127,6 +130,8 @@ async fn forms_that_cannot_be_are_refused() {
         server.post("/v1/chat/completions", asked(further)).await.error(400, Some(parameter), words);
     };
     check(json!({"regex": "("}), "regex", "cannot be followed").await;
+    // Only an output without an end would do.
+    check(json!({"guided_json": {"$ref": "#"}}), "guided_json", "allows no output").await;
     check(json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema.schema", "missing").await;
     check(json!({"response_format": {"type": "xml"}}), "response_format.type", "expected text").await;
     check(json!({"response_format": ""}), "response_format", "expected an object").await;
@@ -144,4 +149,9 @@ async fn forms_that_cannot_be_are_refused() {
     check(json!({"tools": tools, "tool_choice": "f"}), "tool_choice", "expected auto").await;
     check(json!({"tool_choice": "required"}), "tool_choice", "there are no tools").await;
     check(json!({"ebnf": "root ::= x"}), "ebnf", "leave it out").await;
+    let asked = |text: Value| json!({"input": "a", "regex": "a", "text": {"format": text}});
+    let answer = server.post("/v1/responses", asked(json!({"type": "json_object"}))).await;
+    answer.error(400, Some("text.format"), "has a form already, by regex");
+    let answer = server.post("/v1/responses", asked(json!({"type": "json_schema", "schema": 5}))).await;
+    answer.error(400, Some("text.format.schema"), "expected a JSON schema");
 }

@@ -4,7 +4,7 @@ use engine::text::Text;
 use serde_json::{Map, Value};
 
 use super::{
-    super::grammar::with_white_space,
+    super::grammar::normalized,
     Function,
     family::{CALL_BEGIN, CALL_END, CALLS_BEGIN, CALLS_END, Family, MISTRAL, SEPARATOR, is_text},
 };
@@ -24,7 +24,7 @@ impl Family {
             let body = match self {
                 Self::Glm | Self::Tags => tagged_arguments(self, at, function, &literal, &mut rules),
                 _ => {
-                    let schema = with_white_space(function.parameters.clone());
+                    let schema = normalized(function.parameters.clone());
                     rules.push_str(&format!("args_{at}: %json {schema}\n"));
                     format!("args_{at}")
                 }
@@ -104,7 +104,7 @@ fn tagged_arguments(
         let value = if is_text(schema) {
             "/[^<]*/".to_owned()
         } else {
-            let mut schema = with_white_space(schema.clone());
+            let mut schema = normalized(schema.clone());
             for (name, definitions) in definitions.iter().filter_map(|(name, some)| Some((name, (*some)?))) {
                 schema[*name] = definitions.clone();
             }
