@@ -20,6 +20,7 @@ mod quoting;
 mod script;
 mod shell;
 mod span_map;
+mod template;
 mod unit;
 mod vllm;
 mod writing;

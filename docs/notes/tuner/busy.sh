@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs sweeps while other processes come and go on every core, and holds each verdict against a long quiet paired run.
 #
-#   docs/notes/tuner/busy.sh truth SPECTUNE OUT              the quiet run: 15 repeats of each sweep, on an idle machine
+#   docs/notes/tuner/busy.sh truth SPECTUNE OUT              the quiet run: REPEATS (15) repeats of each sweep, on an idle machine
 #   docs/notes/tuner/busy.sh busy  SPECTUNE OUT [RUNS [S]]   RUNS (20) runs of each sweep under load, at most S (7200) seconds
 #   docs/notes/tuner/busy.sh table OUT                       what each run said beside the truth
 #   docs/notes/tuner/busy.sh shards SPECTUNE OUT             two shards of each sweep, the second under load, merged; beside the truth
@@ -19,7 +19,7 @@ repeated() {
 
 truth() {
     for sweep in $sweeps; do
-        repeated "$sweep" 15
+        repeated "$sweep" "${REPEATS:-15}"
         "$1" sweep "sweeps/.busy-$sweep.toml" --out "$2/truth-$sweep" >"$2/truth-$sweep.txt" 2>&1
         rm -f "sweeps/.busy-$sweep.toml"
     done

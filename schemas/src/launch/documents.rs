@@ -4,7 +4,7 @@
 
 use super::{
     Options, Parsed, arguments, comments, dockerfile, embedded::Document, file, kind::Kind, origin::Origin, python,
-    script, unit, yaml,
+    script, template, unit, yaml,
 };
 use crate::text::{Source, Span};
 
@@ -13,6 +13,15 @@ pub(super) const DEEPEST: usize = 3;
 
 /// Reads a text of a kind. `depth` is the number of enclosing texts.
 pub(super) fn parse(source: &Source, kind: Kind, options: &Options, depth: usize) -> Parsed {
+    if depth == 0 && kind != Kind::Yaml && Kind::is_template(source.name()) {
+        let is_plain = !["{{", "{%"].iter().any(|opening| source.text().contains(opening));
+        return match template::filled(source) {
+            Some(filled) => parse(&filled, kind, options, 1),
+            None if is_plain => parse(source, kind, options, 1),
+            // Which of its lines are in the output is not known.
+            None => Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] },
+        };
+    }
     match kind {
         Kind::Toml => file::parse(source, options),
         Kind::Yaml | Kind::Script => {

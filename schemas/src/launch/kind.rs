@@ -25,8 +25,9 @@ pub(super) enum Kind {
 /// What the names of shell scripts end with.
 const SCRIPTS: [&str; 10] = ["bash", "command", "job", "ksh", "lsf", "pbs", "sbatch", "sh", "slurm", "zsh"];
 
-/// What the names of templates and samples end with.
-const TEMPLATES: [&str; 8] = [".example", ".gotmpl", ".in", ".j2", ".jinja", ".jinja2", ".tmpl", ".tpl"];
+/// What the names of samples end with, and those of templates.
+const SAMPLES: [&str; 2] = [".example", ".in"];
+const TEMPLATES: [&str; 6] = [".gotmpl", ".j2", ".jinja", ".jinja2", ".tmpl", ".tpl"];
 
 impl Kind {
     /// What a text is.
@@ -38,7 +39,7 @@ impl Kind {
     pub fn of_name(name: &str) -> Option<Self> {
         let base = name.rsplit(['/', '\\']).next().unwrap_or_default().to_ascii_lowercase();
         // A template is what it becomes.
-        let of_template = TEMPLATES.iter().find_map(|ending| base.strip_suffix(ending));
+        let of_template = SAMPLES.iter().chain(&TEMPLATES).find_map(|ending| base.strip_suffix(ending));
         let base = of_template.unwrap_or(&base);
         let stem = base.split('.').next().unwrap_or_default();
         if matches!(stem, "dockerfile" | "containerfile") || base.ends_with(".dockerfile") {
@@ -54,6 +55,12 @@ impl Kind {
             "md" | "markdown" | "mdx" | "rst" | "txt" | "cfg" | "conf" | "env" | "ini" => Some(Self::Script),
             ending => SCRIPTS.contains(&ending).then_some(Self::Script),
         }
+    }
+
+    /// Whether a file is a template by its name.
+    pub fn is_template(name: &str) -> bool {
+        let name = name.to_ascii_lowercase();
+        TEMPLATES.iter().any(|ending| name.ends_with(ending))
     }
 
     /// What a text without a telling name is by its first line that says anything.

@@ -7,7 +7,6 @@ mod excerpt;
 mod node;
 mod remap;
 mod sections;
-mod template;
 mod variables;
 
 use std::{
@@ -25,7 +24,7 @@ use remap::Origin;
 
 use super::{
     Argument, Launch, Options, Parsed, Syntax, arguments, compose::Composed, detect::names_engine, documents,
-    kind::Kind, problems,
+    kind::Kind, problems, template,
 };
 use crate::{
     diagnostic::Diagnostic,

@@ -124,9 +124,12 @@ pub(super) fn name(engine: Engine) -> &'static str {
 /// Whether a version's parser has every flag of a launch that any version has.
 fn knows_flags(launch: &Launch, registered: &'static Registered, version: EngineVersion) -> bool {
     let names = launch.arguments.iter().filter_map(|argument| bare(&argument.flag.value));
+    // vLLM's parser takes underscores for dashes.
+    let of_vllm = launch.engine == Engine::Vllm;
+    let names = names.map(|name| if of_vllm { name.replace('_', "-") } else { name.to_owned() });
     names
         .filter(|name| !matches!(registered.lookup(name, None), Lookup::Unknown))
-        .all(|name| matches!(registered.lookup(name, Some(version)), Lookup::Exact(_) | Lookup::Abbreviation(_)))
+        .all(|name| matches!(registered.lookup(&name, Some(version)), Lookup::Exact(_) | Lookup::Abbreviation(_)))
 }
 
 /// A flag's name for its engine's parser.

@@ -10,10 +10,12 @@ use super::{
 };
 
 /// Functions that say what they are given, define a flag, or take flags of other programs too, by their last names.
-const TALKERS: [&str; 15] = [
+const TALKERS: [&str; 19] = [
     "add_argument",
+    "confirm",
     "critical",
     "debug",
+    "echo",
     "error",
     "exception",
     "fail",
@@ -22,11 +24,16 @@ const TALKERS: [&str; 15] = [
     "option",
     "parse_known_args",
     "print",
+    "prompt",
+    "secho",
     "skip",
     "warn",
     "warning",
     "write",
 ];
+
+/// What the names of exceptions end with.
+const COMPLAINTS: [&str; 5] = ["BadParameter", "Error", "Exception", "Exit", "Warning"];
 
 /// Arguments that hold words for a reader.
 const PROSE: [&str; 7] = ["aliases", "description", "doc", "epilog", "help", "message", "reason"];
@@ -134,7 +141,10 @@ fn expects_refusal(text: &str, function: Node<'_>) -> bool {
 
 fn is_talker(text: &str, call: Node<'_>) -> bool {
     let function = call.child_by_field_name("function").and_then(|function| text.get(function.byte_range()));
-    function.and_then(|function| function.rsplit('.').next()).is_some_and(|name| TALKERS.contains(&name))
+    function.and_then(|function| function.rsplit('.').next()).is_some_and(|name| {
+        // An exception's text is for a reader too.
+        TALKERS.contains(&name) || COMPLAINTS.iter().any(|ending| name.ends_with(ending))
+    })
 }
 
 fn is_prose_argument(text: &str, argument: Node<'_>) -> bool {

@@ -122,3 +122,31 @@ fn a_command_that_grows_may_get_the_value_later() {
     is_clean("a.py", text);
     assert_eq!(count("a.py", text), 1);
 }
+
+#[test]
+fn templates_of_scripts_are_read_where_they_have_one_way() {
+    let script = "#!/bin/bash\n{# of a generator #}\n{% if debug %}\nexport DEBUG=1\n{% endif %}\npython3 -m sglang.launch_server --model-path m \\\n  {{ arguments }} \\\n  --tp {{ tp }}\n";
+    for name in ["run.sh.j2", "run.sh.jinja", "serve.bash.tmpl"] {
+        is_clean(name, script);
+        assert_eq!(count(name, script), 1, "{name}");
+        let two = script.replace("{% endif %}", "{% else %}\nexport DEBUG=0\n{% endif %}");
+        is_clean(name, &two);
+        assert_eq!(count(name, &two), 0, "{name}");
+    }
+    // Nothing to fill in: an ordinary script.
+    let plain = "sglang serve --model-path a --page-size\n";
+    assert_eq!(amiss("run.sh.j2", plain), amiss("run.sh", plain));
+    assert_eq!(amiss("run.sh.j2", plain).len(), 1);
+}
+
+#[test]
+fn messages_of_a_program_are_no_launches() {
+    for call in ["typer.echo", "click.secho", "raise click.UsageError", "raise ValueError", "raise typer.BadParameter"]
+    {
+        let text = format!(
+            "import vllm\n{call}(\"--num-speculative-tokens must be positive\")\n{call}(\"--no-mtp needs vLLM without \" \"--speculative-config; see help\")\n"
+        );
+        is_clean("a.py", &text);
+        assert_eq!(count("a.py", &text), 0, "{call}");
+    }
+}

@@ -553,3 +553,15 @@ fn third_reports_are_told() {
     finds(&turbo, Some("0.21.0"), "VL24", Severity::Warning);
     silent(&turbo, Some("0.24.0"), "VL24");
 }
+
+#[test]
+fn underscores_are_dashes_to_vllm_in_every_version() {
+    for flags in
+        ["--speculative_model d --num_speculative_tokens 5", "--speculative-model d --num-speculative-tokens 5"]
+    {
+        let text = format!("vllm serve m {flags}");
+        finds(&text, None, "VL19", Severity::Warning);
+        finds(&text, Some("0.20.0"), "VL19", Severity::Error);
+        silent(&text, Some("0.7.0"), "VL19");
+    }
+}
