@@ -47,7 +47,7 @@ pub const FLAGS: &[Flag] = &[
     .ours(),
     Flag::new(Key::Colocate, "colocate", Nothing, "slime: trainer and engine share the GPUs").of_slime(),
     Flag::new(Key::Config, "config", Text, "YAML file with flags; flags on the command line override it")
-        .since(EngineVersion::new(0, 5, 6)),
+        .since(EngineVersion::new(0, 5, 3)),
     Flag::new(
         Key::ContextLength,
         "context-length",
@@ -88,7 +88,7 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "Attention kernels of decode, in place of --attention-backend",
     )
-    .since(EngineVersion::new(0, 4, 10)),
+    .since(EngineVersion::new(0, 4, 9).post(5)),
     Flag::new(
         Key::DeepepMode,
         "deepep-mode",
@@ -155,7 +155,7 @@ pub const FLAGS: &[Flag] = &[
         Nothing,
         "Kernels whose results do not depend on the batch",
     )
-    .since(EngineVersion::new(0, 5, 6)),
+    .since(EngineVersion::new(0, 5, 3)),
     Flag::new(
         Key::EnableDpAttention,
         "enable-dp-attention",
@@ -192,7 +192,8 @@ pub const FLAGS: &[Flag] = &[
     )
     .aliases(&["enable-gdn-replayssm-spec"])
     .since(EngineVersion::new(0, 5, 17)),
-    Flag::new(Key::EnableLora, "enable-lora", Nothing, "Serve LoRA adapters").since(EngineVersion::new(0, 4, 10)),
+    Flag::new(Key::EnableLora, "enable-lora", Nothing, "Serve LoRA adapters")
+        .since(EngineVersion::new(0, 4, 9).post(3)),
     Flag::new(Key::EnableMixedChunk, "enable-mixed-chunk", Nothing, "Mix prefill chunks and decode in one batch"),
     Flag::new(
         Key::EnableMtpTraining,
@@ -204,14 +205,14 @@ pub const FLAGS: &[Flag] = &[
     Flag::new(Key::EnableMultiLayerEagle, "enable-multi-layer-eagle", Nothing, "One MTP layer per draft step")
         .since(EngineVersion::new(0, 5, 7)),
     Flag::new(Key::EnablePdmux, "enable-pdmux", Nothing, "Run prefill and decode side by side on one GPU")
-        .since(EngineVersion::new(0, 4, 10)),
+        .since(EngineVersion::new(0, 4, 9).post(3)),
     Flag::new(
         Key::EnableReturnHiddenStates,
         "enable-return-hidden-states",
         Nothing,
         "Let requests ask for hidden states",
     )
-    .since(EngineVersion::new(0, 4, 10)),
+    .since(EngineVersion::new(0, 4, 7).post(1)),
     Flag::new(Key::EnableTorchCompile, "enable-torch-compile", Nothing, "Compile the model with torch.compile"),
     Flag::new(Key::EnableTwoBatchOverlap, "enable-two-batch-overlap", Nothing, "Overlap two half batches"),
     Flag::new(Key::EnableUnifiedMemory, "enable-unified-memory", Nothing, "One pool of memory for all kinds of caches")
@@ -261,9 +262,9 @@ pub const FLAGS: &[Flag] = &[
     )
     .ours(),
     Flag::new(Key::MoeA2aBackend, "moe-a2a-backend", Text, "All-to-all library of the experts")
-        .since(EngineVersion::new(0, 5, 2)),
+        .since(EngineVersion::new(0, 4, 10).post(2)),
     Flag::new(Key::MoeRunnerBackend, "moe-runner-backend", Text, "Kernels of the experts")
-        .since(EngineVersion::new(0, 5, 2)),
+        .since(EngineVersion::new(0, 5, 1)),
     Flag::new(Key::MtpNumLayers, "mtp-num-layers", Integer, "slime: MTP layers of the trained model").of_slime(),
     Flag::new(Key::NSamplesPerPrompt, "n-samples-per-prompt", Integer, "slime: samples per prompt of a rollout")
         .of_slime(),
@@ -297,7 +298,7 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "Attention kernels of prefill, in place of --attention-backend",
     )
-    .since(EngineVersion::new(0, 4, 10)),
+    .since(EngineVersion::new(0, 4, 9).post(5)),
     Flag::new(Key::PrefillNumServers, "prefill-num-servers", Integer, "slime: engines that only prefill").of_slime(),
     Flag::new(
         Key::Quantization,
@@ -320,7 +321,7 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "Compute as this trainer does, so that samples are on-policy to the bit",
     )
-    .since(EngineVersion::new(0, 5, 6)),
+    .since(EngineVersion::new(0, 5, 4).post(1)),
     Flag::new(Key::RolloutBatchSize, "rollout-batch-size", Integer, "slime: prompts per rollout").of_slime(),
     Flag::new(
         Key::RolloutMaxContextLen,
@@ -349,7 +350,7 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "Source of sampling parameters that requests omit: model or openai",
     )
-    .since(EngineVersion::new(0, 5, 6)),
+    .since(EngineVersion::new(0, 5, 3).post(1)),
     Flag::new(Key::SglangConfig, "sglang-config", Text, "slime: YAML file whose overrides win over the flags")
         .of_slime(),
     Flag::new(
@@ -422,7 +423,7 @@ pub const FLAGS: &[Flag] = &[
     )
     .since(EngineVersion::new(0, 5, 18)),
     Flag::new(Key::SpeculativeDraftLoadFormat, "speculative-draft-load-format", Text, "Format of the draft's weights")
-        .since(EngineVersion::new(0, 5, 6)),
+        .since(EngineVersion::new(0, 5, 3).post(2)),
     Flag::new(
         Key::SpeculativeDraftModelPath,
         "speculative-draft-model-path",
@@ -473,7 +474,7 @@ pub const FLAGS: &[Flag] = &[
         Text,
         "Kernels of the draft's experts",
     )
-    .since(EngineVersion::new(0, 5, 6)),
+    .since(EngineVersion::new(0, 5, 4).post(3)),
     Flag::new(
         Key::SpeculativeNgramExternalCorpusMaxTokens,
         "speculative-ngram-external-corpus-max-tokens",
@@ -501,14 +502,14 @@ pub const FLAGS: &[Flag] = &[
         Integer,
         "NGRAM: maximum breadth of the proposed tree, in place of topk",
     )
-    .since(EngineVersion::new(0, 5, 6)),
+    .since(EngineVersion::new(0, 5, 3)),
     Flag::new(
         Key::SpeculativeNgramMaxMatchWindowSize,
         "speculative-ngram-max-match-window-size",
         Integer,
         "NGRAM: maximum length of the suffix that is looked up",
     )
-    .since(EngineVersion::new(0, 5, 6))
+    .since(EngineVersion::new(0, 5, 3))
     .until(EngineVersion::new(0, 5, 10)),
     Flag::new(
         Key::SpeculativeNgramMaxTrieDepth,
@@ -523,7 +524,7 @@ pub const FLAGS: &[Flag] = &[
         Integer,
         "NGRAM: minimum breadth of the proposed tree",
     )
-    .since(EngineVersion::new(0, 5, 6)),
+    .since(EngineVersion::new(0, 5, 3)),
     Flag::new(
         Key::SpeculativeNumDraftTokens,
         "speculative-num-draft-tokens",

@@ -507,6 +507,6 @@ mod tests {
         check("run.sh", &format!("# Faster than SGLang 0.5.9.\n{new}"), None);
         check("v0.5.9/run.sh", new, None);
         // No release of the engine is called so.
-        check("versions/v0.5.1/a.md", &format!("```\n{old}\n```\n"), None);
+        check("versions/v0.5.0/a.md", &format!("```\n{old}\n```\n"), None);
     }
 }
