@@ -11,7 +11,6 @@ use schemas::tree::TreeShape;
 use super::{
     machine::{AttentionKernels, Machine, Pass},
     part::Part,
-    verify::Verifying,
     weights::DraftWeights,
     workspace::{Activations, RoundArrays, RowArrays},
 };
@@ -33,6 +32,17 @@ pub struct RoundOptions {
     pub describe: bool,
     /// Accepts this many tokens on average, whatever the target says.
     pub simulate: Option<f32>,
+}
+
+/// Trees of a batch on their way through the target.
+#[derive(Clone, Copy)]
+pub struct Verifying<'a> {
+    pub memory: RoundMemory<'a>,
+    pub shape: TreeShape,
+    /// Requests.
+    pub batch: usize,
+    pub tree: TreeNodes<'a>,
+    pub options: RoundOptions,
 }
 
 impl Machine {

@@ -2,27 +2,15 @@
 
 use kernels::{
     device::DeviceError,
-    launch::{AcceptInputs, AcceptWalk, Acceptance, Groups, InnerNodes, Picked, Rows, Sees, TreeNodes},
+    launch::{AcceptInputs, AcceptWalk, Acceptance, Groups, InnerNodes, Picked, Rows, Sees},
 };
-use schemas::tree::TreeShape;
 
 use super::{
     machine::{Machine, Pass},
-    round::{RoundMemory, RoundOptions},
+    round::{RoundMemory, Verifying},
     workspace::Sampled,
 };
 use crate::backend::VerifyPlan;
-
-/// Trees of a batch on their way through the target.
-#[derive(Clone, Copy)]
-pub struct Verifying<'a> {
-    pub memory: RoundMemory<'a>,
-    pub shape: TreeShape,
-    /// Requests.
-    pub batch: usize,
-    pub tree: TreeNodes<'a>,
-    pub options: RoundOptions,
-}
 
 impl Machine {
     /// Runs the target over the trees, as far as it takes, and accepts of them what it says.
