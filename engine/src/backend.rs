@@ -91,6 +91,13 @@ impl PrefillChunk<'_> {
         let row = |position: usize| position.clamp(self.start, self.start + self.tokens.len()) - self.start;
         row(positions.start)..row(positions.end)
     }
+
+    /// The rows whose next token is at a position from `from` on, each with that token. `last` is the row of this piece's last token.
+    pub fn rows_before(&self, from: usize, last: usize) -> impl Iterator<Item = (usize, u32)> {
+        let next = self.tokens.iter().skip(1).copied().chain(self.next);
+        let rows = (self.start + 1..).zip(last + 1 - self.tokens.len()..).zip(next);
+        rows.filter(move |((position, _), _)| *position >= from).map(|((_, row), token)| (row, token))
+    }
 }
 
 /// One round for a batch.

@@ -291,13 +291,14 @@ fn check_engine(
             failure: same_engines(&mut engine, &mut inner_first, plan)?,
         });
         if dtype == "float32" {
+            let mut cpu = load(models, Setting::new(DeviceChoice::Cpu, 1, dtype, pair, 16), plan, false)?;
             report(Check {
                 name: format!("{label}: tokens and log-probabilities are those of the CPU"),
-                failure: same_as_cpu(&mut engine, models, pair, plan)?,
+                failure: same_as_cpu(&mut engine, &mut cpu, plan)?,
             });
             report(Check {
                 name: format!("{label}: penalties, grammars and log-probabilities of prompts are as on the CPU"),
-                failure: adjusted_as_on_cpu(&mut engine, models, pair, plan)?,
+                failure: adjusted_as_on_cpu(&mut engine, &mut cpu, plan)?,
             });
         }
     }
@@ -359,10 +360,22 @@ fn same_output(
 fn same_engines(one: &mut Engine, other: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
     let batch = plan.batches.get(1).copied().unwrap_or(2);
     let requests: Vec<Request> = (0..batch).map(|at| request(at, &sampled(), plan.tokens)).collect();
-    for shape in shapes(plan) {
+    for_each_shape(one, other, shapes(plan), |one, other| {
+        Ok(difference(&one.run(requests.clone())?, &other.run(requests.clone())?))
+    })
+}
+
+/// The first difference between two engines that run the same shapes, with its shape.
+fn for_each_shape(
+    one: &mut Engine,
+    other: &mut Engine,
+    shapes: impl Iterator<Item = TreeShape>,
+    mut compare: impl FnMut(&mut Engine, &mut Engine) -> Result<Option<String>, EngineError>,
+) -> Result<Option<String>, EngineError> {
+    for shape in shapes {
         one.set_policy(ShapePolicy::fixed(shape))?;
         other.set_policy(ShapePolicy::fixed(shape))?;
-        if let Some(difference) = difference(&one.run(requests.clone())?, &other.run(requests.clone())?) {
+        if let Some(difference) = compare(one, other)? {
             return Ok(Some(format!("shape {shape}, {difference}")));
         }
     }
@@ -374,7 +387,8 @@ fn exchanged(models: &RandomModels, setting: Setting, plan: Plan) -> Result<Opti
     let others = RandomModels::write_seeded(1)?;
     let mut engine = load(models, setting, plan, false)?;
     let requests = vec![request(0, &sampled(), plan.tokens)];
-    engine.set_policy(ShapePolicy::fixed(shapes(plan).next().unwrap_or(TreeShape::OFF)))?;
+    let shape = shapes(plan).next().unwrap_or(TreeShape::OFF);
+    engine.set_policy(ShapePolicy::fixed(shape))?;
     let first = engine.run(requests.clone())?;
     let folders =
         |of: &RandomModels| WeightFolders { model: Some(of.target(setting.pair)), draft: of.draft(setting.pair) };
@@ -383,7 +397,7 @@ fn exchanged(models: &RandomModels, setting: Setting, plan: Plan) -> Result<Opti
         return Ok(Some(difference));
     }
     engine.update_weights(&folders(models), true)?;
-    engine.set_policy(ShapePolicy::fixed(shapes(plan).next().unwrap_or(TreeShape::OFF)))?;
+    engine.set_policy(ShapePolicy::fixed(shape))?;
     Ok(difference(&first, &engine.run(requests)?))
 }
 

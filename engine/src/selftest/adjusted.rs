@@ -4,15 +4,10 @@ use std::sync::Arc;
 
 use schemas::tree::TreeShape;
 
-use super::{
-    Plan,
-    logprobs::agree,
-    models::{Pair, RandomModels},
-    request, shapes,
-};
+use super::{Plan, for_each_shape, logprobs::agree, request, shapes};
 use crate::{
-    Adjustments, Completion, Constraint, DeviceChoice, Engine, EngineError, Event, Follow, Grammar, PromptLogprobs,
-    Request, SamplingParams, ShapePolicy, backend::TokenLogprobs,
+    Adjustments, Completion, Constraint, Engine, EngineError, Follow, Grammar, PromptLogprobs, Request, SamplingParams,
+    backend::TokenLogprobs,
 };
 
 /// Tokens that a [`Rising`] grammar allows after one.
@@ -82,46 +77,21 @@ fn requests(plan: Plan) -> Vec<Request> {
 }
 
 /// The device yields what the CPU yields.
-pub fn adjusted_as_on_cpu(
-    engine: &mut Engine,
-    models: &RandomModels,
-    pair: Pair,
-    plan: Plan,
-) -> Result<Option<String>, EngineError> {
-    let setting = super::Setting::new(DeviceChoice::Cpu, 1, "float32", pair, 16);
-    let mut cpu = super::load(models, setting, plan, false)?;
+pub fn adjusted_as_on_cpu(engine: &mut Engine, cpu: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
     let requests = requests(plan);
-    for shape in shapes(plan).chain([TreeShape::OFF]) {
-        engine.set_policy(ShapePolicy::fixed(shape))?;
-        cpu.set_policy(ShapePolicy::fixed(shape))?;
-        let (found, expected) = (completions(engine, &requests)?, completions(&mut cpu, &requests)?);
-        for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
-            let same = found.output_ids == expected.output_ids
-                && found.finish_reason == expected.finish_reason
-                && found.accept_histogram == expected.accept_histogram
-                && alike(&found.prompt_logprobs, &expected.prompt_logprobs);
-            if !same {
-                return Ok(Some(format!("shape {shape}, request {at}: {found:?}, on the CPU {expected:?}")));
-            }
-        }
-    }
-    Ok(None)
+    for_each_shape(engine, cpu, shapes(plan).chain([TreeShape::OFF]), |engine, cpu| {
+        let (found, expected) = (engine.run(requests.clone())?, cpu.run(requests.clone())?);
+        let differ = |(found, expected): (&Completion, &Completion)| {
+            found.output_ids != expected.output_ids
+                || found.finish_reason != expected.finish_reason
+                || found.accept_histogram != expected.accept_histogram
+                || !alike(&found.prompt_logprobs, &expected.prompt_logprobs)
+        };
+        let at = found.iter().zip(&expected).position(differ);
+        Ok(at.map(|at| format!("request {at}: {:?}, on the CPU {:?}", found[at], expected[at])))
+    })
 }
 
 fn alike(found: &[TokenLogprobs], expected: &[TokenLogprobs]) -> bool {
     found.len() == expected.len() && found.iter().zip(expected).all(|(found, expected)| agree(found, expected))
-}
-
-/// Requests that run together, to their ends.
-fn completions(engine: &mut Engine, requests: &[Request]) -> Result<Vec<Completion>, EngineError> {
-    let ids = requests.iter().map(|request| engine.submit(request.clone())).collect::<Result<Vec<_>, _>>()?;
-    let mut all = Vec::new();
-    while !engine.is_idle() {
-        all.extend(engine.step()?.into_iter().filter_map(|event| match event {
-            Event::Finished { request, completion } => Some((request, *completion)),
-            Event::Tokens { .. } => None,
-        }));
-    }
-    all.sort_by_key(|(id, _)| ids.iter().position(|one| one == id));
-    Ok(all.into_iter().map(|(_, completion)| completion).collect())
 }

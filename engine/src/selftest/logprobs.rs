@@ -1,12 +1,8 @@
 //! Tokens and log-probabilities of a device against those of the CPU, in float32.
 
-use super::{
-    Plan,
-    models::{Pair, RandomModels},
-    request, shapes,
-};
+use super::{Plan, for_each_shape, request, shapes};
 use crate::{
-    DeviceChoice, Engine, EngineError, Event, Request, RequestId, SamplingParams, ShapePolicy,
+    Engine, EngineError, Event, Request, RequestId, SamplingParams,
     backend::{ProducedToken, TokenLogprobs},
 };
 
@@ -14,14 +10,7 @@ use crate::{
 const TOLERANCE: f32 = 1e-3;
 
 /// The device says of its tokens what the CPU says.
-pub fn same_as_cpu(
-    engine: &mut Engine,
-    models: &RandomModels,
-    pair: Pair,
-    plan: Plan,
-) -> Result<Option<String>, EngineError> {
-    let setting = super::Setting::new(DeviceChoice::Cpu, 1, "float32", pair, 16);
-    let mut cpu = super::load(models, setting, plan, false)?;
+pub fn same_as_cpu(engine: &mut Engine, cpu: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
     let wanted = [Some(4), None, Some(0)];
     let requests: Vec<Request> = wanted
         .iter()
@@ -30,19 +19,16 @@ pub fn same_as_cpu(
             request(at + 2, &SamplingParams { logprobs: *logprobs, ..Default::default() }, plan.tokens)
         })
         .collect();
-    for shape in shapes(plan).take(3) {
-        engine.set_policy(ShapePolicy::fixed(shape))?;
-        cpu.set_policy(ShapePolicy::fixed(shape))?;
-        let (found, expected) = (tokens(engine, &requests)?, tokens(&mut cpu, &requests)?);
+    for_each_shape(engine, cpu, shapes(plan).take(3), |engine, cpu| {
+        let (found, expected) = (tokens(engine, &requests)?, tokens(cpu, &requests)?);
         for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
             if let Some(place) = found.iter().zip(expected).position(|(found, expected)| !same(found, expected)) {
                 let (found, expected) = (&found[place], &expected[place]);
-                let reason = format!("request {at}, token {place}: {found:?}, on the CPU {expected:?}");
-                return Ok(Some(format!("shape {shape}, {reason}")));
+                return Ok(Some(format!("request {at}, token {place}: {found:?}, on the CPU {expected:?}")));
             }
         }
-    }
-    Ok(None)
+        Ok(None)
+    })
 }
 
 /// The tokens of requests that run together.

@@ -114,11 +114,7 @@ impl CpuBackend {
     /// piece's last row in the pass.
     fn of_prompt(&self, chunk: &PrefillChunk<'_>, state: &SlotState, pass: &Pass, last: usize) -> Vec<TokenLogprobs> {
         let Some(PromptLogprobs { from, alternatives }) = state.sampling.prompt_logprobs else { return Vec::new() };
-        let begin = last + 1 - chunk.tokens.len();
-        let behind = chunk.tokens.iter().skip(1).copied().chain(chunk.next);
-        // The logits of a row are for the next position.
-        let rows = (chunk.start + 1..).zip(begin..).zip(behind).filter(|((position, _), _)| *position >= from);
-        let rows: Vec<(usize, u32)> = rows.map(|((_, row), token)| (row, token)).collect();
+        let rows: Vec<(usize, u32)> = chunk.rows_before(from, last).collect();
         let some = |rows: &[(usize, u32)]| {
             let hidden = select(&pass.hidden, self.target.hidden_size(), rows.iter().map(|(row, _)| *row));
             let logits = self.target.logits(&hidden);

@@ -139,17 +139,17 @@ impl CudaBackend {
 
     /// The target's logits after rows of its last pass, `[rows, vocabulary]`. Overwrites `work.added` and `arrays.source`.
     fn logits_after(&self, rows: &[usize]) -> Result<Vec<f32>, EngineError> {
-        let vocabulary = self.machine.target.spec.vocabulary;
         let hidden = self.machine.target.spec.hidden;
         let source: Vec<i32> = rows.iter().map(|row| *row as i32).collect();
         self.device.write(self.arrays.source.slice(), &source)?;
         let (to, from) = (self.machine.rows(&self.work.added, hidden), self.machine.rows(&self.work.normed, hidden));
         self.machine.kernels.gather_rows(to, None, from, Some(self.arrays.source.slice()), rows.len(), hidden)?;
-        self.read_logits(to, rows.len(), vocabulary)
+        self.read_logits(to, rows.len())
     }
 
-    /// The target's logits after rows of hidden states.
-    fn read_logits(&self, states: Rows<'_>, rows: usize, vocabulary: usize) -> Result<Vec<f32>, EngineError> {
+    /// The target's logits after rows of hidden states, `[rows, vocabulary]`.
+    pub(super) fn read_logits(&self, states: Rows<'_>, rows: usize) -> Result<Vec<f32>, EngineError> {
+        let vocabulary = self.machine.target.spec.vocabulary;
         let mut logits = vec![0.0_f32; rows * vocabulary];
         self.machine.target_logits(&self.work, states, rows, |start, part| {
             let end = start + part.rows;
@@ -167,11 +167,10 @@ impl CudaBackend {
         ids: &mut [i32],
     ) -> Result<(), EngineError> {
         let hidden = self.machine.target.spec.hidden;
-        let vocabulary = self.machine.target.spec.vocabulary;
         let bytes = hidden * self.machine.element_bytes();
         for row in self.adjusted(slots) {
             let state = Rows { at: self.work.added.range(row * bytes..(row + 1) * bytes), stride: hidden };
-            let logits = self.read_logits(state, 1, vocabulary)?;
+            let logits = self.read_logits(state, 1)?;
             let Some(Some(open)) = self.slots.get_mut(slots[row].0 as usize) else { continue };
             let token = choose(&logits, &open.sampling, open.adjuster.as_mut(), positions[row]);
             ids[row] = token.map_or(NOT_FINITE, |token| token as i32);
@@ -193,11 +192,7 @@ impl CudaBackend {
             else {
                 continue;
             };
-            let begin = *last as usize + 1 - chunk.tokens.len();
-            let after = chunk.tokens.iter().skip(1).copied().chain(chunk.next);
-            // The logits of a row are for the next position.
-            let rows = (chunk.start + 1..).zip(begin..).zip(after).filter(|((position, _), _)| *position >= from);
-            let (rows, tokens): (Vec<usize>, Vec<u32>) = rows.map(|((_, row), token)| (row, token)).unzip();
+            let (rows, tokens): (Vec<usize>, Vec<u32>) = chunk.rows_before(from, *last as usize).unzip();
             let most = LOGIT_ROWS.min(self.extent.rows);
             for (rows, tokens) in rows.chunks(most).zip(tokens.chunks(most)) {
                 let logits = self.logits_after(rows)?;

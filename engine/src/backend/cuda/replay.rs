@@ -239,12 +239,7 @@ impl CudaBackend {
                 self.device.copy(to, kept.range(from * row..(from + 1) * row))?;
                 samplings.push(&open.sampling);
             }
-            let mut logits = vec![0.0_f32; asked.len() * vocabulary];
-            let states = Rows { at: self.work.added.slice(), stride: hidden };
-            self.machine.target_logits(&self.work, states, asked.len(), |start, part| {
-                let end = start + part.rows;
-                self.device.read(part.at, &mut logits[start * vocabulary..end * vocabulary])
-            })?;
+            let logits = self.read_logits(Rows { at: self.work.added.slice(), stride: hidden }, asked.len())?;
             let rows = logits.par_chunks_exact(vocabulary).zip(asked).zip(samplings);
             let of = |((logits, asked), sampling): ((&[f32], &Asked), _)| {
                 sampling::probabilities(logits, sampling, &asked.tokens)
