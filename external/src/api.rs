@@ -43,6 +43,13 @@ pub struct ServerInfo {
     pub resolved: Option<Value>,
 }
 
+impl ServerInfo {
+    /// Whether it is spectune's own server, which takes SGLang's flags.
+    pub fn is_spectune(&self) -> bool {
+        self.resolved.as_ref().is_some_and(|answer| answer["engine"] == "spectune")
+    }
+}
+
 /// Counters and gauges of a server at one moment; a figure that it does not give is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {

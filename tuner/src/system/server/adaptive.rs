@@ -47,7 +47,7 @@ pub fn serves_tables(plan: &LaunchPlan, info: &ServerInfo) -> Result<(), String>
         return Err(format!("with {} no engine drafts another chain at each batch size", plan.algorithm));
     }
     // Our own server follows the same file.
-    if info.resolved.as_ref().is_some_and(|answer| answer["engine"] == "spectune") {
+    if info.is_spectune() {
         return Ok(());
     }
     let unknown = || "the server does not tell its version".to_owned();

@@ -113,7 +113,7 @@ impl LaunchPlan {
     /// Takes in what a server says of itself.
     pub fn learn(&mut self, info: &ServerInfo) {
         self.version = info.version.as_deref().and_then(|text| text.parse().ok());
-        self.is_own = info.resolved.as_ref().is_some_and(|answer| answer["engine"] == "spectune");
+        self.is_own = info.is_spectune();
         self.tables = adaptive::serves_tables(self, info);
     }
 

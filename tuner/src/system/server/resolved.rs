@@ -76,7 +76,7 @@ pub fn beside_the_linter(
     plan: &LaunchPlan,
     told: &mut BTreeSet<&'static str>,
 ) -> Vec<String> {
-    let Some(answer) = info.resolved.as_ref().filter(|answer| answer["engine"] != "spectune") else {
+    let Some(answer) = info.resolved.as_ref().filter(|_| !info.is_spectune()) else {
         return Vec::new();
     };
     let version = info.version.as_deref().and_then(|version| version.parse().ok());
