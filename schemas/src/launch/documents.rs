@@ -13,15 +13,21 @@ pub(super) const DEEPEST: usize = 3;
 
 /// Reads a text of a kind. `depth` is the number of enclosing texts.
 pub(super) fn parse(source: &Source, kind: Kind, options: &Options, depth: usize) -> Parsed {
-    if depth == 0 && kind != Kind::Yaml && Kind::is_template(source.name()) {
-        let is_plain = !["{{", "{%"].iter().any(|opening| source.text().contains(opening));
-        return match template::filled(source) {
-            Some(filled) => parse(&filled, kind, options, 1),
-            None if is_plain => parse(source, kind, options, 1),
-            // Which of its lines are in the output is not known.
-            None => Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] },
-        };
+    // A template of YAML may be YAML itself: its reader tries that first.
+    if kind == Kind::Yaml || !Kind::is_template(source.name()) {
+        return parse_as(source, kind, options, depth);
     }
+    match template::filled(source) {
+        Some(filled) => parse_as(&filled, kind, options, depth),
+        // Which of its lines are in the output is not known.
+        None if template::opens(source.text()) => {
+            Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] }
+        }
+        None => parse_as(source, kind, options, depth),
+    }
+}
+
+fn parse_as(source: &Source, kind: Kind, options: &Options, depth: usize) -> Parsed {
     match kind {
         Kind::Toml => file::parse(source, options),
         Kind::Yaml | Kind::Script => {

@@ -32,9 +32,17 @@ pub(super) fn filled(source: &Source) -> Option<Source> {
     is_template.then(|| Source::new(source.name(), filled))
 }
 
+/// Whether a text has braces of a template.
+pub(super) fn opens(text: &str) -> bool {
+    next_opening(text).is_some()
+}
+
 /// The place of the next braces, what opens and closes them, and whether they leave nothing.
 fn next_opening(text: &str) -> Option<(usize, &'static str, &'static str, bool)> {
-    let silent = SILENT.map(|(opening, closing)| (text.find(opening), opening, closing, true));
+    // `${#list[@]}` is a shell's.
+    let of_shell = |at: usize| text.get(..at).is_some_and(|before| before.ends_with('$'));
+    let place = |opening: &str| text.match_indices(opening).map(|(at, _)| at).find(|at| !of_shell(*at));
+    let silent = SILENT.map(|(opening, closing)| (place(opening), opening, closing, true));
     let all = silent.into_iter().chain([(text.find("{{"), "{{", "}}", false)]);
     let found = all.filter_map(|(at, opening, closing, is_silent)| Some((at?, opening, closing, is_silent)));
     found.min_by_key(|(at, ..)| *at)

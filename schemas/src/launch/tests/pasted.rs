@@ -133,6 +133,8 @@ fn templates_of_scripts_are_read_where_they_have_one_way() {
         is_clean(name, &two);
         assert_eq!(count(name, &two), 0, "{name}");
     }
+    let counted = script.replace("export DEBUG=1", "echo ${#ARGUMENTS[@]}");
+    assert_eq!(count("run.sh.j2", &counted), 1);
     // Nothing to fill in: an ordinary script.
     let plain = "sglang serve --model-path a --page-size\n";
     assert_eq!(amiss("run.sh.j2", plain), amiss("run.sh", plain));
