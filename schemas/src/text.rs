@@ -155,6 +155,11 @@ impl Source {
     }
 }
 
+/// Whether a text is a word in letters outside ASCII: what a page has in place of its reader's own value.
+pub(crate) fn is_word_of_page(text: &str) -> bool {
+    !text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_digit())
+}
+
 /// The edits (insertions, removals and replacements of characters, and neighbours that change places) that turn one short name into
 /// another; of longer ones only the first 80 characters count.
 pub fn distance(one: &str, other: &str) -> usize {

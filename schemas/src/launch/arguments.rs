@@ -22,7 +22,7 @@ use super::{
 use crate::{
     diagnostic::Diagnostic,
     flags::{Key, Takes},
-    text::{Located, Source, Span},
+    text::{Located, Source, Span, is_word_of_page},
     version::EngineVersion,
 };
 
@@ -319,10 +319,9 @@ fn bad_values(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diag
     }
 }
 
-/// Whether a text is a shell's pattern (`{1..8}`) or a placeholder of documentation (`N`, `[N]`, a word of another script).
+/// Whether a text is a shell's pattern (`{1..8}`) or a placeholder of documentation (`N`, `[N]`, a [word](is_word_of_page)).
 pub(super) fn stands_for_another(text: &str) -> bool {
-    let is_word_of_page = !text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_digit());
-    is_word_of_page
+    is_word_of_page(text)
         || text.contains(['{', '}', '[', ']', '<', '>', '*', '?'])
         || text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
 }

@@ -5,7 +5,7 @@ use crate::{
     diagnostic::{Edit, Safety, Severity},
     flags::{Accepted, Kind, Lookup, Registered, Word},
     launch::{Argument, Value},
-    text::{Located, distance},
+    text::{Located, distance, is_word_of_page},
     version::EngineVersion,
 };
 
@@ -47,9 +47,7 @@ pub(super) fn refused(
 fn is_plain(text: &str) -> bool {
     let is_sign = |letter: char| matches!(letter, '{' | '}' | '[' | ']' | '<' | '>' | '*' | '?' | '$' | '…');
     let is_placeholder = text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
-    // A word of another script is what a page writes in place of the reader's own.
-    let is_word_of_page = !text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_digit());
-    !text.is_empty() && !text.contains(is_sign) && !text.contains("...") && !is_placeholder && !is_word_of_page
+    !text.is_empty() && !text.contains(is_sign) && !text.contains("...") && !is_placeholder && !is_word_of_page(text)
 }
 
 /// Whether a version's list has a word, or may: between two versions that were read, a word may have come in either.
