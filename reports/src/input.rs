@@ -36,6 +36,11 @@ pub struct Sweep {
 }
 
 impl Sweep {
+    /// Its notices, each with its name, to be said among others.
+    pub fn named_notices(&self) -> impl Iterator<Item = String> {
+        self.notices.iter().map(|notice| format!("{}: {notice}", self.name))
+    }
+
     /// The sweep file, where known: says what was measured and what counts as better.
     pub fn file(&self) -> Option<&SweepFile> {
         self.header.as_ref().map(|header| &header.file)

@@ -211,7 +211,7 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
                 guide.fingerprint.difference(&record.fingerprint)
             ));
         }
-        warnings.extend(sweep.notices.iter().map(|notice| format!("{}: {notice}", sweep.name)));
+        warnings.extend(sweep.named_notices());
     }
     warnings.extend(sections.iter().filter_map(Section::pooling));
     warnings

@@ -40,9 +40,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         return of_training(folder, arguments.out.as_deref().unwrap_or(folder));
     }
     let input = ReportInput { compare: arguments.compare, ..input(&arguments.folders)? };
-    for sweep in &input.sweeps {
-        sweep.notices.iter().for_each(|notice| terminal::note(&format!("{}: {notice}", sweep.name)));
-    }
+    input.sweeps.iter().flat_map(Sweep::named_notices).for_each(|notice| terminal::note(&notice));
     if input.sweeps.iter().all(|sweep| sweep.records.is_empty()) {
         bail!("no finished trial in {}", arguments.folders[0].display());
     }
