@@ -51,16 +51,19 @@ __device__ __forceinline__ void decode(u32& odd, u32& even, u32 four) {
   even = multiply_pair((moved & 0x80008000u) | (moved >> SHIFT & SIZE), BIAS);
 }
 
+/// A left factor of 16 rows and 16 inputs, of which a lane has four of a low row and of a high one as they lie in memory.
+__device__ __forceinline__ void convert(u32 (&a)[4], u32 low_row, u32 high_row) {
+  decode(a[0], a[2], low_row);
+  decode(a[1], a[3], high_row);
+}
+
 /// Left factors of 16 rows of weights, rows of this many bytes: of 32 inputs, from the so manieth sixteen on.
 template <int BYTES>
 __device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned char* rows, int inputs_16) {
   u32 raw[4];
   ldmatrix_x4(raw, rows + place_of<BYTES>(lane() % 16, inputs_16 + lane() / 16));
 #pragma unroll
-  for (int h = 0; h < 2; h++) {
-    decode(a[h][0], a[h][2], raw[2 * h]);
-    decode(a[h][1], a[h][3], raw[2 * h + 1]);
-  }
+  for (int h = 0; h < 2; h++) convert(a[h], raw[2 * h], raw[2 * h + 1]);
 }
 
 /// Inputs of which left factors are loaded together, in sixteens.

@@ -7,6 +7,12 @@
 
 #ifndef EMULATOR
 
+/// Changes how many registers each thread of a warp group has: some give up what others take. All threads of the group call it, once.
+template <int COUNT>
+__device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+template <int COUNT>
+__device__ __forceinline__ void give_up_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
+
 /// Lets products read what this thread has written to shared memory, and what `copy_async_wait` has waited for.
 __device__ __forceinline__ void fence_for_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
@@ -118,13 +124,14 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], Place l
   if constexpr (COLUMNS == 224) PRODUCT(224, 112, 113);
 }
 
-/// The instruction for some columns with a left factor from registers; `a` to `d` are its places, `tile` that of the right one.
-#define PRODUCT_OF_REGISTERS(columns, a, b, c, d, tile)                                                                 \
+/// The instruction for some columns with a left factor from registers; `a` to `d` are its places, `tile` that of the right one, of
+/// which `descriptor` tells, and which is `turned` or not.
+#define PRODUCT_OF_REGISTERS(columns, a, b, c, d, tile, turned, descriptor)                                                                 \
   asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
                "k16" PRODUCT_TYPES "{" NAMES_##columns "}, {%" #a ", %" #b ", %" #c ", %" #d "}, %" #tile               \
-               ", adds, 1, 1, 1;\n}"                                                                                    \
+               ", adds, 1, 1, " #turned ";\n}"                                                                          \
                : SUMS_##columns                                                                                         \
-               : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(tile_descriptor(right, apart)))
+               : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(descriptor))
 
 /// Starts sum += left · right: left is 64 rows of 16 inputs, of which a lane holds those of an operand of `mma_16816`, and right
 /// 16 rows of a tile, one for each input, with 64 columns of the result each; further columns lie in tiles `apart` bytes after.
@@ -133,8 +140,17 @@ template <int COLUMNS>
 __device__ __forceinline__ void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right,
                                                            int apart) {
   static_assert(COLUMNS == 64 || COLUMNS == 128, "others are not needed");
-  if constexpr (COLUMNS == 64) PRODUCT_OF_REGISTERS(64, 32, 33, 34, 35, 36);
-  if constexpr (COLUMNS == 128) PRODUCT_OF_REGISTERS(128, 64, 65, 66, 67, 68);
+  if constexpr (COLUMNS == 64) PRODUCT_OF_REGISTERS(64, 32, 33, 34, 35, 36, 1, tile_descriptor(right, apart));
+  if constexpr (COLUMNS == 128) PRODUCT_OF_REGISTERS(128, 64, 65, 66, 67, 68, 1, tile_descriptor(right, apart));
+}
+
+/// Starts sum += left · rightᵀ with the same left factor, and right as of `product_start`.
+template <int COLUMNS>
+__device__ __forceinline__ void product_with_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right) {
+  static_assert(COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 128, "others are not needed");
+  if constexpr (COLUMNS == 32) PRODUCT_OF_REGISTERS(32, 16, 17, 18, 19, 20, 0, tile_descriptor(right));
+  if constexpr (COLUMNS == 64) PRODUCT_OF_REGISTERS(64, 32, 33, 34, 35, 36, 0, tile_descriptor(right));
+  if constexpr (COLUMNS == 128) PRODUCT_OF_REGISTERS(128, 64, 65, 66, 67, 68, 0, tile_descriptor(right));
 }
 __device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 

@@ -155,9 +155,9 @@ struct Product {
   float* sum;
   int columns;
   const unsigned char *left, *right;
-  // A left factor from registers, the inputs of this thread's two rows; then `right` has a row for each input, and every 64
-  // columns lie this many bytes apart.
+  // A left factor from registers, the inputs of this thread's two rows.
   float own[2][16];
+  // If not 0, `right` has a row for each input, and every 64 columns lie this many bytes apart.
   int apart;
 };
 
@@ -564,6 +564,8 @@ inline void mma_16816(float d[4], const u32 a[4], const u32 b[2]) {
 
 // Products of a warp group read shared memory at their own pace: here as late as can be, when they are waited for. What is
 // written too early shows, and so does a sum that is used without a wait.
+template <int COUNT> inline void take_registers() {}
+template <int COUNT> inline void give_up_registers() {}
 inline void fence_for_products() {}
 inline void products_begin() {}
 inline void products_commit() { emulator::worker->products[emulator::worker->current].push_back({}); }
@@ -573,24 +575,24 @@ struct Place {
   Place(const void* shared) : at((const unsigned char*)shared) {}
   Place operator+(u32 bytes) const { return Place(at + bytes); }
 };
+// Ends the program if products cannot read 16 inputs from here on: of a tile's first row, or of a whole tile where it is turned.
+inline void check_tile(Place tile, bool turned) {
+  uintptr_t within = (uintptr_t)tile.at % 1024;
+  if (turned ? within == 0 : within % 32 == 0 && within < 128) return;
+  std::fprintf(stderr, "emulator: a product of 16 inputs from the odd address %p\n", (const void*)tile.at);
+  std::abort();
+}
 template <int COLUMNS> inline void product_start(float (&sum)[COLUMNS / 2], Place left, Place right) {
   using namespace emulator;
-  for (const unsigned char* tile : {left.at, right.at}) {
-    if ((uintptr_t)tile % 1024 % 32 || (uintptr_t)tile % 1024 >= 128) {
-      std::fprintf(stderr, "emulator: a product of 16 inputs from the odd address %p\n", (const void*)tile);
-      std::abort();
-    }
-  }
+  check_tile(left, false);
+  check_tile(right, false);
   worker->products[worker->current].push_back({sum, COLUMNS, left.at, right.at});
 }
-template <int COLUMNS>
-inline void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right, int apart) {
+// The same with a left factor from registers; `apart` as of Product.
+inline void start_with_registers(float* sum, int columns, const u32 (&left)[4], Place right, int apart) {
   using namespace emulator;
-  if ((uintptr_t)right.at % 1024) {
-    std::fprintf(stderr, "emulator: a product of 16 inputs from the odd address %p\n", (const void*)right.at);
-    std::abort();
-  }
-  Product product{sum, COLUMNS, nullptr, right.at, {}, apart};
+  check_tile(right, apart != 0);
+  Product product{sum, columns, nullptr, right.at, {}, apart};
   auto slots = exchange(left, sizeof left);
   for (int h = 0; h < 2; h++) {
     for (int k = 0; k < 16; k++) {
@@ -600,6 +602,14 @@ inline void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&le
     }
   }
   worker->products[worker->current].push_back(product);
+}
+template <int COLUMNS>
+inline void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right, int apart) {
+  start_with_registers(sum, COLUMNS, left, right, apart);
+}
+template <int COLUMNS>
+inline void product_with_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right) {
+  start_with_registers(sum, COLUMNS, left, right, 0);
 }
 // Computes what a thread has started, but the last `pending` groups.
 inline void compute_products(int pending) {
@@ -632,8 +642,8 @@ inline void compute_products(int pending) {
         int column = i * 2 + self % 4 * 2 + c;
         float low = product.sum[i + c], high = product.sum[i + 2 + c];
         for (int k = 0; k < 16; k++) {
-          float value = product.left ? element(product.right, column, k)
-                                     : element_of_row(product.right + column / 64 * product.apart, k, column % 64);
+          float value = product.apart ? element_of_row(product.right + column / 64 * product.apart, k, column % 64)
+                                      : element(product.right, column, k);
           low += own[0][k] * value;
           high += own[1][k] * value;
         }

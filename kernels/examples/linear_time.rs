@@ -2,7 +2,8 @@
 //! groups and by the device's library, for several numbers of rows. The figures of `docs/notes/performance.md`.
 //!
 //! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…] [llama-3.1-8b | llama-3.2-1b] [SECONDS]`;
-//! the emulator runs one small layer. `llama-3.1-8b/head` is the product with the vocabulary alone. With SECONDS each way runs for so
+//! the emulator runs one small layer. `llama-3.1-8b/head` is the product with the vocabulary alone; with `/fp8` layers have weights in
+//! FP8 with a scale for each output, with `/fp8-blocks` for each block, which the library gets put back into 16 bits. With SECONDS each way runs for so
 //! long and says when it begins and ends, for `docs/notes/performance/energy_of.py`, which tells what energy the GPU took meanwhile.
 
 use std::{error::Error, time::Instant};
@@ -12,12 +13,15 @@ use kernels::{
         Buffer, Device, DeviceError, Element, Slice,
         matmul::{Matmul, MatmulHandle, Operands, SearchSetup},
     },
-    launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Stream, Unscaled, Weights},
+    launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Stream, Unscaled, WeightScales, Weights},
+    reference::Fp8Scales,
 };
 
 const ELEMENT: Element = Element::BF16;
 /// Runs of a graph; the median counts.
 const RUNS: usize = 15;
+/// Rows that are multiplied with the vocabulary, at most.
+const HEAD_ROWS: usize = 128;
 
 /// Widths of a model, of which attention is left out.
 struct Shape {
@@ -26,21 +30,28 @@ struct Shape {
     qkv: usize,
     intermediate: usize,
     vocabulary: usize,
+    /// Of layers in FP8.
+    scales: Option<Fp8Scales>,
 }
 
-/// Weights of a layer, `[outputs, inputs]`.
+/// `[outputs, inputs]`.
+struct Weight {
+    at: Buffer,
+    scales: Option<(Buffer, Fp8Scales)>,
+}
+
 struct Layer {
-    qkv: Buffer,
-    output: Buffer,
-    gate_up: Buffer,
-    down: Buffer,
+    qkv: Weight,
+    output: Weight,
+    gate_up: Weight,
+    down: Weight,
 }
 
 struct Model {
     kernels: Kernels,
     shape: Shape,
     layers: Vec<Layer>,
-    head: Buffer,
+    head: Weight,
     norm: Buffer,
 }
 
@@ -54,6 +65,8 @@ struct Work {
     parts: Buffer,
     squares: Buffer,
     logits: Buffer,
+    /// Room for a matrix that the library gets put back into 16 bits.
+    dequantised: Buffer,
     workspace: Buffer,
 }
 
@@ -65,7 +78,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let shape_name = arguments.next().unwrap_or_else(|| "llama-3.1-8b".into());
     let (device, shape) = match name.strip_prefix("cuda:") {
         Some(number) => (Device::cuda(number.parse()?)?, shape(&shape_name)?),
-        None => (Device::emulated()?, Shape { layers: 1, hidden: 64, qkv: 96, intermediate: 128, vocabulary: 256 }),
+        None => {
+            let scales = shape(&shape_name)?.scales;
+            let small = Shape { layers: 1, hidden: 64, qkv: 96, intermediate: 128, vocabulary: 256, scales };
+            (Device::emulated()?, small)
+        }
     };
     let seconds: Option<f64> = arguments.next().map(|seconds| seconds.parse()).transpose()?;
     let model = Model::random(Kernels::new(device.clone(), ELEMENT), shape)?;
@@ -94,9 +111,15 @@ fn shape(name: &str) -> Result<Shape, String> {
     if let Some(name) = name.strip_suffix("/head") {
         return Ok(Shape { layers: 0, ..shape(name)? });
     }
+    for (suffix, layout) in [("/fp8", Fp8Scales::Channels), ("/fp8-blocks", Fp8Scales::Blocks)] {
+        if let Some(name) = name.strip_suffix(suffix) {
+            return Ok(Shape { scales: Some(layout), ..shape(name)? });
+        }
+    }
+    let scales = None;
     match name {
-        "llama-3.1-8b" => Ok(Shape { layers: 32, hidden: 4096, qkv: 6144, intermediate: 14336, vocabulary }),
-        "llama-3.2-1b" => Ok(Shape { layers: 16, hidden: 2048, qkv: 3072, intermediate: 8192, vocabulary }),
+        "llama-3.1-8b" => Ok(Shape { layers: 32, hidden: 4096, qkv: 6144, intermediate: 14336, vocabulary, scales }),
+        "llama-3.2-1b" => Ok(Shape { layers: 16, hidden: 2048, qkv: 3072, intermediate: 8192, vocabulary, scales }),
         _ => Err(format!("{name}: neither llama-3.1-8b nor llama-3.2-1b")),
     }
 }
@@ -152,8 +175,13 @@ fn run_for(
 impl Model {
     /// Whether warp groups multiply this many rows.
     fn has_groups(&self, rows: usize) -> bool {
-        let (kernels, hidden) = (&self.kernels, self.shape.hidden);
-        kernels.suits_group(rows, hidden, hidden) || !kernels.wide(rows, hidden, hidden, 1).is_empty()
+        let Shape { hidden, scales, .. } = self.shape;
+        self.suits_group(rows, hidden, hidden) || !self.kernels.wide(rows, [hidden, hidden], 1, scales).is_empty()
+    }
+
+    /// Whether warp groups for few rows are the fastest for a layer.
+    fn suits_group(&self, rows: usize, inputs: usize, sums: usize) -> bool {
+        self.shape.scales.is_none() && self.kernels.suits_group(rows, inputs, sums)
     }
 
     /// Runs each way for so long.
@@ -174,17 +202,24 @@ impl Model {
             let buffer = kernels.device().allocate(elements * ELEMENT.bytes())?;
             kernels.fill_random(buffer.slice(), 0.02, 1).map(|()| buffer)
         };
+        let weight = |inputs: usize, outputs: usize| {
+            let Some(layout) = shape.scales else { return Ok(Weight { at: make(inputs * outputs)?, scales: None }) };
+            let at = kernels.device().allocate(inputs * outputs)?;
+            kernels.fill_random_fp8(at.slice(), 1)?;
+            let scales = kernels.device().upload(&vec![1e-4_f32; layout.count(outputs, inputs)])?;
+            Ok::<_, DeviceError>(Weight { at, scales: Some((scales, layout)) })
+        };
         let Shape { hidden, qkv, intermediate, vocabulary, .. } = shape;
         let layer = |_| {
             Ok(Layer {
-                qkv: make(hidden * qkv)?,
-                output: make(hidden * hidden)?,
-                gate_up: make(hidden * 2 * intermediate)?,
-                down: make(intermediate * hidden)?,
+                qkv: weight(hidden, qkv)?,
+                output: weight(hidden, hidden)?,
+                gate_up: weight(hidden, 2 * intermediate)?,
+                down: weight(intermediate, hidden)?,
             })
         };
         let layers = (0..shape.layers).map(layer).collect::<Result<_, DeviceError>>()?;
-        let (head, norm) = (make(hidden * vocabulary)?, make(hidden)?);
+        let (head, norm) = (Weight { at: make(hidden * vocabulary)?, scales: None }, make(hidden)?);
         Ok(Self { layers, head, norm, kernels, shape })
     }
 
@@ -207,35 +242,44 @@ impl Model {
             parts: device.zeros(Kernels::MOST_PARTS * rows * qkv.max(hidden) * 4)?,
             squares: device.zeros(Kernels::squares_bytes(rows, hidden))?,
             logits: device.zeros(rows * vocabulary * 4)?,
+            dequantised: zeros(self.shape.scales.map_or(0, |_| 2 * hidden * intermediate.max(qkv)).max(16))?,
             workspace: device.zeros(workspace)?,
         })
     }
 
     /// Bytes of all weights.
     fn bytes(&self) -> f64 {
-        let Shape { layers, hidden, qkv, intermediate, vocabulary } = self.shape;
-        ((layers * (qkv + hidden + 3 * intermediate) + vocabulary) * hidden * ELEMENT.bytes()) as f64
+        let Shape { layers, hidden, qkv, intermediate, vocabulary, scales } = self.shape;
+        let of_layer = (qkv + hidden + 3 * intermediate) * scales.map_or(ELEMENT.bytes(), |_| 1);
+        ((layers * of_layer + vocabulary * ELEMENT.bytes()) * hidden) as f64
     }
 
     fn streamed(&self, work: &Work) -> Result<(), DeviceError> {
         let Shape { hidden, qkv, intermediate, vocabulary, .. } = self.shape;
         let Work { rows, x, stream, y, gated, parts, squares, logits, .. } = work;
+        let weights = Weights::of(self.shape.scales);
         // What is added to the stream.
         let linear = |layer: Linear<'_>| {
             let Linear { inputs, outputs, .. } = layer;
             let whole = Added::Rows(Rows { at: y.slice(), stride: outputs });
-            if self.kernels.suits_few(*rows, inputs, outputs, Weights::Plain) {
+            let in_parts = |count: usize| Added::Parts(Parts { at: parts.slice(), count });
+            let left = Linear { y: parts.slice(), ..layer };
+            if self.kernels.suits_few(*rows, inputs, outputs, weights) {
                 return self.kernels.linear_few(layer).map(|()| whole);
             }
-            if *rows > Kernels::MOST_ROWS_IN_PARTS || self.kernels.parts_of(inputs, outputs, Weights::Plain) == 1 {
+            if self.kernels.suits_pairs(*rows, weights) {
+                let of_pairs = if self.kernels.parts_of_pairs(inputs, outputs) > 1 { left } else { layer };
+                let left = self.kernels.linear_pairs(of_pairs, Kernels::MOST_PARTS)?;
+                return Ok(left.map_or(whole, |left| in_parts(left.count)));
+            }
+            if *rows > Kernels::MOST_ROWS_IN_PARTS || self.kernels.parts_of(inputs, outputs, weights) == 1 {
                 return self.kernels.linear(layer).map(|()| whole);
             }
-            let left = self.kernels.linear_in_parts(Linear { y: parts.slice(), ..layer })?;
-            Ok(Added::Parts(Parts { at: parts.slice(), count: left.count }))
+            self.kernels.linear_in_parts(left).map(|left| in_parts(left.count))
         };
         let add_and_norm = |layer: Linear<'_>| {
             let Linear { inputs, outputs, .. } = layer;
-            if !self.kernels.suits_few_to_stream(*rows, inputs, outputs, Weights::Plain) {
+            if !self.kernels.suits_few_to_stream(*rows, inputs, outputs, weights) {
                 return self.norm(work, linear(layer)?, false);
             }
             let (norm, squares) = (self.norm.slice(), squares.slice());
@@ -243,24 +287,32 @@ impl Model {
             self.kernels.few_to_stream(Linear { y: stream.slice(), ..layer }, to).map(Some)
         };
         let mut unscaled = None;
-        for weights in &self.layers {
-            linear(Linear { unscaled, ..layer(y, x, &weights.qkv, *rows, hidden, qkv) })?;
-            let between = add_and_norm(layer(y, x, &weights.output, *rows, hidden, hidden))?;
-            let gate_up = layer(gated, x, &weights.gate_up, *rows, hidden, intermediate);
-            self.kernels.linear_gated(Linear { unscaled: between, ..gate_up })?;
-            unscaled = add_and_norm(layer(y, gated, &weights.down, *rows, intermediate, hidden))?;
+        for own in &self.layers {
+            linear(Linear { unscaled, ..layer(y, x, &own.qkv, *rows, hidden, qkv) })?;
+            let between = add_and_norm(layer(y, x, &own.output, *rows, hidden, hidden))?;
+            let gate_up = layer(gated, x, &own.gate_up, *rows, hidden, intermediate);
+            let gate_up = Linear { unscaled: between, ..gate_up };
+            match self.kernels.suits_pairs(*rows, weights) {
+                true => self.kernels.linear_pairs_gated(gate_up)?,
+                false => self.kernels.linear_gated(gate_up)?,
+            }
+            unscaled = add_and_norm(layer(y, gated, &own.down, *rows, intermediate, hidden))?;
         }
         // The norm before the head scales its rows itself.
-        self.kernels.linear(Linear { y_is_float: true, ..layer(logits, x, &self.head, *rows, hidden, vocabulary) })
+        self.kernels.linear(Linear {
+            y_is_float: true,
+            ..layer(logits, x, &self.head, (*rows).min(HEAD_ROWS), hidden, vocabulary)
+        })
     }
 
     fn by_groups(&self, work: &Work) -> Result<(), DeviceError> {
         let Shape { hidden, qkv, intermediate, vocabulary, .. } = self.shape;
         let Work { rows, x, gated, parts, logits, .. } = work;
         let product = |layer: Linear<'_>, most_parts: usize| {
-            let Linear { inputs, outputs, .. } = layer;
-            let left = match self.kernels.wide(*rows, inputs, outputs, most_parts).first() {
-                _ if self.kernels.suits_group(*rows, inputs, outputs) => {
+            let Linear { rows, inputs, outputs, .. } = layer;
+            let layout = layer.scales.map(|scales| scales.layout);
+            let left = match self.kernels.wide(rows, [inputs, outputs], most_parts, layout).first() {
+                _ if layout.is_none() && self.kernels.suits_group(rows, inputs, outputs) => {
                     self.kernels.linear_group(layer, most_parts)?
                 }
                 Some(wide) => self.kernels.linear_wide(layer, *wide)?,
@@ -269,7 +321,7 @@ impl Model {
             let whole = Added::Rows(Rows { at: parts.slice(), stride: outputs });
             Ok(left.map_or(whole, |left| Added::Parts(Parts { at: parts.slice(), count: left.count })))
         };
-        let by_wide = !self.kernels.suits_group(*rows, hidden, hidden);
+        let by_wide = !self.suits_group(*rows, hidden, hidden);
         let mut unscaled = None;
         for weights in &self.layers {
             let qkv = Linear { unscaled, ..layer(parts, x, &weights.qkv, *rows, hidden, qkv) };
@@ -278,8 +330,8 @@ impl Model {
             let between = self.norm(work, product(output, Kernels::MOST_PARTS)?, by_wide)?;
             let gate_up =
                 Linear { unscaled: between, ..layer(gated, x, &weights.gate_up, *rows, hidden, intermediate) };
-            match self.kernels.wide(*rows, hidden, 2 * intermediate, 1).first() {
-                Some(wide) if !self.kernels.suits_group(*rows, hidden, 2 * intermediate) => {
+            match self.kernels.wide(*rows, [hidden, 2 * intermediate], 1, self.shape.scales).first() {
+                Some(wide) if !self.suits_group(*rows, hidden, 2 * intermediate) => {
                     self.kernels.linear_wide_gated(gate_up, *wide)?;
                 }
                 _ => self.kernels.linear_group_gated(gate_up)?,
@@ -287,7 +339,7 @@ impl Model {
             let down = layer(parts, gated, &weights.down, *rows, intermediate, hidden);
             unscaled = self.norm(work, product(down, Kernels::MOST_PARTS)?, by_wide)?;
         }
-        let head = layer(logits, x, &self.head, *rows, hidden, vocabulary);
+        let head = layer(logits, x, &self.head, (*rows).min(HEAD_ROWS), hidden, vocabulary);
         product(Linear { y_is_float: true, ..head }, 1).map(|_| ())
     }
 
@@ -297,7 +349,8 @@ impl Model {
         let device = self.kernels.device();
         let neighbour = || self.kernels.fill_random(work.workspace.range(0..16), 1.0, 0);
         let plan = |inputs: usize, outputs: usize, result: Element| -> Result<Option<MatmulHandle>, DeviceError> {
-            let matmul = Matmul { rows: work.rows, inputs, outputs, element: ELEMENT, result, most_parts: 1 };
+            let rows = if outputs == vocabulary { work.rows.min(HEAD_ROWS) } else { work.rows };
+            let matmul = Matmul { rows, inputs, outputs, element: ELEMENT, result, most_parts: 1 };
             let Some(mut plan) = MatmulHandle::new(device, matmul, Some("linear_time"))? else { return Ok(None) };
             if plan.fastest().is_none() {
                 let y = if result == Element::F32 { &work.logits } else { &work.y };
@@ -307,7 +360,7 @@ impl Model {
                     onto: None,
                     parts: Slice::NONE,
                     x: x.slice(),
-                    w: self.head.slice(),
+                    w: self.head.at.slice(),
                     workspace: work.workspace.slice(),
                 };
                 let own_kernels =
@@ -332,10 +385,18 @@ impl Model {
         work: &Work,
         [qkv, output, gate_up, down, head]: &[MatmulHandle; 5],
     ) -> Result<(), DeviceError> {
-        let Shape { hidden, intermediate, .. } = self.shape;
-        let Work { rows, x, y, gated, logits, workspace, .. } = work;
-        let run = |plan: &MatmulHandle, y: &Buffer, x: &Buffer, w: &Buffer| {
+        let Shape { hidden, qkv: width, intermediate, vocabulary, .. } = self.shape;
+        let Work { rows, x, y, gated, logits, dequantised, workspace, .. } = work;
+        let run = |plan: &MatmulHandle, y: &Buffer, x: &Buffer, [inputs, outputs]: [usize; 2], weight: &Weight| {
             let parts = Slice::NONE;
+            let w = match &weight.scales {
+                None => &weight.at,
+                Some((at, layout)) => {
+                    let scales = WeightScales { at: at.slice(), layout: *layout };
+                    self.kernels.dequantise(dequantised.slice(), weight.at.slice(), scales, [outputs, inputs])?;
+                    dequantised
+                }
+            };
             plan.run(Operands {
                 y: y.slice(),
                 onto: None,
@@ -348,15 +409,15 @@ impl Model {
         };
         let add = || self.kernels.rms_norm(self.norm_of(work, Added::Rows(Rows { at: y.slice(), stride: hidden })));
         for weights in &self.layers {
-            run(qkv, y, x, &weights.qkv)?;
-            run(output, y, x, &weights.output)?;
+            run(qkv, y, x, [hidden, width], &weights.qkv)?;
+            run(output, y, x, [hidden, hidden], &weights.output)?;
             add()?;
-            run(gate_up, y, x, &weights.gate_up)?;
+            run(gate_up, y, x, [hidden, 2 * intermediate], &weights.gate_up)?;
             self.kernels.silu_gate(gated.slice(), y.slice(), *rows, intermediate)?;
-            run(down, y, gated, &weights.down)?;
+            run(down, y, gated, [intermediate, hidden], &weights.down)?;
             add()?;
         }
-        run(head, logits, x, &self.head)
+        run(head, logits, x, [hidden, vocabulary], &self.head)
     }
 
     /// The norm after a layer; how its rows are scaled, if that is left to the next.
@@ -387,7 +448,7 @@ impl Model {
 fn layer<'a>(
     y: &'a Buffer,
     x: &'a Buffer,
-    weight: &'a Buffer,
+    weight: &'a Weight,
     rows: usize,
     inputs: usize,
     outputs: usize,
@@ -397,8 +458,8 @@ fn layer<'a>(
         y: y.slice(),
         y_is_float: false,
         x,
-        weight: weight.slice(),
-        scales: None,
+        weight: weight.at.slice(),
+        scales: weight.scales.as_ref().map(|(at, layout)| WeightScales { at: at.slice(), layout: *layout }),
         bias: None,
         rows,
         inputs,

@@ -33,7 +33,7 @@ pub use latent::{check_latent_attention, check_latent_heads, check_latent_write}
 pub use linear::{check_dequantise, check_linear, check_linear_fp8, check_linear_gated};
 pub use linear_few::check_linear_few;
 pub use linear_group::check_linear_group;
-pub use linear_wide::check_linear_wide;
+pub use linear_wide::{check_linear_wide, check_linear_wide_fp8};
 pub use pending::check_pending;
 pub use ranks::{check_alarm, check_ranks};
 pub use sampling::{check_sample_rows, check_sampled_distribution};
@@ -44,7 +44,7 @@ pub use tree::{check_decode_rows, check_draft_trees};
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 22] = [
+pub const CHECKS: [Check; 23] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -58,6 +58,7 @@ pub const CHECKS: [Check; 22] = [
     ("linear_few", check_linear_few),
     ("linear_group", check_linear_group),
     ("linear_wide", check_linear_wide),
+    ("linear_wide_fp8", check_linear_wide_fp8),
     ("experts", check_experts),
     ("route_rows, ties", check_router_ties),
     ("attention_rows", check_attention),

@@ -39,6 +39,7 @@ mod linear;
 mod linear_few;
 mod linear_group;
 mod linear_wide;
+mod linear_wide_fp8;
 mod own_rows;
 mod pending;
 mod ranks;
@@ -152,14 +153,24 @@ pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) 
     let of_fp8 = |(file, options)| (file, Weights::Fp8.options(options));
     let experts = experts.into_iter().filter(|_| with_experts);
     let others = [(linear::PAIRS_FILE, linear::options(element, properties)), (fp8::FILE, vec![element.option()])];
-    linear.into_iter().chain(experts).map(of_fp8).chain(others).collect()
+    let wide =
+        linear_wide::has_warp_groups(element, properties).then(|| (linear_wide_fp8::FILE, vec![element.option()]));
+    linear.into_iter().chain(experts).map(of_fp8).chain(others).chain(wide).collect()
 }
 
 /// A name of the kernels that compute linear layers, which changes with their source.
 pub fn linear_version() -> String {
-    let source = [linear::FILE, linear_few::FILE, linear_group::FILE, linear_wide::FILE, linear::FLOAT_FILE]
-        .map(KernelFile::whole)
-        .concat();
+    let source = [
+        linear::FILE,
+        linear_few::FILE,
+        linear::PAIRS_FILE,
+        linear_group::FILE,
+        linear_wide::FILE,
+        linear_wide_fp8::FILE,
+        linear::FLOAT_FILE,
+    ]
+    .map(KernelFile::whole)
+    .concat();
     blake3::hash(source.as_bytes()).to_hex().to_string()
 }
 

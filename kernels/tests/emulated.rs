@@ -64,6 +64,7 @@ typed! {
     linear_few = check_linear_few,
     linear_group = check_linear_group,
     linear_wide = check_linear_wide,
+    linear_wide_fp8 = check_linear_wide_fp8,
     experts = check_experts,
     router_ties = check_router_ties,
     attention = check_attention,

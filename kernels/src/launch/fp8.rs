@@ -34,6 +34,11 @@ pub struct WeightScales<'a> {
 }
 
 impl Weights {
+    /// Those with scales of this layout, if they have any.
+    pub fn of(layout: Option<Fp8Scales>) -> Self {
+        layout.map_or(Self::Plain, |_| Self::Fp8)
+    }
+
     /// Inputs of a stage of a ring: rows of weights in it have 128 bytes.
     pub(super) fn piece(self) -> usize {
         match self {

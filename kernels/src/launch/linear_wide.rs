@@ -4,7 +4,10 @@ use super::{
     Kernels, Linear, Parts, address, grid, int,
     linear::{PIECE, ring_bytes_beside, shares},
 };
-use crate::device::{Arg, DeviceError, Element, KernelFile, Matrix, Properties, Slice, Split, Tile};
+use crate::{
+    device::{Arg, DeviceError, Element, KernelFile, Matrix, Properties, Slice, Split, Tile},
+    reference::Fp8Scales,
+};
 
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_wide.cu", text: include_str!("../../cuda/linear_wide.cu"), split: Split::Shared };
@@ -25,10 +28,10 @@ const PAUSE: usize = 350;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wide {
     /// Of the result or, gated, of what it is made of; of a block.
-    columns: usize,
+    pub(super) columns: usize,
     /// Inputs of a part.
-    share: usize,
-    parts: usize,
+    pub(super) share: usize,
+    pub(super) parts: usize,
 }
 
 impl Wide {
@@ -43,9 +46,19 @@ impl Kernels {
     pub const MOST_ROWS_LEFT_IN_PARTS: usize = MOST_ROWS;
 
     /// How to deal a layer of this many rows, inputs and columns (gated: twice the outputs) in at most `most_parts`
-    /// parts: the best way first. None where there is no such kernel: for other devices than Hopper, float32, fewer
-    /// rows than 17 or more than 128, and columns or inputs that are not multiples of 8.
-    pub fn wide(&self, rows: usize, inputs: usize, columns: usize, most_parts: usize) -> Vec<Wide> {
+    /// parts: the best way first; with this layout of scales if its weights are in FP8. None where there is no such kernel:
+    /// for other devices than Hopper, float32, fewer rows than 17 or more than 128 (of FP8 512), and columns or inputs that
+    /// are not multiples of 8 (of FP8 16).
+    pub fn wide(
+        &self,
+        rows: usize,
+        [inputs, columns]: [usize; 2],
+        most_parts: usize,
+        scales: Option<Fp8Scales>,
+    ) -> Vec<Wide> {
+        if let Some(layout) = scales {
+            return self.wide_fp8(rows, [inputs, columns], most_parts, layout);
+        }
         let properties = self.device.properties();
         let multiples = inputs.is_multiple_of(8) && columns.is_multiple_of(16);
         if !has_warp_groups(self.element, properties) || !multiples || !(LEAST_ROWS..=MOST_ROWS).contains(&rows) {
@@ -80,7 +93,9 @@ impl Kernels {
     }
 
     fn launch_wide(&self, linear: Linear<'_>, wide: Wide, gated: bool) -> Result<(), DeviceError> {
-        linear.check_plain()?;
+        if let Some(scales) = linear.scales {
+            return self.launch_wide_fp8(linear, scales, wide, gated);
+        }
         let Linear { rows, inputs, outputs, .. } = linear;
         let Wide { columns, share, parts } = wide;
         let all_columns = if gated { 2 * outputs } else { outputs };
@@ -90,7 +105,10 @@ impl Kernels {
                 "no wide linear layer has {rows} rows of {name}, {inputs} → {outputs}, as {wide:?}"
             ))
         };
-        self.wide(rows, inputs, all_columns, parts).into_iter().find(|known| *known == wide).ok_or_else(refused)?;
+        self.wide(rows, [inputs, all_columns], parts, None)
+            .into_iter()
+            .find(|known| *known == wide)
+            .ok_or_else(refused)?;
         let most_rows = most_rows(rows);
         let (_, _, name) =
             NAMES.into_iter().find(|known| (known.0, known.1) == (most_rows, columns)).ok_or_else(refused)?;
@@ -122,7 +140,9 @@ impl Kernels {
     ) -> Result<Vec<Arg>, DeviceError> {
         let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, needed, .. } = linear;
         let x = Matrix { at: x.at, rows, columns: inputs, stride: x.stride };
-        let weight = Matrix { at: weight, rows: weight_rows, columns: inputs, stride: inputs };
+        // In pairs of bytes.
+        let width = inputs * linear.weights().bytes(self.element) / 2;
+        let weight = Matrix { at: weight, rows: weight_rows, columns: width, stride: width };
         let arguments = [
             address(y),
             Arg::Int(y_is_float.into()),

@@ -6,6 +6,7 @@ use kernels::{
         matmul::{KernelLaunch, Matmul},
     },
     launch::{Added, Gathered, Kernels, Linear, Logits, Parts, RmsNorm, Rows, Stream, Unscaled, Weights, Wide},
+    reference::Fp8Scales,
 };
 
 use crate::backend::cuda::{
@@ -114,7 +115,7 @@ impl Machine {
     /// Whether a norm leaves the scale of its rows to the layer that reads them.
     fn leaves_scale(&self, work: &Activations, layer: &Projection, rows: usize, width: usize) -> bool {
         let sizes = [rows, layer.inputs, layer.outputs];
-        let by_wide = || matches!(self.streaming(work, sizes, 1, layer.weights()), Streaming::Wide(_));
+        let by_wide = || matches!(self.streaming(work, sizes, 1, layer.scale_layout()), Streaming::Wide(_));
         self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide())
     }
 
@@ -291,7 +292,7 @@ impl Machine {
             return self.product(work, whole, User::Any).and_then(|_| activate());
         }
         let own = Linear { y, outputs: intermediate, ..whole };
-        let streaming = self.streaming(work, [rows, layer.inputs, layer.outputs], 1, layer.weights());
+        let streaming = self.streaming(work, [rows, layer.inputs, layer.outputs], 1, layer.scale_layout());
         let stream = || match streaming {
             Streaming::Group => self.kernels.linear_group_gated(own),
             Streaming::Wide(wide) => self.kernels.linear_wide_gated(own, wide),
@@ -307,15 +308,15 @@ impl Machine {
     /// `y = x · weightᵀ + bias` by the fastest kernel; in batch-invariant mode, by the kernels with one summation order.
     fn product<'a>(&self, work: &'a Activations, linear: Linear<'_>, user: User<'_>) -> Result<Place<'a>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
-        let weights = if linear.scales.is_some() { Weights::Fp8 } else { Weights::Plain };
-        let streaming = self.streaming(work, [rows, inputs, outputs], Kernels::MOST_PARTS, weights);
+        let layout = linear.scales.map(|scales| scales.layout);
+        let streaming = self.streaming(work, [rows, inputs, outputs], Kernels::MOST_PARTS, layout);
         let count = match streaming {
             Streaming::Wide(wide) => wide.parts(),
             Streaming::Few => 1,
             Streaming::Pairs => self.kernels.parts_of_pairs(inputs, outputs),
             Streaming::Ring if rows > Kernels::MOST_ROWS_IN_PARTS => 1,
             Streaming::Group => self.kernels.parts_of_group(rows, inputs, outputs),
-            Streaming::Ring => self.kernels.parts_of(inputs, outputs, weights),
+            Streaming::Ring => self.kernels.parts_of(inputs, outputs, Weights::of(layout)),
         };
         let parts_of = |count: usize| Parts { at: work.parts.slice(), count };
         let parts = (count > 1 && holds(work, count, rows, outputs)).then(|| parts_of(count));
@@ -353,27 +354,24 @@ impl Machine {
         work: &Activations,
         [rows, inputs, outputs]: [usize; 3],
         most_parts: usize,
-        weights: Weights,
+        layout: Option<Fp8Scales>,
     ) -> Streaming {
+        let weights = Weights::of(layout);
         if self.batch_invariant {
             return Streaming::Ring;
         }
-        if weights == Weights::Fp8 {
-            return match rows {
-                _ if self.kernels.suits_few(rows, inputs, outputs, weights) => Streaming::Few,
-                _ if self.kernels.suits_pairs(rows, weights) => Streaming::Pairs,
-                _ => Streaming::Ring,
-            };
-        }
-        if self.kernels.suits_group(rows, inputs, outputs) {
+        if layout.is_none() && self.kernels.suits_group(rows, inputs, outputs) {
             return Streaming::Group;
         }
         if self.kernels.suits_few(rows, inputs, outputs, weights) {
             return Streaming::Few;
         }
         let fits = |wide: &Wide| wide.parts() == 1 || holds(work, wide.parts(), rows, outputs);
-        let wide = self.kernels.wide(rows, inputs, outputs, most_parts).into_iter().find(fits);
-        wide.map_or(Streaming::Ring, Streaming::Wide)
+        match self.kernels.wide(rows, [inputs, outputs], most_parts, layout).into_iter().find(fits) {
+            Some(wide) => Streaming::Wide(wide),
+            None if self.kernels.suits_pairs(rows, weights) => Streaming::Pairs,
+            None => Streaming::Ring,
+        }
     }
 
     /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else, and where the streaming kernel
@@ -392,7 +390,7 @@ impl Machine {
         }
         let linear = match linear.scales {
             None => linear,
-            Some(_) if !self.dequantises(linear.rows) => return Ok(GemmOutcome::Stream),
+            Some(_) if !self.dequantises(linear.rows, streaming) => return Ok(GemmOutcome::Stream),
             Some(scales) => {
                 let out = work.dequantised.slice();
                 self.kernels.dequantise(out, linear.weight, scales, [linear.outputs, linear.inputs])?;
@@ -447,9 +445,10 @@ impl Machine {
 impl Machine {
     /// Whether the library multiplies this many rows with FP8 weights, which are dequantised first: with many rows the
     /// product takes longer than that. It starts after the dequantising kernel, whereas our kernels would read weights
-    /// ahead.
-    fn dequantises(&self, rows: usize) -> bool {
-        rows > Kernels::MOST_ROWS_IN_PARTS && !self.device().properties().emulated
+    /// ahead; those of warp groups are faster up to more rows than others.
+    fn dequantises(&self, rows: usize, streaming: Streaming) -> bool {
+        let many = rows > Kernels::MOST_ROWS_IN_PARTS && !matches!(streaming, Streaming::Wide(_));
+        many && !self.device().properties().emulated
     }
 }
 

@@ -37,13 +37,18 @@ impl ScaleBuffer {
 
 /// The kernels' word for a format.
 pub fn weights_in(format: WeightFormat) -> Weights {
-    format.fp8().map_or(Weights::Plain, |_| Weights::Fp8)
+    Weights::of(format.fp8())
 }
 
 impl Projection {
     /// The type of its weight.
     pub fn weights(&self) -> Weights {
-        self.scales.as_ref().map_or(Weights::Plain, |_| Weights::Fp8)
+        Weights::of(self.scale_layout())
+    }
+
+    /// How its weight's scales lie, if it is in FP8.
+    pub fn scale_layout(&self) -> Option<Fp8Scales> {
+        self.scales.as_ref().map(|scales| scales.layout)
     }
 
     /// What it computes of rows.

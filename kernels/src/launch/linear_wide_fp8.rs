@@ -1,0 +1,186 @@
+//! `cuda/linear_wide_fp8.cu`.
+
+use super::{
+    Kernels, Linear, WeightScales, Weights, grid, int,
+    linear::{ring_bytes_beside, shares},
+    linear_wide::{BARRIERS_BYTES, MOST_STAGES, Wide, has_warp_groups, scale_bytes},
+};
+use crate::{
+    device::{DeviceError, KernelFile, Properties, Split, Tile},
+    reference::Fp8Scales,
+};
+
+pub(super) const FILE: KernelFile = KernelFile {
+    name: "linear_wide_fp8.cu",
+    text: include_str!("../../cuda/linear_wide_fp8.cu"),
+    split: Split::Shared,
+};
+
+/// Rows from which on these kernels are the faster ones.
+const LEAST_ROWS: usize = 17;
+/// Rows up to which they are faster than the device's library after a kernel that puts the weights back into 16 bits.
+const MOST_ROWS: usize = 512;
+/// Threads of a block.
+const THREADS: u32 = 384;
+/// Inputs of a stage.
+const PIECE: usize = 128;
+/// Columns of a unit of weights with any scales, and of one whose weights have one scale an output.
+const COLUMNS: usize = 128;
+const COLUMNS_OF_CHANNELS: usize = 256;
+
+/// Rows and columns of a unit, and the kernels of such units: plain and gated.
+const NAMES: [(usize, usize, [&str; 2]); 4] = [
+    (32, COLUMNS, ["wide_fp8_32_128", "wide_fp8_32_128_gated"]),
+    (64, COLUMNS, ["wide_fp8_64_128", "wide_fp8_64_128_gated"]),
+    (128, COLUMNS, ["wide_fp8_128_128", "wide_fp8_128_128_gated"]),
+    (128, COLUMNS_OF_CHANNELS, ["wide_fp8_128_256", "wide_fp8_128_256_gated"]),
+];
+
+impl Kernels {
+    /// As [`wide`](Self::wide), of weights in FP8: of 17 to 512 rows, inputs and columns that are multiples of 16.
+    pub(super) fn wide_fp8(
+        &self,
+        rows: usize,
+        [inputs, columns]: [usize; 2],
+        most_parts: usize,
+        layout: Fp8Scales,
+    ) -> Vec<Wide> {
+        let properties = self.device.properties();
+        let multiples = inputs.is_multiple_of(16) && columns.is_multiple_of(16);
+        if !has_warp_groups(self.element, properties) || !multiples || !(LEAST_ROWS..=MOST_ROWS).contains(&rows) {
+            return Vec::new();
+        }
+        deals(properties, rows, [inputs, columns], most_parts, layout)
+    }
+
+    /// A layer dealt as [`wide_fp8`](Self::wide_fp8) says.
+    pub(super) fn launch_wide_fp8(
+        &self,
+        linear: Linear<'_>,
+        scales: WeightScales<'_>,
+        wide: Wide,
+        gated: bool,
+    ) -> Result<(), DeviceError> {
+        let Linear { rows, inputs, outputs, .. } = linear;
+        let Wide { columns, share, parts } = wide;
+        let all_columns = if gated { 2 * outputs } else { outputs };
+        let most_rows = most_rows(rows);
+        let known = self.wide_fp8(rows, [inputs, all_columns], parts, scales.layout).contains(&wide);
+        let kernel = NAMES.into_iter().find(|names| known && (names.0, names.1) == (most_rows, columns));
+        let Some((_, _, [plain, of_gated])) = kernel else {
+            let name = self.element.name();
+            return Err(DeviceError::Shape(format!(
+                "no wide linear layer of FP8 has {rows} rows of {name}, {inputs} → {outputs}, as {wide:?}"
+            )));
+        };
+        if linear.unscaled.is_some() && rows > most_rows {
+            return Err(DeviceError::Shape(format!("{rows} rows are yet to be scaled, and {most_rows} can be")));
+        }
+        self.check_linear(linear, parts, all_columns)?;
+        // Gate and up lie apart.
+        let run = if gated { columns / 2 } else { columns };
+        let arguments = self.tile_arguments(linear, most_rows, all_columns, Tile::Rows(run))?;
+        let properties = self.device.properties();
+        let units = all_columns.div_ceil(columns) * parts * rows.div_ceil(most_rows);
+        // A block of one unit needs no more than its stages: the rest leaves room for blocks of attention.
+        let most = if units <= properties.multiprocessors { share.div_ceil(PIECE) } else { MOST_STAGES };
+        let stages = stages(properties.shared_bytes, most_rows, columns).min(most);
+        let dealt = [int(share), int(parts), int(0), int(stages)];
+        let of_weights = WeightScales::arguments(Some(scales), inputs);
+        let arguments = [&arguments[..], &dealt, &of_weights].concat();
+        let kernel = self.kernel(FILE, if gated { of_gated } else { plain })?;
+        let shared = stages * (stage_bytes(most_rows, columns) + BARRIERS_BYTES) + scale_bytes(most_rows);
+        let geometry = grid([units.min(properties.multiprocessors), 1, 1], THREADS, shared);
+        // SAFETY: lengths are checked above.
+        unsafe { self.device.launch(&kernel, geometry, &arguments) }
+    }
+}
+
+/// Rows of a unit.
+fn most_rows(rows: usize) -> usize {
+    match rows {
+        ..=32 => 32,
+        33..=64 => 64,
+        _ => 128,
+    }
+}
+
+/// Bytes of a stage.
+fn stage_bytes(rows: usize, columns: usize) -> usize {
+    PIECE * (rows * 2 + columns)
+}
+
+/// Stages of a ring.
+fn stages(shared_bytes: usize, rows: usize, columns: usize) -> usize {
+    (ring_bytes_beside(shared_bytes, 1) / stage_bytes(rows, columns)).min(MOST_STAGES)
+}
+
+/// The ways to deal a layer to multiprocessors that have one block at a time, the one with the least cost first.
+fn deals(
+    properties: &Properties,
+    rows: usize,
+    [inputs, all_columns]: [usize; 2],
+    most_parts: usize,
+    layout: Fp8Scales,
+) -> Vec<Wide> {
+    // In twentieths of the time that a byte of weights takes from memory, as counted for an H100: a byte from
+    // second-level cache, a product of 128 rows with a weight, and what a unit costs besides.
+    const BYTE: usize = 20;
+    const CACHED: usize = 11;
+    const PRODUCT: usize = 17;
+    const UNIT: usize = 8_192 * BYTE;
+    let tile = most_rows(rows);
+    let row_blocks = rows.div_ceil(tile);
+    let cost = |wide: &Wide| {
+        let Wide { columns, share, parts } = *wide;
+        let units = all_columns.div_ceil(columns) * parts * row_blocks;
+        let from_memory = BYTE * columns / row_blocks;
+        let input = from_memory.max(CACHED * (columns + 2 * tile)).max(PRODUCT * columns * tile / 128);
+        // What is left in parts is written and read again.
+        let sums = if parts > 1 { 8 * BYTE * parts * rows * all_columns / properties.multiprocessors } else { 0 };
+        units.div_ceil(properties.multiprocessors) * (share * input + UNIT) + sums
+    };
+    let fits = |columns: usize| columns == COLUMNS || layout == Fp8Scales::Channels;
+    // Among equals the first: rows are read less often.
+    let columns = NAMES.into_iter().rev().filter(|names| names.0 == tile && fits(names.1)).map(|names| names.1);
+    let mut deals: Vec<Wide> = columns
+        .flat_map(|columns| {
+            shares(inputs, most_parts, Weights::Fp8.piece()).map(move |(share, parts)| Wide { columns, share, parts })
+        })
+        .collect();
+    deals.sort_by_key(cost);
+    deals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::linear::tests::h200;
+
+    #[test]
+    fn layers_of_llama_keep_most_multiprocessors_of_an_h200_busy() {
+        for rows in [32, 64, 128] {
+            for (inputs, columns, most_parts) in [(4096, 6144, 8), (4096, 4096, 8), (4096, 28672, 1), (14336, 4096, 8)]
+            {
+                for layout in [Fp8Scales::Channels, Fp8Scales::Blocks] {
+                    let wide = deals(&h200(), rows, [inputs, columns], most_parts, layout)[0];
+                    let units = columns.div_ceil(wide.columns) * wide.parts;
+                    let places = units.div_ceil(132) * 132;
+                    assert!(units * 100 >= places * 80, "{rows} rows, {inputs} → {columns}, {layout:?}: {wide:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn copies_are_under_way_while_a_stage_is_used() {
+        for (rows, columns, _) in NAMES {
+            let stages = stages(232_448, rows, columns);
+            assert!(stages >= 3, "{rows} rows, {columns} columns");
+            assert!(
+                stages * (stage_bytes(rows, columns) + BARRIERS_BYTES) + scale_bytes(rows) <= 232_448,
+                "{rows} rows, {columns} columns"
+            );
+        }
+    }
+}
