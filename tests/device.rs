@@ -65,18 +65,8 @@ impl Pair {
         folder.join("target").is_dir().then_some(Self { folder, heads, prompts })
     }
 
-    /// Whether the target has latent attention, which GPUs do not compute in float32.
-    fn is_latent(&self) -> bool {
-        let config = std::fs::read_to_string(self.folder.join("target/config.json")).expect("the target's config.json");
-        config.contains("\"kv_lora_rank\"")
-    }
-
     fn load(&self, head: Head, options: EngineOptions) -> Engine {
-        Engine::load(self.options(head, options)).expect("the pair loads")
-    }
-
-    fn options(&self, head: Head, options: EngineOptions) -> EngineOptions {
-        EngineOptions {
+        Engine::load(EngineOptions {
             model_path: self.folder.join("target"),
             draft_model_path: head.folder.map(|name| self.folder.join(name)),
             algorithm: Some(head.algorithm.into()),
@@ -85,7 +75,8 @@ impl Pair {
             context_length: Some(512),
             page_size: 16,
             ..options
-        }
+        })
+        .expect("the pair loads")
     }
 
     fn request(&self, at: usize, sampling: SamplingParams, tokens: usize) -> Request {
@@ -141,12 +132,6 @@ fn output_has_the_same_bits_for_every_tree_batch_and_way_of_launching() {
                     disable_radix_cache: true,
                     ..EngineOptions::default()
                 };
-                if dtype == "float32" && pair.is_latent() {
-                    let refused =
-                        Engine::load(pair.options(*head, options)).err().expect("latent attention in float32");
-                    println!("{} {dtype}: refused: {refused}", pair.folder.display());
-                    continue;
-                }
                 let mut engine = pair.load(*head, options);
                 let requests: Vec<Request> =
                     (0..40).map(|at| pair.request(at, SamplingParams::default(), 48)).collect();

@@ -1,4 +1,4 @@
-// Linear layers of 17 and more rows with weights in FP8 on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`
+// Linear layers of 33 and more rows with weights in FP8 on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`
 // in the order of weights.cuh. T is a 2-byte type.
 //
 // As in linear_wide.cu a block has a multiprocessor, whose shared memory is one ring that the copying engine fills (bulk.cuh) and two
@@ -220,14 +220,12 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 /// are at most r; y is `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`.
 /// Where `needed`, which may be null, points at 0, nothing is read or written. Dynamic shared memory:
 /// stages · (STAGE_BYTES(r, c) + 16) + 8 + 4 r.
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_32_128(PARAMETERS) { block_of<32, 1, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_64_128(PARAMETERS) { block_of<64, 1, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_128_128(PARAMETERS) { block_of<128, 1, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_128_256(PARAMETERS) { block_of<128, 2, false>(ARGUMENTS); }
 
 /// Gated: one part; `outputs` counts those of y, of which a unit has c / 2; tiles of w have half of their rows, and w and bias
 /// twice as many. Otherwise as above.
-extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_32_128_gated(PARAMETERS) { block_of<32, 1, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_64_128_gated(PARAMETERS) { block_of<64, 1, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_128_128_gated(PARAMETERS) { block_of<128, 1, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_128_256_gated(PARAMETERS) { block_of<128, 2, true>(ARGUMENTS); }

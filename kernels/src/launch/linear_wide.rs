@@ -47,8 +47,8 @@ impl Kernels {
 
     /// How to deal a layer of this many rows, inputs and columns (gated: twice the outputs) in at most `most_parts`
     /// parts: the best way first; with this layout of scales if its weights are in FP8. None where there is no such kernel:
-    /// for other devices than Hopper, float32, fewer rows than 17 or more than 128 (of FP8 512), and columns or inputs that
-    /// are not multiples of 8 (of FP8 16).
+    /// for other devices than Hopper, float32, fewer rows than 17 (of FP8 33) or more than 128 (of FP8 512), and columns or
+    /// inputs that are not multiples of 8 (of FP8 16).
     pub fn wide(
         &self,
         rows: usize,

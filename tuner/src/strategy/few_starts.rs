@@ -5,6 +5,8 @@
 //! to them predicts all others ([`AdditiveModel`]); and then what is predicted to be the best is measured, each in a start of its own,
 //! until nothing that is not measured is predicted to beat what is.
 
+#[cfg(test)]
+mod recorded;
 mod rotations;
 #[cfg(test)]
 mod tests;
@@ -19,7 +21,7 @@ use super::{Experiment, SearchStop, StopReason, TrialRunner, listed};
 use crate::{
     configuration::{Configuration, Load},
     guide::{AcceptanceTable, Prediction},
-    latency::additive::{AdditiveModel, Observation, terms},
+    latency::additive::{AdditiveModel, Observation, TERMS, terms},
     record::{Record, Role},
     space::Candidate,
     statistics::median,
@@ -29,6 +31,8 @@ use crate::{
 const STARTS: usize = 4;
 /// A candidate that is predicted to be ahead of the best measured by less than this share is not worth a start.
 const WORTH: f64 = 0.01;
+/// An error of predictions beyond this share says that nothing is known, not that anything may be the best.
+const MOST_ERROR: f64 = 0.3;
 /// Predictions that were this far off, as a share, call for another start that tells costs.
 const MISSED: f64 = 0.05;
 
@@ -84,7 +88,10 @@ pub fn run(
         let next = match model {
             Some(model) => {
                 predict(experiment, acceptance, &model, &points, &begun.measured, bench.history(), found);
-                let Some(best) = best_open(&open, found, bench.history()) else { return Ok(StopReason::Settled) };
+                let within = reach(&points);
+                let Some(best) = best_open(&open, found, bench.history(), within) else {
+                    return Ok(StopReason::Settled);
+                };
                 // The last start is the best's.
                 let is_last = begun.starts + 1 >= starts(search);
                 let table = begun.tables.first().filter(|_| !is_last && begun.wants_table(found, bench.history()));
@@ -256,8 +263,15 @@ fn predict(
     }
 }
 
-/// The candidate with the largest predicted lead, under any load, over the best that is measured; `None` where none has one.
-fn best_open<'a>(open: &[&'a Candidate], found: &Found, history: &[Record]) -> Option<&'a Candidate> {
+/// How much faster than predicted a candidate may well be, as a factor: half of the trees that were left out were predicted closer.
+fn reach(points: &[Observation]) -> f64 {
+    let errors = AdditiveModel::errors(points);
+    1.0 + errors.get(errors.len() / 2).copied().unwrap_or_default().min(MOST_ERROR)
+}
+
+/// The candidate with the largest predicted lead, under any load, over the best that is measured; `None` where none comes within reach
+/// of it by the error of predictions.
+fn best_open<'a>(open: &[&'a Candidate], found: &Found, history: &[Record], within: f64) -> Option<&'a Candidate> {
     let best = |load: Load| {
         let of_load = history.iter().filter(|record| record.trial.load == load && record.role != Role::Probe);
         let of_load = of_load.filter_map(Record::measurement);
@@ -268,7 +282,7 @@ fn best_open<'a>(open: &[&'a Candidate], found: &Found, history: &[Record]) -> O
         leads.map(|one| one.output_tokens_per_s / best(one.load).max(f64::MIN_POSITIVE)).fold(0.0, f64::max)
     };
     let leads = open.iter().map(|one| (*one, lead(one)));
-    leads.filter(|(_, lead)| *lead > 1.0 + WORTH).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
+    leads.filter(|(_, lead)| *lead * within > 1.0 + WORTH).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
 }
 
 /// The candidate whose costs are least told by what is measured: the one with the largest share of its terms that lies outside of
@@ -279,15 +293,24 @@ fn most_telling<'a>(
     acceptance: &AcceptanceTable,
     points: &[Observation],
 ) -> Option<&'a Candidate> {
-    let spanned: Vec<_> = points.iter().map(|point| terms(point.shape, point.batch, point.accept_length)).collect();
     let batches: Vec<usize> = experiment.loads.iter().filter_map(|load| load.batch_size()).collect();
-    let novelty = |entrant: &Candidate| {
+    let of = |entrant: &Candidate| -> Vec<_> {
         let shape = entrant.configuration.shape;
         let length = acceptance.length(shape).unwrap_or(1.0);
-        batches.iter().map(|batch| outside(&spanned, terms(shape, *batch, length))).sum::<f64>()
+        batches.iter().map(|batch| terms(shape, *batch, length)).collect()
     };
+    let spanned: Vec<_> = points.iter().map(|point| terms(point.shape, point.batch, point.accept_length)).collect();
     let candidates = open.iter().filter(|one| one.role == Role::Candidate && one.configuration.is_plain());
-    candidates.map(|one| (*one, novelty(one))).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
+    let candidates: Vec<_> = candidates.map(|one| (*one, of(one))).collect();
+    // Terms count by what share of their largest they are: hundreds of rows are no more than one tree that branches.
+    let all = || spanned.iter().chain(candidates.iter().flat_map(|(_, rows)| rows));
+    let largest =
+        all().fold(terms(TreeShape::OFF, 0, 0.0), |most, row| std::array::from_fn(|at| most[at].max(row[at])));
+    let scaled = |row: &[f64; TERMS]| std::array::from_fn(|at| row[at] / largest[at].max(f64::MIN_POSITIVE));
+    let spanned: Vec<[f64; TERMS]> = spanned.iter().map(scaled).collect();
+    let novelty = |rows: &[[f64; TERMS]]| rows.iter().map(|row| outside(&spanned, scaled(row))).sum::<f64>();
+    let told = candidates.iter().map(|(one, rows)| (*one, novelty(rows)));
+    told.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
 }
 
 /// How far a row lies outside of the span of others, as a share of its length: Gram–Schmidt.

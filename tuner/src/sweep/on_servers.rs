@@ -18,7 +18,7 @@ use crate::{
     configuration::Configuration,
     guidance,
     guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
-    latency::additive::AdditiveModel,
+    latency::additive::{AdditiveModel, Observation},
     record::Fingerprint,
     settings,
     space::{Candidate, Expanded},
@@ -116,17 +116,13 @@ pub fn starts(request: &SweepRequest<'_>, space: &Expanded) -> Result<Vec<String
 fn guide_of(fingerprint: &Fingerprint, acceptance: AcceptanceTable, found: Found, replay_s: f64) -> Option<Guide> {
     let Found { predictions, model, points } = found;
     let left_out = AdditiveModel::left_out_ms(&points)?;
-    let mut errors: Vec<f64> =
-        left_out.iter().zip(&points).map(|(predicted, point)| (predicted / point.round_ms - 1.0).abs()).collect();
-    errors.sort_by(f64::total_cmp);
-    let at = |share: f64| errors[((errors.len() as f64 * share) as usize).min(errors.len() - 1)];
-    let error = CrossValidation { median: at(0.5), p90: at(0.9), largest: at(1.0) };
-    let timed = points.iter().zip(&left_out).map(|(point, left_out_ms)| TimedPoint {
-        shape: point.shape,
-        batch: point.batch,
-        context: 0,
-        measured_ms: point.round_ms,
-        left_out_ms: *left_out_ms,
+    let errors = AdditiveModel::errors(&points);
+    let at =
+        |share: f64| errors.get(((errors.len() as f64 * share) as usize).min(errors.len().saturating_sub(1))).copied();
+    let error = CrossValidation { median: at(0.5)?, p90: at(0.9)?, largest: at(1.0)? };
+    let timed = points.iter().zip(left_out).filter_map(|(point, left_out_ms)| {
+        let Observation { shape, batch, round_ms: measured_ms, .. } = *point;
+        Some(TimedPoint { shape, batch, context: 0, measured_ms, left_out_ms: left_out_ms? })
     });
     let parameters = model?.parameters();
     let parameter = |(name, value)| Parameter { name: format!("cost of {name}"), value, unit: "ms".into() };
@@ -149,7 +145,7 @@ fn guide_of(fingerprint: &Fingerprint, acceptance: AcceptanceTable, found: Found
 /// Where it runs and on what.
 fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> Fingerprint {
     let system = &request.file.system;
-    let host = Host::this();
+    let host = Host::this().used_by(system);
     let version = info.version.as_deref().unwrap_or("of an unknown version");
     // Our own server speaks SGLang's interface, and says that it is not SGLang.
     let engine = match info.resolved.as_ref().and_then(|answer| answer["engine"].as_str()) {
@@ -168,10 +164,11 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
         .imported
         .as_ref()
         .map_or_else(String::new, |table| format!(", acceptance imported ({})", acceptance::hash(table)));
+    let names: Vec<&str> = host.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
     Fingerprint {
         device: if host.gpus.is_empty() { "cpu".into() } else { "gpu".into() },
         units: host.gpus.len().max(1),
-        device_name: if host.gpus.is_empty() { host.processor } else { host.gpus.join(" + ") },
+        device_name: if host.gpus.is_empty() { host.processor } else { names.join(" + ") },
         driver: host.driver,
         engine,
         target: prepare::model_hash(&request.folder, &models.target),

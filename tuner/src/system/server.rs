@@ -130,7 +130,7 @@ impl<'a> Servers<'a> {
             file,
             running: None,
             starts,
-            gpu: GpuMemory::now(),
+            gpu: GpuMemory::now(Host::this().used_by(settings).gpus.iter().map(|gpu| gpu.number)),
             notes,
             told: BTreeSet::new(),
             interrupted,

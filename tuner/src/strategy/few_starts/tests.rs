@@ -51,7 +51,7 @@ impl Engine {
         let batch = trial.load.batch_size().expect("a closed loop");
         let shape = trial.configuration.shape_at(batch);
         let length = self.acceptance.length(shape).expect("a length");
-        let costs = [8.0, 0.05, 0.6, 0.01, 0.05];
+        let costs = [8.0, 2.0, 1.0, 0.05, 0.6, 0.01, 0.05];
         let ms: f64 = terms(shape, batch, length).iter().zip(costs).map(|(term, cost)| term * cost).sum();
         let ms = if trial.configuration.table.is_empty() { ms * self.slower } else { ms };
         (1e3 * batch as f64 * length / ms, length)

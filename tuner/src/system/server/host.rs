@@ -1,16 +1,28 @@
-//! The processors and GPUs of this host, according to files of the operating system.
+//! The processors and GPUs of this host, according to files of the operating system, and those of them that a server uses.
 
 use std::fs;
+
+use schemas::sweep::SystemSettings;
 
 /// What a server runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// The processor's name; empty if unknown.
     pub processor: String,
-    /// Names of the GPUs, in the driver's order.
-    pub gpus: Vec<String>,
+    /// In the driver's order, that of the bus.
+    pub gpus: Vec<Gpu>,
     /// Version of the GPUs' driver; empty without one.
     pub driver: String,
+}
+
+/// One of a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Gpu {
+    /// Its place in the driver's order.
+    pub number: usize,
+    pub name: String,
+    /// `GPU-…`; empty if unknown.
+    pub uuid: String,
 }
 
 impl Host {
@@ -18,20 +30,56 @@ impl Host {
     pub fn this() -> Self {
         let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let folders = fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
-        let mut gpus: Vec<(String, String)> = folders
+        let mut gpus: Vec<(String, String, String)> = folders
             .filter_map(|folder| {
                 let text = fs::read_to_string(folder.path().join("information")).ok()?;
-                Some((folder.file_name().to_string_lossy().into_owned(), value(&text, "Model")?))
+                let uuid = value(&text, "GPU UUID").unwrap_or_default();
+                Some((folder.file_name().to_string_lossy().into_owned(), value(&text, "Model")?, uuid))
             })
             .collect();
         gpus.sort();
+        let gpu = |(number, (_, name, uuid))| Gpu { number, name, uuid };
         let driver = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
         Self {
             processor: value(&cpus, "model name").unwrap_or_default(),
-            gpus: gpus.into_iter().map(|(_, name)| name).collect(),
+            gpus: gpus.into_iter().enumerate().map(gpu).collect(),
             driver: version(&driver).unwrap_or_default(),
         }
     }
+
+    /// The GPUs that a server uses: the first ones that it sees, as many as its arguments say. All of the host where that is not
+    /// known, as for a server at a URL.
+    pub fn used_by(self, system: &SystemSettings) -> Self {
+        let inherited = || std::env::var(VISIBLE).ok();
+        let visible = system.env.get(VISIBLE).cloned().or_else(inherited);
+        let gpus = used(&self.gpus, system, visible.as_deref());
+        Self { gpus, ..self }
+    }
+}
+
+/// Lists the GPUs that a process sees, by number or by the beginning of their UUID.
+const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
+/// Arguments by which a server takes other GPUs than the first ones.
+const ELSEWHERE: [&str; 2] = ["--base-gpu-id", "--gpu-id-step"];
+
+fn used(all: &[Gpu], system: &SystemSettings, visible: Option<&str>) -> Vec<Gpu> {
+    let words = || system.command.iter().chain(&system.extra_args);
+    let goes_elsewhere = words().any(|word| ELSEWHERE.contains(&word.split('=').next().unwrap_or_default()));
+    if system.url.is_some() {
+        return all.to_vec();
+    }
+    let find = |word: &str| {
+        let of_number = |number: usize| all.iter().find(|gpu| gpu.number == number);
+        let of_uuid = || all.iter().find(|gpu| word.starts_with("GPU-") && gpu.uuid.starts_with(word));
+        word.parse().map_or_else(|_| of_uuid(), of_number).cloned()
+    };
+    // A number that does not exist hides all after it; what is written otherwise (MIG) is not looked into.
+    let seen = match visible.map(str::trim) {
+        Some(list) if !list.contains("MIG-") => list.split(',').map_while(|word| find(word.trim())).collect(),
+        Some(_) => return all.to_vec(),
+        None => all.to_vec(),
+    };
+    if goes_elsewhere { seen } else { seen.into_iter().take(system.gpus()).collect() }
 }
 
 /// The value of the first line `name : value`.
@@ -57,5 +105,25 @@ mod tests {
         let driver = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\nGCC version: gcc 13.3.0\n";
         assert_eq!(version(driver).as_deref(), Some("580.159.04"));
         assert_eq!((value("", "Model"), version("")), (None, None));
+    }
+
+    #[test]
+    fn a_server_uses_the_first_gpus_that_it_sees() {
+        let gpu = |number: usize| Gpu { number, name: "H200".into(), uuid: format!("GPU-{number}abc") };
+        let all: Vec<Gpu> = (0..4).map(gpu).collect();
+        let numbers = |arguments: &[&str], visible: Option<&str>| -> Vec<usize> {
+            let extra_args = arguments.iter().map(ToString::to_string).collect();
+            let system = SystemSettings { extra_args, ..SystemSettings::default() };
+            used(&all, &system, visible).iter().map(|gpu| gpu.number).collect()
+        };
+        assert_eq!(numbers(&[], None), [0]);
+        assert_eq!(numbers(&[], Some("3")), [3]);
+        assert_eq!(numbers(&["--tp-size", "2"], None), [0, 1]);
+        assert_eq!(numbers(&["--tp", "2"], Some("2, 3")), [2, 3]);
+        assert_eq!(numbers(&["--tp", "2"], Some("GPU-3,GPU-1a")), [3, 1]);
+        assert_eq!(numbers(&["--base-gpu-id=2"], None), [0, 1, 2, 3]);
+        assert_eq!(numbers(&[], Some("MIG-1")), [0, 1, 2, 3]);
+        assert_eq!(numbers(&[], Some("-1")), Vec::<usize>::new());
+        assert_eq!(numbers(&["--tp", "2"], Some("1,9,2")), [1]);
     }
 }
