@@ -15,7 +15,7 @@ with tempfile.TemporaryDirectory() as folder:
     before = timings.totals(url)
     command = [
         sys.executable, "-m", "aiperf", "profile", "--model", "target", "--url", url, "--endpoint-type", "chat", "--streaming",
-        "--tokenizer", tokenizer, "--request-count", "40", "--concurrency", "2", "--synthetic-input-tokens-mean", "64",
+        "--tokenizer", tokenizer, "--request-count", "40", "--concurrency", "2", "--synthetic-input-tokens-mean", "512",
         "--output-tokens-mean", "48", "--extra-inputs", "ignore_eos:true", "--ui", "none", "--artifact-dir", folder,
     ]
     # A tokenizer in a folder is not found while the hub is said to be offline.

@@ -127,11 +127,13 @@ def run(name, prefix, command, url):
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     environment = {**os.environ, **offline, "OPENAI_API_KEY": "none"}
     command = prefix + [str(part).replace("{url}", url) for part in command]
-    try:
-        ended = subprocess.run(command, env=environment, timeout=900, cwd=HERE)
-    except subprocess.TimeoutExpired:
-        print("it does not end")
-        return "FAILED"
+    # Benchmarks write their results where they run.
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            ended = subprocess.run(command, env=environment, timeout=900, cwd=folder)
+        except subprocess.TimeoutExpired:
+            print("it does not end")
+            return "FAILED"
     return "works" if ended.returncode == 0 else "FAILED"
 
 

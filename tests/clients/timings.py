@@ -2,7 +2,9 @@
 
 import urllib.request
 
-# A client's clock starts before the server's and stops after it: on connections of one machine by about a millisecond.
+# A client's clock starts before the server's and stops after it. On one machine of two cores that is 0.7 ms for a bare socket, and
+# 1.5 to 2.5 ms for a Python client that opens a connection for each request and reads two answers at a time, however long the prompt
+# is: benchmarks here send prompts of 512 tokens, beside whose time that is small, and not of 64, which the demo pair reads in 7 ms.
 SHARE, SLACK = 0.10, 0.0015
 NAMES = {"first token": "spectune_time_to_first_token_seconds", "between tokens": "spectune_inter_token_latency_seconds"}
 
