@@ -10,8 +10,10 @@ mod edit;
 mod embedded;
 mod evidence;
 pub mod file;
+mod forks;
 mod kind;
 mod launcher;
+mod odd_blanks;
 mod origin;
 mod print;
 mod problems;
@@ -34,12 +36,14 @@ use std::{
 };
 
 pub(crate) use comments::comments;
+pub use forks::Forks;
 pub use launcher::Launcher;
 pub use problems::{PROBLEMS, Problem};
 pub(crate) use problems::{TOML_SYNTAX, UNUSED_SUPPRESSION, WRONG_SUPPRESSION};
 pub use quoting::quoted;
 pub use vllm::{VllmKey, VllmSpeculation};
 
+use arguments::unknown;
 use writing::Writing;
 
 use crate::{
@@ -90,6 +94,8 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     }
     let mut parsed = documents::parse(source, kind::Kind::of(source), options, 0);
     evidence::fill_in(source, &mut parsed.launches);
+    unknown::allow_forks(&mut parsed);
+    odd_blanks::report(source, &mut parsed);
     launcher::tell_apart(source, &mut parsed.launches);
     parsed
 }
@@ -198,6 +204,8 @@ pub struct Launch {
     pub image: Option<String>,
     /// Whether the text around it describes a modified engine: patches, or a plugin with values of its own.
     pub is_changed: bool,
+    /// The plugins and forks that the text names.
+    pub forks: Forks,
     /// Where a flag can be inserted, and the text that must precede it.
     pub(crate) insertion: Insertion,
 }

@@ -13,7 +13,9 @@ use std::{
 use super::{
     Argument, Engine, Insertion, Launch, Launcher, Options, Parsed, Setting, Syntax, Value,
     detect::{self, Detected, MOST_WORDS},
-    documents, evidence, problems,
+    documents, evidence,
+    forks::Forks,
+    problems,
     quoting::quoted,
     script::{self, Field, Line, Text},
     vllm,
@@ -293,6 +295,7 @@ fn build(
         engine_version: stated,
         image: line.surroundings.image.clone(),
         is_changed: false,
+        forks: Forks::default(),
         insertion,
     }
 }
@@ -413,6 +416,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         engine_version: None,
         image: None,
         is_changed: false,
+        forks: Forks::default(),
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };
     (source, launch, diagnostics)

@@ -4,7 +4,10 @@
 //! name. Contradicting statements count as none. Evidence that may belong to another launch (another section of a page, prose, a
 //! folder) counts only if that version has every flag that the launch uses.
 
-use super::{Argument, Engine, Launch};
+use super::{
+    Argument, Engine, Launch,
+    forks::{self, Forks},
+};
 use crate::{
     flags::{self, Lookup, Registered, Speculative},
     text::{Located, Source, Span},
@@ -85,8 +88,12 @@ pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
 /// images does not count. Where it is not certain that a statement is about this launch, a version that lacks what the launch
 /// uses is not the one that runs.
 pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
-    if !launches.is_empty() && speaks_of_changes(source.text()) {
-        launches.iter_mut().for_each(|launch| launch.is_changed = true);
+    if !launches.is_empty() {
+        let (is_changed, forks) = (speaks_of_changes(source.text()), Forks::in_text(source));
+        for launch in launches.iter_mut() {
+            launch.forks = forks;
+            launch.is_changed |= is_changed || forks.any_of(launch.engine) || has_flag_of_fork(launch);
+        }
     }
     let open = |launch: &Launch| launch.engine_version.is_none() && launch.image.is_none();
     if !launches.iter().any(open) {
@@ -136,20 +143,16 @@ fn is_for_one_platform(source: &Source, version: Span) -> bool {
     ["rocm", "xpu", "npu", "cann", "-cpu", "musa", "hpu"].iter().any(|platform| tag.contains(platform))
 }
 
-/// Whether a text patches an engine, or names a plugin of vLLM that brings words of its own.
+/// Whether a text patches an engine.
 fn speaks_of_changes(text: &str) -> bool {
-    const WORDS: [&str; 9] = [
-        "git apply",
-        "patch -p",
-        "patches/",
-        "vllm-gcu",
-        "vllm-kunlun",
-        "vllm-metax",
-        "vllm_gcu",
-        "vllm_kunlun",
-        "vllm_metax",
-    ];
+    const WORDS: [&str; 3] = ["git apply", "patch -p", "patches/"];
     WORDS.iter().any(|word| text.contains(word))
+}
+
+/// Whether a launch has a flag that names a fork by itself.
+fn has_flag_of_fork(launch: &Launch) -> bool {
+    let names = launch.arguments.iter().filter_map(|argument| argument.flag.value.strip_prefix("--"));
+    names.into_iter().any(|name| forks::has_prefix(launch.engine, name))
 }
 
 fn registered(engine: Engine) -> &'static Registered {

@@ -44,6 +44,7 @@ problems! {
     YAML_SYNTAX = "LT12" "invalid-yaml" Error "a YAML file is not valid";
     BAD_VALUE = "LT13" "bad-value" Error "a flag that takes a number has something else, or a key of vLLM's JSON a value of another type";
     JSON_SYNTAX = "LT14" "invalid-json" Error "the JSON of vLLM's speculative configuration cannot be read";
+    ODD_BLANK = "LT15" "odd-blank" Error "a no-break space or another odd blank joins words that it seems to separate";
 }
 
 impl Problem {
@@ -95,8 +96,9 @@ pub(super) fn of_trouble(trouble: Trouble) -> Diagnostic {
             diagnostic.help = Some("write `)` on the line after its last flag".into());
             diagnostic
         }
-        Trouble::BlankAfterBackslash(span) => {
-            let message = "a space after the backslash: the line is not continued, so the command ends here";
+        Trouble::BlankAfterBackslash { span, is_odd } => {
+            let blank = if is_odd { "a no-break space (U+00A0)" } else { "a space" };
+            let message = format!("{blank} after the backslash: the line is not continued, so the command ends here");
             let mut diagnostic = BROKEN_LINE.at(span, message, "the backslash must be the last character of the line");
             diagnostic.help = Some("remove the space after the backslash".into());
             let edit = Edit { span: Span::new(span.start + 1, span.end), replacement: String::new() };

@@ -154,7 +154,7 @@ pub(super) enum Trouble {
     /// An array.
     UnclosedArray(Span),
     /// A backslash with blanks after it, which does not continue the line.
-    BlankAfterBackslash(Span),
+    BlankAfterBackslash { span: Span, is_odd: bool },
     /// A backslash with a comment after it, which does not continue the line either; of the comment alone.
     CommentAfterBackslash(Span),
 }

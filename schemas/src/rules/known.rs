@@ -4,11 +4,13 @@
 //! what helps and where it is told. Everything that a row asks for must be known of a launch, so that a launch of which less
 //! is known meets nothing.
 
+mod names;
+
 use std::sync::OnceLock;
 
 use serde::Deserialize;
 
-use super::{Context, Finding, unstated};
+use super::{Context, Finding, support::method_of, unstated};
 use crate::{
     flags::{self, Lookup},
     gpu::architecture_of,
@@ -40,7 +42,11 @@ pub(super) struct Fault {
     since: Option<String>,
     /// First version without the fault; omitted if none is known.
     until: Option<String>,
-    /// SGLang's algorithms as they are resolved, or vLLM's methods; any of them.
+    /// Whether a launch without a version is taken for one that has been fixed: most such launches are newer than the fault.
+    #[serde(default)]
+    old: bool,
+    /// SGLang's algorithms as they are resolved, or vLLM's methods, with `none` where no method is written and the draft's name
+    /// decides over it; any of them. None is listed where the fault does not depend on speculation.
     methods: Vec<String>,
     /// Beginnings of the target's architecture, any of them. The names count where the architecture is not known.
     #[serde(default)]
@@ -48,6 +54,9 @@ pub(super) struct Fault {
     /// Parts of the target's name in small letters, any of them.
     #[serde(default)]
     models: Vec<String>,
+    /// Parts of its name in small letters that tell another checkpoint, which is free of the fault.
+    #[serde(default)]
+    not_models: Vec<String>,
     /// Parts of the draft's name in small letters, any of them.
     #[serde(default)]
     drafts: Vec<String>,
@@ -95,6 +104,15 @@ enum Whose {
     Vllm,
 }
 
+/// How a launch tells the target's family, or the method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// By the model's name or config; by the method's own key.
+    Surely,
+    /// By what belongs to the family: a parser, the name that clients use. By what vLLM makes of the draft's name.
+    Probably,
+}
+
 /// A flag with values, any of them; any value where none is listed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -135,11 +153,13 @@ impl Fault {
             return None;
         }
         // A possible crash that has been fixed is reported only for launches with an affected version.
-        if !is_told && self.harm == Harm::Crash && !self.certain && self.until.is_some() {
+        let is_over = self.old || (self.harm == Harm::Crash && !self.certain);
+        if !is_told && is_over && self.until.is_some() {
             return None;
         }
-        let place = self.method_place(context)?;
-        if !self.is_target(context) || !self.is_draft(context) || !self.is_gpu(context) || !self.has_tokens(context) {
+        let (place, method) = self.method(context)?;
+        let target = self.target(context)?;
+        if !self.is_draft(context) || !self.is_gpu(context) || !self.has_tokens(context) {
             return None;
         }
         if !self.has_keys(context) {
@@ -153,14 +173,15 @@ impl Fault {
             return None;
         }
         let main = causes.first().copied().unwrap_or(place);
-        let finding = Finding::new(main, self.message.clone(), self.label.clone()).related(Some(place), "with this");
+        let second = (!self.methods.is_empty()).then_some(place);
+        let finding = Finding::new(main, self.message.clone(), self.label.clone()).related(second, "with this");
         let finding = causes.iter().skip(1).fold(finding, |finding, cause| finding.related(Some(*cause), "and this"));
         let finding = match &self.says {
             Some(words) => finding.note(format!("{} says: `{words}`", unstated::name(context.launch.engine))),
             None => finding,
         };
         let finding = finding.note(self.told(context)).help(self.help.clone());
-        let sure = self.certain && is_told;
+        let sure = self.certain && is_told && method == Told::Surely && target == Told::Surely;
         Some(if sure { finding } else { finding.at_most(crate::diagnostic::Severity::Warning) })
     }
 
@@ -182,32 +203,52 @@ impl Fault {
         format!("{range} ({})", self.sources.join(", "))
     }
 
-    /// The span of the method, if it is one of the row's.
-    fn method_place(&self, context: &Context<'_>) -> Option<Span> {
+    /// The span of the method, if it is one of the row's; that of the launch where the row names none. A method that is not
+    /// written may be another one, if the draft's config says so.
+    fn method(&self, context: &Context<'_>) -> Option<(Span, Told)> {
+        if self.methods.is_empty() {
+            return Some((context.launch.anchor, Told::Surely));
+        }
+        let is_own = |method: &str| self.methods.iter().any(|own| own == method);
         if context.launch.engine == Engine::Vllm {
             let config = context.launch.vllm_speculation()?;
-            let method = config.method?;
-            return self.methods.contains(&method).then_some(config.span);
+            if let Some(method) = config.method.as_deref() {
+                return is_own(method).then_some((config.span, Told::Surely));
+            }
+            if config.may_give("method") || config.is_legacy {
+                return None;
+            }
+            let taken = method_of(&config);
+            let told = if taken.is_none() { Told::Surely } else { Told::Probably };
+            return is_own(taken.unwrap_or("none")).then_some((config.span, told));
         }
-        let algorithm = context.algorithm()?;
-        let is_own = self.methods.iter().any(|method| method == algorithm.name());
-        is_own.then(|| context.value_place(crate::flags::Key::SpeculativeAlgorithm))
+        let place = || context.value_place(crate::flags::Key::SpeculativeAlgorithm);
+        is_own(context.algorithm()?.name()).then(|| (place(), Told::Surely))
     }
 
-    fn is_target(&self, context: &Context<'_>) -> bool {
+    /// How surely the target is one of the row's.
+    fn target(&self, context: &Context<'_>) -> Option<Told> {
         let class = context.target_config().and_then(|config| config.architecture());
-        let name = target_name(context);
-        let has = |parts: &[String]| parts.iter().any(|part| name.contains(part.as_str()));
-        let is_class = match class {
+        let name = names::of_target(context);
+        let has = |name: &str, parts: &[String]| parts.iter().any(|part| name.contains(part.as_str()));
+        if has(&name, &self.not_models) {
+            return None;
+        }
+        let told = match class {
             Some(class) if !self.classes.is_empty() => {
-                self.classes.iter().any(|known| class.starts_with(known.as_str()))
+                self.classes.iter().any(|known| class.starts_with(known.as_str())).then_some(Told::Surely)
             }
-            _ => self.classes.is_empty() && self.models.is_empty() || has(&self.models),
+            _ if self.classes.is_empty() && self.models.is_empty() || has(&name, &self.models) => Some(Told::Surely),
+            // Of a model that is known, what else names it counts no more.
+            None if names::hints(context).iter().any(|hint| has(hint, &self.models)) => Some(Told::Probably),
+            _ => None,
         };
         let method = context.target_config().and_then(|config| config.quantization_method());
         let method = method.unwrap_or_default().to_ascii_lowercase();
-        let is_format = |part: &String| name.contains(part.as_str()) || method.contains(part.as_str());
-        is_class && (self.formats.is_empty() || self.formats.iter().any(is_format))
+        let given = context.launch.text(crate::flags::Key::Quantization).map(|given| given.value.to_ascii_lowercase());
+        let told_of = [name.as_str(), method.as_str(), given.as_deref().unwrap_or_default()];
+        let is_format = |part: &String| told_of.iter().any(|text| text.contains(part.as_str()));
+        told.filter(|_| self.formats.is_empty() || self.formats.iter().any(is_format))
     }
 
     fn is_draft(&self, context: &Context<'_>) -> bool {
@@ -293,13 +334,6 @@ impl Given {
     }
 }
 
-/// The target's name in small letters.
-fn target_name(context: &Context<'_>) -> String {
-    let written = context.launch.text(crate::flags::Key::ModelPath).map(|name| name.value.to_owned());
-    let name = written.or_else(|| context.target.map(|facts| facts.name.clone()));
-    name.unwrap_or_default().to_ascii_lowercase()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -317,7 +351,7 @@ mod tests {
             if let [Some(since), Some(until)] = versions {
                 assert!(since < until, "{}", row.id);
             }
-            assert!(!row.methods.is_empty() && !row.sources.is_empty(), "{}", row.id);
+            assert!(!row.sources.is_empty() && (!row.methods.is_empty() || !row.with.is_empty()), "{}", row.id);
             assert!(row.sources.iter().all(|source| source.contains('#') || source.contains('.')), "{}", row.id);
             assert!(!row.message.ends_with('.') && row.message.len() < 160, "{}", row.id);
             for given in row.with.iter().chain(&row.without) {
@@ -326,6 +360,7 @@ mod tests {
             }
             let small = |parts: &[String]| parts.iter().all(|part| *part == part.to_ascii_lowercase());
             assert!(small(&row.models) && small(&row.formats) && small(&row.drafts), "{}", row.id);
+            assert!(small(&row.not_models) && (!row.old || row.until.is_some()), "{}", row.id);
         }
         assert!(rows.len() >= 12, "{} rows only", rows.len());
     }

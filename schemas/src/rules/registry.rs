@@ -171,6 +171,7 @@ pub const RULES: &[Rule] = &[
     sd196_backend_and_gpu::RULE,
     sd197_dspark_limits::RULE,
     sd198_uno_limits::RULE,
+    sd199_two_attention_backends::RULE,
     vl01_draft_vocabulary::RULE,
     vl02_num_speculative_tokens_missing::RULE,
     vl03_draft_context::RULE,
@@ -198,4 +199,5 @@ pub const RULES: &[Rule] = &[
     vl26_simulated_by_vllm::RULE,
     vl27_keys_apart::RULE,
     vl28_mtp_tensors_missing::RULE,
+    vl29_eagle3_target_in_vllm::RULE,
 ];

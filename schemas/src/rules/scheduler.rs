@@ -27,3 +27,4 @@ pub(super) mod sd192_ragged_verify_mode;
 pub(super) mod sd196_backend_and_gpu;
 pub(super) mod sd197_dspark_limits;
 pub(super) mod sd198_uno_limits;
+pub(super) mod sd199_two_attention_backends;

@@ -4,7 +4,7 @@ use super::{Context, Finding, unstated};
 use crate::{
     diagnostic::Edit,
     flags::{self, Key, Lookup},
-    launch::{Argument, Engine, Setting},
+    launch::{Argument, Engine, Setting, VllmSpeculation},
     model::ModelConfig,
     resolve::{Algorithm, newest_known},
     text::Span,
@@ -160,4 +160,28 @@ pub(super) fn missing(context: &Context<'_>, key: Key, message: impl Into<String
 /// A number with its thing, in the plural where it is not one.
 pub(super) fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// The method that vLLM takes: the one that is written, or what it makes of the draft's name where none is. None where it may be
+/// written out of sight.
+pub(super) fn method_of(config: &VllmSpeculation) -> Option<&str> {
+    if config.may_give("method") {
+        return config.method.as_deref();
+    }
+    let Some(model) = config.model.as_deref() else {
+        return (!config.may_give("model")).then_some("draft_model");
+    };
+    let name = model.to_ascii_lowercase();
+    let is_path = !name.contains('/') && name.split('.').count() > 1 && name.split('.').all(|part| !part.is_empty());
+    Some(match name.as_str() {
+        "ngram" | "[ngram]" => "ngram",
+        _ if is_path => "custom_class",
+        _ if name.contains("eagle-") => "eagle",
+        _ if name.contains("eagle3") => "eagle3",
+        _ if name.contains("dflash") => "dflash",
+        _ if name.contains("dspark") => "dspark",
+        // What the checkpoint's own config says comes before the default, and is not known here.
+        _ if name.contains("mtp") || name.contains("assistant") => return None,
+        _ => "draft_model",
+    })
 }

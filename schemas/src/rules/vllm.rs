@@ -27,29 +27,8 @@ pub(super) mod vl25_vllm_known_corruption;
 pub(super) mod vl26_simulated_by_vllm;
 pub(super) mod vl27_keys_apart;
 pub(super) mod vl28_mtp_tensors_missing;
+pub(super) mod vl29_eagle3_target_in_vllm;
 
-use crate::launch::VllmSpeculation;
+mod eagle3_targets;
 
-/// The method that vLLM takes: the one that is written, or what it makes of the draft's name where none is. None where it may be
-/// written out of sight.
-fn method_of(config: &VllmSpeculation) -> Option<&str> {
-    if config.may_give("method") {
-        return config.method.as_deref();
-    }
-    let Some(model) = config.model.as_deref() else {
-        return (!config.may_give("model")).then_some("draft_model");
-    };
-    let name = model.to_ascii_lowercase();
-    let is_path = !name.contains('/') && name.split('.').count() > 1 && name.split('.').all(|part| !part.is_empty());
-    Some(match name.as_str() {
-        "ngram" | "[ngram]" => "ngram",
-        _ if is_path => "custom_class",
-        _ if name.contains("eagle-") => "eagle",
-        _ if name.contains("eagle3") => "eagle3",
-        _ if name.contains("dflash") => "dflash",
-        _ if name.contains("dspark") => "dspark",
-        // What the checkpoint's own config says comes before the default, and is not known here.
-        _ if name.contains("mtp") || name.contains("assistant") => return None,
-        _ => "draft_model",
-    })
-}
+use super::support::method_of;

@@ -1,10 +1,12 @@
 //! Flags that no version of the engine has: most often slips of the pen.
 
-use super::super::{Argument, Engine, problems};
+use std::collections::BTreeMap;
+
+use super::super::{Argument, Engine, Forks, Parsed, forks::has_prefix, problems};
 use crate::{
     diagnostic::{Diagnostic, Edit, Fix, Safety, Severity},
     flags::{self, Lookup},
-    text::distance,
+    text::{Span, distance},
 };
 
 /// Farthest that a slip of the pen is taken for the flag that was meant.
@@ -25,6 +27,9 @@ pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnost
         let written = argument.flag.value.as_str();
         let Some(name) = own_name(written, engine) else { continue };
         let two_dashes = !written.starts_with("---");
+        if has_prefix(engine, name) {
+            continue;
+        }
         let known = two_dashes && !matches!(flags::lookup(name, None), Lookup::Unknown);
         let diagnostic = match engine {
             Engine::Spectune => match flags::by_name(name) {
@@ -39,6 +44,30 @@ pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnost
         };
         diagnostics.push(diagnostic);
     }
+}
+
+/// Removes the findings about flags of plugins and forks that the text names, and makes those about slips warnings.
+pub(in crate::launch) fn allow_forks(parsed: &mut Parsed) {
+    let named = parsed.launches.iter().filter(|launch| launch.forks != Forks::default());
+    let flags: BTreeMap<Span, (Engine, Forks, &str)> = named
+        .flat_map(|launch| launch.arguments.iter().map(move |argument| (launch, argument)))
+        .map(|(launch, argument)| (argument.flag.span, (launch.engine, launch.forks, argument.flag.value.as_str())))
+        .collect();
+    if flags.is_empty() {
+        return;
+    }
+    parsed.diagnostics.retain_mut(|found| {
+        let Some((engine, forks, written)) =
+            flags.get(&found.span).filter(|_| found.code == problems::UNKNOWN_FLAG.code)
+        else {
+            return true;
+        };
+        if forks.any_of(*engine) {
+            found.severity = found.severity.min(Severity::Warning);
+        }
+        let name = own_name(written, *engine);
+        !name.is_some_and(|name| forks.may_have(*engine, name, found.fix.is_some()))
+    });
 }
 
 /// The name by which the engine would know a flag; none where the flag is another program's.

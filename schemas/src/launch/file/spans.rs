@@ -12,7 +12,8 @@ use toml::{
 };
 
 use super::super::{
-    Argument, Engine, Insertion, Launch, Launcher, Options, Parsed, Setting, Syntax, Value, problems, writing::Writing,
+    Argument, Engine, Insertion, Launch, Launcher, Options, Parsed, Setting, Syntax, Value, forks::Forks, problems,
+    writing::Writing,
 };
 use super::{EngineName, LaunchFile};
 use crate::{
@@ -181,6 +182,7 @@ fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnosti
         engine_version,
         image: None,
         is_changed: false,
+        forks: Forks::default(),
         insertion: insertion(source, last_end),
     }
 }

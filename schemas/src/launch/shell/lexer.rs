@@ -267,12 +267,19 @@ impl<'a> Reader<'a> {
     /// The width of a continued line's end at the present place. Blanks after the backslash are a mistake that is read
     /// as what was meant, and told.
     pub(super) fn continuation(&mut self) -> Option<usize> {
-        let blanks = self.rest().iter().skip(1).take_while(|byte| matches!(byte, b' ' | b'\t' | b'\r')).count();
+        // A no-break space is written in these two bytes.
+        let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | 0xC2 | 0xA0);
+        let blanks = self.rest().iter().skip(1).take_while(|byte| is_blank(byte)).count();
         if self.peek(1 + blanks) != Some(b'\n') {
             return None;
         }
-        if self.rest().iter().skip(1).take(blanks).any(|byte| *byte != b'\r') {
-            self.trouble(Trouble::BlankAfterBackslash(Span::new(self.at, self.at + 1 + blanks)));
+        let between = self.slice(self.at + 1, self.at + 1 + blanks);
+        if between.chars().any(|letter| !matches!(letter, ' ' | '\t' | '\r' | '\u{a0}')) {
+            return None;
+        }
+        let is_odd = between.contains('\u{a0}');
+        if between.contains(|letter| letter != '\r') {
+            self.trouble(Trouble::BlankAfterBackslash { span: Span::new(self.at, self.at + 1 + blanks), is_odd });
         }
         Some(2 + blanks)
     }

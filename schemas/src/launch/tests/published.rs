@@ -191,3 +191,57 @@ fn a_trainer_may_lie_in_a_folder_that_a_variable_names() {
     let found = launches("run.sh", text);
     assert_eq!(found.iter().map(|launch| launch.engine).collect::<Vec<_>>(), [Engine::Vllm], "{found:#?}");
 }
+
+#[test]
+fn flags_of_forks_are_theirs() {
+    let kt = "sglang serve --model-path m --kt-method AMXINT4 --kt-num-gpu-experts 8 --max-running-requests 4";
+    assert_eq!(amiss("run.sh", kt), Vec::<&str>::new());
+    assert!(one("run.sh", kt).may_be_fork());
+    let flags =
+        "python3 -m sglang.launch_server --model-path m --attn-tp-size 8 --moe-parallel-strategy ep --ext-yaml a";
+    assert_eq!(amiss("run.sh", flags), ["LT09", "LT09", "LT09"]);
+    let named = format!("git clone https://github.com/meituan-longcat/SGLang-FluentLLM\n{flags}");
+    assert_eq!(amiss("run.sh", &named), Vec::<&str>::new());
+    assert_eq!(amiss("SGLang-FluentLLM/run.sh", flags), Vec::<&str>::new());
+    // A slip of the pen is told, as a warning.
+    let slip = format!("{named} --max-runing-requests 4\n");
+    let found = parse(&Source::new("run.sh", slip.as_str()), &Options::default()).diagnostics;
+    assert_eq!(found.iter().map(|one| (one.code, one.severity)).collect::<Vec<_>>(), [("LT09", Severity::Warning)]);
+}
+
+#[test]
+fn blanks_that_separate_no_words_are_named() {
+    let told = |text: &str| {
+        let found = parse(&Source::new("run.sh", text), &Options::default()).diagnostics;
+        found
+            .into_iter()
+            .filter(|one| one.code != "LT07")
+            .map(|one| format!("{} {}", one.code, one.message))
+            .collect::<Vec<_>>()
+    };
+    for text in [
+        "sglang serve --model-path m --tp\u{a0}8 --dtype auto",
+        "sglang serve --model-path m --max-running-requests 16\u{a0}--dp-size 2",
+        "sglang serve --model-path m \\\n\u{a0}\u{a0}--tp 8",
+        "sglang serve --model-path m --dtype bfloat16\u{a0} --tp 8",
+        "vllm serve m --max-model-len\u{a0}9",
+        "vllm serve m \\\n\u{a0} --max-model-len 9 \\\n\u{a0}--dtype auto",
+    ] {
+        let found = told(text);
+        assert!(
+            found.iter().all(|one| one.starts_with("LT15 `") && one.contains("a no-break space (U+00A0)")),
+            "{text}\n{found:#?}"
+        );
+        assert!(!found.is_empty(), "{text}");
+    }
+    let after = told("sglang serve --model-path m \\\u{a0}\n --tp 8");
+    assert_eq!(after.len(), 1, "{after:#?}");
+    assert!(after[0].starts_with("LT04 a no-break space (U+00A0) after the backslash"), "{after:#?}");
+    // Python reads such a number, and a text in quotes may hold any blank.
+    for text in [
+        "sglang serve --model-path m --tp 8\u{a0} --dtype auto",
+        "sglang serve --model-path m --served-model-name \"my\u{a0}model\"",
+    ] {
+        assert_eq!(told(text), Vec::<String>::new(), "{text}");
+    }
+}

@@ -20,6 +20,7 @@ use crate::{
     launch::{
         Argument, Engine, Insertion, Launch, Launcher, Options, Setting, Syntax, Value,
         arguments::{split, unknown},
+        forks::Forks,
         problems, vllm,
         writing::{Form, Writing},
     },
@@ -159,6 +160,7 @@ impl<'a> Reader<'a> {
             engine_version: None,
             image: None,
             is_changed: false,
+            forks: Forks::default(),
             insertion: self.insertion(map, &entries, writing),
         };
         for entry in &entries {

@@ -565,3 +565,144 @@ fn underscores_are_dashes_to_vllm_in_every_version() {
         silent(&text, Some("0.7.0"), "VL19");
     }
 }
+
+#[test]
+fn drafts_take_no_quantisation_of_the_target_from_vllm_0_11_1_on() {
+    let eagle = r#"{"model": "nvidia/gpt-oss-120b-Eagle3", "num_speculative_tokens": 3, "method": "eagle3"}"#;
+    finds(&vllm("/models/gpt-oss-120b --tensor-parallel-size 2", eagle), Some("0.11.0"), "VL24", Severity::Error);
+    silent(&vllm("/models/gpt-oss-120b", eagle), Some("0.11.1"), "VL24");
+    silent(&vllm("/models/gpt-oss-120b", eagle), None, "VL24");
+    silent(&vllm("unsloth/gpt-oss-120b-BF16", eagle), Some("0.11.0"), "VL24");
+    // Without a name, a parser tells the family, which is no proof.
+    let parsed = vllm("/models/target --reasoning-parser openai_gptoss", eagle);
+    finds(&parsed, Some("0.11.0"), "VL24", Severity::Warning);
+}
+
+#[test]
+fn assistants_of_gemma_are_draft_models_to_old_versions() {
+    let assistant = r#"{"model": "google/gemma-4-E2B-it-assistant", "num_speculative_tokens": 4}"#;
+    let launch = vllm("google/gemma-4-E2B-it --max-model-len 8192", assistant);
+    finds(&launch, Some("0.20.1"), "VL24", Severity::Error);
+    silent(&launch, Some("0.21.0"), "VL24");
+    silent(&launch, None, "VL24");
+    // Any draft model of a target that takes images.
+    let small =
+        |target: &str| vllm(target, r#"{"method": "draft_model", "model": "small", "num_speculative_tokens": 4}"#);
+    finds(&small("Qwen/Qwen2.5-VL-72B-Instruct"), Some("0.19.1"), "VL24", Severity::Error);
+    silent(&small("Qwen/Qwen2.5-VL-72B-Instruct --language-model-only"), Some("0.19.1"), "VL24");
+    silent(&small("Qwen/Qwen2.5-VL-72B-Instruct"), Some("0.21.0"), "VL24");
+    silent(&small("Qwen/Qwen2.5-72B-Instruct"), Some("0.19.1"), "VL24");
+}
+
+#[test]
+fn no_method_of_old_versions_runs_over_stages() {
+    let old = "vllm serve /models/DeepSeek-R1/ --tensor-parallel-size 8 --pipeline-parallel-size 2 --num-speculative-tokens 1";
+    finds(old, None, "VL06", Severity::Warning);
+    finds(old, Some("0.7.3"), "VL06", Severity::Error);
+    let eagle = r#"{"method": "eagle3", "model": "d", "num_speculative_tokens": 3}"#;
+    let staged = vllm("m --pipeline-parallel-size 2", eagle);
+    finds(&staged, Some("0.12.0"), "VL06", Severity::Error);
+    finds(&staged, Some("0.10.0"), "VL06", Severity::Warning);
+    finds(&staged, Some("0.27.0"), "VL06", Severity::Warning);
+    silent(&staged, Some("0.30.0"), "VL06");
+    silent(&staged, None, "VL06");
+    silent(&vllm("m --pipeline-parallel-size 1", eagle), Some("0.12.0"), "VL06");
+}
+
+#[test]
+fn heads_read_states_that_the_targets_class_hands_out() {
+    let eagle = r#"{"method": "eagle3", "model": "/runs/head", "num_speculative_tokens": 5}"#;
+    let next = vllm("/models/Qwen3-Next-80B-A3B-Instruct", eagle);
+    finds(&next, Some("0.15.0"), "VL29", Severity::Error);
+    silent(&next, Some("0.25.1"), "VL29");
+    silent(&next, None, "VL29");
+    silent(&vllm("Qwen/Qwen3-8B", eagle), Some("0.15.0"), "VL29");
+    let mtp = r#"{"method": "mtp", "num_speculative_tokens": 2}"#;
+    silent(&vllm("Qwen/Qwen3-Next-80B-A3B-Instruct", mtp), Some("0.15.0"), "VL29");
+    let wrapped = vllm("Qwen/Qwen3-Next-80B-A3B-Instruct --model-impl transformers", eagle);
+    finds(&wrapped, Some("0.15.0"), "VL29", Severity::Warning);
+}
+
+#[test]
+fn an_nvfp4_cache_is_not_verified_through_flashinfer() {
+    let launch = |more: &str| {
+        sglang(&format!(
+            "--model-path Qwen/Qwen3.8-27B-FP8 --kv-cache-dtype nvfp4 --speculative-algorithm NEXTN {CHAIN} {more}"
+        ))
+    };
+    let pair = "--prefill-attention-backend flashinfer --decode-attention-backend trtllm_mha";
+    finds(&launch(pair), Some("0.5.18"), "SD193", Severity::Error);
+    silent(&launch(&format!("{pair} --speculative-attention-mode decode")), Some("0.5.18"), "SD193");
+    silent(&launch("--attention-backend trtllm_mha"), Some("0.5.18"), "SD193");
+    silent(&launch(pair), Some("0.5.23"), "SD193");
+    let on = |gpu| Beside { version: Some("0.5.23"), gpu: Some(gpu), ..Beside::default() };
+    finds_beside(&launch(""), on("RTX 5090"), "SD193", Severity::Warning);
+    silent_beside(&launch(""), on("B200"), "SD193");
+}
+
+#[test]
+fn old_versions_speculate_with_one_attention_backend() {
+    let launch = |backends: &str| {
+        sglang(&format!("--model deepseek-ai/DeepSeek-V3-0324 --tp 8 --speculative-algorithm EAGLE {CHAIN} {backends}"))
+    };
+    let two = launch("--attention-backend trtllm_mla --prefill-attention-backend flashinfer");
+    finds(&two, Some("0.5.1"), "SD199", Severity::Error);
+    silent(&two, Some("0.5.2"), "SD199");
+    silent(&two, None, "SD199");
+    // The engine's default may be the same.
+    silent(&launch("--prefill-attention-backend flashinfer"), Some("0.5.1"), "SD199");
+    silent(&launch("--attention-backend $BACKEND --prefill-attention-backend fa3"), Some("0.5.1"), "SD199");
+}
+
+#[test]
+fn a_path_may_name_its_model_in_other_words() {
+    let launch = |model: &str, more: &str| {
+        sglang(&format!(
+            "--model-path {model} --tp 8 --dp-size 8 --enable-dp-attention --speculative-algorithm EAGLE {CHAIN} {more}"
+        ))
+    };
+    let parser = "--tool-call-parser deepseekv32 --reasoning-parser deepseek-v3";
+    finds(&launch("/models/deepseek-32", parser), Some("0.5.7"), "SD193", Severity::Warning);
+    finds(&launch("/data/weights", parser), Some("0.5.7"), "SD193", Severity::Warning);
+    finds(&launch("/data/weights", "--served-model-name DeepSeek-V3.2"), Some("0.5.7"), "SD193", Severity::Warning);
+    silent(&launch("/data/weights", "--tool-call-parser deepseekv3"), Some("0.5.7"), "SD193");
+    silent(&launch("/models/deepseek-32b", ""), Some("0.5.7"), "SD193");
+    // What a model's own config says counts more than a parser.
+    silent(&launch("deepseek-ai/DeepSeek-R1", parser), Some("0.5.7"), "SD193");
+    let fp4 = "--quantization modelopt_fp4 --moe-runner-backend flashinfer_trtllm";
+    let alone = format!("--model-path /models/deepseek-32-nvfp4 --speculative-algorithm EAGLE {CHAIN} {fp4}");
+    finds(&sglang(&alone), Some("0.5.8.post1"), "SD193", Severity::Warning);
+    silent(&sglang(&alone), Some("0.5.10"), "SD193");
+    silent(&sglang(&alone.replace("_trtllm", "_cutlass")), Some("0.5.8.post1"), "SD193");
+}
+
+#[test]
+fn a_host_cache_spoils_glm_5_3_flash_with_and_without_drafts() {
+    let launch = |more: &str| sglang(&format!("--model-path glm-5.3-flash --tp-size 8 --attention-backend dsa {more}"));
+    let drafts = format!("--speculative-algorithm EAGLE {CHAIN}");
+    finds(
+        &launch(&format!("{drafts} --enable-hierarchical-cache --hicache-size 140")),
+        None,
+        "SD194",
+        Severity::Warning,
+    );
+    finds(&launch("--enable-hierarchical-cache --hicache-size 140"), None, "SD194", Severity::Warning);
+    silent(&launch(&drafts), None, "SD194");
+    let other = launch("--enable-hierarchical-cache").replace("glm-5.3-flash", "zai-org/GLM-5.2");
+    silent(&other, None, "SD194");
+}
+
+#[test]
+fn flags_of_a_plugin_that_the_text_names_are_not_reported() {
+    let flags =
+        "vllm serve m --ulysses-sequence-parallel-size 8 --enable-shift-parallel --max-num-batched-tokens 131072";
+    finds(flags, None, "VL19", Severity::Warning);
+    silent(&format!("pip install arctic-inference[vllm]\n{flags}"), None, "VL19");
+    silent(&format!("ARCTIC_INFERENCE_ENABLED=1 {flags}"), None, "VL19");
+    // A slip of the pen is one still.
+    let slip = "pip install arctic-inference[vllm]\nvllm serve m --max-num-batched-tokes 9";
+    finds(slip, None, "VL19", Severity::Warning);
+    let arctic = vllm("m", r#"{"method": "arctic", "model": "d", "num_speculative_tokens": 3}"#);
+    finds(&arctic, Some("0.10.1"), "VL11", Severity::Warning);
+    silent(&format!("pip install arctic-inference[vllm]\n{arctic}"), Some("0.10.1"), "VL11");
+}

@@ -1,10 +1,11 @@
 //! # VL06: mtp-pipeline-parallel
 //!
-//! MTP layers and DSpark drafts cannot draft over pipeline stages in these versions.
+//! Drafts do not run over pipeline stages in these versions.
 //!
 //! ## What it does
 //!
-//! Looks for `--pipeline-parallel-size` above 1 with an MTP method or DSpark, up to 0.29.
+//! Looks for `--pipeline-parallel-size` above 1 with speculation, up to 0.29. Flags that only old versions have
+//! (`--num-speculative-tokens`) tell such a version where none is named.
 //!
 //! ## Why is this bad?
 //!
@@ -12,8 +13,10 @@
 //!
 //! ## What vLLM does
 //!
-//! The MTP layer is on the last stage, its embedding on the first. A draft whose class does not say that it knows of stages is
-//! refused: `NotImplementedError: Pipeline parallelism is not supported for this model`.
+//! Old versions refuse it: `NotImplementedError: Speculative decoding is currently incompatible with pipeline parallelism`. Later ones
+//! give the draft to the last stage, and the others stop at their first request: `AttributeError: 'GPUModelRunner' object has no
+//! attribute 'drafter'`. A draft whose class does not say that it knows of stages is refused: `NotImplementedError: Pipeline
+//! parallelism is not supported for this model`.
 //!
 //! ## Example
 //!
@@ -21,7 +24,19 @@
 //! vllm serve target --pipeline-parallel-size 2 --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'
 //! ```
 //!
+//! ```launch bad version:0.12.0
+//! vllm serve target --pipeline-parallel-size 2 --speculative-config '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}'
+//! ```
+//!
+//! ```launch bad version:0.7.3
+//! vllm serve target --pipeline-parallel-size 2 --num-speculative-tokens 1
+//! ```
+//!
 //! ## Use instead
+//!
+//! ```launch good version:0.30.0
+//! vllm serve target --pipeline-parallel-size 2 --speculative-config '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}'
+//! ```
 //!
 //! ```launch good version:0.24.0
 //! vllm serve target --tensor-parallel-size 2 --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'
@@ -29,16 +44,19 @@
 //!
 //! ## Versions
 //!
-//! Up to 0.24 for MTP, and from 0.25 to 0.29 for DSpark, where it came. From 0.25 to 0.29 some MTP layers know of stages, so that
-//! it is a warning there. From 0.30 on vLLM drafts on the last stage.
+//! Every method up to 0.7 and from 0.11 to 0.24; MTP and DSpark in between too, where other methods are a warning. From 0.25 to
+//! 0.29 it is an error for DSpark, which came in 0.25, and a warning for the others: another model runner, which vLLM takes for
+//! some models, knows of stages. From 0.30 on vLLM drafts on the last stage. Read in 0.7.3, 0.8.5 and 8 versions from 0.11.0 to
+//! 0.29.0.
 //!
 //! ## Source
 //!
-//! vLLM issues #44697, #49355, #52069, #52761, PRs #46994 and #53408; vllm-ascend PR #15747; `config/speculative.py` of 0.33.0.
+//! vLLM issues #14117, #30436, #44697, #49355, #52069, #52761, PRs #10975, #31266, #46994, #53408 and #53575; vllm-ascend PR #15747;
+//! `spec_decode/spec_decode_worker.py`, `v1/worker/gpu_model_runner.py`, `config/speculative.py` of 0.33.0.
 
 use crate::{
     diagnostic::Severity,
-    rules::{Applies, Check, Context, Finding, Rule},
+    rules::{Applies, Check, Context, Finding, Rule, vllm::method_of},
     version::EngineVersion,
 };
 
@@ -51,27 +69,48 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The first version in which some MTP layers know of stages.
+/// The first version with a runner that may draft over stages, for prompt lookup and EAGLE heads.
+const NEW_RUNNER: EngineVersion = EngineVersion::new(0, 8, 0);
+
+/// The first version read in which stages other than the last stop at a request.
+const NO_DRAFTER: EngineVersion = EngineVersion::new(0, 11, 0);
+
+/// The first version in which some drafts know of stages.
 const SOME: EngineVersion = EngineVersion::new(0, 25, 0);
 
 /// The first version that drafts on the last stage.
 const ALL: EngineVersion = EngineVersion::new(0, 30, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
-    if !context.resolved.version_given || context.version() >= ALL {
-        return None;
-    }
     let config = context.launch.vllm_speculation()?;
-    let method = config.method.filter(|method| method.contains("mtp") || method == "dspark")?;
+    let (version, is_told) = (context.version(), context.resolved.version_given);
     let stages = ["--pipeline-parallel-size", "-pp"].iter().find_map(|name| context.launch.vllm_flag(name))?;
     let count: usize = stages.values.first()?.value.known()?.parse().ok()?;
     if count < 2 {
         return None;
     }
-    let message = format!("{method} of vllm {} does not draft over {count} pipeline stages", context.version());
-    let finding = Finding::new(stages.span, message, "one stage only")
-        .related(Some(config.span), "drafts")
-        .help(format!("write `--tensor-parallel-size {count}` instead, or use vllm 0.30 or later"));
-    let may_know = context.version() >= SOME && method != "dspark";
-    Some(if may_know { finding.at_most(Severity::Warning) } else { finding })
+    let found = |message: String| {
+        Finding::new(stages.span, message, "one stage only")
+            .related(Some(config.span), "drafts")
+            .help(format!("write `--tensor-parallel-size {count}` instead, or use vllm 0.30 or later"))
+    };
+    if !is_told {
+        // Every version with these flags refuses stages.
+        let is_old = config.is_legacy && config.gives_tokens;
+        let message = "no version of vllm with these flags speculates over pipeline stages";
+        return is_old.then(|| found(message.to_owned()).at_most(Severity::Warning));
+    }
+    if version >= ALL {
+        return None;
+    }
+    let method = method_of(&config);
+    let has_layers = method.is_some_and(|method| method.contains("mtp"));
+    let is_sure = match method {
+        Some("dspark") => true,
+        _ if version >= SOME => false,
+        _ => has_layers || version < NEW_RUNNER || version >= NO_DRAFTER,
+    };
+    let what = if config.is_legacy { "speculation" } else { method.unwrap_or("speculation") };
+    let finding = found(format!("{what} of vllm {version} does not run over {count} pipeline stages"));
+    Some(if is_sure { finding } else { finding.at_most(Severity::Warning) })
 }

@@ -57,6 +57,7 @@
 use crate::{
     diagnostic::Severity,
     flags::{self, Speculative, Word},
+    launch::Engine,
     rules::{Applies, Check, Context, Finding, Rule},
     text::{Span, distance},
     version::EngineVersion,
@@ -99,6 +100,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = Finding::new(place, format!("vllm has no method `{shown}`"), "not known");
     Some(match meant(&method) {
         Some(known) => finding.help(format!("write `\"method\": \"{known}\"`")),
+        None if context.launch.forks.any_of(Engine::Vllm) => return None,
         None => finding
             .at_most(Severity::Warning)
             .note("a version that was not read, or a fork, may have it")

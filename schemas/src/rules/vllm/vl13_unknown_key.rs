@@ -54,7 +54,7 @@
 use crate::{
     diagnostic::Severity,
     flags::{self, Speculative},
-    launch::VllmKey,
+    launch::{Engine, VllmKey},
     rules::{Applies, Check, Context, Finding, Rule},
     text::distance,
     version::EngineVersion,
@@ -114,6 +114,7 @@ fn look(context: &Context<'_>, name: &str, key: &VllmKey) -> Option<Finding> {
         Finding::new(key.span, format!("the speculative configuration of vllm has no key `{shown}`"), "not known");
     Some(match meant(name) {
         Some(known) => finding.help(format!("write `{known}`")),
+        None if context.launch.forks.any_of(Engine::Vllm) => return None,
         None => finding
             .at_most(Severity::Warning)
             .note("a version that was not read, or a fork, may have it")

@@ -31,7 +31,8 @@
 //! ## Versions
 //!
 //! The flags were read from 26 versions from 0.6.6 to 0.33.0. Between two of them a flag may have been added or removed
-//! in either. A flag that none of them has is a warning: a plug-in, a platform or a fork may have it.
+//! in either. A flag that none of them has is a warning: a plug-in, a platform or a fork may have it. Where the text
+//! names a plug-in that adds flags (ArcticInference), its flags are not reported.
 //!
 //! ## Source
 //!
@@ -40,7 +41,7 @@
 use crate::{
     diagnostic::{Edit, Safety, Severity},
     flags::{self, Lookup, Spelling},
-    launch::{Argument, Launcher, Syntax},
+    launch::{Argument, Engine, Launcher, Syntax},
     rules::{Applies, Check, Context, Finding, Rule},
     text::distance,
 };
@@ -121,7 +122,11 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
             // A benchmark has additional flags.
             Lookup::Unknown if context.launch.launcher == Launcher::Benchmark => None,
             Lookup::Unknown => {
-                let finding = nowhere(argument, &name);
+                let near = nearest(&name);
+                if context.launch.forks.may_have(Engine::Vllm, &name, near.is_some()) {
+                    return None;
+                }
+                let finding = nowhere(argument, near);
                 // So may a program that hands its flags on.
                 Some(if context.launch.is_part { finding.at_most(Severity::Warning) } else { finding })
             }
@@ -162,15 +167,20 @@ fn elsewhere(context: &Context<'_>, argument: &Argument, spelling: &Spelling) ->
     })
 }
 
+/// The flag that a name is a slip of the pen for.
+fn nearest(name: &str) -> Option<&'static str> {
+    let near = flags::vllm().spellings().iter().filter(|known| known.name.len().abs_diff(name.len()) <= SLIP);
+    let near = near.map(|known| (distance(known.name, name), known.name)).min();
+    near.filter(|(far, known)| *far <= SLIP && far * 4 < known.len()).map(|(_, known)| known)
+}
+
 /// A flag of no version that was read.
-fn nowhere(argument: &Argument, name: &str) -> Finding {
+fn nowhere(argument: &Argument, near: Option<&'static str>) -> Finding {
     let written = &argument.flag.value;
     let finding =
         Finding::new(argument.flag.span, format!("no version of vllm that was read has `{written}`"), "unknown flag");
-    let near = flags::vllm().spellings().iter().filter(|known| known.name.len().abs_diff(name.len()) <= SLIP);
-    let near = near.map(|known| (distance(known.name, name), known.name)).min();
-    match near.filter(|(far, known)| *far <= SLIP && far * 4 < known.len()) {
-        Some((_, known)) => finding.help(format!("write `--{known}`")).fix(
+    match near {
+        Some(known) => finding.help(format!("write `--{known}`")).fix(
             Safety::Unsafe,
             "write the intended flag",
             vec![Edit { span: argument.flag.span, replacement: format!("--{known}") }],
