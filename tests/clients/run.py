@@ -127,8 +127,9 @@ def run(name, prefix, command, url):
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     environment = {**os.environ, **offline, "OPENAI_API_KEY": "none"}
     command = prefix + [str(part).replace("{url}", url) for part in command]
-    # Benchmarks write their results where they run.
+    # Benchmarks write their results where they run; lm-eval's task names its file from there.
     with tempfile.TemporaryDirectory() as folder:
+        (pathlib.Path(folder) / "lm_eval").symlink_to(HERE / "lm_eval")
         try:
             ended = subprocess.run(command, env=environment, timeout=900, cwd=folder)
         except subprocess.TimeoutExpired:
