@@ -197,7 +197,8 @@ fn one_start_serves_another_chain_at_each_batch_size() {
     }
     let points = guide["round_times"]["points"].as_array().expect("points");
     let shapes: BTreeSet<String> = points.iter().map(|point| point["shape"].to_string()).collect();
-    assert!(shapes.len() >= 5, "no speculation, the default and three chains: {shapes:?}");
+    // No speculation is measured always, and never predicted.
+    assert!(shapes.len() >= 4, "the default and three chains: {shapes:?}");
     assert_eq!(sweep.servers_left(), 0);
 }
 
