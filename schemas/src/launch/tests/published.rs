@@ -204,7 +204,7 @@ fn flags_of_forks_are_theirs() {
     assert_eq!(amiss("run.sh", &named), Vec::<&str>::new());
     assert_eq!(amiss("SGLang-FluentLLM/run.sh", flags), Vec::<&str>::new());
     // A slip of the pen is told, as a warning.
-    let slip = format!("{named} --max-runing-requests 4\n");
+    let slip = format!("{named} --max-running-requestz 4\n");
     let found = parse(&Source::new("run.sh", slip.as_str()), &Options::default()).diagnostics;
     assert_eq!(found.iter().map(|one| (one.code, one.severity)).collect::<Vec<_>>(), [("LT09", Severity::Warning)]);
 }
