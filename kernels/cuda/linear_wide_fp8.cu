@@ -106,22 +106,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
                   ring.full + at, staying());
       }
     };
-    Unit first = unit_of(first_place);
-    int ahead = min(stages, first.steps);
-    fill_tiles(
-        ahead, pause, x, [&](int step, int at) { load_weights(first, step, at); },
-        [&](int step, int at) { load_rows(first, step, at); });
-    // Stages that have not been filled are empty.
-    Slot slot = ahead == stages ? Slot{0, 0} : Slot{ahead, 1};
-    for (int place = first_place; place < units; place += (int)gridDim.x) {
-      Unit unit = unit_of(place);
-      for (int step = place == first_place ? ahead : 0; step < unit.steps; step++) {
-        barrier_await(ring.empty + slot.at, slot.turn);
-        load_weights(unit, step, slot.at);
-        load_rows(unit, step, slot.at);
-        advance(slot, stages);
-      }
-    }
+    feed_units(ring, units, stages, pause, x, unit_of, load_weights, load_rows);
     return;
   }
 

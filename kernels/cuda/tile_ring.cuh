@@ -87,6 +87,30 @@ __device__ __forceinline__ void fill_tiles(int ahead, int pause, const Tiles* x,
   for (int step = 0; step < ahead; step++) load_rows(step, step);
 }
 
+/// What the thread that copies does in a block that takes every n-th unit: it asks for all their steps, as stages become empty. Units
+/// say how many steps they have.
+template <class UnitOf, class Weights, class Rows>
+__device__ __forceinline__ void feed_units(const TileRing& ring, int units, int stages, int pause, const Tiles* x, UnitOf&& unit_of,
+                                           Weights&& load_weights, Rows&& load_rows) {
+  int first_place = (int)blockIdx.x;
+  auto first = unit_of(first_place);
+  int ahead = min(stages, first.steps);
+  fill_tiles(
+      ahead, pause, x, [&](int step, int at) { load_weights(first, step, at); },
+      [&](int step, int at) { load_rows(first, step, at); });
+  // Stages that have not been filled are empty.
+  Slot slot = ahead == stages ? Slot{0, 0} : Slot{ahead, 1};
+  for (int place = first_place; place < units; place += (int)gridDim.x) {
+    auto unit = unit_of(place);
+    for (int step = place == first_place ? ahead : 0; step < unit.steps; step++) {
+      barrier_await(ring.empty + slot.at, slot.turn);
+      load_weights(unit, step, slot.at);
+      load_rows(unit, step, slot.at);
+      advance(slot, stages);
+    }
+  }
+}
+
 /// Adds the products of this many steps of a ring, from `slot` on: `left` and `right` are where a warp group's tiles lie in the first
 /// stage, and each stage is `stage_bytes` after the one before. Leaves all stages but the last, which it returns.
 template <int COLUMNS>

@@ -121,7 +121,7 @@ impl Kernels {
         let units = all_columns.div_ceil(columns) * parts;
         // A block of one unit needs no more than its stages: the rest leaves room for blocks of attention.
         let most = if units <= properties.multiprocessors { share.div_ceil(PIECE) } else { MOST_STAGES };
-        let stages = stages(properties.shared_bytes, most_rows, columns).min(most);
+        let stages = stages(properties.shared_bytes, stage_bytes(most_rows, columns)).min(most);
         let arguments = [&arguments[..], &[int(share), int(parts), int(pause), int(stages)]].concat();
         let kernel = self.kernel(FILE, if gated { name[1] } else { name[0] })?;
         let shared = stages * (stage_bytes(most_rows, columns) + BARRIERS_BYTES) + scale_bytes(most_rows);
@@ -195,9 +195,9 @@ fn stage_bytes(rows: usize, columns: usize) -> usize {
     (rows + columns) * PIECE * 2
 }
 
-/// Stages of a ring.
-fn stages(shared_bytes: usize, rows: usize, columns: usize) -> usize {
-    (ring_bytes_beside(shared_bytes, 1) / stage_bytes(rows, columns)).min(MOST_STAGES)
+/// Stages of the ring of a block that has a multiprocessor, of this many bytes each.
+pub(super) fn stages(shared_bytes: usize, stage_bytes: usize) -> usize {
+    (ring_bytes_beside(shared_bytes, 1) / stage_bytes).min(MOST_STAGES)
 }
 
 /// Whether kernels by warp groups run on a device.
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn copies_are_under_way_while_a_stage_is_used() {
         for (rows, columns, _) in NAMES {
-            let stages = stages(232_448, rows, columns);
+            let stages = stages(232_448, stage_bytes(rows, columns));
             assert!(stages >= 3, "{rows} rows, {columns} columns");
             assert!(
                 stages * (stage_bytes(rows, columns) + BARRIERS_BYTES) + scale_bytes(rows) <= 232_448,

@@ -2,8 +2,8 @@
 
 use super::{
     Kernels, Linear, WeightScales, Weights, grid, int,
-    linear::{ring_bytes_beside, shares},
-    linear_wide::{BARRIERS_BYTES, MOST_STAGES, Wide, has_warp_groups, scale_bytes},
+    linear::shares,
+    linear_wide::{BARRIERS_BYTES, MOST_STAGES, Wide, has_warp_groups, scale_bytes, stages},
 };
 use crate::{
     device::{DeviceError, KernelFile, Properties, Split, Tile},
@@ -84,7 +84,7 @@ impl Kernels {
         let units = all_columns.div_ceil(columns) * parts * rows.div_ceil(most_rows);
         // A block of one unit needs no more than its stages: the rest leaves room for blocks of attention.
         let most = if units <= properties.multiprocessors { share.div_ceil(PIECE) } else { MOST_STAGES };
-        let stages = stages(properties.shared_bytes, most_rows, columns).min(most);
+        let stages = stages(properties.shared_bytes, stage_bytes(most_rows, columns)).min(most);
         let dealt = [int(share), int(parts), int(0), int(stages)];
         let of_weights = WeightScales::arguments(Some(scales), inputs);
         let arguments = [&arguments[..], &dealt, &of_weights].concat();
@@ -104,11 +104,6 @@ fn most_rows(rows: usize) -> usize {
 /// Bytes of a stage.
 fn stage_bytes(rows: usize, columns: usize) -> usize {
     PIECE * (rows * 2 + columns)
-}
-
-/// Stages of a ring.
-fn stages(shared_bytes: usize, rows: usize, columns: usize) -> usize {
-    (ring_bytes_beside(shared_bytes, 1) / stage_bytes(rows, columns)).min(MOST_STAGES)
 }
 
 /// The ways to deal a layer to multiprocessors that have one block at a time, the one with the least cost first.
@@ -171,7 +166,7 @@ mod tests {
     #[test]
     fn copies_are_under_way_while_a_stage_is_used() {
         for (rows, columns, _) in NAMES {
-            let stages = stages(232_448, rows, columns);
+            let stages = stages(232_448, stage_bytes(rows, columns));
             assert!(stages >= 3, "{rows} rows, {columns} columns");
             assert!(
                 stages * (stage_bytes(rows, columns) + BARRIERS_BYTES) + scale_bytes(rows) <= 232_448,

@@ -151,8 +151,8 @@ fn speaks_of_changes(text: &str) -> bool {
 
 /// Whether a launch has a flag that names a fork by itself.
 fn has_flag_of_fork(launch: &Launch) -> bool {
-    let names = launch.arguments.iter().filter_map(|argument| argument.flag.value.strip_prefix("--"));
-    names.into_iter().any(|name| forks::has_prefix(launch.engine, name))
+    let mut names = launch.arguments.iter().filter_map(|argument| argument.flag.value.strip_prefix("--"));
+    names.any(|name| forks::has_prefix(launch.engine, name))
 }
 
 fn registered(engine: Engine) -> &'static Registered {
