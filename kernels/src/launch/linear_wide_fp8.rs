@@ -150,14 +150,16 @@ mod tests {
 
     #[test]
     fn layers_of_llama_keep_most_multiprocessors_of_an_h200_busy() {
+        // The last number is the least share in percent. Queries, keys and values would keep more of them busy in five parts than in
+        // two, but sums that are left in parts are written and read again.
+        let layers = [(4096, 6144, 8, 72), (4096, 4096, 8, 96), (4096, 28672, 1, 84), (14336, 4096, 8, 96)];
         for rows in [64, 128] {
-            for (inputs, columns, most_parts) in [(4096, 6144, 8), (4096, 4096, 8), (4096, 28672, 1), (14336, 4096, 8)]
-            {
+            for (inputs, columns, most_parts, least) in layers {
                 for layout in [Fp8Scales::Channels, Fp8Scales::Blocks] {
                     let wide = deals(&h200(), rows, [inputs, columns], most_parts, layout)[0];
                     let units = columns.div_ceil(wide.columns) * wide.parts;
                     let places = units.div_ceil(132) * 132;
-                    assert!(units * 100 >= places * 80, "{rows} rows, {inputs} → {columns}, {layout:?}: {wide:?}");
+                    assert!(units * 100 >= places * least, "{rows} rows, {inputs} → {columns}, {layout:?}: {wide:?}");
                 }
             }
         }
