@@ -5,7 +5,7 @@ mod batches;
 mod default_mode;
 mod kernel_checks;
 mod logprobs;
-mod models;
+pub(crate) mod models;
 mod ranks;
 mod replays;
 

@@ -160,6 +160,14 @@ __device__ __forceinline__ void products_wait_but() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
+/// The same, and what uses these sums, which are not of the last products, stays after the wait.
+template <int PENDING, int COUNT>
+__device__ __forceinline__ void products_wait_but(float (&sum)[COUNT]) {
+  products_wait_but<PENDING>();
+#pragma unroll
+  for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(sum[i])::"memory");
+}
+
 /// Waits for all products that have been started.
 template <int COUNT>
 __device__ __forceinline__ void products_wait(float (&sum)[COUNT]) {

@@ -655,6 +655,7 @@ inline void compute_products(int pending) {
   products.erase(products.begin(), products.begin() + (long)count);
 }
 template <int PENDING> inline void products_wait_but() { compute_products(PENDING); }
+template <int PENDING, int COUNT> inline void products_wait_but(float (&)[COUNT]) { compute_products(PENDING); }
 template <int COUNT> inline void products_wait(float (&)[COUNT]) { compute_products(0); }
 
 // What the host says of a matrix (`Device::tiles`), and the copies of bulk.cuh: here at once.

@@ -8,6 +8,7 @@ mod elementwise;
 mod experts;
 mod inner;
 mod latent;
+mod latent_prompt;
 mod layout;
 mod linear;
 mod linear_few;
@@ -30,6 +31,7 @@ pub use elementwise::{
 pub use experts::{check_experts, check_router_ties};
 pub use inner::{check_inner_rows, check_pick_rows};
 pub use latent::{check_latent_attention, check_latent_heads, check_latent_write};
+pub use latent_prompt::check_latent_prompt;
 pub use linear::{check_dequantise, check_linear, check_linear_fp8, check_linear_gated};
 pub use linear_few::check_linear_few;
 pub use linear_group::check_linear_group;
@@ -44,7 +46,7 @@ pub use tree::{check_decode_rows, check_draft_trees};
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 23] = [
+pub const CHECKS: [Check; 24] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -67,6 +69,7 @@ pub const CHECKS: [Check; 23] = [
     ("latent_write", check_latent_write),
     ("latent_queries and latent_values", check_latent_heads),
     ("latent_attention", check_latent_attention),
+    ("latent_prompt", check_latent_prompt),
     ("compact_cache", check_compact_cache),
 ];
 

@@ -35,6 +35,7 @@ mod fp8;
 mod inner;
 mod latent;
 mod latent_attention;
+mod latent_prompt;
 mod linear;
 mod linear_few;
 mod linear_group;
@@ -59,6 +60,7 @@ pub use fp8::{WeightScales, Weights, fp8_order};
 pub use inner::{ChosenRows, InnerNodes, Picked};
 pub use latent::{LatentDims, LatentQueries, LatentRows, LatentValues};
 pub use latent_attention::LatentAttention;
+pub use latent_prompt::{GatheredLatents, LatentPrompt};
 pub(crate) use linear::squares_stride;
 pub use linear::{Linear, Parts, Unscaled};
 pub use linear_few::Stream;
@@ -140,6 +142,7 @@ pub fn latent_files(element: Element, sizes: &[LatentDims], properties: &Propert
         files.push((latent::HEADS_FILE, vec![element.option()]));
     }
     files.extend(sizes.iter().flat_map(|dims| latent_attention::sources(element, dims, properties)));
+    files.extend(sizes.iter().flat_map(|dims| latent_prompt::sources(element, dims, properties)));
     files
 }
 

@@ -73,6 +73,7 @@ typed! {
     latent_write = check_latent_write,
     latent_heads = check_latent_heads,
     latent_attention = check_latent_attention,
+    latent_prompt = check_latent_prompt,
     compact_cache = check_compact_cache,
 }
 

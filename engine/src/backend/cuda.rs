@@ -6,6 +6,7 @@ mod adjusted;
 mod autotune;
 mod bandwidth;
 mod exchange;
+mod expansion;
 mod gemm;
 mod group;
 mod in_flight;

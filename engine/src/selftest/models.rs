@@ -60,7 +60,7 @@ const QUERY_RANK: usize = 40;
 const LATENT_RANK: usize = 64;
 const NOPE_DIM: usize = 32;
 const ROTATED: usize = 16;
-const VALUE_DIM: usize = 16;
+const VALUE_DIM: usize = 64;
 
 impl Pair {
     /// Whether its target has layers of experts.
@@ -247,7 +247,7 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
     layer
 }
 
-/// DeepSeek's attention, of the smallest sizes that the GPU has kernels for.
+/// DeepSeek's attention, of the smallest sizes for which the GPU has kernels, those of expanded prompts included.
 fn latent() -> MultiHeadLatent {
     let pairing = Pairing::Interleaved;
     MultiHeadLatent {

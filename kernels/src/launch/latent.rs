@@ -267,7 +267,7 @@ impl Kernels {
         Ok((self.kernel(HEADS_FILE, name)?, [heads, outputs.div_ceil(OUTPUTS), rows.div_ceil(8 * eights)]))
     }
 
-    fn check_turns(
+    pub(super) fn check_turns(
         &self,
         dims: &LatentDims,
         table: Slice<'_>,

@@ -42,6 +42,10 @@ pub struct Machine {
     pub attention: AttentionKernels,
     /// Every sum in an order that depends neither on the batch nor on the number of rows.
     pub batch_invariant: bool,
+    /// Positions of the longest prompt for whose expanded keys and values there is room.
+    pub expanded_positions: usize,
+    /// Products that expanding the keys and values of latent attention has to spare a piece of a prompt.
+    pub least_spared: usize,
     /// How trees are verified; `None`: the fastest way.
     pub verify_plan: Option<VerifyPlan>,
     pub gemm: GemmDispatch,
@@ -59,6 +63,16 @@ pub enum AttentionKernels {
     Tiles,
 }
 
+/// A piece of a prompt in a pass: its rows come one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PromptPiece {
+    /// Whose.
+    pub slot: usize,
+    /// The position of its first row.
+    pub start: usize,
+    pub rows: usize,
+}
+
 /// Rows of a pass.
 #[derive(Clone, Copy)]
 pub struct Pass<'a> {
@@ -71,6 +85,8 @@ pub struct Pass<'a> {
     pub work: &'a Activations,
     /// The row of `work` from which on the target leaves captured layers and final hidden states.
     pub leaves_at: usize,
+    /// All of its rows, where they are pieces of prompts; empty in rounds, of which the host does not know them.
+    pub prompts: &'a [PromptPiece],
 }
 
 impl Machine {

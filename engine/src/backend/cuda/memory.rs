@@ -11,6 +11,7 @@ use schemas::tree::TreeShape;
 
 use super::{
     CudaBackend,
+    expansion::least_spared,
     gemm::GemmDispatch,
     limits::{ROUNDS_IN_FLIGHT, SPLITS},
     machine::{AttentionKernels, Machine, Ranks},
@@ -92,13 +93,16 @@ pub fn load(
         check_layer(&draft.layer, options.element, "draft")?;
     }
     let draft_spec = draft.as_ref().map(|(spec, _)| spec);
+    let draft_layers = draft_spec.map_or(&[][..], |draft| std::slice::from_ref(&draft.layer));
     let element = options.element.bytes();
+    let expanded_positions = expanded_positions(&device, &options, [&target_spec.layers[..], draft_layers]);
     let sizes = WorkspaceSizes {
         target: &target_spec,
         draft: draft_spec,
         element: options.element,
         splits: SPLITS,
         batch_invariant: options.batch_invariant,
+        expanded_positions,
     };
     let cost = ModelCost::new(&target_spec, draft_spec, element);
     let prefill = WorkspaceShape::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
@@ -147,6 +151,8 @@ pub fn load(
         splits: SPLITS,
         attention: attention_kernels(&options)?,
         batch_invariant: options.batch_invariant,
+        expanded_positions,
+        least_spared: least_spared(device.properties().multiprocessors),
         verify_plan: options.verify_plan,
         gemm: GemmDispatch::new(&device, ranks.as_ref().map(|ranks| ranks.meeting.clone()))?,
         ranks,
@@ -183,6 +189,19 @@ pub fn load(
         options,
         extent,
     })
+}
+
+/// Positions of the longest prompt whose latent attention is expanded: 0 in batch-invariant mode, whose sums have one order, and where
+/// there are no kernels for all layers.
+fn expanded_positions(device: &Device, options: &CudaOptions, layers: [&[LayerSpec]; 2]) -> usize {
+    let expands = |layer: &LayerSpec| match &layer.attention {
+        AttentionSpec::Latent(latent) => {
+            Kernels::expands_latents(options.element, &latent_dims(latent), device.properties())
+        }
+        AttentionSpec::Grouped(_) => true,
+    };
+    let has_kernels = layers.into_iter().flatten().all(expands);
+    if has_kernels && !options.batch_invariant { options.context_length } else { 0 }
 }
 
 /// Bytes of a draft's layer from which ranks share it: what each then spares of reading takes longer than two sums over ranks,
@@ -299,6 +318,7 @@ pub fn sizes(machine: &Machine) -> WorkspaceSizes<'_> {
         element: machine.kernels.element(),
         splits: machine.splits,
         batch_invariant: machine.batch_invariant,
+        expanded_positions: machine.expanded_positions,
     }
 }
 

@@ -5,7 +5,11 @@ use kernels::{
     launch::{Groups, NOT_FINITE, Sees},
 };
 
-use super::{CudaBackend, machine::Pass, workspace::WorkspaceShape};
+use super::{
+    CudaBackend,
+    machine::{Pass, PromptPiece},
+    workspace::WorkspaceShape,
+};
 use crate::{
     backend::{PageId, PrefillChunk, ProducedToken, Slot, TargetStates, TokenLogprobs, Yield, first_token},
     error::EngineError,
@@ -161,7 +165,7 @@ impl CudaBackend {
             lasts.push(columns.token.len() as i32 - 1);
             columns.first.push(columns.token.len() as i32);
         }
-        let (rows, arrays) = (columns.token.len(), &self.arrays);
+        let arrays = &self.arrays;
         for (to, values) in [
             (&arrays.token, &columns.token),
             (&arrays.position, &columns.position),
@@ -176,7 +180,7 @@ impl CudaBackend {
         match kept {
             Some(TargetStates::In(from)) => self.take_in(chunks, &lasts, from)?,
             kept => {
-                self.machine.target_pass(self.prompt_pass(chunks, rows))?;
+                self.machine.target_pass(self.prompt_pass(&pieces(chunks)))?;
                 if let Some(TargetStates::Out(to)) = kept {
                     self.give_out(chunks, &lasts, to)?;
                 }
@@ -205,11 +209,12 @@ impl CudaBackend {
     }
 
     /// The pass over pieces whose rows are in the arrays.
-    fn prompt_pass(&self, chunks: &[PrefillChunk<'_>], rows: usize) -> Pass<'_> {
+    fn prompt_pass<'a>(&'a self, prompts: &'a [PromptPiece]) -> Pass<'a> {
         let (arrays, work) = (&self.arrays, &self.work);
-        let largest = chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1);
-        let groups = Groups::Ranges { first: arrays.group_first.slice(), count: chunks.len(), largest };
-        Pass { rows, groups, sees: Sees::Positions, arrays, work, leaves_at: 0 }
+        let rows = prompts.iter().map(|piece| piece.rows).sum();
+        let largest = prompts.iter().map(|piece| piece.rows).max().unwrap_or(1);
+        let groups = Groups::Ranges { first: arrays.group_first.slice(), count: prompts.len(), largest };
+        Pass { rows, groups, sees: Sees::Positions, arrays, work, leaves_at: 0, prompts }
     }
 
     /// Runs the draft over pieces that the target has read, if it follows them. Each row sees the token after its own.
@@ -241,7 +246,8 @@ impl CudaBackend {
         let from = self.machine.feature_rows(draft, &self.work);
         self.machine.features(draft, &self.work, from, None, rows)?;
         self.device.write(arrays.source.slice(), lasts)?;
-        let pass = self.prompt_pass(chunks, rows);
+        let pieces = pieces(chunks);
+        let pass = self.prompt_pass(&pieces);
         let lasts_at = self.machine.read(draft, pass, arrays.source.slice(), chunks.len(), keeps_all)?;
         self.keep_draft(chunks, lasts)?;
         let slots: Vec<i32> = chunks.iter().map(|chunk| chunk.slot.0 as i32).collect();
@@ -297,7 +303,8 @@ impl CudaBackend {
         let host = self.device.host_buffer(self.round.described.bytes())?;
         self.machine.meet()?;
         let states = self.machine.rows(&work.added, self.machine.target.spec.hidden);
-        let pass = Pass { rows, groups: Groups::Even(1), sees: Sees::Positions, arrays, work, leaves_at: 0 };
+        let pass =
+            Pass { rows, groups: Groups::Even(1), sees: Sees::Positions, arrays, work, leaves_at: 0, prompts: &[] };
         self.machine.describe(pass, states, chosen, &self.round)?;
         self.device.read_async(&host, 0, self.round.described.slice())?;
         self.device.synchronize()?;
@@ -307,6 +314,16 @@ impl CudaBackend {
         self.machine.meet()?;
         Ok(all)
     }
+}
+
+/// Where pieces lie.
+fn pieces(chunks: &[PrefillChunk<'_>]) -> Vec<PromptPiece> {
+    let piece = |chunk: &PrefillChunk<'_>| PromptPiece {
+        slot: chunk.slot.0 as usize,
+        start: chunk.start,
+        rows: chunk.tokens.len(),
+    };
+    chunks.iter().map(piece).collect()
 }
 
 /// The arrays of rows that are all causal.

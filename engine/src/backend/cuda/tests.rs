@@ -1,6 +1,8 @@
 //! The CUDA backend in the emulator: everything but the GPU is real, and in float32 the shipped models must say what the
 //! CPU backend says, token by token.
 
+mod expanded;
+
 use std::{ops::ControlFlow, path::Path, time::Duration};
 
 use kernels::device::{Device, Element};

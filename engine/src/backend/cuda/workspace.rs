@@ -10,6 +10,7 @@ use kernels::{
 use schemas::tree::TreeShape;
 
 use super::{
+    expansion::expanded_bytes,
     limits::{ATTENTION_ROWS, DESCRIBED_WORDS, LATENT_ROWS, LATENT_ROWS_IN_SPLITS, LOGIT_ROWS, STAGING_SLOTS},
     weights::{experts_shape, latent_dims, weights_in},
 };
@@ -88,6 +89,8 @@ pub struct LatentActivations {
     pub queries: Buffer,
     /// What they attend to: `[LATENT_ROWS, heads, rank]`.
     pub means: Buffer,
+    /// Expanded keys and values of a prompt, and what they are made of.
+    pub expanded: Buffer,
 }
 
 /// What experts work on; see [`ExpertsWork`].
@@ -292,6 +295,8 @@ pub struct WorkspaceSizes<'a> {
     pub splits: usize,
     /// Whether sums have one order whatever the rows.
     pub batch_invariant: bool,
+    /// Positions of the longest prompt whose latent attention is expanded; 0 where there are no kernels for that.
+    pub expanded_positions: usize,
 }
 
 impl WorkspaceSizes<'_> {
@@ -330,7 +335,7 @@ impl WorkspaceSizes<'_> {
     }
 
     /// Bytes of each part of [`Activations`], in its order (both states apart).
-    fn activations(&self, extent: WorkspaceShape) -> [usize; 23] {
+    fn activations(&self, extent: WorkspaceShape) -> [usize; 24] {
         let WorkspaceShape { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
         let draft = self.draft.map_or(1, DraftSpec::hidden);
@@ -342,6 +347,10 @@ impl WorkspaceSizes<'_> {
         let latent_rows = rows.min(LATENT_ROWS);
         let in_splits = |latent: &MultiHeadLatent| {
             Kernels::latent_workspace(rows.min(LATENT_ROWS_IN_SPLITS), &latent_dims(latent), self.splits)
+        };
+        let expanded = |latent: &MultiHeadLatent| match self.expanded_positions {
+            0 => 0,
+            positions => expanded_bytes(latent, positions, self.element),
         };
         let intermediate = self.widest(|layer| match &layer.ffn {
             FfnSpec::Dense(dense) => dense.intermediate,
@@ -374,6 +383,7 @@ impl WorkspaceSizes<'_> {
             rows * entered * e,
             latent_rows * self.widest_latent(|latent| latent.heads * latent.cache_width()) * e,
             latent_rows * self.widest_latent(|latent| latent.heads * latent.latent_rank) * e,
+            self.widest_latent(expanded),
             if self.batch_invariant { 16 } else { self.widest(widest_in_fp8).max(8) * e },
         ]
     }
@@ -462,7 +472,7 @@ impl Activations {
             partial: next()?,
             counters: next()?,
             squares: next()?,
-            latent: LatentActivations { entered: next()?, queries: next()?, means: next()? },
+            latent: LatentActivations { entered: next()?, queries: next()?, means: next()?, expanded: next()? },
             dequantised: next()?,
             experts: ExpertActivations::new(device, sizes.experts(extent))?,
         };

@@ -1,5 +1,6 @@
 //! Attention of a layer.
 
+mod expanded;
 mod grouped;
 mod latent;
 

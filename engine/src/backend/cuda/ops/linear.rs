@@ -227,6 +227,11 @@ impl Machine {
         self.product(work, layer.linear(y, x, rows), User::Any).map(|_| ())
     }
 
+    /// The same of a product that no layer is.
+    pub(in crate::backend::cuda) fn whole(&self, work: &Activations, linear: Linear<'_>) -> Result<(), DeviceError> {
+        self.product(work, linear, User::Any).map(|_| ())
+    }
+
     /// A linear layer for the rotation: its parts are in `work.parts`, or the result is in `y`.
     pub(in crate::backend::cuda) fn linear_to_rotate<'a>(
         &self,

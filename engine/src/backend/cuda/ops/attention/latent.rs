@@ -1,4 +1,6 @@
-//! Latent attention, absorbed in every pass.
+//! Latent attention: absorbed in rounds, and over expanded keys and values in prompts of enough rows.
+
+use std::ops::Range;
 
 use kernels::{
     device::{Buffer, DeviceError},
@@ -44,16 +46,35 @@ impl Machine {
         if let Some((_, up)) = &weights.query {
             self.linear(work, work.qkv.slice(), self.rows(queries, first), up, rows)?;
         }
-        // Absorbed queries are wide: they are in memory for some rows at a time.
-        let piece = if self.batch_invariant { LATENT_ROWS_IN_SPLITS } else { LATENT_ROWS };
-        for start in (0..rows).step_by(piece) {
-            self.latent_rows(pass, layer, weights, start, piece.min(rows - start))?;
+        let (mut first, mut absorbed) = (0, 0);
+        for piece in pass.prompts {
+            if self.expands(pass, weights, piece) {
+                self.absorbed(pass, layer, weights, absorbed..first)?;
+                self.expanded(pass, layer, weights, first, *piece)?;
+                absorbed = first + piece.rows;
+            }
+            first += piece.rows;
         }
+        self.absorbed(pass, layer, weights, absorbed..rows)?;
         Ok(self.rows(&work.attended, weights.spec.value_width()))
     }
 
-    /// Attention of some rows, whose queries are in `work.qkv`, to `work.attended`.
-    fn latent_rows<'b>(
+    /// Absorbed attention of some rows, whose queries are in `work.qkv`, to `work.attended`.
+    fn absorbed(
+        &self,
+        pass: Pass<'_>,
+        layer: LayerOperands<'_>,
+        weights: &LatentWeights,
+        rows: Range<usize>,
+    ) -> Result<(), DeviceError> {
+        // Absorbed queries are wide: they are in memory for some rows at a time.
+        let piece = if self.batch_invariant { LATENT_ROWS_IN_SPLITS } else { LATENT_ROWS };
+        let end = rows.end;
+        rows.step_by(piece)
+            .try_for_each(|start| self.absorbed_piece(pass, layer, weights, start, piece.min(end - start)))
+    }
+
+    fn absorbed_piece<'b>(
         &self,
         pass: Pass<'b>,
         layer: LayerOperands<'_>,
