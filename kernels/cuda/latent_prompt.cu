@@ -8,13 +8,12 @@
 // of the tile before are summed; both groups read the same tiles, of which two are in shared memory or on their way there.
 //
 // -DNOPE, -DROTATED, -DVALUE: values of a key that are a head's own, of the one that is shared, and of a value: in multiples of 8, the
-// keys' together of 16; VALUE is 64 or 128. Not for float.
+// keys' together of 16; VALUE is 64 or 128. -DKEYS: keys of a tile, a multiple of 32 from 64 on. Not for float.
 #include "common.cuh"
 
 #if defined(T_PAIRS) && (defined(EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL))
 #include "wgmma.cuh"
 
-#define KEYS 64
 #define ROWS 128
 #define THREADS 256
 /// Values of a key, and products of 16 of them.
@@ -24,15 +23,19 @@
 #define OWN_CHUNKS (NOPE / 8)
 #define SHARED_CHUNKS (ROTATED / 8)
 #define VALUE_CHUNKS (VALUE / 8)
-/// Bytes of 64 values of 64 rows, of a tile's keys and of its values: squares one after the other.
-#define SQUARE (64 * 128)
-#define ALL_KEYS ((WIDTH + 63) / 64 * SQUARE)
-#define ALL_VALUES (VALUE / 64 * SQUARE)
+/// Bytes of 64 values of a tile's keys, of all values of these, and of their values: columns one after the other.
+#define COLUMN (KEYS * 128)
+#define ALL_KEYS ((WIDTH + 63) / 64 * COLUMN)
+#define ALL_VALUES (VALUE / 64 * COLUMN)
+/// The same of a group's queries.
+#define QUERY_COLUMN (64 * 128)
+#define ALL_QUERIES ((WIDTH + 63) / 64 * QUERY_COLUMN)
 
 __device__ __forceinline__ u64 wide(int a, int b) { return (u64)(u32)a * (u32)b; }
 
-/// Where a chunk of a row lies.
-__device__ __forceinline__ u32 place_of_chunk(int row, int chunk) { return chunk / 8 * SQUARE + place_of<128>(row, chunk % 8); }
+/// Where a chunk of a row lies, in columns APART bytes apart.
+template <int APART>
+__device__ __forceinline__ u32 place_of_chunk(int row, int chunk) { return chunk / 8 * APART + place_of<128>(row, chunk % 8); }
 
 /// What a block copies of keys and values.
 struct Copies {
@@ -45,17 +48,17 @@ struct Copies {
   __device__ __forceinline__ void load_keys(unsigned char* to, int tile) const {
     each<KEYS * OWN_CHUNKS>([&](int i) {
       int key = i / OWN_CHUNKS, chunk = i % OWN_CHUNKS;
-      copy_async_16(to + place_of_chunk(key, chunk), keys + wide(position(tile, key), key_stride) + chunk * 8);
+      copy_async_16(to + place_of_chunk<COLUMN>(key, chunk), keys + wide(position(tile, key), key_stride) + chunk * 8);
     });
     each<KEYS * SHARED_CHUNKS>([&](int i) {
       int key = i / SHARED_CHUNKS, chunk = i % SHARED_CHUNKS;
-      copy_async_16(to + place_of_chunk(key, OWN_CHUNKS + chunk), turned + wide(position(tile, key), ROTATED) + chunk * 8);
+      copy_async_16(to + place_of_chunk<COLUMN>(key, OWN_CHUNKS + chunk), turned + wide(position(tile, key), ROTATED) + chunk * 8);
     });
   }
   __device__ __forceinline__ void load_values(unsigned char* to, int tile) const {
     each<KEYS * VALUE_CHUNKS>([&](int i) {
       int key = i / VALUE_CHUNKS, chunk = i % VALUE_CHUNKS;
-      copy_async_16(to + place_of_chunk(key, chunk), values + wide(position(tile, key), value_stride) + chunk * 8);
+      copy_async_16(to + place_of_chunk<COLUMN>(key, chunk), values + wide(position(tile, key), value_stride) + chunk * 8);
     });
   }
 
@@ -79,7 +82,7 @@ __device__ __forceinline__ void start_scores(float (&score)[KEYS / 2], const u32
   products_begin();
 #pragma unroll
   for (int k = 0; k < STEPS; k++) {
-    product_with_registers_start<KEYS>(score, query[k], keys + (u32)(k / 4 * SQUARE + k % 4 * 32));
+    product_with_registers_start<KEYS>(score, query[k], keys + (u32)(k / 4 * COLUMN + k % 4 * 32));
   }
   products_commit();
 }
@@ -89,7 +92,7 @@ __device__ __forceinline__ void start_sums(float (&sum)[VALUE / 2], const u32 (&
   products_begin();
 #pragma unroll
   for (int k = 0; k < KEYS / 16; k++) {
-    product_of_registers_start<VALUE>(sum, weight[k], values + (u32)(k * 16 * 128), SQUARE);
+    product_of_registers_start<VALUE>(sum, weight[k], values + (u32)(k * 16 * 128), COLUMN);
   }
   products_commit();
 }
@@ -156,7 +159,7 @@ latent_prompt(T* out, int out_stride, const T* query, int query_stride, const T*
   for (int i = (int)threadIdx.x; i < ROWS * (WIDTH / 8); i += THREADS) {
     int row = i / (WIDTH / 8), chunk = i % (WIDTH / 8);
     const T* from = query + wide(min(first_row + row, rows - 1), query_stride) + head * WIDTH + chunk * 8;
-    copy_async_16(shared + row / 64 * ALL_KEYS + place_of_chunk(row % 64, chunk), from);
+    copy_async_16(shared + row / 64 * ALL_QUERIES + place_of_chunk<QUERY_COLUMN>(row % 64, chunk), from);
   }
   copy_async_commit();
   copies.load_values(value_tiles, 0);
@@ -167,7 +170,7 @@ latent_prompt(T* out, int out_stride, const T* query, int query_stride, const T*
   u32 asked[STEPS][4];
 #pragma unroll
   for (int k = 0; k < STEPS; k++) {
-    ldmatrix_x4(asked[k], shared + group * ALL_KEYS + place_of_chunk(own_row + lane() % 16, k * 2 + lane() / 16));
+    ldmatrix_x4(asked[k], shared + group * ALL_QUERIES + place_of_chunk<QUERY_COLUMN>(own_row + lane() % 16, k * 2 + lane() / 16));
   }
   block_sync();
   copies.load_keys(shared, 0);

@@ -147,7 +147,8 @@ __device__ __forceinline__ void product_of_registers_start(float (&sum)[COLUMNS 
 /// Starts sum += left · rightᵀ with the same left factor, and right as of `product_start`.
 template <int COLUMNS>
 __device__ __forceinline__ void product_with_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right) {
-  static_assert(COLUMNS == 64 || COLUMNS == 128, "others are not needed");
+  static_assert(COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 128, "others are not needed");
+  if constexpr (COLUMNS == 96) PRODUCT_OF_REGISTERS(96, 48, 49, 50, 51, 52, 0, tile_descriptor(right));
   if constexpr (COLUMNS == 64) PRODUCT_OF_REGISTERS(64, 32, 33, 34, 35, 36, 0, tile_descriptor(right));
   if constexpr (COLUMNS == 128) PRODUCT_OF_REGISTERS(128, 64, 65, 66, 67, 68, 0, tile_descriptor(right));
 }

@@ -4,19 +4,22 @@
 //! `latent_time cuda:0` runs on a GPU, `latent_time emulator` shows on tiny sizes that it runs at all; `context=700` asks for another
 //! number of positions than 4,096, `splits=16` for as many splits as batch-invariant mode takes. Each layer has a cache of its own, and the
 //! second-level cache is overwritten before each measurement. Beside the times is what attention reads of the cache, counted once, and
-//! what it multiplies.
+//! what it multiplies. Then pieces of prompts over expanded keys and values, where there is a kernel for that.
 
 use std::{env, error::Error, process::ExitCode};
 
 use kernels::{
     checks::Numbers,
     device::{Buffer, Device, DeviceError, Element},
-    launch::{Kernels, LatentAttention, LatentDims, LatentQueries, LatentValues},
+    launch::{Kernels, LatentAttention, LatentDims, LatentPrompt, LatentQueries, LatentValues},
 };
 
 const PAGE_SIZE: usize = 16;
 /// Requests, and rows of each: a chain after the context.
 const CASES: [(usize, usize); 7] = [(1, 1), (1, 2), (1, 4), (8, 1), (8, 2), (8, 4), (32, 1)];
+
+/// Pieces of prompts: the first position, and rows.
+const PROMPTS: [(usize, usize); 4] = [(0, 512), (0, 2048), (6144, 2048), (30_720, 2048)];
 
 /// What a measurement runs over.
 #[derive(Clone, Copy)]
@@ -75,7 +78,7 @@ fn run() -> Result<(), Box<dyn Error>> {
             (Device::cuda(number.parse()?)?, sizes)
         }
         None => {
-            let dims = LatentDims { heads: 3, nope: 32, rotated: 16, rank: 64, value: 16, interleaved: true };
+            let dims = LatentDims { heads: 3, nope: 32, rotated: 16, rank: 64, value: 64, interleaved: true };
             (Device::emulated()?, Sizes { dims, context: 70, layers: 2, replays: 1, flushed: 4, splits: None })
         }
     };
@@ -102,7 +105,60 @@ fn run() -> Result<(), Box<dyn Error>> {
             gflop / attention * 1e3
         );
     }
+    let dims = sizes.dims;
+    if !Kernels::expands_latents(Element::BF16, &dims, device.properties()) {
+        return Ok(());
+    }
+    println!("{:>8} {:>5} {:>12} {:>14} {:>10}", "start", "rows", "attention µs", "GFLOP", "TFLOP/s");
+    for (start, rows) in PROMPTS {
+        let (start, rows) = if sizes.replays == 1 { (start / 1024, rows / 64) } else { (start, rows) };
+        let time = prompt_time(&Kernels::new(device.clone(), Element::BF16), sizes, start, rows)?;
+        let pairs = rows * start + rows * (rows + 1) / 2;
+        let gflop = (pairs * dims.heads * (dims.nope + dims.rotated + dims.value) * 2) as f64 / 1e9;
+        println!("{start:>8} {rows:>5} {time:>12.2} {gflop:>14.2} {:>10.1}", gflop / time * 1e3);
+    }
     Ok(())
+}
+
+/// Median microseconds of a piece of a prompt over expanded keys and values of all heads, which lie there.
+fn prompt_time(kernels: &Kernels, sizes: Sizes, start: usize, rows: usize) -> Result<f64, DeviceError> {
+    let (device, dims, element) = (kernels.device(), sizes.dims, kernels.element().bytes());
+    let random = |values: usize, seed| {
+        let buffer = device.allocate(values * element)?;
+        kernels.fill_random(buffer.slice(), 0.5, seed).map(|()| buffer)
+    };
+    let positions = start + rows;
+    let query = random(rows * dims.query_width(), 1)?;
+    let keys = random(positions * dims.heads * dims.nope, 2)?;
+    let values = random(positions * dims.heads * dims.value, 3)?;
+    let turned = random(positions * dims.rotated, 4)?;
+    let out = device.allocate(rows * dims.heads * dims.value * element)?;
+    let run = || {
+        kernels.latent_prompt(LatentPrompt {
+            out: out.slice(),
+            query: query.slice(),
+            keys: keys.slice(),
+            values: values.slice(),
+            turned: turned.slice(),
+            first_head: 0,
+            heads: dims.heads,
+            start,
+            rows,
+            dims,
+            scale: 0.1,
+        })
+    };
+    run()?;
+    let mut times = Vec::with_capacity(sizes.replays);
+    for _ in 0..sizes.replays {
+        let begin = device.event()?;
+        run()?;
+        let end = device.event()?;
+        end.wait()?;
+        times.push(end.since(&begin)?.as_secs_f64() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[times.len() / 2])
 }
 
 impl Scene {

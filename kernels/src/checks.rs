@@ -18,6 +18,7 @@ mod pending;
 mod ranks;
 mod sampling;
 mod select;
+mod training;
 mod tree;
 
 use crate::device::{Device, DeviceError, Element, Slice};
@@ -40,13 +41,14 @@ pub use pending::check_pending;
 pub use ranks::{check_alarm, check_ranks};
 pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_among_many, check_top_k_rows};
+pub use training::{check_training_norm, check_training_softmax, check_training_steps};
 pub use tree::{check_decode_rows, check_draft_trees};
 
 /// A named check.
 pub type Check = (&'static str, fn(&Device, Element) -> Result<(), String>);
 
 /// All checks that run for every element type.
-pub const CHECKS: [Check; 24] = [
+pub const CHECKS: [Check; 26] = [
     ("embed", check_embed),
     ("rms_norm", check_rms_norm),
     ("join_normed", check_join_normed),
@@ -70,6 +72,8 @@ pub const CHECKS: [Check; 24] = [
     ("latent_queries and latent_values", check_latent_heads),
     ("latent_attention", check_latent_attention),
     ("latent_prompt", check_latent_prompt),
+    ("training, softmax", check_training_softmax),
+    ("training, norms", check_training_norm),
     ("compact_cache", check_compact_cache),
 ];
 
@@ -77,7 +81,7 @@ pub const CHECKS: [Check; 24] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 13] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 14] = [
     ("top_k_rows", check_top_k_rows),
     ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
@@ -91,6 +95,7 @@ pub const UNTYPED_CHECKS: [UntypedCheck; 13] = [
     ("keep_pending and pending_rows", check_pending),
     ("sample_rows", check_sample_rows),
     ("sample_rows, distribution", check_sampled_distribution),
+    ("training, steps", check_training_steps),
 ];
 
 /// A stream of numbers that looks random and is the same everywhere.

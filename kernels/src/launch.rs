@@ -47,6 +47,7 @@ mod ranks;
 mod sampling;
 mod select;
 mod state;
+mod training;
 mod tree;
 
 pub use accept::{AcceptInputs, AcceptWalk, Acceptance, CachePlanes, Moves, WalkState};
@@ -70,6 +71,7 @@ pub use pending::{PendingTokens, Reading};
 pub use ranks::Gathered;
 pub use sampling::SamplingState;
 pub use select::{Logits, LogprobRows, MOST_SELECTED, NOT_FINITE, TopK};
+pub use training::{AdamStep, training_files};
 pub use tree::{
     Drafting, MOST_NODES, MOST_PLACES, MOST_TOPK, Outputs, PassRows, Proposals, Sequences, TreeNodes, VerifyRows,
 };

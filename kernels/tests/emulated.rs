@@ -74,6 +74,8 @@ typed! {
     latent_heads = check_latent_heads,
     latent_attention = check_latent_attention,
     latent_prompt = check_latent_prompt,
+    training_softmax = check_training_softmax,
+    training_norm = check_training_norm,
     compact_cache = check_compact_cache,
 }
 
@@ -90,6 +92,7 @@ untyped! {
     advance_accept = check_advance_accept,
     pending = check_pending,
     sample_rows = check_sample_rows,
+    training_steps = check_training_steps,
     sampled_distribution = check_sampled_distribution,
 }
 

@@ -3,6 +3,8 @@
 //!
 //! Numbers of 16 bits are multiplied as they are, and added up in 32.
 
+#[cfg(feature = "cuda")]
+pub mod fused;
 mod gradient;
 mod product;
 
@@ -29,6 +31,10 @@ fn widened(x: &Tensor) -> Result<Tensor> {
 pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor> {
     let (dims, dtype) = (x.dims().to_vec(), x.dtype());
     let rows = x.reshape(((), weight.dim(0)?))?;
+    #[cfg(feature = "cuda")]
+    if let Some(fused) = fused::Fused::of(&rows)? {
+        return fused.rms_norm(&rows, weight, epsilon)?.reshape(dims);
+    }
     let normed = normed_rows(&widened(&rows)?, epsilon)?.0.to_dtype(dtype)?;
     let value = normed.broadcast_mul(&weight.detach().to_dtype(dtype)?)?;
     gradient::of_both(&rows, weight, value, move |x, weight, gradient| {
@@ -54,6 +60,10 @@ fn normed_rows(x: &Tensor, epsilon: f64) -> Result<(Tensor, Tensor)> {
 pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
     let (dims, dtype) = (scores.dims().to_vec(), scores.dtype());
     let (rows, keys) = (scores.dim(D::Minus2)?, scores.dim(D::Minus1)?);
+    #[cfg(feature = "cuda")]
+    if let Some(fused) = fused::Fused::of(scores)? {
+        return fused.causal_softmax(&scores.reshape(((), rows, keys))?)?.reshape(dims);
+    }
     let places = |count: usize| Tensor::arange(0, count as u32, scores.device());
     let (row, key) = (places(rows)?.unsqueeze(1)?, places(keys)?.unsqueeze(0)?);
     let later = key.broadcast_gt(&row)?.broadcast_mul(&key.lt(rows as u32)?)?;
@@ -69,6 +79,31 @@ pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
         let gradient = (weighted - weights.broadcast_mul(&sum)?)?;
         gradient.reshape(scores.dims())?.to_dtype(scores.dtype())
     })
+}
+
+/// The place of the largest value of each row `[rows, columns]`.
+pub fn largest(x: &Tensor) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if let Some(fused) = fused::Fused::of(x)? {
+        return fused.largest(x);
+    }
+    x.argmax(D::Minus1)
+}
+
+/// Softmax of logits `[rows, columns]` in the type in which they are added up, and `Σ p · log p` of each row, `[rows, 1]`; without
+/// gradients.
+pub fn distribution(logits: &Tensor) -> Result<(Tensor, Tensor)> {
+    /// The least logarithm of a probability that counts; finite, so that 0 · log 0 is 0.
+    const LEAST: f64 = -1e4;
+    #[cfg(feature = "cuda")]
+    if let Some(fused) = fused::Fused::of(logits)? {
+        return fused.softmax(logits);
+    }
+    let logits = widened(logits)?;
+    let log_p = logits.broadcast_sub(&log_sum_exp(&logits)?)?;
+    let p = log_p.exp()?;
+    let negative_entropy = (&p * log_p.clamp(LEAST, 0.0)?)?.sum_keepdim(D::Minus1)?;
+    Ok((p, negative_entropy))
 }
 
 /// Softmax over the last dimension.
@@ -111,6 +146,10 @@ fn shifted(x: &Tensor) -> Result<Tensor> {
 /// `Σ p · (log p − log q)` of each row, q being the softmax of its logits: `[rows]`. `negative_entropy` is `Σ p · log p`,
 /// `[rows, 1]`.
 pub fn divergence(logits: &Tensor, p: &Tensor, negative_entropy: &Tensor) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if let Some(fused) = fused::Fused::of(logits)? {
+        return fused.divergence(logits, p, negative_entropy);
+    }
     let (value, log_sum) = {
         let logits = widened(logits)?;
         let log_sum = log_sum_exp(&logits)?;

@@ -112,7 +112,7 @@ impl Loss {
 
 fn figures(counted: &Tensor, logits: &Tensor, labels: &StepLabels) -> Result<StepFigures> {
     let loss = counted.to_dtype(DType::F64)?.to_scalar::<f64>()?;
-    let likeliest = logits.argmax(D::Minus1)?.to_vec1::<u32>()?;
+    let likeliest = math::largest(logits)?.to_vec1::<u32>()?;
     let rows = labels.best.iter().flatten().count();
     let agreed = likeliest.iter().zip(&labels.best).filter(|(drafted, best)| Some(**drafted) == **best).count();
     Ok(StepFigures { loss, agreed, rows })

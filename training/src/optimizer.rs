@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use candle_core::{DType, Result, Tensor, Var, backprop::GradStore};
 
+#[cfg(feature = "cuda")]
+use {crate::math::fused::Fused, kernels::launch::AdamStep};
+
 /// First and second moments by the name of what trains.
 #[derive(Default)]
 pub struct AdamW {
@@ -96,13 +99,22 @@ impl AdamW {
                 Some(moments) => moments,
                 None => (variable.zeros_like()?, variable.zeros_like()?),
             };
+            let decay = if variable.rank() > 1 { 1.0 - learning_rate * weight_decay } else { 1.0 };
+            #[cfg(feature = "cuda")]
+            if let Some(fused) = Fused::of(variable)? {
+                let rate = learning_rate / correct1;
+                let step =
+                    AdamStep { scale, betas: (beta1, beta2), rate, root: 1.0 / correct2.sqrt(), epsilon, kept: decay };
+                fused.adam(variable, (&first, &second), gradient, step)?;
+                self.moments.insert(name.clone(), (first, second));
+                continue;
+            }
             // Each of these goes through memory once; factors are put together as far as that spares one.
             let first = ((first * beta1)? + (gradient * (scale * (1.0 - beta1)))?)?.detach();
             let squares = (gradient * (scale * (1.0 - beta2).sqrt()))?.sqr()?;
             let second = ((second * beta2)? + squares)?.detach();
             let root = second.sqrt()?.affine(1.0 / correct2.sqrt(), epsilon)?;
             let update = (&first * (learning_rate / correct1))?.div(&root)?;
-            let decay = if variable.rank() > 1 { 1.0 - learning_rate * weight_decay } else { 1.0 };
             let kept = if decay == 1.0 { variable.as_tensor().clone() } else { (variable.as_tensor() * decay)? };
             variable.set(&(kept - update)?.detach())?;
             self.moments.insert(name.clone(), (first, second));
@@ -116,12 +128,20 @@ fn norm(trained: &BTreeMap<String, Var>, gradients: &GradStore) -> Result<f64> {
     let mut squares = Vec::new();
     for variable in trained.values() {
         if let Some(gradient) = gradients.get(variable) {
-            squares.push(gradient.sqr()?.sum_all()?.to_dtype(DType::F64)?);
+            squares.push(sum_of_squares(gradient)?.to_dtype(DType::F64)?);
         }
     }
     // One transfer for all: the host waits for a GPU once.
     let squares = if squares.is_empty() { Vec::new() } else { Tensor::stack(&squares, 0)?.to_vec1::<f64>()? };
     Ok(squares.iter().sum::<f64>().sqrt())
+}
+
+fn sum_of_squares(x: &Tensor) -> Result<Tensor> {
+    #[cfg(feature = "cuda")]
+    if let Some(fused) = Fused::of(x)? {
+        return fused.squares(x);
+    }
+    x.sqr()?.sum_all()
 }
 
 #[cfg(test)]

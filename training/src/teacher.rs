@@ -1,14 +1,12 @@
 //! What the target says after each position: the labels of training.
 
-use candle_core::{D, Result, Tensor};
+use candle_core::{Result, Tensor};
 use engine::spec::DraftSpec;
 
 use crate::{head::indices, math};
 
 /// Rows whose logits over the whole vocabulary are in memory together.
 const ROWS: usize = 512;
-/// The least logarithm of a probability that counts; finite.
-const LEAST: f64 = -1e4;
 
 /// Tells labels from final states of the target.
 pub struct Teacher {
@@ -64,19 +62,16 @@ impl Teacher {
         for first in (0..rows).step_by(ROWS) {
             let part = last.narrow(0, first, ROWS.min(rows - first))?;
             let logits = math::product(&part, &self.head, false)?;
-            best.push(logits.argmax(D::Minus1)?);
+            best.push(math::largest(&logits)?);
             let hot = self.hot.as_ref().map_or(Ok(logits.clone()), |hot| logits.index_select(hot, 1))?;
-            let hot = hot.to_dtype(wide)?;
-            let log_sum = math::log_sum_exp(&hot)?;
-            let log_p = hot.broadcast_sub(&log_sum)?;
-            let p = log_p.exp()?;
-            // 0 · log 0 is 0.
-            entropies.push((&p * log_p.clamp(LEAST, 0.0)?)?.sum_keepdim(D::Minus1)?);
-            probabilities.push(p);
+            let (p, negative_entropy) = math::distribution(&hot)?;
+            let log_sum = |logits: &Tensor| math::log_sum_exp(&logits.to_dtype(wide)?);
             masses.push(match (&self.hot, self.wants_mass) {
-                (Some(_), true) => (log_sum - math::log_sum_exp(&logits.to_dtype(wide)?)?)?.exp()?,
-                _ => log_sum.ones_like()?,
+                (Some(_), true) => (log_sum(&hot)? - log_sum(&logits)?)?.exp()?,
+                _ => negative_entropy.ones_like()?,
             });
+            entropies.push(negative_entropy);
+            probabilities.push(p);
         }
         let of_draft = |token: u32| match &self.own {
             None => Some(token),

@@ -17,6 +17,7 @@ use std::{
 };
 
 use cudarc::driver::{
+    CudaStream,
     result::{self, DriverError},
     sys,
 };
@@ -45,6 +46,8 @@ struct Cuda {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
+    /// Whose stream it is, if not our own.
+    _owner: Option<Arc<CudaStream>>,
     /// Bytes of shared memory that one block may have.
     most_shared: i32,
     architecture: String,
@@ -99,7 +102,17 @@ pub(super) fn count() -> usize {
     count.and_then(Result::ok).and_then(|count| usize::try_from(count).ok()).unwrap_or_default()
 }
 
+/// A device with a stream of its own.
 pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
+    open_with(number, None)
+}
+
+/// The device of somebody's stream, with that stream.
+pub(super) fn on_stream(stream: Arc<CudaStream>) -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
+    open_with(stream.context().ordinal(), Some(stream))
+}
+
+fn open_with(number: usize, owner: Option<Arc<CudaStream>>) -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
     if !libraries::has_driver() {
         return Err(DeviceError::Missing {
             library: "the CUDA driver (libcuda.so.1)".into(),
@@ -140,8 +153,11 @@ pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), Devic
     let context = context.map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
     // SAFETY: the context is live.
     unsafe { result::ctx::set_current(context) }.map_err(|error| failed("cuCtxSetCurrent", error))?;
-    let stream = result::stream::create(result::stream::StreamKind::NonBlocking)
-        .map_err(|error| failed("cuStreamCreate", error))?;
+    let stream = match &owner {
+        Some(owner) => owner.cu_stream(),
+        None => result::stream::create(result::stream::StreamKind::NonBlocking)
+            .map_err(|error| failed("cuStreamCreate", error))?,
+    };
     let properties = Properties {
         name,
         driver: driver.clone(),
@@ -156,6 +172,7 @@ pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), Devic
         device,
         context,
         stream,
+        _owner: owner,
         most_shared: properties.shared_bytes as i32,
         architecture: architecture(capability),
         overlaps: capability >= (9, 0),

@@ -13,7 +13,7 @@ const FILE: KernelFile =
 
 /// Rows of a block, and keys of a tile.
 const ROWS: usize = 128;
-const KEYS: usize = 64;
+const KEYS: usize = 96;
 
 /// Operands of [`Kernels::gather_latents`].
 #[derive(Clone, Copy, Debug)]
@@ -72,7 +72,7 @@ pub(super) fn sources(element: Element, dims: &LatentDims, properties: &Properti
 }
 
 fn options(element: Element, dims: &LatentDims) -> Vec<String> {
-    let sizes = [("NOPE", dims.nope), ("ROTATED", dims.rotated), ("VALUE", dims.value)];
+    let sizes = [("NOPE", dims.nope), ("ROTATED", dims.rotated), ("VALUE", dims.value), ("KEYS", KEYS)];
     [element.option()].into_iter().chain(sizes.map(|(name, size)| format!("-D{name}={size}"))).collect()
 }
 
