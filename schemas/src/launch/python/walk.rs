@@ -212,7 +212,9 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
     }
     let is_whole = texts.first().is_some_and(|first| !first.starts_with("--"));
     let is_joined = node.parent().is_some_and(|parent| parent.kind() == "binary_operator");
-    let grows = names.grows(text, node);
+    // A flag at the end gets its value where the list is used.
+    let is_open = texts.last().is_some_and(|last| last.starts_with("--") && !last.contains('='));
+    let grows = names.grows(text, node) || (is_open && is_whole);
     if grows || is_joined {
         command.space();
         command.unknown(span(node));

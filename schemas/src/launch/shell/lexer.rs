@@ -58,6 +58,8 @@ pub(in crate::launch) struct Reader<'a> {
     pipes: bool,
     /// The file descriptor in front of a redirection.
     descriptor: Option<&'a str>,
+    /// Whether the lines begin with `>`, as in a part of a page that quotes another.
+    is_quotation: bool,
 }
 
 impl<'a> Iterator for Reader<'a> {
@@ -88,6 +90,7 @@ impl<'a> Reader<'a> {
             document_hopeless: false,
             pipes: false,
             descriptor: None,
+            is_quotation: span.start > 0 && text.get(span.start..span.end).is_some_and(|part| part.starts_with("> ")),
         }
     }
 
@@ -339,6 +342,10 @@ impl<'a> Reader<'a> {
             self.word_with_placeholders();
             return;
         }
+        if self.is_quoting() {
+            self.at += 1;
+            return;
+        }
         let document = self.rest().starts_with(b"<<") && !self.rest().starts_with(b"<<<");
         let length = self.rest().iter().take_while(|byte| matches!(byte, b'<' | b'>' | b'&')).count();
         let operator = self.slice(self.at, self.at + length);
@@ -358,6 +365,16 @@ impl<'a> Reader<'a> {
         } else if of_output && matches!(operator, ">" | ">>" | "&>" | "&>>") {
             self.command.writes = Some(word);
         }
+    }
+
+    /// Whether `>` begins a line of a text that a page quotes, as its first line did, or as a flag after it shows: no file is
+    /// called so.
+    fn is_quoting(&self) -> bool {
+        let before = self.text.get(..self.at).unwrap_or_default().trim_end_matches([' ', '\t', '>']);
+        let after = self.rest().iter().skip(1).find(|byte| !matches!(byte, b' ' | b'\t' | b'>'));
+        (before.is_empty() || before.ends_with('\n'))
+            && self.peek(0) == Some(b'>')
+            && (self.is_quotation || after == Some(&b'-'))
     }
 
     /// A word from a placeholder on, with what touches it: a scheme ahead of an address, a port after it.

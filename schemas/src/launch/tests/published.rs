@@ -329,3 +329,21 @@ fn an_image_in_a_variables_default_may_be_a_fork() {
     assert!(one("compose.yaml", &compose("${IMAGE:-runtime-of-mine:v0261}")).may_be_fork());
     assert!(!one("compose.yaml", &compose("${IMAGE:-vllm/vllm-openai:v0.20.0}")).may_be_fork());
 }
+
+#[test]
+fn quoted_blocks_of_a_page_are_read_without_their_signs() {
+    let page = "> Like this:\n>\n> ```shell\n> vllm serve m \\\n>   --host 0.0.0.0 --port 8888 \\\n>   --max-model-len 9\n> ```\n";
+    let launch = one("a.md", page);
+    assert!(launch.arguments.iter().all(|argument| argument.values.len() <= 1), "{launch:#?}");
+    // A file that output goes to stays one.
+    let log = one("run.sh", "vllm serve m --port 8888 \\\n  > log 2>&1\n");
+    assert_eq!(log.arguments.len(), 2);
+}
+
+#[test]
+fn a_list_of_python_may_end_in_a_flag() {
+    one(
+        "a.py",
+        "LAUNCHERS = {\n    \"vllm\": [\"python3\", \"-m\", \"vllm.entrypoints.openai.api_server\", \"--model\"],\n}\n",
+    );
+}

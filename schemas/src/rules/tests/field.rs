@@ -767,4 +767,6 @@ fn what_a_program_that_is_not_known_is_given_is_no_error() {
     finds(&format!("# for tokenspeed\nsglang serve {flags}"), Some("0.5.20"), "SD001", Severity::Warning);
     let own = "./serve.sh --model m --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 3}' --own-flag 3";
     silent(own, Some("0.20.0"), "VL19");
+    // A letter of a page stands for a number.
+    silent("vllm serve m --data-parallel-size N --data-parallel-rank K", Some("0.20.0"), "VL20");
 }
