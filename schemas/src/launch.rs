@@ -12,6 +12,7 @@ mod evidence;
 pub mod file;
 mod forks;
 mod kind;
+mod known_in;
 mod launcher;
 mod odd_blanks;
 mod origin;
@@ -97,6 +98,7 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     unknown::allow_forks(&mut parsed);
     odd_blanks::report(source, &mut parsed);
     launcher::tell_apart(source, &mut parsed.launches);
+    launcher::allow_wrappers(&mut parsed);
     parsed
 }
 

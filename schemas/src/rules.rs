@@ -42,7 +42,7 @@ use unstated::Candidates;
 
 use crate::{
     diagnostic::{Diagnostic, Severity},
-    launch::{Engine, Launch},
+    launch::{Engine, Launch, Launcher},
     model::ModelFacts,
     resolve::Resolved,
 };
@@ -137,6 +137,13 @@ pub fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
         found.map(|found| candidates.settle(rule, found)).collect::<Vec<_>>()
     };
     let mut found: Vec<Diagnostic> = rules.flat_map(settled).collect();
+    if context.launch.launcher == Launcher::Wrapper {
+        found.iter_mut().filter(|one| one.severity == Severity::Error).for_each(|one| {
+            one.severity = Severity::Warning;
+            one.notes
+                .push("the program that takes these flags is not known: they may mean something else to it".into());
+        });
+    }
     found.sort_by_key(|diagnostic| (diagnostic.span, diagnostic.code));
     found
 }

@@ -162,7 +162,10 @@ fn of_flags(line: &Line<'_>, texts: &[&str], told: Option<Engine>) -> Option<Tol
                 || others::is_unknown_program(before) && flags_of::is_evident(flags)
         }
     };
-    evident.then_some(Told { engine, launcher: Launcher::Own, first, words: None, is_sure: alone })
+    let before = line.words.get(..first).unwrap_or_default();
+    let is_named = !alone && before.iter().all(|word| word.value.known().is_some());
+    let launcher = if is_named && told.is_none() { Launcher::Wrapper } else { Launcher::Own };
+    evident.then_some(Told { engine, launcher, first, words: None, is_sure: alone })
 }
 
 /// Whether a text may hold the launch of an engine.

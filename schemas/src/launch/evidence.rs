@@ -5,11 +5,10 @@
 //! folder) counts only if that version has every flag that the launch uses.
 
 use super::{
-    Argument, Engine, Launch,
+    Engine, Launch,
     forks::{self, Forks},
 };
 use crate::{
-    flags::{self, Lookup, Registered, Speculative},
     text::{Located, Source, Span},
     version::EngineVersion,
 };
@@ -118,18 +117,17 @@ pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
             false => agreed(&tags.iter().filter(is_general).copied().collect::<Vec<_>>()),
             true => agreed(&named(Strength::Words)),
         };
-        let fits = |stated: &Stated| has_what_is_used(launch, stated.version.value);
+        let has_what_is_used = |version: EngineVersion| launch.has_flags_of(version) && launch.has_words_of(version);
+        let fits = |stated: &Stated| has_what_is_used(stated.version.value);
         let stated = certain.or_else(|| uncertain().filter(fits));
         launch.engine_version = match stated {
             Some(stated) => Some(stated.version),
             None if tags.is_empty() && launch.engine != Engine::Spectune => {
                 let is_of = |engine: Option<Engine>| engine.is_none_or(|engine| engine == base(launch.engine));
                 let of_name = of_name.filter(|(engine, _)| is_of(*engine));
-                let is_release = |version: &EngineVersion| registered(launch.engine).versions().contains(version);
+                let is_release = |version: &EngineVersion| launch.engine.registered().versions().contains(version);
                 let version = of_name.map(|(_, version)| version).filter(is_release);
-                version
-                    .filter(|version| has_what_is_used(launch, *version))
-                    .map(|version| Located::new(version, launch.anchor))
+                version.filter(|version| has_what_is_used(*version)).map(|version| Located::new(version, launch.anchor))
             }
             None => None,
         };
@@ -153,32 +151,6 @@ fn speaks_of_changes(text: &str) -> bool {
 fn has_flag_of_fork(launch: &Launch) -> bool {
     let mut names = launch.arguments.iter().filter_map(|argument| argument.flag.value.strip_prefix("--"));
     names.any(|name| forks::has_prefix(launch.engine, name))
-}
-
-fn registered(engine: Engine) -> &'static Registered {
-    if engine == Engine::Vllm { flags::vllm() } else { flags::sglang() }
-}
-
-/// Whether a version has every flag, and every key and method of vLLM's speculative configuration, that a launch uses and that
-/// any version has.
-fn has_what_is_used(launch: &Launch, version: EngineVersion) -> bool {
-    let registered = registered(launch.engine);
-    let name = |argument: &Argument| {
-        let flag = argument.flag.value.as_str();
-        let name = flag.strip_prefix("--sglang-").or_else(|| flag.strip_prefix("--"))?;
-        Some(name.split('.').next().unwrap_or(name).replace('_', "-"))
-    };
-    let has_flag = |name: String| {
-        matches!(registered.lookup(&name, None), Lookup::Unknown)
-            || !matches!(registered.lookup(&name, Some(version)), Lookup::Unknown)
-    };
-    let has_words = || {
-        let Some(config) = launch.vllm_speculation() else { return true };
-        let has = |kind: Speculative, text: &str| kind.word(text).is_none_or(|word| word.exists_in(version));
-        config.keys.keys().all(|key| has(Speculative::Key, key))
-            && config.method.as_deref().is_none_or(|method| has(Speculative::Method, method))
-    };
-    launch.arguments.iter().filter_map(name).all(has_flag) && has_words()
 }
 
 fn is_markdown(source: &Source) -> bool {

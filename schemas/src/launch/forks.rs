@@ -15,13 +15,14 @@ struct Fork {
 }
 
 /// What texts in the field name, by engine.
-static FORKS: [Fork; 6] = [
+static FORKS: [Fork; 9] = [
     // ArcticInference: flags for Ulysses and shift parallelism, methods `arctic` and `suffix`.
     Fork {
         engine: Engine::Vllm,
         signs: &["ArcticInference", "arctic-inference", "arctic_inference", "ARCTIC_INFERENCE"],
         flags: &["enable-shift-parallel", "shift-parallel-threshold", "ulysses-sequence-parallel-size"],
     },
+    Fork { engine: Engine::Vllm, signs: &["tenstorrent", "tt-inference-server", "tt-metal"], flags: &["tt-device"] },
     Fork { engine: Engine::Vllm, signs: &["vllm-gcu", "vllm_gcu"], flags: &[] },
     Fork { engine: Engine::Vllm, signs: &["vllm-kunlun", "vllm_kunlun", "vLLM-Kunlun"], flags: &[] },
     Fork { engine: Engine::Vllm, signs: &["vllm-metax", "vllm_metax", "vLLM-metax"], flags: &[] },
@@ -47,6 +48,9 @@ static FORKS: [Fork; 6] = [
             "nprocs-per-node",
         ],
     },
+    // TokenSpeed: an engine of its own, with flags of both.
+    Fork { engine: Engine::Sglang, signs: &["TokenSpeed", "tokenspeed"], flags: &["drafter-attention-backend"] },
+    Fork { engine: Engine::Vllm, signs: &["TokenSpeed", "tokenspeed"], flags: &[] },
 ];
 
 impl Fork {
@@ -59,7 +63,7 @@ impl Fork {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forks {
     /// A bit for each of the table's rows.
-    named: u8,
+    named: u16,
 }
 
 impl Forks {
@@ -114,7 +118,7 @@ mod tests {
 
     #[test]
     fn no_release_has_their_flags() {
-        assert!(FORKS.len() <= 8);
+        assert!(FORKS.len() <= 16);
         for fork in &FORKS {
             let registered = if fork.engine == Engine::Vllm { flags::vllm() } else { flags::sglang() };
             for flag in fork.flags {

@@ -1,7 +1,10 @@
 //! The program that starts an engine: the user's command, or a launcher with additional flags.
 
-use super::{Engine, Launch};
-use crate::text::Source;
+use super::{Engine, Launch, Parsed, problems};
+use crate::{
+    diagnostic::Severity,
+    text::{Source, Span},
+};
 
 /// What starts an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +23,8 @@ pub enum Launcher {
     SlimeOrMiles,
     /// A trainer with Hydra's overrides: verl, NeMo-RL.
     Hydra,
+    /// A named program that is not known, with flags like the engine's: it may hand them on, or have flags and values of its own.
+    Wrapper,
 }
 
 /// Tells slime and miles apart, by how the text or its place calls them.
@@ -35,4 +40,16 @@ pub(super) fn tell_apart(source: &Source, launches: &mut [Launch]) {
         _ => Launcher::SlimeOrMiles,
     };
     of_either.for_each(|launch| launch.launcher = launcher);
+}
+
+/// What is found in the words of a program that is not known is no error: it may have flags and values of its own. How the
+/// shell cuts its command is known.
+pub(super) fn allow_wrappers(parsed: &mut Parsed) {
+    let wrapped: Vec<_> =
+        parsed.launches.iter().filter(|one| one.launcher == Launcher::Wrapper).map(|one| one.span).collect();
+    let is_inside = |place: Span| wrapped.iter().any(|launch| launch.start <= place.start && place.end <= launch.end);
+    let is_own = |code: &str, has_fix: bool| code == problems::UNKNOWN_FLAG.code && !has_fix;
+    parsed.diagnostics.retain(|one| !(is_own(one.code, one.fix.is_some()) && is_inside(one.span)));
+    let found = parsed.diagnostics.iter_mut().filter(|one| one.code != problems::BROKEN_LINE.code);
+    found.filter(|one| is_inside(one.span)).for_each(|one| one.severity = one.severity.min(Severity::Warning));
 }

@@ -67,6 +67,12 @@ impl VllmSpeculation {
         self.keys.get(key)?.value.as_ref()?.as_str()
     }
 
+    /// What a key has, as JSON writes it, a text without its quotes.
+    pub fn shown(&self, key: &str) -> Option<String> {
+        let value = self.keys.get(key)?.value.as_ref()?;
+        Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
+    }
+
     /// Whether a key is given: what is null is not.
     pub fn gives(&self, key: &str) -> bool {
         self.keys.get(key).is_some_and(|key| key.value != Some(Json::Null))

@@ -27,7 +27,7 @@ use super::{
     kind::Kind, problems, template,
 };
 use crate::{
-    diagnostic::Diagnostic,
+    diagnostic::{Diagnostic, Severity},
     flags::Key,
     text::{Source, Span},
 };
@@ -283,6 +283,10 @@ impl Reader<'_> {
                 let is_part = scalar.text.trim_start().starts_with("--");
                 launches.iter_mut().for_each(|launch| launch.is_part |= is_part);
                 diagnostics.retain(|one| !is_part || one.code != problems::JSON_SYNTAX.code);
+                // Lines that a folded text keeps apart are one command to a program that splits it into words.
+                let is_folded = scalar.style == ScalarStyle::Folded;
+                let broken = diagnostics.iter_mut().filter(|one| is_folded && one.code == problems::BROKEN_LINE.code);
+                broken.for_each(|one| one.severity = Severity::Warning);
                 self.add(launches, diagnostics);
             }
         }

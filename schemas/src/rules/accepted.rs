@@ -46,7 +46,8 @@ pub(super) fn refused(
 /// Whether a word is one that a user would write, and not a placeholder of documentation or a shell's pattern.
 fn is_plain(text: &str) -> bool {
     let is_sign = |letter: char| matches!(letter, '{' | '}' | '[' | ']' | '<' | '>' | '*' | '?' | '$' | '…');
-    let is_placeholder = text.len() > 1 && text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+    // `N` stands for a number.
+    let is_placeholder = text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
     !text.is_empty() && !text.contains(is_sign) && !text.contains("...") && !is_placeholder && !is_word_of_page(text)
 }
 

@@ -125,7 +125,7 @@ struct Given {
     parts: Vec<String>,
 }
 
-/// A key of vLLM's speculative configuration with a text of which any of these is a part.
+/// A key of vLLM's speculative configuration with a value of which any of these is a part, as JSON writes it.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GivenKey {
@@ -263,7 +263,7 @@ impl Fault {
         }
         let Some(config) = context.launch.vllm_speculation() else { return false };
         let is_given = |given: &GivenKey| {
-            let text = config.text(&given.key).unwrap_or_default().to_ascii_lowercase();
+            let text = config.shown(&given.key).unwrap_or_default().to_ascii_lowercase();
             given.parts.iter().any(|part| text.contains(part.as_str()))
         };
         self.keys.iter().all(is_given) && !self.no_keys.iter().any(|key| config.may_give(key))

@@ -8,7 +8,6 @@ use std::cell::OnceCell;
 use super::{Context, Rule};
 use crate::{
     diagnostic::{Diagnostic, Fix, Severity},
-    flags::{self, Lookup, Registered},
     launch::{Engine, Launch},
     resolve::{Resolved, resolve},
     version::EngineVersion,
@@ -83,10 +82,10 @@ impl<'a> Candidates<'a> {
 
     fn all(&self) -> &[Candidate] {
         self.all.get_or_init(|| {
-            let (launch, registered) = (self.context.launch, registered(self.context.launch.engine));
+            let (launch, registered) = (self.context.launch, self.context.launch.engine.registered());
             let oldest = if launch.engine == Engine::Vllm { OLDEST_VLLM } else { OLDEST_SGLANG };
             let Context { target, draft, gpu_memory, .. } = self.context;
-            let knows = |version: EngineVersion| knows_flags(launch, registered, version);
+            let knows = |version: EngineVersion| launch.has_flags_of(version);
             let (older, recent): (Vec<EngineVersion>, Vec<EngineVersion>) =
                 registered.versions().iter().partition(|version| **version < oldest);
             let fitting: Vec<EngineVersion> =
@@ -112,35 +111,14 @@ impl<'a> Candidates<'a> {
     }
 }
 
-fn registered(engine: Engine) -> &'static Registered {
-    if engine == Engine::Vllm { flags::vllm() } else { flags::sglang() }
-}
-
 /// The engine whose version counts.
 pub(super) fn name(engine: Engine) -> &'static str {
     if engine == Engine::Vllm { "vllm" } else { "sglang" }
 }
 
-/// Whether a version's parser has every flag of a launch that any version has.
-fn knows_flags(launch: &Launch, registered: &'static Registered, version: EngineVersion) -> bool {
-    let names = launch.arguments.iter().filter_map(|argument| bare(&argument.flag.value));
-    // vLLM's parser takes underscores for dashes.
-    let of_vllm = launch.engine == Engine::Vllm;
-    let names = names.map(|name| if of_vllm { name.replace('_', "-") } else { name.to_owned() });
-    names
-        .filter(|name| !matches!(registered.lookup(name, None), Lookup::Unknown))
-        .all(|name| matches!(registered.lookup(&name, Some(version)), Lookup::Exact(_) | Lookup::Abbreviation(_)))
-}
-
-/// A flag's name for its engine's parser.
-fn bare(flag: &str) -> Option<&str> {
-    let name = flag.strip_prefix("--sglang-").or_else(|| flag.strip_prefix("--"))?;
-    Some(name.split('.').next().unwrap_or(name))
-}
-
 /// Whether a version has every flag that a fix writes.
 fn takes(launch: &Launch, fix: &Fix, version: EngineVersion) -> bool {
-    let registered = registered(launch.engine);
+    let registered = launch.engine.registered();
     let is_word = |letter: char| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_');
     let texts = fix.edits.iter().map(|edit| edit.replacement.as_str());
     let words = texts.flat_map(|text| text.split(|letter| !is_word(letter)));

@@ -34,10 +34,12 @@ const OTHERS: &[&str] = &[
     "specforge",
     "tensorrt_llm",
     "text-generation-launcher",
+    "tokenspeed",
     "trl",
     "trtllm-bench",
     "trtllm-eval",
     "trtllm-serve",
+    "ts",
     "xllm",
 ];
 

@@ -41,6 +41,20 @@ const PROSE: [&str; 7] = ["aliases", "description", "doc", "epilog", "help", "me
 /// What a test calls around what has to fail.
 const REFUSALS: [&str; 3] = ["assertRaises", "pytest.raises", "with raises("];
 
+/// What a test calls that starts an engine.
+const STARTERS: [&str; 10] = [
+    "Engine(",
+    "LLM(",
+    "Popen",
+    "Runner(",
+    "Server(",
+    "launch_server",
+    "popen",
+    "run_command",
+    "subprocess",
+    "system(",
+];
+
 /// What a text that is a command begins with.
 const BEGINNINGS: [&str; 14] = [
     "apptainer",
@@ -112,7 +126,7 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
             Look::Nothing
         }
         // What it starts may be what has to be refused.
-        "function_definition" if expects_refusal(text, node) => Look::Nothing,
+        "function_definition" if expects_refusal(text, node) || reads_only(text, node) => Look::Nothing,
         // A text that nothing takes is a docstring.
         "expression_statement" if node.named_child(0).is_some_and(|child| child.kind() == "string") => Look::Nothing,
         "keyword_argument" if is_prose_argument(text, node) => Look::Nothing,
@@ -139,11 +153,19 @@ fn expects_refusal(text: &str, function: Node<'_>) -> bool {
     REFUSALS.iter().any(|refusal| body.contains(refusal))
 }
 
+/// Whether a function is a test that asks what a program makes of a command, and starts nothing.
+fn reads_only(text: &str, function: Node<'_>) -> bool {
+    let name = function.child_by_field_name("name").and_then(|name| text.get(name.byte_range())).unwrap_or_default();
+    let body = text.get(function.byte_range()).unwrap_or_default();
+    let asks = body.contains("assert ") || body.contains("self.assert");
+    name.starts_with("test_") && asks && !STARTERS.iter().any(|starter| body.contains(starter))
+}
+
 fn is_talker(text: &str, call: Node<'_>) -> bool {
     let function = call.child_by_field_name("function").and_then(|function| text.get(function.byte_range()));
     function.and_then(|function| function.rsplit('.').next()).is_some_and(|name| {
         // An exception's text is for a reader too.
-        TALKERS.contains(&name) || COMPLAINTS.iter().any(|ending| name.ends_with(ending))
+        TALKERS.contains(&name) || name.starts_with("assert") || COMPLAINTS.iter().any(|ending| name.ends_with(ending))
     })
 }
 
@@ -169,7 +191,7 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
     }
     // A flag with what belongs to it is a row of a table.
     let is_row = node.parent().is_some_and(|parent| matches!(parent.kind(), "list" | "tuple"));
-    if is_row && texts.first().is_some_and(|first| first.starts_with("--")) {
+    if is_row && !texts.first().is_some_and(|first| begins_command(first)) {
         return Look::Nothing;
     }
     let mut command = Composed::default();
@@ -190,12 +212,20 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
     }
     let is_whole = texts.first().is_some_and(|first| !first.starts_with("--"));
     let is_joined = node.parent().is_some_and(|parent| parent.kind() == "binary_operator");
-    let grows = names.grows(text, node);
+    // A flag at the end gets its value where the list is used.
+    let is_open = texts.last().is_some_and(|last| last.starts_with("--") && !last.contains('='));
+    let grows = names.grows(text, node) || (is_open && is_whole);
     if grows || is_joined {
         command.space();
         command.unknown(span(node));
     }
     Look::Found(Found { command, is_part: !is_whole || grows })
+}
+
+/// Whether the first word of a list begins a command.
+fn begins_command(first: &str) -> bool {
+    let name = first.rsplit('/').next().unwrap_or_default();
+    BEGINNINGS.contains(&name) || name.starts_with("python") || name.ends_with(".sh") || first.is_empty()
 }
 
 fn first_text(parts: Option<&[Part]>) -> &str {

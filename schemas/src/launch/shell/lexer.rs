@@ -58,6 +58,8 @@ pub(in crate::launch) struct Reader<'a> {
     pipes: bool,
     /// The file descriptor in front of a redirection.
     descriptor: Option<&'a str>,
+    /// Whether the lines begin with `>`, as in a part of a page that quotes another.
+    is_quotation: bool,
 }
 
 impl<'a> Iterator for Reader<'a> {
@@ -88,6 +90,7 @@ impl<'a> Reader<'a> {
             document_hopeless: false,
             pipes: false,
             descriptor: None,
+            is_quotation: span.start > 0 && text.get(span.start..span.end).is_some_and(|part| part.starts_with("> ")),
         }
     }
 
@@ -110,7 +113,7 @@ impl<'a> Reader<'a> {
         self.bytes().get(self.at + ahead).copied()
     }
 
-    fn rest(&self) -> &'a [u8] {
+    pub(super) fn rest(&self) -> &'a [u8] {
         self.bytes().get(self.at..).unwrap_or_default()
     }
 
@@ -258,10 +261,27 @@ impl<'a> Reader<'a> {
                     Some(width) => self.at += width,
                     None => return,
                 },
+                b'`' | b'^' => match self.continuation_elsewhere() {
+                    Some(width) => self.at += width,
+                    None => return,
+                },
                 b'\'' | b'"' if self.seam() => {}
                 _ => return,
             }
         }
+    }
+
+    /// The width of a continued line's end as PowerShell (a backquote) and Windows' command processor (`^`) write it, where
+    /// the next line begins with a flag.
+    fn continuation_elsewhere(&self) -> Option<usize> {
+        let rest = self.rest();
+        let after_blank = self.at > 0 && matches!(self.bytes().get(self.at - 1), Some(b' ' | b'\t'));
+        let width = 1 + usize::from(rest.get(1) == Some(&b'\r'));
+        if !after_blank || rest.get(width) != Some(&b'\n') {
+            return None;
+        }
+        let next = rest.get(width + 1..)?.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
+        (next == Some(&b'-')).then_some(width + 1)
     }
 
     /// The width of a continued line's end at the present place. Blanks after the backslash are a mistake that is read
@@ -270,6 +290,10 @@ impl<'a> Reader<'a> {
         // A no-break space is written in these two bytes.
         let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | 0xC2 | 0xA0);
         let blanks = self.rest().iter().skip(1).take_while(|byte| is_blank(byte)).count();
+        if self.rest().len() == 1 && self.at > 0 {
+            // A shell drops it at the end of a script.
+            return Some(1);
+        }
         if self.peek(1 + blanks) != Some(b'\n') {
             return None;
         }
@@ -284,7 +308,7 @@ impl<'a> Reader<'a> {
         Some(2 + blanks)
     }
 
-    /// The width of a backslash, a comment after it and the line's end, where the next line begins with a flag: what a shell
+    /// The width of a backslash, a comment after it and the line's end, where the next line begins with a flag or `...`: what a shell
     /// takes for a word and a new command was meant to continue.
     fn commented_continuation(&mut self) -> Option<usize> {
         let rest = self.rest();
@@ -294,7 +318,8 @@ impl<'a> Reader<'a> {
         }
         let line = rest.iter().position(|byte| *byte == b'\n')?;
         let next = rest.get(line + 1..)?.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
-        if next != Some(&b'-') {
+        // `...` is what a page omits.
+        if !matches!(next, Some(b'-' | b'.')) {
             return None;
         }
         let carriage_return = usize::from(rest.get(line - 1) == Some(&b'\r'));
@@ -317,6 +342,10 @@ impl<'a> Reader<'a> {
             self.word_with_placeholders();
             return;
         }
+        if self.is_quoting() {
+            self.at += 1;
+            return;
+        }
         let document = self.rest().starts_with(b"<<") && !self.rest().starts_with(b"<<<");
         let length = self.rest().iter().take_while(|byte| matches!(byte, b'<' | b'>' | b'&')).count();
         let operator = self.slice(self.at, self.at + length);
@@ -336,6 +365,16 @@ impl<'a> Reader<'a> {
         } else if of_output && matches!(operator, ">" | ">>" | "&>" | "&>>") {
             self.command.writes = Some(word);
         }
+    }
+
+    /// Whether `>` begins a line of a text that a page quotes, as its first line did, or as a flag after it shows: no file is
+    /// called so.
+    fn is_quoting(&self) -> bool {
+        let before = self.text.get(..self.at).unwrap_or_default().trim_end_matches([' ', '\t', '>']);
+        let after = self.rest().iter().skip(1).find(|byte| !matches!(byte, b' ' | b'\t' | b'>'));
+        (before.is_empty() || before.ends_with('\n'))
+            && self.peek(0) == Some(b'>')
+            && (self.is_quotation || after == Some(&b'-'))
     }
 
     /// A word from a placeholder on, with what touches it: a scheme ahead of an address, a port after it.

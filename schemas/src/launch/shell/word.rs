@@ -12,6 +12,9 @@ use crate::text::Span;
 /// How deep `${A:-${B:-…}}` is followed.
 const DEPTH: usize = 4;
 
+/// Longest text between a template's braces that is one value.
+const LONGEST_HOLE: usize = 120;
+
 impl<'a> Reader<'a> {
     /// A word up to a blank or an operator; inside an array only `)` is an operator.
     pub(super) fn word(&mut self, in_array: bool) -> Option<Word<'a>> {
@@ -41,10 +44,28 @@ impl<'a> Reader<'a> {
                 Some(b'"') => self.double_quoted(&mut parts),
                 Some(b'$') => self.dollar(&mut parts, false, 0),
                 Some(b'`') => self.backquoted(&mut parts),
+                Some(b'{') => match self.hole_of_template() {
+                    Some(width) => {
+                        parts.push(Part::Opaque);
+                        self.at += width;
+                    }
+                    None => self.character(&mut parts),
+                },
                 _ => break,
             }
         }
         (end > start).then(|| Word { parts: parts.finish(), span: Span::new(start, end) })
+    }
+
+    /// The width of what a template fills in: `{{ .Values.port }}`.
+    fn hole_of_template(&self) -> Option<usize> {
+        let inside = self.rest().strip_prefix(b"{{")?;
+        let is_inner = |byte: &&u8| byte.is_ascii() && !matches!(byte, b'{' | b'}' | b'\n');
+        let length = inside.iter().take(LONGEST_HOLE).take_while(is_inner).count();
+        let begins = inside.iter().find(|byte| !matches!(byte, b'-' | b' '));
+        let is_value = begins.is_some_and(|byte| byte.is_ascii_alphabetic() || matches!(byte, b'.' | b'$'));
+        let is_closed = inside.get(length..).is_some_and(|rest| rest.starts_with(b"}}"));
+        (is_value && is_closed).then_some(length + 4)
     }
 
     /// Takes what is nothing but text, up to a byte that means something.
@@ -77,9 +98,21 @@ impl<'a> Reader<'a> {
     fn single_quoted(&mut self, parts: &mut Reading<'a>) {
         match self.hopeless.end_of_single(self.bytes(), self.at + 1) {
             Some(end) => {
-                parts.push_str(self.slice(self.at + 1, end));
                 parts.quoted = true;
-                self.at = end + 1;
+                self.at += 1;
+                // The double quotes around the whole command are those of a shell that has filled it in.
+                while self.seams.is_some_and(|seams| seams.outer == b'"') && self.at < end {
+                    self.run_until(end, parts, |byte| byte == b'$');
+                    match self.at < end && self.bytes().get(self.at - 1) != Some(&b'\\') {
+                        true => self.dollar(parts, true, 0),
+                        false if self.at < end => self.character(parts),
+                        false => {}
+                    }
+                }
+                if self.at < end {
+                    parts.push_str(self.slice(self.at, end));
+                }
+                self.at = self.at.max(end + 1);
             }
             None => self.unclosed(1, parts),
         }
@@ -254,6 +287,7 @@ impl<'a> Reader<'a> {
 fn is_special(byte: u8, in_array: bool) -> bool {
     match byte {
         b' ' | b'\t' | b'\r' | b'\n' | 0x0B | 0x0C | b')' | b'\\' | b'\'' | b'"' | b'$' | b'`' => true,
+        b'{' => true,
         b';' | b'&' | b'|' | b'<' | b'>' | b'(' => !in_array,
         _ => false,
     }

@@ -1,6 +1,6 @@
 //! Forms in which launches are published, and texts that look like launches but are not.
 
-use super::super::{Engine, Launch, Options, parse};
+use super::super::{Engine, Launch, Launcher, Options, parse};
 use crate::{diagnostic::Severity, flags::Key, text::Source};
 
 fn launches(name: &str, text: &str) -> Vec<Launch> {
@@ -244,4 +244,106 @@ fn blanks_that_separate_no_words_are_named() {
     ] {
         assert_eq!(told(text), Vec::<String>::new(), "{text}");
     }
+}
+
+#[test]
+fn programs_that_are_not_known_may_have_values_of_their_own() {
+    // Another engine, whose flags are like those of both.
+    check_none(
+        "run.sh",
+        "ts serve --model m --kv-cache-dtype fp8 --speculative-algorithm MTP --speculative-num-steps 3",
+    );
+    check_none("run.sh", "tokenspeed serve m --kv-cache-dtype fp8 --speculative-algorithm MTP");
+    let wrapped = one("run.sh", "./serve.sh --model-path m --speculative-algorithm EAGLE");
+    assert_eq!(wrapped.launcher, Launcher::Wrapper);
+    assert_eq!(one("run.sh", "sglang serve --model-path m").launcher, Launcher::Own);
+}
+
+#[test]
+fn other_shells_continue_their_lines() {
+    for end in ["`", "^"] {
+        let text = format!(
+            "```powershell\nvllm serve m {end}\n  --port 80 {end}\r\n  --gpu-memory-utilization 0.9 {end}\n  --max-model-len 9\n```\n"
+        );
+        assert_eq!(one("a.md", &text).arguments.len(), 4, "{text}");
+    }
+    // bash drops a backslash at the end of a script.
+    assert_eq!(one("run.sh", "sglang serve --model-path m --deepep-mode auto \\").arguments.len(), 2);
+    let page = "vllm serve m \\\n --gpu-memory-utilization 0.8 \\ # less\n --max-num-seqs 1 \\  # one\n ...\n";
+    assert_eq!(amiss("run.sh", page), ["LT04", "LT04"]);
+}
+
+#[test]
+fn what_a_template_fills_in_is_not_known() {
+    let text = "```\n--port {{ .Values.port }} \\\n--gpu-memory-utilization={{ .Values.gpu }} \\\n--max-model-len {{ len }}\n```\n";
+    let launch = one("a.md", text);
+    assert!(launch.arguments.iter().all(|argument| argument.values.iter().all(|value| value.value.known().is_none())));
+    // Braces that hold no value are text.
+    assert_eq!(amiss("run.sh", "vllm serve m --max-model-len {{9}}"), Vec::<&str>::new());
+}
+
+#[test]
+fn variables_in_a_quoted_script_are_filled_in_by_the_shell_around_it() {
+    let text = "f() {\n  local n=$1\n  local spec=\"{\\\"method\\\":\\\"mtp\\\",\\\"num_speculative_tokens\\\":${n}}\"\n  \
+                bash -c \"vllm serve m --max-model-len 9 --speculative-config '$spec' > log 2>&1\"\n}\n";
+    one("run.sh", text);
+}
+
+#[test]
+fn what_a_test_asks_a_program_about_is_not_started() {
+    let argv = "    argv = [\"vllm\", \"serve\", \"--speculative-config\", \"garbage\"]\n";
+    check_none("test_a.py", &format!("def test_k():\n{argv}    assert tokens(argv) == 0\n"));
+    let started = format!("def test_k():\n{argv}    p = subprocess.Popen(argv)\n    assert p.wait() == 0\n");
+    assert_eq!(launches("test_a.py", &started).len(), 1);
+    // A row of a table that names a flag.
+    check_none("a.py", "CHECKS = (\n    (\"cli\", \"vllm/engine/arg_utils.py\", \"--speculative-config\"),\n)\n");
+    let both = "RUNS = [\n    [\"vllm\", \"serve\", \"m\", \"--max-model-len\", \"9\"],\n]\n";
+    assert_eq!(launches("a.py", both).len(), 1);
+}
+
+#[test]
+fn shares_of_flags_are_no_values_of_them() {
+    check_none(
+        "a.md",
+        "```json\n{\"max_num_seqs\": 0.35, \"gpu_memory_utilization\": 0.28, \"block_size\": 0.07}\n```\n",
+    );
+    one("a.yaml", "max_num_seqs: 35\ngpu_memory_utilization: 0.28\nblock_size: 16\n");
+}
+
+#[test]
+fn a_folded_command_may_be_split_by_a_program() {
+    let told = |style: char| {
+        let text =
+            format!("deployment:\n- server_cmd: {style}\n    vllm serve m\n      --port 80\n      --max-model-len 9\n");
+        let found = parse(&Source::new("a.yaml", text), &Options::default()).diagnostics;
+        found.into_iter().find(|one| one.code == "LT04").map(|one| one.severity)
+    };
+    assert_eq!(told('>'), Some(Severity::Warning));
+    assert_eq!(told('|'), Some(Severity::Error));
+}
+
+#[test]
+fn an_image_in_a_variables_default_may_be_a_fork() {
+    let compose =
+        |image: &str| format!("services:\n  a:\n    image: {image}\n    command: vllm serve m --kv-cache-dtype own4\n");
+    assert!(one("compose.yaml", &compose("${IMAGE:-runtime-of-mine:v0261}")).may_be_fork());
+    assert!(!one("compose.yaml", &compose("${IMAGE:-vllm/vllm-openai:v0.20.0}")).may_be_fork());
+}
+
+#[test]
+fn quoted_blocks_of_a_page_are_read_without_their_signs() {
+    let page = "> Like this:\n>\n> ```shell\n> vllm serve m \\\n>   --host 0.0.0.0 --port 8888 \\\n>   --max-model-len 9\n> ```\n";
+    let launch = one("a.md", page);
+    assert!(launch.arguments.iter().all(|argument| argument.values.len() <= 1), "{launch:#?}");
+    // A file that output goes to stays one.
+    let log = one("run.sh", "vllm serve m --port 8888 \\\n  > log 2>&1\n");
+    assert_eq!(log.arguments.len(), 2);
+}
+
+#[test]
+fn a_list_of_python_may_end_in_a_flag() {
+    one(
+        "a.py",
+        "LAUNCHERS = {\n    \"vllm\": [\"python3\", \"-m\", \"vllm.entrypoints.openai.api_server\", \"--model\"],\n}\n",
+    );
 }

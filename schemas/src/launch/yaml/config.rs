@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     diagnostic::Diagnostic,
-    flags::{self, Arity, Key, Lookup},
+    flags::{self, Arity, Key, Kind, Lookup},
     launch::{
         Argument, Engine, Insertion, Launch, Launcher, Options, Setting, Syntax, Value,
         arguments::{split, unknown},
@@ -79,7 +79,7 @@ impl<'a> Reader<'a> {
 
     /// The engine whose flags the keys are.
     fn engine(&self, map: &Map) -> Option<Engine> {
-        if self.is_of_tensorrt(map) {
+        if self.is_of_tensorrt(map) || self.is_of_shares(map) {
             return None;
         }
         let keys = map.entries.iter().filter_map(|(key, _)| self.tree.scalar(*key));
@@ -99,6 +99,20 @@ impl<'a> Reader<'a> {
             None if evident && known * 2 > names.len() => Some(Engine::Sglang),
             _ => None,
         }
+    }
+
+    /// Whether the values are shares of something: flags that take integers have fractions.
+    fn is_of_shares(&self, map: &Map) -> bool {
+        let is_share = |(key, value): &&(Id, Id)| {
+            let (Some(key), Some(value)) = (self.tree.scalar(*key), self.tree.scalar(*value)) else { return false };
+            let name = key.text.replace('_', "-");
+            let of_integers = [flags::vllm(), flags::sglang()].iter().any(|engine| {
+                let accepted = engine.spelling(&name).and_then(|spelling| engine.accepted(spelling.canonical));
+                accepted.is_some_and(|accepted| accepted.kind == Kind::Integer)
+            });
+            of_integers && value.text.parse::<f64>().is_ok_and(|number| number.fract() != 0.0)
+        };
+        map.entries.iter().filter(is_share).nth(1).is_some()
     }
 
     /// slime's groups of servers: each with overrides is a launch, whose other flags are elsewhere.

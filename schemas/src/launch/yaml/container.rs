@@ -78,7 +78,7 @@ impl<'a> Container<'a> {
         }
         let excerpt = Writer { tree, variables: &variables, excerpt, is_joined: is_part }.write_all(own, compose);
         let is_part = is_part && !words.iter().any(speculates);
-        let image = image.map(|image| image.text.as_str()).filter(|image| !image.contains(['$', '{', ' ']));
+        let image = image.map(|image| default_of(&image.text)).filter(|image| !image.contains(['$', '{', ' ']));
         Some(Self { excerpt, variables, version, image, is_part, scalars })
     }
 
@@ -134,6 +134,12 @@ fn words<'a>(yaml: &str, tree: &'a Tree, ids: impl Iterator<Item = Id>) -> Optio
 fn speculates(word: &Word<'_>) -> bool {
     let text = word.scalar.text.replace('_', "-");
     text.starts_with("--speculative-algo") || text.starts_with("--speculative-config")
+}
+
+/// What a text is where nobody sets the variable that it is: `${IMAGE:-name:tag}`.
+fn default_of(text: &str) -> &str {
+    let inside = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    inside.and_then(|inside| inside.split_once('-')).map_or(text, |(_, default)| default)
 }
 
 /// Whether words are arguments of an image's entry point, not a separate command.

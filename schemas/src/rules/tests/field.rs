@@ -706,3 +706,67 @@ fn flags_of_a_plugin_that_the_text_names_are_not_reported() {
     finds(&arctic, Some("0.10.1"), "VL11", Severity::Warning);
     silent(&format!("pip install arctic-inference[vllm]\n{arctic}"), Some("0.10.1"), "VL11");
 }
+
+#[test]
+fn reports_of_2026_are_found_where_they_apply() {
+    let chain = CHAIN;
+    let tree = "--model-path Qwen/Qwen3-30B-A3B --attention-backend fa3 --page-size 8 --speculative-algorithm EAGLE3 \
+                --speculative-draft-model-path d --speculative-num-steps 3 --speculative-eagle-topk 2 \
+                --speculative-num-draft-tokens 6";
+    finds(&sglang(tree), Some("0.5.11"), "SD193", Severity::Warning);
+    silent(&sglang(&tree.replace("--page-size 8", "--page-size 1")), Some("0.5.11"), "SD193");
+    let kimi = format!(
+        "--model-path moonshotai/Kimi-K2.5 --tp 8 --speculative-algorithm EAGLE3 --speculative-draft-model-path d {chain}"
+    );
+    finds(&sglang(&kimi), Some("0.5.10"), "SD193", Severity::Warning);
+    silent(&sglang(&format!("{kimi} --disable-chunked-prefix-cache")), Some("0.5.10"), "SD193");
+    let aiter = format!(
+        "--model-path Qwen/Qwen3.5-122B-A10B-FP8 --attention-backend aiter --speculative-algorithm NEXTN {chain}"
+    );
+    finds(&sglang(&aiter), Some("0.5.19"), "SD193", Severity::Warning);
+    silent(&sglang(&aiter.replace("aiter", "triton")), Some("0.5.19"), "SD193");
+    let window = format!(
+        "--model-path google/gemma-3-27b-it --attention-backend triton --speculative-algorithm EAGLE3 --speculative-draft-model-path d {chain}"
+    );
+    finds(&sglang(&window), Some("0.5.10"), "SD193", Severity::Warning);
+    let host = format!(
+        "--model-path /models/GLM-5.2-W4AFP8 --tp 8 --speculative-algorithm EAGLE --enable-hierarchical-cache {chain}"
+    );
+    finds(&sglang(&host), Some("0.5.15.post1"), "SD194", Severity::Warning);
+    let overlap = format!("--model-path Qwen/Qwen3.8-Flash-Next-FP8 --tp 2 --speculative-algorithm NEXTN {chain}");
+    finds(&sglang(&overlap), None, "SD193", Severity::Warning);
+    silent(&sglang(&format!("{overlap} --disable-overlap-schedule")), None, "SD193");
+}
+
+#[test]
+fn reports_of_2026_on_vllm_are_found_where_they_apply() {
+    let dflash = r#"{"method": "dflash", "model": "z-lab/Qwen3.5-35B-A3B-DFlash", "num_speculative_tokens": 8}"#;
+    finds(&vllm("Qwen/Qwen3.5-35B-A3B", dflash), Some("0.20.1"), "VL24", Severity::Warning);
+    silent(&vllm("Qwen/Qwen3-8B", dflash), Some("0.20.1"), "VL24");
+    let mtp = r#"{"method": "mtp", "num_speculative_tokens": 2}"#;
+    finds(&vllm("Qwen/Qwen3.6-35B-A3B", mtp), Some("0.23.0"), "VL25", Severity::Warning);
+    silent(&vllm("Qwen/Qwen3.6-35B-A3B", mtp), None, "VL25");
+    let ranks = format!("{} --data-parallel-size 2 --enable-expert-parallel", vllm("Qwen/Qwen3.5-35B-A3B", mtp));
+    finds(&ranks, Some("0.22.0"), "VL24", Severity::Warning);
+    silent(&ranks.replace("size 2", "size 1"), Some("0.22.0"), "VL24");
+    let ngram = vllm("Qwen/Qwen3-1.7B", r#"{"method": "ngram_gpu", "num_speculative_tokens": 3}"#);
+    finds(&format!("{ngram} --async-scheduling"), Some("0.18.0"), "VL25", Severity::Warning);
+    let dspark = vllm("deepseek-ai/DeepSeek-V4-Flash-0731", r#"{"method": "dspark", "num_speculative_tokens": 5}"#);
+    finds(&format!("{dspark} --data-parallel-size 2"), Some("0.29.0"), "VL24", Severity::Warning);
+    let parallel = r#"{"method": "eagle3", "model": "d", "num_speculative_tokens": 5, "parallel_drafting": true}"#;
+    finds(&vllm("google/gemma-4-31B-it", parallel), Some("0.20.1"), "VL24", Severity::Error);
+    silent(&vllm("google/gemma-4-31B-it", &parallel.replace("true", "false")), Some("0.20.1"), "VL24");
+}
+
+#[test]
+fn what_a_program_that_is_not_known_is_given_is_no_error() {
+    let flags = "--model-path m --speculative-algorithm MTP --speculative-num-steps 3";
+    finds(&format!("sglang serve {flags}"), Some("0.5.20"), "SD001", Severity::Error);
+    finds(&format!("./serve.sh {flags}"), Some("0.5.20"), "SD001", Severity::Warning);
+    // A text that names the engine which is meant.
+    finds(&format!("# for tokenspeed\nsglang serve {flags}"), Some("0.5.20"), "SD001", Severity::Warning);
+    let own = "./serve.sh --model m --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 3}' --own-flag 3";
+    silent(own, Some("0.20.0"), "VL19");
+    // A letter of a page stands for a number.
+    silent("vllm serve m --data-parallel-size N --data-parallel-rank K", Some("0.20.0"), "VL20");
+}

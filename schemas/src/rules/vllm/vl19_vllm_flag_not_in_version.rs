@@ -119,8 +119,8 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         Lookup::Unknown => match flags::vllm().lookup(&name, None) {
             Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => elsewhere(context, argument, spelling),
             Lookup::Ambiguous(_) => None,
-            // A benchmark has additional flags.
-            Lookup::Unknown if context.launch.launcher == Launcher::Benchmark => None,
+            // A benchmark has additional flags, and so has a program that is not known.
+            Lookup::Unknown if matches!(context.launch.launcher, Launcher::Benchmark | Launcher::Wrapper) => None,
             Lookup::Unknown => {
                 let near = nearest(&name);
                 if context.launch.forks.may_have(Engine::Vllm, &name, near.is_some()) {

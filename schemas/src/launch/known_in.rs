@@ -1,0 +1,43 @@
+//! Which versions of an engine know what a launch uses: its flags, and the keys and the method of vLLM's speculative
+//! configuration. What no version knows says nothing about the version.
+
+use super::{Argument, Engine, Launch};
+use crate::{
+    flags::{self, Lookup, Registered, Speculative},
+    version::EngineVersion,
+};
+
+impl Engine {
+    /// The flags that the engine's own parser registers.
+    pub(crate) fn registered(self) -> &'static Registered {
+        if self == Self::Vllm { flags::vllm() } else { flags::sglang() }
+    }
+}
+
+impl Launch {
+    /// Whether a version's parser takes every flag of the launch that any version takes.
+    pub(crate) fn has_flags_of(&self, version: EngineVersion) -> bool {
+        let registered = self.engine.registered();
+        let is_flag = |name: &String| !matches!(registered.lookup(name, None), Lookup::Unknown);
+        let takes = |name: String| {
+            matches!(registered.lookup(&name, Some(version)), Lookup::Exact(_) | Lookup::Abbreviation(_))
+        };
+        self.arguments.iter().filter_map(|argument| name(self.engine, argument)).filter(is_flag).all(takes)
+    }
+
+    /// Whether a version knows the method, and every key, of the speculative configuration that any version knows.
+    pub(crate) fn has_words_of(&self, version: EngineVersion) -> bool {
+        let Some(config) = self.vllm_speculation() else { return true };
+        let has = |kind: Speculative, text: &str| kind.word(text).is_none_or(|word| word.exists_in(version));
+        config.keys.keys().all(|key| has(Speculative::Key, key))
+            && config.method.as_deref().is_none_or(|method| has(Speculative::Method, method))
+    }
+}
+
+/// A flag's name for its engine's parser: without dashes and without a key after a dot. vLLM's takes underscores for dashes.
+fn name(engine: Engine, argument: &Argument) -> Option<String> {
+    let flag = argument.flag.value.as_str();
+    let name = flag.strip_prefix("--sglang-").or_else(|| flag.strip_prefix("--"))?;
+    let name = name.split('.').next().unwrap_or(name);
+    Some(if engine == Engine::Vllm { name.replace('_', "-") } else { name.to_owned() })
+}
