@@ -209,7 +209,7 @@ impl Models {
                 Err(Wrong::at(&["models", "start"], "a random start is there for EAGLE3 alone"))
             }
             (Start::Random, false) => {
-                Err(Wrong::at(&["models", "draft"], "of no effect with start = \"random\": leave it out"))
+                Err(Wrong::at(&["models", "draft"], "of no effect with start = \"random\": remove it"))
             }
             (Start::Draft, _) if self.draft_vocabulary.is_some() => {
                 let reason = "of no effect without start = \"random\": a head keeps its vocabulary";

@@ -402,7 +402,7 @@ async fn a_client_that_leaves_frees_its_pages() {
     assert_eq!((statistics.pages_used, statistics.cancelled + statistics.exhausted), (0, 1));
 }
 
-/// The demo models with a token whose embedding is not a number, and a head of its own, which has no such row.
+/// The demo models with a token whose embedding is not a number, and its own head, which has no such row.
 fn engine_that_breaks_at(token: usize) -> Engine {
     let folder = tempfile::tempdir().expect("a folder");
     let (from, to) = (options().model_path, folder.path());

@@ -1,4 +1,4 @@
-//! Output that has to have a form.
+//! Structured output.
 
 use super::*;
 
