@@ -141,11 +141,11 @@ async fn forms_that_cannot_be_are_refused() {
     check(
         json!({"response_format": {"type": "json_object"}, "tools": tools}),
         "response_format",
-        "cannot be asked for together",
+        "cannot be combined",
     )
     .await;
     check(json!({"tools": false}), "tools", "expected a list").await;
-    check(json!({"tools": [{}]}), "tools[0]", "no tool of type function").await;
+    check(json!({"tools": [{}]}), "tools[0]", "not a tool of type function").await;
     check(json!({"tools": tools, "tool_choice": "f"}), "tool_choice", "expected auto").await;
     check(json!({"tool_choice": "required"}), "tool_choice", "there are no tools").await;
     check(json!({"ebnf": "root ::= x"}), "ebnf", "leave it out").await;

@@ -226,7 +226,7 @@ mod tests {
         assert!(of(Some(9), Rounds::OneAToken).is_err());
         // Eight tokens after the first one, at three a round.
         assert_eq!(of(None, Rounds::Counted { tokens: 3.0 }).expect("seen").rounds, 3);
-        assert!(of(None, Rounds::Untold).is_err_and(|error| error.to_string().contains("would be guessed")));
+        assert!(of(None, Rounds::Untold).is_err_and(|error| error.to_string().contains("accept lengths are unknown")));
     }
 
     #[test]
