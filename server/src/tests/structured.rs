@@ -138,12 +138,8 @@ async fn forms_that_cannot_be_are_refused() {
     let both = json!({"response_format": {"type": "json_object"}, "regex": "a"});
     check(both, "regex", "already has a form").await;
     let tools = json!([{"type": "function", "function": {"name": "f"}}]);
-    check(
-        json!({"response_format": {"type": "json_object"}, "tools": tools}),
-        "response_format",
-        "cannot be combined",
-    )
-    .await;
+    check(json!({"response_format": {"type": "json_object"}, "tools": tools}), "response_format", "cannot be combined")
+        .await;
     check(json!({"tools": false}), "tools", "expected a list").await;
     check(json!({"tools": [{}]}), "tools[0]", "not a tool of type function").await;
     check(json!({"tools": tools, "tool_choice": "f"}), "tool_choice", "expected auto").await;
