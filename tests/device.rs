@@ -41,7 +41,7 @@ struct Pair {
     prompts: Vec<Vec<u32>>,
 }
 
-/// What drafts: a folder of its own, or the target's MTP layer.
+/// What drafts: its own folder, or the target's MTP layer.
 #[derive(Clone, Copy)]
 struct Head {
     folder: Option<&'static str>,

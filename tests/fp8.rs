@@ -335,7 +335,7 @@ fn wrong_scales_are_errors_that_say_where() {
         |tensors| tensors.get_mut(NAME).expect("a matrix").0 = Dtype::F8_E5M2,
         &[NAME, "F8_E5M2", "F8_E4M3"],
     );
-    // Scales of a matrix in 16 bits are read by nobody, and say that something is wrong.
+    // Scales of a matrix in 16 bits are read by no one, and say that something is wrong.
     check(
         Scales::Tensor,
         |tensors| drop(tensors.insert("model.layers.0.mlp.odd.weight_scale".into(), (Dtype::F32, vec![], vec![0; 4]))),

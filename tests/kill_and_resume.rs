@@ -15,7 +15,7 @@ use tempfile::TempDir;
 /// Times that the sweep is killed.
 const KILLS: u64 = 10;
 
-/// A small sweep of the demo models in a folder of its own.
+/// A small sweep of the demo models in its own folder.
 struct Sweep {
     folder: TempDir,
 }
@@ -154,7 +154,7 @@ fn a_sweep_that_is_stopped_keeps_what_is_finished_and_says_how_to_go_on() {
         let sweep = Sweep::with(many);
         let (words, code) = stopped(sweep.start(spectune()), signal, "repeat 1");
         assert_eq!(code, Some(130), "{words}");
-        for part in ["interrupted; go on with:", "--resume", "report.html"] {
+        for part in ["interrupted; continue with:", "--resume", "report.html"] {
             assert!(words.contains(part), "no {part:?} in\n{words}");
         }
         let finished = sweep.journal().matches('\n').count() - 1;
@@ -171,7 +171,7 @@ fn a_sweep_that_is_stopped_keeps_what_is_finished_and_says_how_to_go_on() {
     let guided = Sweep::with(&format!("{many}strategy = 'guided'\n"));
     let (words, code) = stopped(guided.start(spectune()), "INT", "texts without speculation");
     assert_eq!(code, Some(130), "{words}");
-    for part in ["no trial has finished yet", "interrupted; go on with:"] {
+    for part in ["no trial has finished yet", "interrupted; continue with:"] {
         assert!(words.contains(part), "no {part:?} in\n{words}");
     }
 }
@@ -223,7 +223,7 @@ fn a_sweep_that_cannot_write_keeps_what_is_finished() {
             assert!(words.contains(part), "no {part:?} in\n{words}");
         }
     }
-    // All trials and what guides them, but neither the states of the target, which nobody misses, nor the report.
+    // All trials and what guides them, but neither the states of the target, which no one misses, nor the report.
     let guided = Sweep::with("[search]\nstrategy = 'guided'\nrepeats = 1\n");
     let (output, words) = ended(guided.start(limited_command(200)));
     assert_eq!(output.status.code(), Some(2), "{words}");

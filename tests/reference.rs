@@ -45,7 +45,7 @@ struct FamilyReference {
     shapes: BTreeMap<String, Shape>,
 }
 
-/// What drafts: a folder of its own, or the target's MTP layer.
+/// What drafts: its own folder, or the target's MTP layer.
 struct Draft {
     folder: Option<&'static str>,
     algorithm: &'static str,

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 /// Times that a sweep is killed.
 const KILLS: u64 = 10;
 
-/// A small sweep of the demo models over servers, in a folder of its own.
+/// A small sweep of the demo models over servers, in its own folder.
 struct Sweep {
     folder: TempDir,
 }

@@ -322,6 +322,7 @@ fn a_sweep_that_is_stopped_prints_the_command_that_goes_on() {
     let rest: Vec<String> = lines.map_while(Result::ok).collect();
     assert_eq!(child.wait().expect("it ends").code(), Some(130), "{rest:?}");
     let program = env!("CARGO_BIN_EXE_spectune");
-    let expected = format!("interrupted; go on with: {program} sweep 'a sweep.toml' --out out --resume --device cpu");
+    let expected =
+        format!("interrupted; continue with: {program} sweep 'a sweep.toml' --out out --resume --device cpu");
     assert_eq!(rest.last(), Some(&expected), "{rest:?}");
 }

@@ -1,4 +1,4 @@
-//! The files and models that a sweep file names: whether they are there, with the place in the file where they are not.
+//! Checks that the files and models that a sweep file names exist; errors point to the line that names them.
 
 use std::{ffi::OsString, fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! What people see: errors, colour, progress, the log. Data goes to stdout, words go to stderr.
+//! Terminal output: errors, colour, progress, the log. Data goes to stdout, messages go to stderr.
 
 use std::io::{IsTerminal, Write, stderr, stdout};
 

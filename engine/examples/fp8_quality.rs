@@ -2,7 +2,7 @@
 //! `docs/notes/performance/fp8.md` describes.
 //!
 //! `cargo run --release -p engine --example fp8_quality FOLDER [PROMPTS.json [NEW_TOKENS]]`: a target's folder, and a JSON list of
-//! token-id lists; without them, a few made up. Texts are what the plain target writes, greedily, 64 tokens unless told otherwise.
+//! token-id lists; without them, a few made up. Texts are what the plain target writes, greedily, 64 tokens by default.
 
 use std::path::PathBuf;
 

@@ -115,7 +115,7 @@ impl Adjuster {
         }
     }
 
-    /// For a request that goes on with an output.
+    /// For a request that continues an output.
     pub fn after(adjustments: &Adjustments, prompt: &[u32], output: &[u32], ends: &[u32]) -> Self {
         let mut adjuster = Self::new(adjustments.clone(), prompt, ends);
         output.iter().for_each(|token| adjuster.push(*token));

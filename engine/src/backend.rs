@@ -2,8 +2,8 @@
 //!
 //! The interface carries no tensors: slots, pages and tokens go in, tokens come out. So a GPU backend can keep all
 //! state on the device, hold a whole round (draft, verify, accept, extend) in one graph, and let the host launch
-//! round n + 1 before it reads round n. What replay keeps of a target on disk ([`TargetStates`]) passes as bytes that only
-//! the backend reads.
+//! round n + 1 before it reads round n. The states of a target that replay keeps on disk ([`TargetStates`]) are bytes whose
+//! format only the backend knows.
 
 mod choice;
 pub mod cpu;
@@ -229,7 +229,7 @@ pub trait Backend: Send {
         None
     }
 
-    /// Accepts this many tokens a round on average from now on, whatever the target says; `None` for what the target
+    /// Accepts this many tokens per round on average from now on, whatever the target says; `None` for what the target
     /// says. Only while no round is under way.
     fn simulate_accept_length(&mut self, length: Option<f32>);
 
@@ -257,7 +257,7 @@ pub trait Backend: Send {
     fn commit_memory(&mut self) {}
 
     /// Takes weights of the options' folders in place of the loaded ones, where both are of one description. Slots that are
-    /// open go on with what the caches hold, which the old weights have computed. Whether this backend can: one that cannot
+    /// open continue with what the caches hold, which the old weights have computed. Whether this backend can: one that cannot
     /// has changed nothing.
     ///
     /// # Errors

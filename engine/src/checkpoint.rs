@@ -1,4 +1,4 @@
-//! Hugging Face folders, as published: nothing in a file is trusted before it is checked.
+//! Hugging Face folders, as published. File contents are validated before use.
 
 mod dtype;
 mod folder;

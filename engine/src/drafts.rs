@@ -1,6 +1,7 @@
 //! Drafts: from a folder, or the target's own checkpoint, to a [`DraftSpec`].
 //!
-//! What a draft is, is decided by its tensors: names and architectures are copied around, shapes are not.
+//! The tensors decide what kind of draft it is. Names and architectures in config files are often copied from other models;
+//! shapes are not.
 
 mod detect;
 mod eagle;

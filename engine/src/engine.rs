@@ -189,7 +189,7 @@ impl Engine {
         Ok(self)
     }
 
-    /// Makes acceptance up from now on, to time rounds: this many tokens a round on average. `None` for what the target
+    /// Makes acceptance up from now on, to time rounds: this many tokens per round on average. `None` for what the target
     /// says. Only while idle.
     ///
     /// # Errors
@@ -202,7 +202,7 @@ impl Engine {
 
     /// What trees of these shapes accept along texts, without running them: for each text, in the given order, one
     /// [`Acceptance`] a shape, as a run of that text with that shape would have counted it. Shapes need not be prepared.
-    /// Only while idle; what the prefix cache held is forgotten. `progress` is told how far it is and may break it off:
+    /// Only while idle; the prefix cache is cleared. `progress` receives the progress and may cancel it:
     /// then there is no result.
     ///
     /// # Errors
@@ -235,7 +235,7 @@ impl Engine {
     }
 
     /// Takes the weights of other folders, of models of the same descriptions: those of both models, or of the draft alone.
-    /// Tokenizer, chat template and end tokens stay. Requests that run go on with what the KV cache holds of them, which the
+    /// Tokenizer, chat template and end tokens stay. Requests that run continue with what the KV cache holds of them, which the
     /// old weights have computed; [`retract`](Self::retract) lets them read all of it again. `flush` forgets what the cache
     /// holds of requests that have ended.
     ///
@@ -246,7 +246,7 @@ impl Engine {
         let (options, which) = folders.resolve(&self.options)?;
         if !self.scheduler.exchange(&options, which, flush)? {
             return Err(EngineError::Configuration(format!(
-                "{} cannot exchange weights while it serves: start it again with the new ones",
+                "{} cannot replace weights while it serves: restart it with the new ones",
                 self.device().device
             )));
         }

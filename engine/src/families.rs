@@ -2,7 +2,7 @@
 //!
 //! One family, one file; the registry is by architecture. A setting that would change what the tensors mean and that a
 //! family does not read is refused ([`settings`]), and so is a tensor that nothing would read ([`unread`]): a model that is
-//! read in part runs, and talks nonsense.
+//! read in part runs but generates nonsense.
 
 mod config;
 mod corrected;

@@ -1,8 +1,8 @@
 //! Runs a target with its draft: checkpoints, models, trees, KV cache, scheduler, backends.
 //!
-//! The way of a request: [`Engine::submit`] checks it and puts it in the queue; [`Engine::step`] admits what fits,
-//! prefills prompts and runs one round for the whole batch on the [`Backend`](backend::Backend); what a round yields
-//! comes back as [`Event`]s. One thread owns an engine; other threads talk to it over channels (crate `server`).
+//! The path of a request: [`Engine::submit`] checks it and puts it in the queue; [`Engine::step`] admits requests whose pages
+//! fit, prefills prompts and runs one round for the whole batch on the [`Backend`](backend::Backend); the output of a round
+//! is returned as [`Event`]s. One thread owns an engine; other threads talk to it over channels (crate `server`).
 //! [`Engine::time_rounds`] times rounds without a workload.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! From options to models on a device.
+//! Loads models onto a device, as the options say.
 
 use std::path::Path;
 

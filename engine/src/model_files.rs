@@ -1,5 +1,5 @@
-//! The files of a target and its draft: what the models are, their weights as values, and where in the files they are. For
-//! callers that work on weights themselves, such as training.
+//! The files of a target and its draft: their specifications, the values of their weights, and where in the files these are.
+//! For callers that work on weights themselves, such as training.
 
 use std::path::Path;
 

@@ -1,9 +1,9 @@
 //! Decides which layers are kept in FP8: the ones that a checkpoint stores in FP8, and the ones that are quantised at
 //! load time.
 //!
-//! What is quantised are the matrices of attention and of feed-forward parts, experts among them, of a target and of its draft.
-//! Embeddings, vocabulary heads, norms, routers and what joins a draft's inputs stay as they are, as in SGLang. Activations are
-//! not quantised. Speculation is lossless against the target that is so quantised.
+//! The matrices of attention and of feed-forward parts, experts included, are quantised, in the target and in its draft.
+//! Embeddings, vocabulary heads, norms, routers and the projection that joins a draft's inputs keep their type, as in SGLang.
+//! Activations are not quantised. Speculation is lossless with respect to the quantised target.
 
 use kernels::reference::{FP8_BLOCK, Fp8Scales};
 

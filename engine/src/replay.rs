@@ -1,9 +1,9 @@
 //! Computes what any tree shape would accept along known texts, without running rounds.
 //!
-//! Speculation is lossless, so every shape produces the same text. One pass over it fills the caches as rounds would have left
-//! them. Then the draft alone runs: at each position it gives the tree that it would have drafted, and so how many tokens a round
-//! would have accepted. Each shape walks from round to round; one expansion of a position serves all shapes with the same `topk`,
-//! and only positions that some walk reaches are expanded.
+//! Speculation is lossless, so every shape produces the same text. One pass over it fills the caches with what rounds would have
+//! written. Then only the draft runs: at a position it yields the tree that it would have drafted, and so the number of tokens
+//! that a round would have accepted. Each shape visits the positions at which its rounds start; one expansion of a position
+//! serves all shapes with the same `topk`, and only visited positions are expanded.
 //!
 //! The target runs once per text, whatever the shapes. If its states are [kept](KeepStates), a later replay of the same texts
 //! does not run it at all.

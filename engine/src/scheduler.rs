@@ -231,7 +231,7 @@ impl Scheduler {
         Ok(self.backend.as_mut())
     }
 
-    /// Exchanges weights; whether the backend can. See [`Backend::exchange`]. Requests that run go on with what the KV cache
+    /// Exchanges weights; whether the backend can. See [`Backend::exchange`]. Requests that run continue with what the KV cache
     /// holds of them. `flush` forgets what it holds of those that have ended.
     ///
     /// # Errors
@@ -277,7 +277,7 @@ impl Scheduler {
     }
 
     /// Puts the requests that run back into the queue, before all others. They keep what they have produced; prompt and
-    /// output are read again when they go on, with the weights that there are then.
+    /// output are prefilled again when they continue, with the weights of that time.
     ///
     /// # Errors
     /// When the device fails.

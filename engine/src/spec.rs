@@ -1,8 +1,8 @@
-//! One description of a model, without its tensors' values: pure data that names no file and no device.
+//! The description of a model without its tensors' values: pure data, independent of files and devices.
 //!
 //! Families read a config.json into a [`TargetSpec`] and a [`DraftSpec`]. Both backends, memory accounting, cost models,
-//! random weights and the self-test read these and nothing else: [`tensors`] is the only place that spells the names and
-//! shapes of tensors, [`cost`] the only one that counts what a pass reads and multiplies.
+//! random weights and the self-test depend on nothing else: [`tensors`] is the only place that spells the names and
+//! shapes of tensors, [`cost`] the only count of the bytes and operations of a pass.
 
 mod attention;
 mod cost;

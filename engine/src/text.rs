@@ -106,7 +106,7 @@ impl Text {
         template.render(messages, options)
     }
 
-    /// The text of some tokens, special ones left out.
+    /// The text of some tokens, without special ones.
     pub fn decode(&self, tokens: &[u32]) -> String {
         self.decode_with(tokens, false)
     }

@@ -1,4 +1,4 @@
-//! The dynamic draft tree of EAGLE-2/3, as pure functions on scores: no tensor, no device, no request.
+//! The dynamic draft tree of EAGLE-2/3, as pure functions of scores, independent of tensors, devices and requests.
 
 mod draft_tree;
 mod expansion;

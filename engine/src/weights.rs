@@ -1,4 +1,4 @@
-//! Folders of weights that take the place of the loaded ones.
+//! Replaces the loaded weights with those of another folder.
 
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ impl WeightFolders {
     pub(crate) fn resolve(&self, loaded: &EngineOptions) -> Result<(EngineOptions, Exchange), EngineError> {
         if self.draft.is_some() && loaded.draft_model_path.is_none() {
             return Err(EngineError::Configuration(
-                "there is no draft with a folder of its own: only the weights of the model can be exchanged".into(),
+                "the draft has no separate folder: only the target's weights can be replaced".into(),
             ));
         }
         let draft = self.draft.clone().or_else(|| loaded.draft_model_path.clone());

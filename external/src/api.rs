@@ -103,7 +103,7 @@ pub struct Generated {
     pub rounds: Option<u64>,
     /// Drafts accepted in them, if the server reports them.
     pub accepted_drafts: Option<u64>,
-    /// Drafts that were proposed in them, where the server tells them.
+    /// Drafts proposed in them, if the server reports these.
     pub proposed_drafts: Option<u64>,
     /// Entry j counts the rounds that accepted j drafts; empty where the server does not tell it.
     pub accept_histogram: Vec<u64>,

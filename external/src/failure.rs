@@ -1,7 +1,7 @@
 //! Classifies the failure of a server from its log.
 //!
-//! The texts are those of SGLang 0.5.9 to 0.5.23 and vLLM 0.10 to 0.33. A class says what may help: a run that failed by its
-//! configuration is never repeated, one that lost a race for a port is.
+//! The texts are those of SGLang 0.5.9 to 0.5.23 and vLLM 0.10 to 0.33. The class decides what may help: a run that failed because of
+//! its configuration is never repeated; one that lost a race for a port is.
 
 use std::fmt;
 
@@ -210,7 +210,7 @@ impl FailureClass {
             Self::Communication => "communication between GPUs failed",
             Self::Configuration => "the engine rejected the configuration",
             Self::PortInUse => "a port was in use",
-            Self::Hang => "no answer in time",
+            Self::Hang => "no response in time",
             Self::ForeignServer => "another server responds on the port",
             Self::Crash => "crashed",
         }

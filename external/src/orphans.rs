@@ -1,6 +1,6 @@
-//! What a run that was killed has left running.
+//! Cleans up servers that a killed run has left running.
 //!
-//! A server's mark is written down before the server is started, so that whoever comes next finds it whatever happened in between.
+//! A server's mark is written to disk before the server starts, so a later run finds it whatever happened in between.
 
 use std::{
     fs,

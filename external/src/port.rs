@@ -1,4 +1,4 @@
-//! Ports that are free now, none twice.
+//! Free ports; each is returned once only.
 
 use std::{
     collections::HashSet,

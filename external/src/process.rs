@@ -111,7 +111,7 @@ impl Mark {
 
     fn signal(&self, signal: Signal) {
         for pid in self.processes().into_iter().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-            // One that has just ended is what is wanted.
+            // A process that has just ended is the expected case.
             let _ = kill_process(pid, signal);
         }
     }

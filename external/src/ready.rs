@@ -1,4 +1,4 @@
-//! When a server that was started may be used.
+//! Waits until a started server is ready.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -40,7 +40,10 @@ pub fn wait_until_ready(
                 true => Ok(server.started().elapsed()),
                 false => Err(ServerError::Failed(Failure {
                     class: FailureClass::ForeignServer,
-                    evidence: format!("{} is ready but serves something other than what was started", api.base()),
+                    evidence: format!(
+                        "{} is ready but serves a different model than the one that was started",
+                        api.base()
+                    ),
                     log_tail: String::new(),
                 })),
             };

@@ -1,4 +1,4 @@
-//! A server of SGLang's interface that does what a script says, as a real process over real HTTP: each way to fail is told apart, and
+//! A server of SGLang's interface that does what a script says, as a real process over real HTTP: each way to fail is separated, and
 //! nothing is left of any.
 //!
 //! The server is this test program, started again with a variable in its environment.
@@ -30,7 +30,7 @@ use external::{
 const SCRIPT: &str = "SCRIPTED_SERVER";
 const NAME: &str = "scripted-model";
 
-/// The server. As a test of its own it has nothing to do.
+/// The server. As a test by itself it has nothing to do.
 #[test]
 fn scripted_server() {
     let Ok(script) = env::var(SCRIPT) else { return };

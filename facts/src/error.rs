@@ -1,4 +1,4 @@
-//! What can go wrong while a checkpoint is read.
+//! Errors while a checkpoint is read.
 
 /// Why a file of a checkpoint could not be used.
 #[derive(Debug, thiserror::Error)]

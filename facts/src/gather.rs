@@ -1,4 +1,4 @@
-//! From the files of a checkpoint to what rules may know of it.
+//! Gathers the facts that rules use from the files of a checkpoint.
 
 use schemas::model::{GenerationConfig, ModelConfig, ModelFacts, TokenizerFacts};
 
@@ -41,7 +41,7 @@ pub fn gather(files: &dyn Files, name: &str, wanted: Wanted) -> Result<Gathered,
         GenerationConfig::parse(text).map_err(|error| error.to_string())
     });
     if let Some(generation) = facts.generation.as_ref().filter(|generation| !generation.unread.is_empty()) {
-        notes.push(format!("{}: not readable, left out: {}", files.place(GENERATION), generation.unread.join(", ")));
+        notes.push(format!("{}: not readable, skipped: {}", files.place(GENERATION), generation.unread.join(", ")));
     }
     if wanted.tokenizer {
         facts.tokenizer = optional(files, "tokenizer.json", LONGEST_TOKENIZER, &mut notes, |text| {

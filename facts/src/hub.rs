@@ -1,4 +1,4 @@
-//! The Hugging Face hub, or a mirror that speaks as it does.
+//! The Hugging Face hub, or a mirror with the same API.
 
 use std::{ffi::OsString, ops::Range, path::PathBuf, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Where to look for a model that a launch names, and what was found already.
+//! Where to look for a model that a launch names, and a cache of the models found.
 
 use std::{collections::HashMap, path::Path};
 

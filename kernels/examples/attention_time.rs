@@ -2,7 +2,7 @@
 //!
 //! `attention_time cuda:0` runs on a GPU, `attention_time emulator` shows on tiny sizes that it runs at all; numbers
 //! after the device choose cases, `context=700` another number of positions than 570, `head_dim=64` heads of another size.
-//! Shapes are those of Llama-3.1-8B, or with that of Llama-3.2-1B. Each layer has a cache of its own, and the second-level cache is
+//! Shapes are those of Llama-3.1-8B, or with that of Llama-3.2-1B. Each layer has its own cache, and the second-level cache is
 //! overwritten before each measurement, so that keys come from memory. There is no linear layer in between, so attention may read
 //! ahead while that of the layer before still runs: a lower bound of what it adds to a pass.
 

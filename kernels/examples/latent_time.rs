@@ -2,7 +2,7 @@
 //! products of heads around it.
 //!
 //! `latent_time cuda:0` runs on a GPU, `latent_time emulator` shows on tiny sizes that it runs at all; `context=700` asks for another
-//! number of positions than 4,096, `splits=16` for as many splits as batch-invariant mode takes. Each layer has a cache of its own, and the
+//! number of positions than 4,096, `splits=16` for as many splits as batch-invariant mode takes. Each layer has its own cache, and the
 //! second-level cache is overwritten before each measurement. Beside the times is what attention reads of the cache, counted once, and
 //! what it multiplies. Then pieces of prompts over expanded keys and values, where there is a kernel for that.
 

@@ -23,7 +23,7 @@ const RUNS: usize = 15;
 /// Rows that are multiplied with the vocabulary, at most.
 const HEAD_ROWS: usize = 128;
 
-/// Widths of a model, of which attention is left out.
+/// Widths of a model, of which attention is omitted.
 struct Shape {
     layers: usize,
     hidden: usize,

@@ -1,5 +1,5 @@
-//! What each kernel computes, against the CPU reference: the body of `spectune selftest`, and of the tests that run the
-//! kernels in the emulator.
+//! Compares each kernel with its CPU reference: the body of `spectune selftest`, and of the tests that run the kernels in
+//! the emulator.
 
 mod accept;
 mod attention;

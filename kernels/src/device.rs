@@ -3,8 +3,8 @@
 //! There are two: a CUDA GPU, and an emulator that compiles the same kernels with the machine's C++ compiler and runs
 //! every CUDA thread as a fiber. The emulator is for tests, so that what a kernel computes is checked on any machine.
 //!
-//! Addresses are plain numbers; a launch trusts its arguments as CUDA does. So launches are made by the functions in
-//! [`crate::launch`], which check the lengths of what they are given, and nowhere else.
+//! Addresses are plain numbers, and a launch trusts its arguments as CUDA does. So only the functions in [`crate::launch`],
+//! which check the lengths of their operands, launch kernels.
 
 mod buffer;
 mod cache;
@@ -323,7 +323,7 @@ impl Device {
         Ok(kernel)
     }
 
-    /// Compiles a file ahead of its first use; several threads may do so at once.
+    /// Compiles a file before its first use; several threads may do so at once.
     ///
     /// # Errors
     /// As [`kernel`](Self::kernel).

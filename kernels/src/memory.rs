@@ -1,4 +1,4 @@
-//! Files as memory: where the bytes of a checkpoint become something that kernels may read.
+//! Maps files into memory, so that kernels can read the bytes of a checkpoint.
 
 use std::{fs::File, io, ops::Deref, path::Path};
 

@@ -32,7 +32,7 @@ pub struct Predicted<'a> {
 /// The figure with which predictions are compared: the one that the objective is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// Output tokens a second of all requests.
+    /// Output tokens per second of all requests.
     Throughput,
     /// Median time of a whole request in ms.
     Latency,
@@ -95,7 +95,7 @@ impl Compared {
     /// Its unit and description.
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
-            Self::Throughput => ("output tokens/s", "output tokens a second of all requests"),
+            Self::Throughput => ("output tokens/s", "output tokens per second of all requests"),
             Self::Latency => ("ms a request", "median time of a whole request"),
         }
     }

@@ -1,6 +1,6 @@
 //! Compares two runs on every configuration and load that both measured.
 //!
-//! Runs of different fingerprints are never ranked together; here each configuration is held against itself alone.
+//! Runs of different fingerprints are never ranked together; here each configuration is compared only with itself.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ pub struct Row {
     pub load: Load,
     /// What ran.
     pub configuration: Configuration,
-    /// Output tokens a second in each run.
+    /// Output tokens per second in each run.
     pub throughput: [Option<Interval>; 2],
     /// The objective in the second run relative to the first, more being better. Nothing is paired: the runs are other hours.
     pub ratio: Interval,

@@ -28,7 +28,7 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
     ),
     (
         "round",
-        "draft → verify → accept → extend of the whole running batch; yields 1 to num_steps + 1 tokens a request",
+        "draft → verify → accept → extend of the whole running batch; yields 1 to num_steps + 1 tokens per request",
     ),
 ];
 

@@ -1,4 +1,4 @@
-//! How numbers are written: as many digits as they carry, units in the headings, a dash for what was not measured.
+//! Formats numbers: significant digits only, units in the headings, a dash for what was not measured.
 
 use tuner::selection::{Interval, IntervalKind};
 

@@ -1,4 +1,4 @@
-//! Which parameters matter: how much of the differences between configurations each explains by itself.
+//! Parameter importance: the share of the variance between configurations that each parameter explains by itself.
 
 use std::collections::BTreeMap;
 

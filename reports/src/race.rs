@@ -65,7 +65,7 @@ pub struct Split {
     pub apart: Option<f64>,
 }
 
-/// How far the repeats of a configuration lie apart, in output tokens a second.
+/// How far the repeats of a configuration lie apart, in output tokens per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Noise {
     /// One figure a repeat, in the order of the repeats.

@@ -1,4 +1,4 @@
-//! Trials sorted into sections: what agrees in its fingerprint is ranked together, and nothing else is.
+//! Sorts trials into sections: only trials with the same fingerprint are ranked together.
 
 mod plan;
 mod words;

@@ -127,7 +127,7 @@ impl Rule {
     }
 }
 
-/// What the selected rules find in a launch, by place and then by code. vLLM launches have their own rules. Where nobody
+/// What the selected rules find in a launch, by place and then by code. vLLM launches have their own rules. Where no one
 /// named the version, no error hangs on it (see `unstated.rs`).
 pub fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
     let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));

@@ -209,7 +209,7 @@ impl Models {
                 Err(Wrong::at(&["models", "start"], "a random start is there for EAGLE3 alone"))
             }
             (Start::Random, false) => {
-                Err(Wrong::at(&["models", "draft"], "of no effect with start = \"random\": leave it out"))
+                Err(Wrong::at(&["models", "draft"], "of no effect with start = \"random\": remove it"))
             }
             (Start::Draft, _) if self.draft_vocabulary.is_some() => {
                 let reason = "of no effect without start = \"random\": a head keeps its vocabulary";
@@ -337,7 +337,7 @@ file = "docs/python.jsonl"
             ("file = ", "log = \"x\"\nfile = ", 10, "exactly one of file, input_ids and log"),
             ("draft = \"draft\"\n", "", 2, "`draft` is missing"),
             ("\"EAGLE3\"", "\"MEDUSA\"", 5, "not one of EAGLE, EAGLE3, NEXTN"),
-            ("draft = \"draft\"", "draft = \"draft\"\nstart = \"random\"", 4, "leave it out"),
+            ("draft = \"draft\"", "draft = \"draft\"\nstart = \"random\"", 4, "remove it"),
             ("[tree]", "[training]\nlearning_rate = 0\n[tree]", 8, "above 0"),
             ("[tree]", "[training]\nbatch_size = 0\n[tree]", 8, "0 is out of range"),
             ("[tree]", "[stop]\nheld_out = 0.9\n[tree]", 8, "at most 0.5"),

@@ -148,7 +148,7 @@ pub struct AcceptFigures {
     pub rounds: u64,
     /// Entry k counts the rounds in which k drafts are accepted.
     pub histogram: Vec<u64>,
-    /// Predicted tokens a second of the batch: accept length over the measured time of a round.
+    /// Predicted tokens per second of the batch: accept length over the measured time of a round.
     pub predicted_tokens_per_s: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! What a text can make the linter do is bounded, and where something is left out for that it is said.
+//! What a text can make the linter do is bounded, and where something is omitted for that it is said.
 
 use schemas::{
     diagnostic::{Findings, Format, render, tidy},

@@ -332,7 +332,7 @@ fn a_toml_launch_prints_with_its_flags_and_reads_back() {
     check_printed("x.toml", "model_path = \"it's\"\nspeculative_num_steps = 3\nmem_fraction_static = 0.5\n");
 }
 
-/// A launch and configs of numbers that nobody writes.
+/// A launch and configs of numbers that no one writes.
 fn numbers() -> impl Strategy<Value = (String, String, String)> {
     let number = || prop_oneof![Just(i64::MAX), Just(-1), Just(0), Just(1), Just(2), 3..70_i64, Just(i64::MAX / 2)];
     let flag = prop::sample::select(vec![

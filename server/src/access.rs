@@ -1,4 +1,4 @@
-//! What a request must bring before a page sees it: the key, a JSON body of a sensible size, a server that goes on.
+//! Checks before a request reaches a handler: the key, the type and size of the body, and that the server is not shutting down.
 
 use std::{
     sync::Arc,

@@ -39,7 +39,7 @@ struct Asked {
     stream: Option<StreamUsage>,
     /// The client's name for the request.
     name: Option<String>,
-    /// Alternatives with each token of the prompt, where they are asked for.
+    /// Alternatives with each token of the prompt if requested.
     prompt_logprobs: Option<usize>,
     /// SGLang's `return_cached_tokens_details`.
     cache_details: bool,
@@ -155,8 +155,7 @@ pub fn call_by_grammar(
 ) -> Result<(), ApiError> {
     let Some(tools) = tools else { return Ok(()) };
     if let Some((name, _)) = &parameters.form {
-        let message =
-            format!("{name} and tools cannot be asked for together: leave one out, or set tool_choice to none");
+        let message = format!("{name} and tools cannot be combined: remove one, or set tool_choice to none");
         return Err(fields.complain(name, message));
     }
     parameters.form = tools.form(text).map(|form| ("tool_choice", form));
@@ -240,7 +239,7 @@ fn template_variables(fields: &mut Fields) -> Result<TemplateVariables, ApiError
 /// are the template's affair.
 ///
 /// # Errors
-/// When it is no message.
+/// When it is not a message.
 pub fn message(place: &str, value: Value) -> Result<Value, ApiError> {
     let complain = |field: &str, message: String| ApiError::parameter(&format!("{place}.{field}"), message);
     let Value::Object(mut message) = value else {
@@ -328,7 +327,7 @@ struct ChatChunks {
 }
 
 impl ChatChunks {
-    /// What can be sent, each in a delta of its own.
+    /// What can be sent, each in its own delta.
     fn deltas(&self, piece: Piece) -> Vec<Value> {
         let mut deltas = Vec::new();
         if !piece.reasoning.is_empty() {
@@ -370,7 +369,7 @@ impl Chunks for ChatChunks {
         if deltas.is_empty() {
             self.usage.count(index, tokens.len());
         }
-        // What is told of the tokens is told once.
+        // Details of tokens are sent once.
         let mut told = (tokens.len(), logprobs);
         let chunk = |delta: Value| {
             let (further, logprobs) = std::mem::take(&mut told);

@@ -40,7 +40,7 @@ struct Asked {
     name: Option<String>,
 }
 
-/// What an answer says beside its text.
+/// The fields of a response next to its text.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wishes {
     /// Log-probabilities of the echoed prompt.
@@ -60,7 +60,7 @@ struct Answer {
     choices: usize,
     /// The text put before each choice.
     echoed: Vec<String>,
-    /// The prompt of each choice, where it is asked for.
+    /// The prompt of each choice, if requested.
     prompts: Vec<Vec<u32>>,
     wishes: Wishes,
 }

@@ -1,7 +1,7 @@
-//! Connections: how many there may be, how long each may keep the server waiting, and what those beyond are told.
+//! Limits on connections: their number, and how long each may keep the server waiting.
 //!
-//! When all places are taken, the connection that has waited longest without a request gives up its place. Where all are
-//! at work, a few more are let in to be told so, and to ask for the server's health.
+//! When the limit is reached, the connection that has been idle longest is closed. If none is idle, a few more are accepted so
+//! that they receive an error or the server's health.
 
 use std::{
     collections::BTreeMap,
@@ -34,7 +34,7 @@ use tokio::{
 
 /// Connections beyond the limit that are let in to be refused with words.
 const CROWD: usize = 32;
-/// Files that a process has open beside its connections.
+/// Files that a process has open in addition to its connections.
 const OTHER_FILES: usize = 64;
 /// Time for a whole request head, from the moment when one can be sent: it also ends connections that are kept alive
 /// and not used.
@@ -79,7 +79,7 @@ struct Busy {
     connection: Arc<Connection>,
 }
 
-/// Most connections that this process may have: as asked for, and no more than it may open files.
+/// Maximum number of connections: the requested one, limited by the number of files that the process may open.
 pub fn most_connections(asked: usize) -> usize {
     let files = open_files().map_or(usize::MAX, |files| files.saturating_sub(OTHER_FILES + CROWD).max(1));
     if files < asked {
@@ -90,14 +90,14 @@ pub fn most_connections(asked: usize) -> usize {
     asked.min(files)
 }
 
-/// The soft limit of open files, where the system tells it in a file.
+/// The soft limit of open files, if the system shows it in a file.
 fn open_files() -> Option<usize> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Serves connections until told to stop, then waits for those that are at work.
+/// Serves connections until stopped, then waits for those that are at work.
 pub async fn serve(listener: TcpListener, router: Router, most: usize, mut stopping: watch::Receiver<bool>) {
     let all = Arc::new(Connections { most, began: Instant::now(), open: Mutex::default() });
     // Every connection holds a sender, so that the receiver ends with the last of them.

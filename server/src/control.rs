@@ -1,4 +1,4 @@
-//! Pages that steer the server: flush the prefix cache, abort requests, pause generation. SGLang's names.
+//! Endpoints that control the server, with SGLang's names: flush the prefix cache, abort requests, pause generation.
 
 use std::{sync::Arc, time::Duration};
 
@@ -60,7 +60,7 @@ pub async fn abort_request(Shared(state): Shared<Arc<State>>, body: JsonBody) ->
 
 /// `POST /pause_generation`: no token is generated until `/continue_generation`. Running requests end where they are; with
 /// `mode` `in_place` they wait, and with `retract` they go back into the queue, hold nothing of the KV cache, and read
-/// what they have again when they go on.
+/// their tokens again when they continue.
 pub async fn pause_generation(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let JsonBody(mut fields, _held) = body;
     let how = match fields.text("mode")?.as_deref() {

@@ -38,7 +38,7 @@ impl ApiError {
         Self { parameter: Some(name.to_owned()), ..Self::invalid(message) }
     }
 
-    /// There is no such model.
+    /// The model does not exist.
     pub fn no_model(asked: &str, served: &str) -> Self {
         Self {
             status: StatusCode::NOT_FOUND,
@@ -74,7 +74,7 @@ impl ApiError {
         Self { code: Some("context_length_exceeded"), ..Self::parameter(parameter, message) }
     }
 
-    /// There is no such page.
+    /// The path does not exist.
     pub fn no_route(method: &str, path: &str) -> Self {
         Self { status: StatusCode::NOT_FOUND, ..Self::invalid(format!("there is no {method} {path} here")) }
     }
@@ -107,7 +107,7 @@ impl ApiError {
 
     /// The body does not come.
     pub fn slow_body(seconds: u64) -> Self {
-        let message = format!("nothing of the body came for {seconds} s");
+        let message = format!("no data of the body arrived for {seconds} s");
         Self { status: StatusCode::REQUEST_TIMEOUT, ..Self::invalid(message) }
     }
 
@@ -117,7 +117,7 @@ impl ApiError {
             status: StatusCode::SERVICE_UNAVAILABLE,
             kind: "server_error",
             code: Some("too_many_connections"),
-            ..Self::invalid("the server has as many connections as it may have; try again later")
+            ..Self::invalid("the server has reached its maximum number of connections; try again later")
         }
     }
 
@@ -127,9 +127,7 @@ impl ApiError {
             status: StatusCode::SERVICE_UNAVAILABLE,
             kind: "server_error",
             code: Some("memory_full"),
-            ..Self::invalid(
-                "the requests of this server hold all memory that they may hold (--max-request-memory); try again later",
-            )
+            ..Self::invalid("requests have used up the memory limit (--max-request-memory); try again later")
         }
     }
 
@@ -139,7 +137,7 @@ impl ApiError {
             status: StatusCode::TOO_MANY_REQUESTS,
             kind: "rate_limit_error",
             code: Some("queue_full"),
-            ..Self::invalid(format!("{limit} requests run or wait, which is all that are taken; try again later"))
+            ..Self::invalid(format!("{limit} requests are running or waiting, which is the limit; try again later"))
         }
     }
 
@@ -154,7 +152,7 @@ impl ApiError {
     }
 
     /// What a choice that ended so has to say instead of an answer, if anything. `stopping` says why one was cancelled: a
-    /// part of an answer must not look like all of it, unless somebody asked for its end.
+    /// a partial response must not look complete, unless its abort was requested.
     pub fn of_end(reason: &FinishReason, stopping: bool) -> Option<Self> {
         match reason {
             FinishReason::Cancelled if stopping => Some(Self::stopping()),
@@ -178,7 +176,7 @@ impl ApiError {
 
     /// The engine makes no progress.
     pub fn stuck(seconds: u64) -> Self {
-        let message = format!("the engine made no progress in {seconds} s");
+        let message = format!("the engine made no progress for {seconds} s");
         Self { status: StatusCode::SERVICE_UNAVAILABLE, ..Self::failed(message) }
     }
 

@@ -1,5 +1,5 @@
-//! The fields of a JSON body. Each is taken out as it is read, so that what is left at the end is what this server would
-//! ignore, and every complaint names its parameter.
+//! The fields of a JSON body. Each is removed as it is read, so what remains at the end is what this server would ignore.
+//! Errors name the parameter.
 
 use std::{ops::RangeInclusive, time::Instant};
 
@@ -20,7 +20,7 @@ impl Fields {
     /// Reads a body.
     ///
     /// # Errors
-    /// When it is no JSON object.
+    /// When it is not a JSON object.
     pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self::of(fields)),

@@ -60,11 +60,11 @@ struct Answer {
     /// Of each choice.
     ids: Vec<String>,
     several: bool,
-    /// Whether acceptance is made up.
+    /// Whether acceptance is simulated.
     simulated: bool,
     /// The text side, where tokens come with their log-probabilities.
     text: Option<Text>,
-    /// Of each choice whose prompt's log-probabilities are asked for: the prompt's tokens from where they are.
+    /// Of each choice whose prompt's log-probabilities are requested: the prompt's tokens from where they are.
     told: Vec<Option<Vec<u32>>>,
     cache_details: bool,
 }
@@ -208,7 +208,7 @@ fn of_prompt(fields: &mut Fields, state: &State, stream: bool) -> Result<Paramet
             let message = "log-probabilities of the prompt cannot be streamed; leave out stream or logprob_start_len";
             return Err(fields.complain("logprob_start_len", message));
         }
-        // The first token that is told of has no log-probability, as in SGLang.
+        // The first reported token has no log-probability, as in SGLang.
         parameters.sampling.prompt_logprobs = Some(PromptLogprobs { from, alternatives });
     }
     Ok(parameters)
@@ -248,7 +248,7 @@ impl Answer {
         json!({"text": completion.text, "output_ids": completion.output_ids, "meta_info": meta})
     }
 
-    /// SGLang's names, the newer ones beside the older ones.
+    /// SGLang's names, both newer and older ones.
     fn meta(&self, index: usize, completion: &Completion) -> Value {
         let accepted = completion.accepted_drafts();
         let proposed = completion.proposed_drafts;
@@ -280,7 +280,7 @@ impl Answer {
         meta
     }
 
-    /// Of the prompt from where it is asked for: SGLang gives the first token there none.
+    /// Of the prompt, from the requested position: SGLang gives the first token there none.
     fn add_prompt_logprobs(&self, meta: &mut Value, index: usize, completion: &Completion) {
         let Some(told) = &self.told[index] else { return };
         // Of position 0 the engine has none to tell.

@@ -33,7 +33,7 @@ pub enum Form {
     Lark(String),
 }
 
-/// Compiles grammars. The vocabulary is prepared when the first one is asked for.
+/// Compiles grammars. The vocabulary is prepared on first use.
 pub struct Grammars {
     text: Option<Text>,
     vocabulary: usize,
@@ -92,7 +92,7 @@ impl Form {
         }
         structured.finish()?;
         if let [(first, _), (second, _), ..] = &found[..] {
-            let message = format!("{second}: the output has a form already, by {first}; leave one out");
+            let message = format!("{second}: the output already has a form, given by {first}; leave one out");
             return Err(fields.complain(second, message));
         }
         Ok(found.pop())
@@ -209,10 +209,10 @@ impl Grammars {
         Self { text, vocabulary, ends, factory: OnceLock::new() }
     }
 
-    /// Compiles a grammar; `parameter` asked for it. It may take a while.
+    /// Compiles a grammar from the field `parameter`. This may take a while.
     ///
     /// # Errors
-    /// When there is no tokenizer or end token, or it is no grammar, or too large.
+    /// When there is no tokenizer or end token, or it is not a grammar, or too large.
     pub fn compile(&self, parameter: &str, form: &Form) -> Result<Grammar, ApiError> {
         if form.bytes() > LONGEST {
             return Err(ApiError::parameter(parameter, format!("{parameter} is longer than {LONGEST} bytes")));

@@ -1,4 +1,4 @@
-//! Whether the server can do its work.
+//! `GET /health`: whether the engine is alive and makes progress.
 
 use std::{
     sync::Arc,
@@ -22,7 +22,7 @@ pub async fn health(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, Api
     }
 }
 
-/// Healthy when the engine generates a token: one of its own, or, after a long queue, those of others.
+/// Healthy if the engine generates a token: for its own request, or, behind a long queue, for other requests.
 pub async fn generate(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, ApiError> {
     health(Shared(state.clone())).await?;
     let own = async {

@@ -1,4 +1,4 @@
-//! Pages that say what is served: models, configuration, version.
+//! Endpoints that report what is served: models, configuration, version.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
     let shapes: Vec<String> = options.policy.shapes().map(|shape| shape.to_string()).collect();
     let now = state.worker.published();
     let statistics = &now.statistics;
-    // A table of shapes has no one triple, but one that runs now; SGLang tells it so of its adaptive steps.
+    // A table of shapes has no one triple, but one that runs now; SGLang reports its adaptive steps this way.
     let runs = Some(options.policy.shape(statistics.running.max(1))).filter(|_| options.algorithm.is_some());
     let shape = options.policy.shapes().next().filter(|_| shapes.len() == 1 && options.algorithm.is_some());
     let tokens = statistics.accepted_drafts() + statistics.request_rounds;

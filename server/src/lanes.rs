@@ -1,5 +1,5 @@
-//! Work that takes a while (parsing bodies, rendering chats, tokenising), away from the threads that do input and output,
-//! a bounded number at a time: long work waits for long work, and short work does not.
+//! Runs slow work (parsing bodies, rendering chats, tokenising) off the I/O threads, a bounded number of jobs at a time.
+//! Long jobs queue after long jobs only, so short ones do not wait for them.
 
 use std::sync::{
     Arc,
@@ -26,7 +26,7 @@ pub struct Lanes {
 #[derive(Clone, Debug, Default)]
 pub struct Wanted(Arc<AtomicBool>);
 
-/// Its other end: when it is dropped, nobody waits any more.
+/// The waiting end; dropped when the caller gives up.
 struct Waits(Wanted);
 
 impl Default for Lanes {
@@ -38,7 +38,7 @@ impl Default for Lanes {
 
 impl Lanes {
     /// Does some work on input of this many bytes, when its turn comes. If the caller goes away, work that has not begun
-    /// is not done, and other work can ask whether it is still wanted.
+    /// is not started, and running work can check whether it is still needed.
     ///
     /// # Errors
     /// When the work fails.

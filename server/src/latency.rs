@@ -1,4 +1,4 @@
-//! How long clients wait, as the engine's thread sees it.
+//! Latencies of requests, measured on the engine's thread.
 
 use std::time::Instant;
 
@@ -83,7 +83,7 @@ impl Listener {
         self.name.as_deref()
     }
 
-    /// Whether nobody listens any more.
+    /// Whether no one listens any longer.
     pub fn is_gone(&self) -> bool {
         self.events.is_closed()
     }

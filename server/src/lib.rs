@@ -74,10 +74,10 @@ pub struct ServeOptions {
     pub request_metrics: bool,
     /// How long running requests may go on after a signal to stop.
     pub shutdown_grace: Duration,
-    /// How the model writes calls of functions, by the name of a parser ([`tool_call_parsers`]); told by its chat template
+    /// How the model writes calls of functions, by the name of a parser ([`tool_call_parsers`]); detected from its chat template
     /// unless given.
     pub tool_call_parser: Option<String>,
-    /// How its reasoning is told apart ([`reasoning_parsers`]); told by its chat template unless given.
+    /// How its reasoning is separated ([`reasoning_parsers`]); detected from its chat template unless given.
     pub reasoning_parser: Option<String>,
     /// A file to which every finished request is added, prompt and answer as tokens; `None` logs none.
     pub log_requests: Option<PathBuf>,
@@ -150,7 +150,7 @@ pub fn reasoning_parsers() -> impl Iterator<Item = &'static str> {
 /// When an option or the address cannot be used, or the engine fails.
 pub fn serve(mut engine: Engine, options: ServeOptions, ready: impl FnOnce(SocketAddr)) -> Result<(), ServeError> {
     if options.api_key.as_deref().is_some_and(|key| key.trim().is_empty()) {
-        return Err(ServeError::Option("--api-key is empty: give a key, or leave the flag out to ask for none".into()));
+        return Err(ServeError::Option("--api-key is empty: give a key, or remove the flag to require none".into()));
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {

@@ -1,4 +1,4 @@
-//! The memory that requests may hold together: bodies, what is parsed of them, and prompts that wait or run. Answers are
+//! The limit on the memory of all requests: bodies, their parsed form, and prompts that wait or run. Responses are
 //! bounded elsewhere: by the context length, and by how long a client may leave them unread.
 
 use std::sync::Arc;
@@ -34,7 +34,7 @@ impl Memory {
         self.0.clone().try_acquire_many_owned(units).map(Held).map_err(|_| ApiError::no_memory())
     }
 
-    /// Bytes that nobody holds.
+    /// Bytes that are free.
     pub fn free(&self) -> usize {
         self.0.available_permits() * UNIT
     }
@@ -49,7 +49,7 @@ impl Held {
 
 /// Bytes that a value takes in memory, about.
 pub fn footprint(value: &Value) -> usize {
-    /// What an object has beside each key and value: its hash, its place in the index, the key's own size.
+    /// Overhead of an object for each key and value: its hash, its place in the index, the key's own size.
     const ENTRY: usize = 56;
     size_of_val(value)
         + match value {

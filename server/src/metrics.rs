@@ -1,5 +1,5 @@
-//! `GET /metrics`: the engine's counters under names of our own, the essential ones also under SGLang's, so that
-//! dashboards made for it work. All carry the label `model_name`.
+//! `GET /metrics`: the engine's counters under spectune's names, the essential ones also under SGLang's, so that
+//! dashboards for SGLang work. All carry the label `model_name`.
 
 mod text;
 
@@ -94,7 +94,11 @@ impl Collector for EngineCollector {
 fn counters(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Result {
     let mut counter = |name: &str, help: &str, value: u64| write(encoder, name, help, &ConstCounter::new(value));
     counter("spectune_prompt_tokens", "Prompt tokens of admitted requests", now.prompt_tokens)?;
-    counter("spectune_cached_tokens", "Of them, those that were in the KV cache already", now.cached_tokens)?;
+    counter(
+        "spectune_cached_tokens",
+        "Prompt tokens of admitted requests that were already in the KV cache",
+        now.cached_tokens,
+    )?;
     counter("spectune_generation_tokens", "Tokens that became output", now.generated_tokens)?;
     counter("spectune_rounds", "Rounds of the whole batch", now.rounds)?;
     counter("spectune_request_rounds", "Rounds, counted for each request in them", now.request_rounds)?;
@@ -147,8 +151,12 @@ fn gauges(encoder: &mut DescriptorEncoder<'_>, now: &Statistics, throughput: f64
     let mut gauge = |name: &str, help: &str, value: f64| write(encoder, name, help, &ConstGauge::new(value));
     gauge("spectune_requests_running", "Requests that hold a slot", now.running as f64)?;
     gauge("spectune_requests_waiting", "Requests in the queue", now.waiting as f64)?;
-    gauge("spectune_kv_pages_used", "Pages of the KV cache that are held", used as f64)?;
-    gauge("spectune_kv_pages_cached", "Pages that nobody holds, kept for prompts to come", now.pages_cached as f64)?;
+    gauge("spectune_kv_pages_used", "Pages of the KV cache that requests hold", used as f64)?;
+    gauge(
+        "spectune_kv_pages_cached",
+        "Evictable pages of the prefix cache, held by no request",
+        now.pages_cached as f64,
+    )?;
     gauge("spectune_kv_pages", "Pages of the KV cache", total as f64)?;
     gauge("vllm:num_requests_running", "As spectune_requests_running", now.running as f64)?;
     gauge("vllm:num_requests_waiting", "As spectune_requests_waiting", now.waiting as f64)?;
@@ -159,8 +167,8 @@ fn gauges(encoder: &mut DescriptorEncoder<'_>, now: &Statistics, throughput: f64
     gauge("sglang:token_usage", "Share of the KV cache that is held", ratio(used, total))?;
     let hits = ratio(now.cached_tokens, now.prompt_tokens);
     gauge("sglang:cache_hit_rate", "Share of prompt tokens that were in the KV cache already", hits)?;
-    gauge("sglang:gen_throughput", "Generated tokens a second of late", throughput)?;
-    gauge("sglang:spec_accept_length", "Tokens a round and request, bonus token included", accept_length)?;
+    gauge("sglang:gen_throughput", "Generated tokens per second, over the last seconds", throughput)?;
+    gauge("sglang:spec_accept_length", "Tokens per round and request, bonus token included", accept_length)?;
     gauge("sglang:spec_accept_rate", "Accepted / verified drafts", ratio(now.accepted_drafts(), now.proposed_drafts))
 }
 

@@ -1,5 +1,5 @@
-//! Parameters that this server does not have, where their value asks for nothing. Clients write out defaults; whoever
-//! asks for something that would not happen is told, and so is whoever writes a value of another type.
+//! Unsupported parameters that are accepted with a value that has no effect, since clients write out defaults. Any other
+//! value, or a value of another type, is an error.
 
 use serde_json::Value;
 
@@ -8,17 +8,17 @@ use serde_json::Value;
 enum Neutral {
     /// `false`.
     Off,
-    /// Either: a switch of a part that is not there.
+    /// Either: a switch of a feature that does not exist here.
     Switch,
     /// An empty list.
     NoList,
     /// An empty object.
     NoObject,
-    /// An object: a note for whoever keeps accounts.
+    /// An object: metadata for the client's accounting.
     Object,
     /// An empty string.
     NoText,
-    /// A string: a note for whoever keeps accounts.
+    /// A string: metadata for the client's accounting.
     Text,
     /// This number.
     Number(f64),

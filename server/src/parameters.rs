@@ -44,7 +44,7 @@ pub struct Parameters {
 pub struct Lengths {
     /// The names.
     pub names: &'static [&'static str],
-    /// The least that may be asked for: 0 where an answer may be nothing but what is told of the prompt.
+    /// The minimum number of tokens: 0 if a response may consist of the prompt's log-probabilities only.
     pub least: i64,
 }
 
@@ -94,7 +94,7 @@ impl Parameters {
     /// Compiles what the output has to be, if anything.
     ///
     /// # Errors
-    /// When it is no grammar, or one that cannot be followed.
+    /// When it is not a grammar, or one that cannot be followed.
     pub async fn compile(&mut self, state: &State) -> Result<(), ApiError> {
         if let Some((parameter, form)) = self.form.take() {
             let grammars = state.grammars.clone();
@@ -167,7 +167,10 @@ fn bias(fields: &mut Fields, vocabulary: usize) -> Result<Vec<(u32, f32)>, ApiEr
     let one = |(token, bias): (&String, &Value)| {
         let id = token.parse().ok().filter(|id: &u32| (*id as usize) < vocabulary);
         let id = id.ok_or_else(|| {
-            fields.complain(NAME, format!("{NAME}: '{token}' is no token id of this model, which has {vocabulary}"))
+            fields.complain(
+                NAME,
+                format!("{NAME}: '{token}' is not a token id of this model, whose vocabulary has {vocabulary}"),
+            )
         })?;
         let bias = bias.as_f64().filter(|bias| (-100.0..=100.0).contains(bias));
         let bias = bias.ok_or_else(|| {
@@ -209,7 +212,7 @@ fn stop_conditions(fields: &mut Fields, lengths: Lengths) -> Result<StopConditio
     })
 }
 
-/// Refuses a request for another model; the name may be left out.
+/// Refuses a request for another model; the name may be omitted.
 ///
 /// # Errors
 /// When it is the name of another model.

@@ -1,4 +1,4 @@
-//! Log-probabilities of prompts as vLLM writes them, and what all APIs ask of them.
+//! Log-probabilities of prompts, in vLLM's format, and what all APIs share of them.
 
 use engine::{PromptLogprobs, backend::TokenLogprobs, text::Text};
 use serde_json::{Map, Value, json};

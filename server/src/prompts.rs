@@ -29,7 +29,7 @@ pub enum Written {
 pub struct Prompt {
     /// Its tokens.
     pub tokens: Vec<u32>,
-    /// Its text, where that was asked for.
+    /// Its text if requested.
     pub text: String,
 }
 
@@ -158,7 +158,7 @@ fn within(
     }
 }
 
-/// Refuses a prompt that leaves no room for what is asked for, or for any answer.
+/// Refuses a prompt that leaves no room for the requested tokens, or for any output.
 ///
 /// # Errors
 /// When it is too long.

@@ -1,4 +1,4 @@
-//! What an answer of a chat consists of: reasoning, content, calls of functions.
+//! Parses a chat response into reasoning, content and tool calls.
 
 use super::{
     error::ApiError,
@@ -12,13 +12,13 @@ use super::{
 pub struct Reading {
     /// What may be called.
     pub tools: Option<Tools>,
-    /// What becomes of reasoning that is told apart.
+    /// What happens to separated reasoning.
     reasoning: Option<Reasoning>,
     /// Whether the model thinks from the first token on.
     thinks: bool,
 }
 
-/// What becomes of reasoning that is told apart from content.
+/// What happens to reasoning that is separated from content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reasoning {
     /// Whether it is part of the answer.
@@ -32,7 +32,7 @@ pub struct Reasoning {
 /// An answer that is all there.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parts {
-    /// `None` where it is not told apart.
+    /// `None` if it is not separated.
     pub reasoning: Option<String>,
     pub content: String,
     pub calls: Vec<Call>,

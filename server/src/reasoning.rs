@@ -1,7 +1,7 @@
-//! What models think before they answer, told apart from the answer (SGLang's `separate_reasoning`).
+//! Separates a model's reasoning from its answer (SGLang's `separate_reasoning`).
 //!
-//! Models that think write `<think>`, or have it written by their template, and end with `</think>`. Whether a model does
-//! is told by its chat template.
+//! Reasoning starts with `<think>`, written by the model or by its template, and ends with `</think>`. The chat template shows
+//! whether a model reasons.
 
 use super::tools::beginning;
 
@@ -29,7 +29,7 @@ pub struct ReasoningStream {
 /// Whether and where a model thinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thinking {
-    /// It does not, or that is not told apart.
+    /// It does not, or reasoning is not separated.
     Off,
     /// Between the marks.
     Marked,
@@ -58,7 +58,7 @@ impl Thinking {
         PARSERS.iter().find(|(known, _)| *known == name).map(|(_, thinking)| *thinking)
     }
 
-    /// That of a model, told by its chat template.
+    /// That of a model, detected from its chat template.
     pub fn of_template(source: &str) -> Self {
         if source.contains(CLOSE) { Self::Marked } else { Self::Off }
     }

@@ -1,4 +1,4 @@
-//! What the answers of the two OpenAI pages share.
+//! What the responses of the two OpenAI endpoints share.
 
 use engine::{Completion, Event, backend::ProducedToken};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use super::{
 pub struct Choice {
     /// All of it.
     pub completion: Completion,
-    /// Its tokens, with log-probabilities where they were asked for.
+    /// Its tokens, with log-probabilities if requested.
     pub tokens: Vec<ProducedToken>,
 }
 
@@ -43,7 +43,7 @@ pub struct Head {
     kind: &'static str,
     created: u64,
     model: String,
-    /// Whether acceptance is made up.
+    /// Whether acceptance is simulated.
     simulated: bool,
 }
 
@@ -79,7 +79,7 @@ impl UsageSoFar {
         self.produced[index] += further;
     }
 
-    /// Adds to a chunk of a choice what its client asked for, after this many further tokens.
+    /// Adds to a chunk of a choice what its client requested, after this many further tokens.
     pub fn write(&mut self, chunk: &mut Value, index: usize, further: usize) {
         self.count(index, further);
         if self.mode.in_every_chunk {
@@ -116,7 +116,7 @@ impl Head {
     }
 }
 
-/// The last chunk of a stream: usage of the whole and figures of speculation, where they were asked for.
+/// The last chunk of a stream: usage of the whole and figures of speculation if requested.
 pub fn last_chunk(
     head: &Head,
     mode: StreamUsage,
@@ -125,7 +125,7 @@ pub fn last_chunk(
     extension: Option<Value>,
     state: &State,
 ) -> Option<Value> {
-    // Not every client expects a chunk without choices that it has not asked for.
+    // Not every client expects a chunk without choices that it did not request.
     let metrics = (mode.at_the_end || state.options.request_metrics).then(|| speculation(completions.iter(), state));
     if !mode.at_the_end && metrics.is_none() && extension.is_none() {
         return None;

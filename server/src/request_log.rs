@@ -1,5 +1,5 @@
-//! The log of finished requests: what `spectune train` and `spectune drift` read. Off unless asked for, since it holds what
-//! clients said and got.
+//! The log of finished requests, which `spectune train` and `spectune drift` read. Off by default, since it contains prompts
+//! and outputs.
 
 use std::{
     collections::HashMap,
@@ -14,10 +14,10 @@ use std::{
 use engine::{Adjustments, Completion, Engine, Request, RequestId, ShapePolicy};
 use schemas::request_log::{FORMAT, LoggedRequest};
 
-/// Lines that may wait for the disk; further ones are left out, so that the engine never waits.
+/// Lines that may wait for the disk; further ones are omitted, so that the engine never waits.
 const WAITING: usize = 1024;
 
-/// Writes finished requests to a file, on a thread of its own.
+/// Writes finished requests to a file, on its own thread.
 pub struct RequestLog {
     /// `None` once the writer has failed.
     lines: Option<SyncSender<String>>,
@@ -106,7 +106,10 @@ impl RequestLog {
             Err(TrySendError::Full(_)) => {
                 self.left_out += 1;
                 if self.left_out.is_power_of_two() {
-                    tracing::warn!("the log of requests is written too slowly: {} are left out so far", self.left_out);
+                    tracing::warn!(
+                        "the request log is written too slowly: {} requests are missing from it so far",
+                        self.left_out
+                    );
                 }
             }
             Err(TrySendError::Disconnected(_)) => self.lines = None,

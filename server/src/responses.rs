@@ -79,12 +79,12 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
     let lengths = Lengths { names: &["max_output_tokens"], least: 1 };
     let mut parameters = Parameters::read(&mut fields, facts, &facts.generation, lengths)?;
     if parameters.choices != 1 {
-        return Err(fields.complain("n", "n: a response has one choice"));
+        return Err(fields.complain("n", "n: a response has exactly one choice"));
     }
     let (instructions, mut messages) = input::messages(&mut fields)?;
     let form = format(&mut fields)?;
     if let Some((name, _)) = parameters.form.as_ref().filter(|_| form.is_some()) {
-        let message = format!("text.format: the output has a form already, by {name}; leave one out");
+        let message = format!("text.format: the output already has a form, given by {name}; leave one out");
         return Err(fields.complain("text.format", message));
     }
     parameters.form = parameters.form.or(form.map(|form| ("text.format", form)));

@@ -1,4 +1,4 @@
-//! Which page does what.
+//! The routes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Ending well: nothing new is taken, what runs may finish, and an open stream cannot hold the process for ever.
+//! Graceful shutdown: new requests are refused, running ones may finish, and a time limit ends open streams.
 
 use std::{io, sync::Arc, time::Duration};
 
@@ -35,7 +35,7 @@ pub async fn run(listener: TcpListener, state: Arc<State>, mut signals: Receiver
     let cut = tokio::select! {
         () = idle => None,
         () = tokio::time::sleep(state.options.shutdown_grace) => Some("the grace period is over"),
-        _ = signals.recv() => Some("a second signal came"),
+        _ = signals.recv() => Some("a second signal arrived"),
     };
     if let Some(reason) = cut {
         tracing::warn!("{reason}: requests that still ran were cut off");

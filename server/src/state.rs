@@ -97,7 +97,7 @@ impl State {
     fn hold(&self, requests: &[Named]) -> Result<Held, ApiError> {
         /// A request's own fields, its channel, its place in the scheduler.
         const REQUEST: usize = 4 << 10;
-        /// A token of a prompt: itself, and at worst a page of its own with a key.
+        /// A token of a prompt: itself, and at worst its own page with a key.
         const TOKEN: usize = 48;
         let bytes = requests.iter().map(|named| REQUEST + TOKEN * named.request.input_ids.len()).sum();
         self.memory.hold(bytes)

@@ -402,7 +402,7 @@ async fn a_client_that_leaves_frees_its_pages() {
     assert_eq!((statistics.pages_used, statistics.cancelled + statistics.exhausted), (0, 1));
 }
 
-/// The demo models with a token whose embedding is not a number, and a head of its own, which has no such row.
+/// The demo models with a token whose embedding is not a number, and its own head, which has no such row.
 fn engine_that_breaks_at(token: usize) -> Engine {
     let folder = tempfile::tempdir().expect("a folder");
     let (from, to) = (options().model_path, folder.path());
@@ -544,10 +544,10 @@ async fn bodies_are_bounded_in_size_memory_and_tokens() {
     let prompt = |bytes: usize| json!({"prompt": "a ".repeat(bytes / 2), "max_tokens": 1});
     let answer = server.post("/v1/completions", prompt(64 << 10)).await;
     answer.error(400, Some("prompt"), "maximum context length is 512 tokens");
-    server.post("/v1/completions", prompt(512 << 10)).await.error(503, None, "hold all memory");
+    server.post("/v1/completions", prompt(512 << 10)).await.error(503, None, "used up the memory limit");
     // Small in bytes, large when it is parsed.
     let lists = json!({"user": vec![json!([]); 60_000]});
-    server.post("/v1/completions", lists).await.error(503, None, "hold all memory");
+    server.post("/v1/completions", lists).await.error(503, None, "used up the memory limit");
     let messages = json!({"messages": vec![json!({"role": "user", "content": ""}); 600]});
     server.post("/v1/chat/completions", messages).await.error(400, Some("messages"), "at least 600 tokens");
     let head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue";
@@ -583,7 +583,7 @@ async fn idle_connections_make_room_and_busy_ones_leave_room_for_health() {
         assert_eq!(&asked, b"HTTP/1.1 100");
         busy.push(socket);
     }
-    server.get("/v1/models").await.error(503, None, "as many connections as it may have");
+    server.get("/v1/models").await.error(503, None, "maximum number of connections");
     assert_eq!(server.get("/health").await.status, 200);
     drop(busy);
     server.idle().await;

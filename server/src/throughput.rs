@@ -1,4 +1,4 @@
-//! How many tokens a second the engine makes of late.
+//! The engine's recent throughput, in tokens per second.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ pub struct Throughput {
 }
 
 impl Throughput {
-    /// Takes the count of now and returns tokens a second: of the last full window, of the one that runs before there is
+    /// Takes the count of now and returns tokens per second: of the last full window, of the one that runs before there is
     /// a full one, and 0 while idle.
     pub fn update(&mut self, tokens: u64, idle: bool) -> f64 {
         if idle {

@@ -1,4 +1,4 @@
-//! Tools that the assistant may call: what clients write of them, and what an answer says.
+//! Tools that the assistant may call: parsing them from a request, and calls from the output.
 
 mod family;
 mod grammar;
@@ -28,7 +28,7 @@ pub struct Tools {
     pub parallel: bool,
     /// How the model writes calls.
     pub family: Family,
-    /// Whether the chat template tells the model of its tools.
+    /// Whether the chat template passes tools to the model.
     in_template: bool,
 }
 
@@ -169,14 +169,14 @@ fn function(at: usize, tool: Value) -> Result<Function, ApiError> {
     let place = format!("tools[{at}]");
     let complain = |message: &str| ApiError::parameter(&place, format!("{place} {message}"));
     if tool.get("type").and_then(Value::as_str) != Some("function") {
-        return Err(complain("is no tool of type function, which are all that this server takes"));
+        return Err(complain("is not a tool of type function, the only type that this server supports"));
     }
     let name = tool.pointer("/function/name").and_then(Value::as_str).filter(|name| is_name(name));
     let name = name.ok_or_else(|| complain("has no function.name of letters, digits, _ and -"))?.to_owned();
     let parameters = match tool.pointer("/function/parameters") {
         None | Some(Value::Null) => json!({"type": "object", "properties": {}}),
         Some(schema @ Value::Object(_)) => schema.clone(),
-        Some(_) => return Err(complain("has function.parameters that are no JSON schema")),
+        Some(_) => return Err(complain("has function.parameters that are not a JSON schema")),
     };
     Ok(Function { name, parameters, written: tool })
 }
@@ -204,7 +204,7 @@ fn choice(fields: &Fields, given: &Value, functions: &[Function]) -> Result<Opti
     if functions.iter().any(|function| function.name == name) {
         return Ok(Some(Choice::Named(name.to_owned())));
     }
-    complain(format!("tool_choice is the function '{name}', which is none of the tools"))
+    complain(format!("tool_choice is the function '{name}', which is not among the tools"))
 }
 
 /// Writes the calls of an earlier answer into its content, for templates that know none.

@@ -1,4 +1,4 @@
-//! Weights that are loaded while the server serves: `POST /update_weights_from_disk` and what names them, with SGLang's
+//! Weight updates while the server runs: `POST /update_weights_from_disk` and related endpoints, with SGLang's
 //! fields.
 
 use std::{path::PathBuf, sync::Arc};
@@ -15,8 +15,8 @@ use serde_json::json;
 use super::{access::JsonBody, error::ApiError, state::State, weights::Update, worker::Abort};
 
 /// `POST /update_weights_from_disk`: takes the weights of a folder. `model_path` names one of the target or of the draft,
-/// whichever it holds; `draft_model_path`, which is ours, one of the draft beside it or alone. What does not fit is refused,
-/// and the old weights go on serving.
+/// whichever it holds; `draft_model_path`, which is ours, one of the draft with it or alone. Weights that do not fit are refused,
+/// and the old ones stay in use.
 pub async fn update_from_disk(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Response, ApiError> {
     let JsonBody(mut fields, _held) = body;
     let mut folder = |name: &str| {
@@ -41,7 +41,7 @@ pub async fn update_from_disk(Shared(state): Shared<Arc<State>>, body: JsonBody)
         flush: fields.flag_or("flush_cache", true)?,
         version: version.clone(),
     };
-    // Nothing here depends on them: memory is not kept by an allocator of its own, graphs hold addresses that stay, and a
+    // Nothing here depends on them: memory is not kept by its own allocator, graphs hold addresses that stay, and a
     // pause lasts until it is ended.
     for name in ["is_async", "torch_empty_cache", "keep_pause", "recapture_cuda_graph"] {
         let _ = fields.flag(name)?;

@@ -1,4 +1,4 @@
-//! What weights are loaded, and which others a client asks for.
+//! The loaded weights, and requests for others.
 
 use std::path::PathBuf;
 

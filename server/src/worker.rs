@@ -49,7 +49,7 @@ pub struct Worker {
 pub struct Published {
     /// The engine's counters.
     pub statistics: Statistics,
-    /// Tokens a second of late; 0 while idle.
+    /// Recent tokens per second; 0 while idle.
     pub throughput: f64,
     /// The weights that are loaded.
     pub weights: Arc<LoadedWeights>,
@@ -112,7 +112,7 @@ pub enum Abort {
 pub enum Pause {
     /// Running and waiting requests end where they are.
     Abort,
-    /// Running requests go back into the queue, and read what they have again when generation goes on.
+    /// Running requests go back into the queue, and read what they have again when generation continues.
     Retract,
     /// They wait where they are, and go on when generation does.
     InPlace,
@@ -201,7 +201,7 @@ impl Worker {
         self.ask(Command::Flush).await?
     }
 
-    /// Runs no step from now on, until generation goes on.
+    /// Runs no step until generation continues.
     ///
     /// # Errors
     /// When the engine has failed or ended.
@@ -399,7 +399,7 @@ impl Loop {
         Ok(())
     }
 
-    /// Takes the weights that wait to be taken, unless requests run with the old ones that nobody has paused.
+    /// Takes the weights that wait to be taken, unless requests run with the old ones that no one has paused.
     ///
     /// # Errors
     /// When the device fails.
@@ -437,7 +437,7 @@ impl Loop {
         let most = self.most_requests;
         if requests.len() > most {
             let count = requests.len();
-            return Err(ApiError::invalid(format!("{count} choices at a time, at most {most} are taken")));
+            return Err(ApiError::invalid(format!("{count} choices per request; the maximum is {most}")));
         }
         if self.listeners.len() + requests.len() > most {
             return Err(ApiError::busy(most));

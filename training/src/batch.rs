@@ -69,7 +69,7 @@ pub struct StepLabels {
     pub negative_entropy: Tensor,
     /// `[batch · rows, 1]`.
     pub mass: Tensor,
-    /// The target's final states that the draft's state stands for, `[batch · rows, hidden]`.
+    /// The target's final states that the draft's state approximates, `[batch · rows, hidden]`.
     pub last: Tensor,
     /// 1 for rows that count, 0 for others: `[batch · rows]`.
     pub counts: Tensor,
@@ -81,10 +81,10 @@ pub struct StepLabels {
 const NONE: u32 = u32::MAX;
 
 /// The rows of a text of `tokens` tokens, in windows of at most `most`. A row needs a label: the state after the token
-/// that it consumes. Windows in which no row is labelled are left out.
+/// that it consumes. Windows in which no row is labelled are omitted.
 pub fn windows(tokens: usize, prompt_tokens: usize, most: usize) -> Vec<Window> {
     let (rows, most) = (tokens.saturating_sub(2), most.max(1));
-    // Rows ahead of the answer have no label, but those that count attend to them.
+    // Rows before the answer have no label, but labelled rows attend to them.
     let windows = (0..rows).step_by(most).map(|start| Window { start, rows: most.min(rows - start) });
     windows.filter(|window| window.start + window.rows + 2 > prompt_tokens).collect()
 }
@@ -110,7 +110,7 @@ impl Left {
     /// When they are not of one number of positions.
     pub fn of(seen: Tensor, last: Tensor) -> Result<Self> {
         if seen.dim(0)? != last.dim(0)? {
-            candle_core::bail!("{:?} and {:?} are not of one number of positions", seen.shape(), last.shape());
+            candle_core::bail!("{:?} and {:?} have different numbers of positions", seen.shape(), last.shape());
         }
         Ok(Self { seen, last })
     }
@@ -168,7 +168,7 @@ impl Batch {
         })
     }
 
-    /// What step `k` consumes and is compared with. Rows that fill up, rows ahead of the answer, rows whose text has ended
+    /// What step `k` consumes and is compared with. Padding rows, rows before the answer, rows whose text has ended
     /// and rows whose token the draft cannot propose do not count.
     ///
     /// # Errors
@@ -197,7 +197,7 @@ impl Batch {
     }
 }
 
-/// Some rows of a matrix from a place on; zeros for those that are not there.
+/// Rows of a matrix from a position on; zeros for missing ones.
 fn rows_of(matrix: &Tensor, start: usize, rows: usize) -> Result<Tensor> {
     let all = matrix.dim(0)?;
     let start = start.min(all);

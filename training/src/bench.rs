@@ -1,4 +1,4 @@
-//! How fast steps are: a head of a published shape with random values, over random texts.
+//! Times training steps of a head with a published shape and random values, on random texts.
 
 use std::{cell::RefCell, time::Instant};
 
@@ -32,7 +32,7 @@ pub struct Timed<'a> {
     pub window: usize,
     /// Steps that are timed, after as many as warm up.
     pub steps: usize,
-    /// Steps ahead of these.
+    /// Warm-up steps.
     pub warm_up: usize,
 }
 

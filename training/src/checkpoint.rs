@@ -1,4 +1,4 @@
-//! Checkpoints: all that a run needs to go on exactly where it was, in one file that is whole or the one before.
+//! Checkpoints: everything that a run needs to continue exactly, in one file that is replaced atomically.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -92,7 +92,7 @@ pub fn load(path: &Path, device: &Device) -> Result<Option<Checkpoint>, Training
     let broken = |reason: String| TrainingError::malformed(path, format!("not a checkpoint of training: {reason}"));
     let (_, header) = SafeTensors::read_metadata(&file).map_err(|error| broken(error.to_string()))?;
     let progress = header.metadata().as_ref().and_then(|metadata| metadata.get(PROGRESS));
-    let progress = progress.ok_or_else(|| broken("it does not say where the run was".into()))?;
+    let progress = progress.ok_or_else(|| broken("it does not record the step of the run".into()))?;
     let progress: Progress = serde_json::from_str(progress).map_err(|error| broken(error.to_string()))?;
     let tensors = SafeTensors::deserialize(&file).map_err(|error| broken(error.to_string()))?;
     let (mut trained, mut first, mut second) = (Trained::new(), BTreeMap::new(), BTreeMap::new());

@@ -1,4 +1,4 @@
-//! Where steps are made, and in which type.
+//! The device and the precision of training steps.
 
 use candle_core::{DType, Device};
 use schemas::train::Precision;
@@ -35,8 +35,7 @@ impl StepsOn {
             (Self::Cuda(_), Precision::Auto | Precision::Bfloat16) => DType::BF16,
             (Self::Processor, Precision::Bfloat16) => {
                 return Err(TrainingError::Configuration(
-                    "training.precision = \"bfloat16\" is for GPUs: on the processor steps are made in float32, leave it out"
-                        .into(),
+                    "training.precision = \"bfloat16\" needs a GPU: steps on the CPU use float32; remove it".into(),
                 ));
             }
         };
@@ -57,7 +56,7 @@ fn cuda(number: usize) -> Result<Device, TrainingError> {
 #[cfg(not(feature = "cuda"))]
 fn cuda(number: usize) -> Result<Device, TrainingError> {
     Err(TrainingError::Configuration(format!(
-        "this build makes steps on the processor alone, not on cuda:{number}: build training/cuda (docs/training.md says how)"
+        "this build runs steps on the CPU only, not on cuda:{number}: build training/cuda (see docs/training.md)"
     )))
 }
 

@@ -1,4 +1,4 @@
-//! What a trained row takes.
+//! The cost of a trained row.
 
 use engine::spec::{DraftSpec, TargetSpec, TensorSpec, VocabularySource};
 

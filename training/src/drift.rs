@@ -1,4 +1,4 @@
-//! Whether a log of requests accepts other than it did when the head was trained.
+//! Drift: whether the acceptance on a request log differs from that at training time.
 
 use std::{
     fs::File,
@@ -121,7 +121,7 @@ pub fn drift(log: &Path, baseline: &Baseline<'_>) -> Result<Drift, TrainingError
         let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
         return Err(TrainingError::malformed(
             log,
-            format!("{} requests in it can be compared{reasons}: too few", counted.len()),
+            format!("only {} requests in it can be compared{reasons}: too few", counted.len()),
         ));
     };
     Ok(Drift {
@@ -171,7 +171,7 @@ pub fn read_log(path: &Path) -> Result<Vec<LoggedRequest>, TrainingError> {
             Err(reason) => {
                 return Err(TrainingError::malformed(
                     path,
-                    format!("line {number} is none of a log of `spectune serve --log-requests`: {reason}"),
+                    format!("line {number} is not a line of a `spectune serve --log-requests` log: {reason}"),
                 ));
             }
         }

@@ -1,4 +1,4 @@
-//! What a head is worth: accept lengths along held-out texts by replay, and losses.
+//! Evaluates a head: replayed accept lengths on held-out texts, and losses.
 
 use std::ops::ControlFlow;
 
@@ -53,7 +53,7 @@ pub fn counts(accepted: &[Accepted]) -> Vec<Counted> {
     accepted.iter().map(|one| one.counted).collect()
 }
 
-/// The accept length of texts of which some are wanted; `None` without a round.
+/// The accept length over a selection of texts; `None` without a round.
 pub fn length_of(accepted: &[Accepted], wanted: impl Fn(usize) -> bool) -> Option<f64> {
     let some = accepted.iter().enumerate().filter(|(at, _)| wanted(*at)).map(|(_, one)| one.counted);
     accept_length(&some.collect::<Vec<_>>())

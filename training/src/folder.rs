@@ -1,4 +1,4 @@
-//! Heads on disk: copies of a published head with other values in it, and files that are whole or not there.
+//! Heads on disk: copies of a published head with trained values, written atomically.
 
 use std::{
     collections::BTreeMap,
@@ -79,7 +79,7 @@ pub fn copy_head(from: &Path, to: &Path) -> Result<(), TrainingError> {
     })
 }
 
-/// Writes the MTP layer of a target's checkpoint into a folder of its own, from which it is loaded like a head.
+/// Writes the MTP layer of a target's checkpoint into its own folder, from which it is loaded like a head.
 ///
 /// # Errors
 /// When a file cannot be read or written.
@@ -158,7 +158,7 @@ fn patched_files(
         if encoded.len() != bytes.len() {
             return Err(TrainingError::malformed(
                 &path,
-                format!("{} is not of the size that was trained", tensor.name),
+                format!("{} does not have the size that was trained", tensor.name),
             ));
         }
         let file = match patched.entry(path) {

@@ -1,6 +1,6 @@
-//! A draft head with gradients, built from its [`DraftSpec`] alone: names and shapes of tensors, what it reads of the
-//! target, how it joins that with embeddings and what it feeds back. The same computation as `engine::backend::cpu`, which
-//! tests hold against each other.
+//! A draft head with gradients, built from its [`DraftSpec`] alone: names and shapes of tensors, the features of
+//! the target, how they are joined with embeddings, and what is fed back. The computation is that of `engine::backend::cpu`;
+//! tests compare the two.
 
 mod attention;
 mod parts;

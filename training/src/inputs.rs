@@ -1,4 +1,4 @@
-//! What a training file asks for: the engine, and the prompts of the files that it names.
+//! The inputs of a training file: the engine, and the prompts of the files that it names.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! Operations with gradients of their own. Candle's fused kernels have none, and the chain of its basic ones keeps every
-//! tensor on the way in memory; these keep what their gradient needs, and make the rest again.
+//! Operations with custom gradients. Candle's fused kernels have none, and a chain of its basic operations keeps every
+//! intermediate tensor in memory. These keep only what their gradient needs, and recompute the rest.
 //!
-//! Numbers of 16 bits are multiplied as they are, and added up in 32.
+//! 16-bit numbers are multiplied as they are and summed in 32 bits.
 
 #[cfg(feature = "cuda")]
 pub mod fused;

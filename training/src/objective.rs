@@ -1,7 +1,7 @@
-//! What training makes smaller: the loss of an unrolled draft (EAGLE-3's training-time test, arXiv 2503.01840).
+//! The training objective: the loss of an unrolled draft (EAGLE-3's training-time test, arXiv 2503.01840).
 //!
-//! A round runs the draft on its own output. So does training: step 0 reads what the target left, each later step the state
-//! of the one before, with the text's own tokens. Step k counts `decay^k`. The divisor is the number of rows, those without
+//! A round runs the draft on its own output. So does training: step 0 reads the target's features, each later step the state
+//! of the previous one, with the tokens of the text. Step k has the weight `decay^k`. The divisor is the number of rows, those without
 //! a label included, as in the published trainers: a mean over labelled tokens alone lowers accept lengths.
 
 use candle_core::{D, DType, Result, Tensor};

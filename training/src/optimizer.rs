@@ -1,5 +1,5 @@
-//! AdamW with a schedule and clipping. Candle's own keeps its moments to itself, and a run that is to go on after a kill
-//! exactly where it was needs them.
+//! AdamW with a schedule and clipping. Candle's optimizer does not expose its moments, which a checkpoint needs so that a
+//! killed run can resume exactly.
 
 use std::collections::BTreeMap;
 

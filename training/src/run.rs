@@ -1,8 +1,8 @@
-//! A training run, from prompts to a judged head.
+//! A training run, from prompts to the final comparison.
 //!
-//! A folder holds all of it: the target's answers, the head that training starts from, the newest checkpoint, the best head
-//! so far, and in the end the head that is written, if it is better. Each of these is whole or not there, so that a run can
-//! be killed at any moment and goes on from its newest checkpoint.
+//! Its folder contains the target's answers, the initial head, the newest checkpoint, the best head so far, and at the end
+//! the trained head, if it is better. Each of these is written atomically, so a run can be killed at any moment and
+//! continues from its newest checkpoint.
 
 mod engines;
 mod judge;
@@ -49,7 +49,7 @@ pub struct TrainRequest<'a> {
     pub general: Vec<Prompt>,
     /// The folder of the run.
     pub out: &'a Path,
-    /// Whether to go on with the run in the folder.
+    /// Whether to continue the run in the folder.
     pub resume: bool,
     /// Set when the run is to stop.
     pub interrupted: &'a AtomicBool,
@@ -60,7 +60,7 @@ pub struct TrainRequest<'a> {
 pub enum Outcome {
     /// With a judgement.
     Finished(Box<Finished>),
-    /// It was told to stop; what is done is kept.
+    /// It was stopped; what is done is kept.
     Interrupted {
         /// Steps made.
         step: usize,
@@ -97,17 +97,17 @@ pub enum Progress<'a> {
         /// Whether it is the best so far.
         best: bool,
     },
-    /// The chosen checkpoint is judged.
+    /// The chosen checkpoint is compared with the previous head.
     Judging,
 }
 
 /// Who listens.
 pub type Watch<'a> = dyn FnMut(Progress<'_>) + 'a;
 
-/// Runs, or goes on with a run.
+/// Runs, or continues a run.
 ///
 /// # Errors
-/// When the folder holds another run or one that was not asked to go on, settings do not fit, or the engine, a file or
+/// When the folder holds another run or one that should not be continued, settings do not fit, or the engine, a file or
 /// tensors fail. What was done is kept.
 pub fn run(mut request: TrainRequest<'_>, engine: Engine, watch: &mut Watch<'_>) -> Result<Outcome, TrainingError> {
     let (sets, general) = (std::mem::take(&mut request.sets), std::mem::take(&mut request.general));
@@ -168,12 +168,12 @@ fn check(request: &TrainRequest<'_>) -> Result<(), TrainingError> {
 fn note_texts(placements: &Placements, texts: &[Option<ReplayText>], watch: &mut Watch<'_>) {
     let short = texts.iter().filter(|text| text.is_none()).count();
     if short > 0 {
-        watch(Progress::Note(format!("{short} prompts have answers of fewer than 4 tokens and are left out")));
+        watch(Progress::Note(format!("{short} prompts are skipped: their answers have fewer than 4 tokens")));
     }
     for (set, facts) in placements.facts(texts).iter().enumerate() {
         let repeated = match facts.repeated {
             0 => String::new(),
-            count => format!(" ({count} repeated ones left out)"),
+            count => format!(" ({count} repeated ones skipped)"),
         };
         watch(Progress::Note(format!(
             "prompts {}: {}: {} train ({} answer tokens), {} choose among checkpoints, {} judge{repeated}",

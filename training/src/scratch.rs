@@ -88,7 +88,7 @@ fn describe(target: &TargetSpec, hot: &[u32]) -> Result<(DraftSpec, GroupedQuery
     })?;
     let Some(heads) = first.attention.grouped() else {
         return Err(TrainingError::Configuration(
-            "a random head for a target with latent attention is not there yet".into(),
+            "random heads for targets with latent attention are not supported yet".into(),
         ));
     };
     let hidden = target.hidden;

@@ -1,4 +1,4 @@
-//! The target's states of texts, in memory as far as they fit, where steps are made.
+//! The target's states of texts, kept in the memory of the training device as far as they fit.
 
 use std::{collections::HashMap, time::Instant};
 

@@ -1,4 +1,4 @@
-//! Intervals of accept lengths, by prompts: tokens of one text hang together, so texts are what is drawn.
+//! Intervals of accept lengths, bootstrapped over prompts: tokens of one text are correlated, so whole texts are resampled.
 
 use schemas::training_record::RatioInterval;
 
@@ -68,7 +68,7 @@ pub fn accept_length(counted: &[Counted]) -> Option<f64> {
 }
 
 /// The accept length after over before, of the same texts one by one, with a percentile-bootstrap interval. Of fewer than
-/// five texts the interval is everything: nothing can be told from them.
+/// five texts the interval is infinite.
 pub fn paired_ratio(before: &[Counted], after: &[Counted]) -> Option<RatioInterval> {
     let ratio = accept_length(after)? / accept_length(before)?;
     let count = before.len().min(after.len());

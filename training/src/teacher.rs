@@ -1,4 +1,4 @@
-//! What the target says after each position: the labels of training.
+//! The labels of training: the target's predictions after each position.
 
 use candle_core::{Result, Tensor};
 use engine::spec::DraftSpec;
@@ -16,7 +16,7 @@ pub struct Teacher {
     hot: Option<Tensor>,
     /// The draft's token of each of the target's.
     own: Option<Vec<Option<u32>>>,
-    /// Whether the mass is asked for, for which the whole vocabulary is added up.
+    /// Whether to compute the mass, which needs a sum over the whole vocabulary.
     wants_mass: bool,
 }
 
@@ -26,14 +26,14 @@ pub struct Labels {
     pub probabilities: Tensor,
     /// `Σ p · log p` of these: `[rows, 1]`.
     pub negative_entropy: Tensor,
-    /// What the target gives to the draft's vocabulary as a whole: `[rows, 1]`. 1 unless it was asked for.
+    /// The target's probability of the draft's vocabulary as a whole: `[rows, 1]`. 1 unless requested.
     pub mass: Tensor,
     /// The draft's token for the target's likeliest; `None` where the draft cannot propose it.
     pub best: Vec<Option<u32>>,
 }
 
 impl Teacher {
-    /// Of a target's vocabulary head, for a draft. The mass of the draft's vocabulary is told only if it is wanted.
+    /// Of a target's vocabulary head, for a draft. The mass of the draft's vocabulary is computed only on request.
     ///
     /// # Errors
     /// When tensors cannot be made.

@@ -1,4 +1,4 @@
-//! Prompts, who of them trains, and the target's answers.
+//! Prompts, their split into training, choosing and judging, and the target's answers.
 
 use std::{
     collections::{BTreeMap, HashSet},
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{error::TrainingError, statistics::Random};
 
-/// Requests that are answered between two looks at the clock and the disk.
+/// Requests answered between two checks of the clock and of the disk.
 const TOGETHER: usize = 64;
 
 /// A prompt.
@@ -66,7 +66,7 @@ pub struct Placements {
     pub prompts: Vec<Placed>,
     /// Names of the sets.
     pub names: Vec<String>,
-    /// Repeated prompts that were left out, by set.
+    /// Repeated prompts that were omitted, by set.
     repeated: Vec<usize>,
 }
 
@@ -133,7 +133,7 @@ struct Answer {
 }
 
 /// Answers all prompts, those aside that are answered in the file, to which the others are added as they come. A prompt
-/// whose answer is too short to train on has none. `watch` is told how many are answered, and may stop: then there are no
+/// whose answer is too short to train on has none. `watch` receives the number of answered prompts, and may stop: then there are no
 /// texts.
 ///
 /// # Errors

@@ -104,7 +104,7 @@ pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable
             continue;
         }
         let ImportedRow { num_steps, topk, num_draft_tokens, accept_length, .. } = *row;
-        // Published tables write no speculation in several ways; it accepts one token a round by definition.
+        // Published tables write no speculation in several ways; it accepts one token per round by definition.
         if num_steps == 0 {
             continue;
         }
@@ -136,7 +136,7 @@ pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable
 }
 
 impl AcceptanceTable {
-    /// Output tokens a round of a shape; 1 without speculation, `None` where the table has nothing of it.
+    /// Output tokens per round of a shape; 1 without speculation, `None` where the table has nothing of it.
     pub fn length(&self, shape: TreeShape) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.shape == shape).map(|row| row.accept_length);
         if shape.is_off() { Some(1.0) } else { row }
@@ -146,7 +146,7 @@ impl AcceptanceTable {
 /// The accept length that a trial makes up.
 ///
 /// # Errors
-/// When the table has no such shape, or the configuration has several: one made-up length serves all rounds.
+/// When the table has no such shape, or the configuration has several: one simulated length is used for all rounds.
 pub fn length_of(table: &AcceptanceTable, configuration: &Configuration) -> Result<f32, EngineError> {
     let mut lengths = configuration.shapes().map(|shape| {
         table.length(shape).ok_or_else(|| {

@@ -45,7 +45,7 @@ pub struct Basis {
     /// The smaller batch that was measured in its place, where it would have taken too long: requests are taken to be
     /// slower in proportion.
     pub from_batch: Option<usize>,
-    /// Tokens a second of one request after its first one; `None` where the batch could not run.
+    /// Tokens per second of one request after its first one; `None` where the batch could not run.
     pub tokens_per_s_per_user: Option<f64>,
     /// One trial under this load.
     pub trial_seconds: Option<f64>,

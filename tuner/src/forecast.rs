@@ -1,8 +1,8 @@
 //! Forecasts the duration of a workload from the rounds that its requests need and the time of a round.
 //!
 //! The rounds of each request under a tree are known from a replay; the time of a round is known from a model of
-//! [`latency`](crate::latency). [`simulate`] plays what the engine's scheduler does with them, step by step: who is
-//! admitted, which pieces of prompts are read, which batch runs. All figures are predicted.
+//! [`latency`](crate::latency). [`simulate`] runs the engine's scheduler on them, step by step: which requests are
+//! admitted, which chunks of prompts are prefilled, which batch runs. All figures are predicted.
 
 mod play;
 #[cfg(test)]
@@ -66,7 +66,7 @@ pub struct Forecast {
     pub output_tokens: u64,
     /// Output tokens / elapsed, all requests together.
     pub output_tokens_per_s: f64,
-    /// Output tokens a second as one request sees it, after its first token: median over requests; `None` where none has
+    /// Output tokens per second as one request sees it, after its first token: median over requests; `None` where none has
     /// a second token.
     pub tokens_per_s_per_user: Option<f64>,
     /// Output tokens / rounds of requests, first and bonus tokens included; `None` without rounds.

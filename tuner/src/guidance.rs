@@ -1,5 +1,5 @@
-//! Gathers what guides a search: acceptance by tree shape, and round times. Then the whole space is predicted,
-//! and little of it must be measured.
+//! Gathers what guides a search: acceptance by tree shape, and round times. From these the whole space is predicted,
+//! so only a small part of it is measured.
 
 mod by_batch;
 mod captures;
@@ -103,7 +103,7 @@ fn make(
     }))
 }
 
-/// What every tree of the space accepts, told by our engine, which is loaded for it. `None` when the user wanted to stop.
+/// What every tree of the space accepts, replayed by spectune's own engine, which is loaded for it. `None` when the user stopped it.
 ///
 /// # Errors
 /// When the engine cannot run the models.

@@ -1,6 +1,6 @@
 //! The guide of a sweep, made before it measures: acceptance, round times, predictions, capture sizes. Kept next to the
-//! journal as `guide.json`, so that a report can compare predictions with measurements, and a resumed sweep need not
-//! find out again.
+//! journal as `guide.json`, so that a report can compare predictions with measurements, and a resumed sweep can
+//! reuse it.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
 //! Job files: a sweep spread over the GPUs of a host, a SLURM cluster or Kubernetes. They are printed, never submitted.
 //!
 //! Every file does the same: it measures shard after shard, each on one GPU and into its own folder, continues where a
-//! killed one stopped, and merges the folders. [`place`] is the other side: which shard the surroundings ask for.
+//! killed one stopped, and merges the folders. [`place`] reads which shard a task is from its environment.
 
 mod bash;
 mod kubernetes;

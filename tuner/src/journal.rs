@@ -1,8 +1,8 @@
-//! The journal: append-only, a record a line, each line fsynced before the next trial begins.
+//! The journal: append-only, one record per line, each line fsynced before the next trial starts.
 //!
-//! The first line is the header. Every line carries a checksum of its content. A last line without its end is what a
-//! kill or a full disk tore: it is cut off and its trial runs again. Any other line that is not what was written is
-//! reported, left where it is, and its trial runs again too. A lock keeps two processes from writing one journal.
+//! The first line is the header. Every line carries a checksum of its content. A last line without a newline was
+//! truncated by a kill or a full disk: it is cut off and its trial runs again. Any other damaged line is
+//! reported and kept, and its trial runs again too. A lock keeps two processes from writing the same journal.
 
 use std::{
     fs::{File, OpenOptions, TryLockError},
@@ -251,7 +251,7 @@ pub(crate) fn lock(folder: &Path) -> Result<File, TunerError> {
     Ok(file)
 }
 
-/// A process that this one has started holds a copy of the lock until its program begins: such a holder is gone in no time.
+/// A process that this one has started holds a copy of the lock until its program begins: such a holder disappears within moments.
 fn try_for_a_while(file: &File) -> Result<(), TryLockError> {
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {

@@ -2,8 +2,8 @@
 //!
 //! The time of a round depends on its tree, its batch and its context, not on its text. [`design`] chooses the points,
 //! [`engine::Engine::time_rounds`] times them, [`RoundModel::fit`] fits a model of the machine ([`physics`]) to them, and
-//! a Gaussian process over what that leaves ([`residual`]). [`RoundModel::predict`] says for every point whether it lies
-//! within what was measured.
+//! and a Gaussian process to its residuals ([`residual`]). [`RoundModel::predict`] says for every point whether it is
+//! within the measured range.
 
 pub mod additive;
 mod cholesky;
@@ -233,6 +233,6 @@ impl Machine {
         if self.bandwidth.is_finite() && self.bandwidth > 0.0 {
             return Ok(());
         }
-        Err(LatencyError::Machine(format!("bandwidth is {}: expected bytes a second above 0", self.bandwidth)))
+        Err(LatencyError::Machine(format!("bandwidth is {}: expected bytes per second above 0", self.bandwidth)))
     }
 }

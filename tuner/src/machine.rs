@@ -1,5 +1,5 @@
-//! What the machine did while a trial ran, as far as the operating system and the GPU's driver tell. What they do not tell is
-//! missing.
+//! What the machine did while a trial ran, as reported by the operating system and the GPU's driver. Figures that they do not
+//! report are missing.
 
 use std::{fs, thread, time::Duration};
 

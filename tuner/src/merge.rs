@@ -1,6 +1,6 @@
 //! Merges sweep folders: shards of a sweep, or the same sweep on several machines of one kind.
 //!
-//! The journal that comes out is that of the whole sweep, as if one machine had measured it: it can be reported, resumed
+//! The result is the journal of the whole sweep, as if one machine had measured it: it can be reported, resumed
 //! and merged again. It depends neither on the order of the folders nor on how often they are merged. No model is loaded
 //! and no GPU is needed.
 
@@ -196,7 +196,7 @@ pub fn pooled(records: &[&Record]) -> Vec<usize> {
 }
 
 /// Whether one record of a trial is kept rather than another: the measured goes before the failed, then the first that was
-/// finished. Equal ones are told apart by their content, so that the order in which they are found does not matter.
+/// finished. Equal ones are ordered by their content, so the order in which they are found does not matter.
 fn goes_before(record: &Record, other: &Record) -> bool {
     preference(record) < preference(other)
 }
@@ -229,7 +229,7 @@ fn damage(source: &Source) -> Option<String> {
     let lines: Vec<String> = source.contents.damaged.iter().map(ToString::to_string).collect();
     let path = source.folder.join(journal::FILE_NAME);
     (!lines.is_empty())
-        .then(|| format!("{}: line {} cannot be read; the trial is left out", path.display(), lines.join(", ")))
+        .then(|| format!("{}: line {} cannot be read; the trial is skipped", path.display(), lines.join(", ")))
 }
 
 fn is_same(this: &Path, that: &Path) -> bool {

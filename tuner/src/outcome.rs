@@ -67,7 +67,7 @@ pub fn tuned(
             target: absolute(&file.models.target),
             draft: if file.models.draft.is_empty() { String::new() } else { absolute(&file.models.draft) },
             algorithm: file.models.algorithm.clone(),
-            // What another engine must be told: with `auto` it would load target and draft each in its own type.
+            // Another engine needs this stated: with `auto` it would load target and draft each in its own dtype.
             dtype: file.models.dtype.clone(),
             quantization: file.models.quantization.clone(),
             target_dtype: dtype(&file.models.target).map(ToOwned::to_owned),
@@ -95,7 +95,7 @@ pub fn tuned(
             draft_hash: fingerprint.draft.clone(),
             workload_hash: fingerprint.workload.clone(),
             objective: file.objective.metric.name().into(),
-            // Filled in by whoever knows the records, and why the search ended.
+            // Filled in by the caller, who knows the records and why the search ended.
             ..Provenance::default()
         },
     })

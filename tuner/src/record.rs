@@ -32,8 +32,8 @@ pub enum Role {
     NoSpeculation,
     /// What the engine would choose by itself: always in the race.
     EngineDefault,
-    /// Not in the race: a start of a server that runs another chain at each batch size, so that one start tells what rounds of several
-    /// take. Its figures are those of the chains, beside each other in one memory; who is fastest, starts of their own tell.
+    /// Not ranked: a start of a server that runs a different chain at each batch size, so that one start measures rounds of several
+    /// chains. The chains share the GPU's memory, so which is the fastest is measured in separate starts.
     Probe,
 }
 
@@ -126,9 +126,9 @@ pub struct Measurement {
     pub elapsed_s: f64,
     /// Output tokens / elapsed, all requests together.
     pub output_tokens_per_s: f64,
-    /// Output tokens a second as one request sees it, after its first token: median over requests.
+    /// Output tokens per second as one request sees it, after its first token: median over requests.
     pub tokens_per_s_per_user: f64,
-    /// Output tokens a second of those requests that kept the objective's limits; `None` without limits.
+    /// Output tokens per second of those requests that kept the objective's limits; `None` without limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput_tokens_per_s: Option<f64>,
     /// Whether acceptance was simulated, so that times are real but texts are not.
@@ -194,9 +194,9 @@ pub struct Steady {
     pub elapsed_s: f64,
     /// Output tokens / these seconds, all requests together.
     pub output_tokens_per_s: f64,
-    /// Output tokens a second as one request sees it, after its first token: median over requests.
+    /// Output tokens per second as one request sees it, after its first token: median over requests.
     pub tokens_per_s_per_user: f64,
-    /// Output tokens a second of those requests that kept the objective's limits; `None` without limits.
+    /// Output tokens per second of those requests that kept the objective's limits; `None` without limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goodput_tokens_per_s: Option<f64>,
     /// Mean time between output tokens of a request after its first one, in ms; over requests.
@@ -305,7 +305,7 @@ impl Record {
 }
 
 impl Measurement {
-    /// What a metric says of it, turned so that more is better and without stalls where they are told apart; `None` where the
+    /// The score in terms of a metric, signed so that more is better, and without stalls where they are separated; `None` where the
     /// figure is missing, or nothing was good enough to count.
     pub fn score(&self, metric: Metric) -> Option<f64> {
         let Some(steady) = &self.steady else { return self.wall_score(metric) };

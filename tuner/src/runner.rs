@@ -40,7 +40,7 @@ pub struct TrialOptions<'a> {
 pub enum Ended {
     /// With figures.
     Measured(Box<Measurement>),
-    /// The user wanted to stop: nothing of it is kept.
+    /// The user stopped it: nothing of it is kept.
     Interrupted,
 }
 

@@ -35,14 +35,14 @@ pub struct Ranked {
     pub repeats: usize,
     /// Why it failed, if no repeat was measured.
     pub failure: Option<String>,
-    /// Output tokens a second, all requests together, without stalls where the trials tell them apart
+    /// Output tokens per second, all requests together, without stalls where the trials tell them apart
     /// ([`Steady`](crate::record::Steady)); so are the other figures that selection compares.
     pub output_tokens_per_s: Option<Interval>,
     /// The same by the wall clock, stalls included.
     pub wall_tokens_per_s: Option<Interval>,
-    /// Output tokens a second of the requests that kept the objective's limits; `None` without limits.
+    /// Output tokens per second of the requests that kept the objective's limits; `None` without limits.
     pub goodput_tokens_per_s: Option<Interval>,
-    /// Output tokens a second as one user sees it.
+    /// Output tokens per second as one user sees it.
     pub tokens_per_s_per_user: Option<Interval>,
     /// Median request latency in ms.
     pub latency_ms: Option<Interval>,
@@ -73,7 +73,7 @@ pub struct Ranked {
     /// Repeats that were excluded from every comparison, because nearly all of their steps stalled or they are far slower
     /// than the other repeats of their configuration.
     pub left_out: usize,
-    /// Whether no configuration under any load is better both in all requests' tokens a second and in one user's.
+    /// Whether no configuration under any load is better both in all requests' tokens per second and in one user's.
     pub on_front: bool,
     /// Whether it is the best, or not significantly different from the best.
     pub tied_with_best: bool,
@@ -92,7 +92,7 @@ pub struct Tail {
     pub p99: f64,
 }
 
-/// The rates of an open loop, in requests a second.
+/// The rates of an open loop, in requests per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RequestRate {
     /// Sent.
@@ -297,7 +297,7 @@ fn is_baseline(trials: &[Placed<'_>]) -> bool {
     trials.iter().any(|one| one.record.role != Role::Candidate)
 }
 
-/// The objective by configuration and block, turned so that more is better. Trials that stalled throughout are left out.
+/// The objective by configuration and block, turned so that more is better. Trials that stalled throughout are omitted.
 fn scores(race: &Race<'_>, metric: Metric) -> Scores {
     let blocks: BTreeSet<usize> = race.values().flatten().map(|one| one.block).collect();
     let row = |trials: &Vec<Placed<'_>>| {

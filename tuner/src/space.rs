@@ -1,4 +1,4 @@
-//! The space of a sweep: tree shapes, tables of them, and settings.
+//! The space of a sweep: tree shapes, tables of shapes by batch size, and settings.
 
 use std::{collections::BTreeSet, fmt};
 

@@ -66,7 +66,7 @@ pub enum StopReason {
     TrialBudget,
     /// The requested time.
     TimeBudget,
-    /// The user wanted to stop.
+    /// The user stopped it.
     Interrupted,
     /// The annealing schedule is at its end.
     Cooled,

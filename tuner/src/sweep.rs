@@ -68,7 +68,7 @@ pub struct SweepSummary {
     pub records: Vec<Record>,
     /// Trials that ran now.
     pub ran: usize,
-    /// Trials that were there already.
+    /// Trials that already existed.
     pub kept: usize,
     /// Best first, a load each.
     pub ranking: Vec<LoadRanking>,

@@ -1,6 +1,6 @@
 //! Systems that the tuner can drive: spectune's engine in this process, or servers of other engines.
 //!
-//! Strategies, journal, selection and reports know no more of a system than this.
+//! Strategies, journal, selection and reports see only this interface.
 
 pub(crate) mod error;
 mod in_process;

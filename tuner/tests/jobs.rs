@@ -59,7 +59,7 @@ fn program(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it may run");
 }
 
-/// A program that writes down how it was called, in a file of its own below `calls` beside it: two shards that run at
+/// A program that writes down how it was called, in its own file below `calls` beside it: two shards that run at
 /// once would write into each other's lines.
 fn recorder(folder: &Path) {
     fs::create_dir_all(folder.join("calls")).expect("a folder");

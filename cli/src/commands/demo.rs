@@ -1,4 +1,4 @@
-//! `spectune demo`: the demo models and sweeps, for who has the binary and not the repository.
+//! `spectune demo`: writes the demo models and sweeps, for users who have the binary but not the repository.
 
 use std::{
     fs,
@@ -76,7 +76,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// Whether the file is not there yet; an error where another file is in its place.
+/// Whether the file does not exist yet; an error where another file is in its place.
 fn is_missing(out: &Path, file: &DemoFile) -> anyhow::Result<bool> {
     let path = out.join(file.path);
     match fs::read(&path) {

@@ -72,7 +72,7 @@ fn shown(found: &Drift, of_training: bool) -> String {
     let baseline = if of_training { "judging prompts of the training run" } else { "first requests of the log" };
     text += &format!("baseline  {} {baseline}; compared with {} requests\n", found.before.1, found.after.1);
     for (reason, count) in &found.left_out {
-        text += &format!("left out  {count} requests: {reason}\n");
+        text += &format!("skipped   {count} requests: {reason}\n");
     }
     for part in &found.parts {
         text += &format!(

@@ -1,4 +1,4 @@
-//! `spectune explain`: what a rule is about.
+//! `spectune explain`: prints the page of a rule.
 
 use anyhow::bail;
 use schemas::{rules, text::nearest};

@@ -1,4 +1,4 @@
-//! `spectune selftest`: the engine's promises, kept on this machine.
+//! `spectune selftest`: checks the engine's invariants and its kernels on this machine.
 
 use engine::selftest::{self, Check, Scope};
 

@@ -227,7 +227,7 @@ fn go_on(request: &SweepRequest<'_>, arguments: &Arguments) -> String {
         command.push_str(&format!(" --tp-size {size}"));
     }
     let again = if arguments.sweep.as_os_str() == "-" { ", with the same file on standard input" } else { "" };
-    format!("go on with: {command}{again}")
+    format!("continue with: {command}{again}")
 }
 
 /// Shards on one file system have a folder each.

@@ -116,11 +116,11 @@ fn finish(finished: &training::Finished, out: &Path) -> anyhow::Result<Exit> {
     }
 }
 
-/// The command that goes on with this run, to be pasted into a shell.
+/// The command that continues this run, to be pasted into a shell.
 fn go_on(arguments: &Arguments, out: &Path) -> String {
     let word = |path: &Path| quoted(&path.display().to_string());
     let program = std::env::args_os().next().map_or_else(|| "spectune".into(), |program| word(Path::new(&program)));
-    format!("go on with: {program} train {} --out {} --resume", word(&arguments.train), word(out))
+    format!("continue with: {program} train {} --out {} --resume", word(&arguments.train), word(out))
 }
 
 fn default_out(train: &Path) -> PathBuf {

@@ -1,4 +1,4 @@
-//! The CPU backend: the reference for all others. Clear before fast; see `kernels::reference` for its exactness.
+//! The CPU backend: the reference for all others. Clarity comes before speed; `kernels::reference` defines its arithmetic.
 
 mod attention;
 mod bandwidth;
@@ -50,7 +50,7 @@ pub struct CpuBackend {
     /// The draft's layer: the same rows, then scratch rows for the beams of a round.
     draft_cache: Option<Cache>,
     slots: Slots,
-    /// Accept this many tokens a round on average, whatever the target says.
+    /// Accept this many tokens per round on average, whatever the target says.
     simulate: Option<f32>,
     /// Whether the draft follows the sequences.
     follows: bool,

@@ -31,7 +31,7 @@ pub enum TargetStates<'a> {
 }
 
 impl StateRow {
-    /// Bytes of a piece of a text, whose final states are wanted at some positions.
+    /// Bytes of a chunk of a text, with final states at some of its positions.
     pub fn bytes(&self, piece: &Range<usize>, wanted: &Range<usize>) -> usize {
         let last = piece.end.min(wanted.end).saturating_sub(piece.start.max(wanted.start));
         piece.len() * self.features + last * self.last

@@ -58,7 +58,7 @@ impl Folder {
         match GenerationConfig::parse(&text) {
             Ok(config) => {
                 if !config.unread.is_empty() {
-                    tracing::warn!("{}: not readable, left out: {}", path.display(), config.unread.join(", "));
+                    tracing::warn!("{}: not readable, skipped: {}", path.display(), config.unread.join(", "));
                 }
                 Ok(config)
             }

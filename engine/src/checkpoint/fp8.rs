@@ -1,8 +1,8 @@
 //! Matrices stored in FP8, with their published scales: per block (`weight_scale_inv`), per row or per
 //! whole matrix (`weight_scale`).
 //!
-//! Whether a matrix is quantised, its own tensor says, not the lists in a config.json. What activations were quantised to when
-//! the checkpoint was made (`activation_scheme`, `input_scale`) is not followed: activations keep the type that is computed in.
+//! Whether a matrix is quantised is decided by the dtype of its tensor, not by the lists in config.json. How the checkpoint's
+//! activations were quantised (`activation_scheme`, `input_scale`) is ignored: activations keep the compute type.
 
 use std::ops::RangeInclusive;
 

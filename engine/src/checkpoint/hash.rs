@@ -1,4 +1,4 @@
-//! What identifies a checkpoint in a fingerprint.
+//! The hash that identifies a checkpoint in a fingerprint.
 
 use std::{
     io::{Read, Seek, SeekFrom},

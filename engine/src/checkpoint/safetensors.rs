@@ -1,4 +1,4 @@
-//! Safetensors files: which there are, and their headers. Nothing that a header says is believed before it is checked.
+//! Safetensors files of a checkpoint, and their headers, which are validated before use.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Tensors by their published names, as values: what a model's description names is looked up, checked and read here.
+//! Looks up tensors by their published names, checks them against the model's specification, and reads their values.
 
 use std::borrow::Cow;
 

@@ -51,7 +51,7 @@ fn from_torch(bytes: &[u8]) -> Result<Vec<i64>, String> {
 
 fn check(ids: &[i64], vocabulary: usize) -> Result<Vec<u32>, String> {
     if ids.is_empty() {
-        return Err("the list holds no token".into());
+        return Err("the list contains no token".into());
     }
     let mut seen = vec![false; vocabulary];
     let one = |id: &i64| {

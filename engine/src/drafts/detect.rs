@@ -1,4 +1,4 @@
-//! What a folder holds.
+//! Detects which draft a folder contains.
 
 use super::DraftTarget;
 use crate::{

@@ -147,7 +147,7 @@ fn features(config: &Config<'_>, hidden: usize, target: DraftTarget<'_>) -> Resu
 }
 
 /// The captured layers, as places where the residual stream enters. What ids in `eagle_config` mean is up to the target's
-/// family; beside it vLLM's speculators name layers by their entry; the default is {2, L/2, L − 3} on entry.
+/// family; vLLM's speculators name layers by their entry; the default is {2, L/2, L − 3} on entry.
 fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, EngineError> {
     const NAME: &str = "eagle_aux_hidden_state_layer_ids";
     let fields = config.fields();

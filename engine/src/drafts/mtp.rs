@@ -1,7 +1,7 @@
 //! MTP layers: one decoder layer after the projection of an embedding and the target's final state, used for every step of
 //! a draft.
 //!
-//! Embedding and head are the target's, as in SGLang, whatever copies the checkpoint has. What enters the next step is the
+//! Embedding and head are the target's, as in SGLang, even if the checkpoint has copies. The input of the next step is the
 //! state after the layer's final norm: SGLang's choice for all of these families, and vLLM's for all but GLM.
 
 use super::DraftTarget;

@@ -1,4 +1,4 @@
-//! What a target leaves after each position of a text, as values: what a draft is trained on.
+//! The target's hidden states after each position of a text, on which a draft is trained.
 
 use kernels::device::Element;
 
@@ -33,9 +33,9 @@ impl Engine {
 
 fn read(backend: &mut dyn Backend, tokens: &[u32]) -> Result<TextStates, EngineError> {
     let capacity = backend.capacity();
-    let row = backend
-        .state_row()
-        .ok_or_else(|| EngineError::Configuration("states of texts are what a draft reads: load a draft".into()))?;
+    let row = backend.state_row().ok_or_else(|| {
+        EngineError::Configuration("states of texts need a draft that reads them: load a draft".into())
+    })?;
     let refused =
         |reason: String| Err(EngineError::InvalidRequest(format!("a text of {} tokens {reason}", tokens.len())));
     let positions = tokens.len().saturating_sub(1);

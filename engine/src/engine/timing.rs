@@ -1,11 +1,11 @@
-//! How long rounds take: the points that a model of round time is fitted to.
+//! Times rounds: the points to which a model of the round time is fitted.
 //!
-//! The time of a round depends on its shape, its batch and its context, not on the text. So acceptance is made up (one
-//! token a round: the context stays where it is), and prompts are random. Requests do not share pages: a cache of the
+//! The time of a round depends on its shape, its batch and its context, not on the text. So acceptance is simulated (one
+//! token per round, so that the context stays the same), and prompts are random. Requests do not share pages: a cache of the
 //! processor would serve all of them from one copy, and rounds would look faster than they are. The prompts of a batch
-//! are read once and then stay in the prefix cache for all shapes that are timed on them. Others of the same lengths are
-//! read before, so that what a device does once for each new size (it loads kernels, the library makes plans) is not in
-//! the time of reading.
+//! are prefilled once and then stay in the prefix cache for all shapes that are timed on them. Other prompts of the same
+//! lengths are prefilled first, so that one-time work for a new size (loading kernels, planning by the library) does not
+//! count as prefill time.
 
 mod settled;
 #[cfg(test)]
@@ -85,7 +85,7 @@ enum Run {
 }
 
 impl Engine {
-    /// Times `rounds` rounds of each point, in the order of the points; those are left out that run before the device has
+    /// Times `rounds` rounds of each point, in the order of the points; those are omitted that run before the device has
     /// settled, and where more than half do, others are timed. Shapes, acceptance and prefix cache are as before
     /// afterwards, though what the prefix cache held is forgotten; the [`statistics`](Self::statistics) count what ran.
     ///

@@ -1,4 +1,4 @@
-//! A config.json as families read it: sizes that are checked, attention by settings and tensors, errors that name the file.
+//! Reads a config.json for families: checked sizes, attention from settings and tensors, errors that name the file.
 
 use schemas::model::ModelConfig;
 

@@ -1,4 +1,4 @@
-//! DeepSeek-V3 and R1, and models of their make (Kimi-K2, Moonlight): latent attention, dense first layers, a sigmoid router
+//! DeepSeek-V3 and R1, and models of the same architecture (Kimi-K2, Moonlight): latent attention, dense first layers, a sigmoid router
 //! with a correction that chooses from groups, a shared expert, and an MTP layer after the last one, which always has
 //! experts.
 

@@ -1,7 +1,7 @@
 //! The quantisation settings in config.json: supported methods, and unsupported ones, which are rejected by name.
 //!
-//! The methods' names and fields are those of transformers' and SGLang's loaders. Which matrices are quantised, the tensors say:
-//! lists of modules that are left out (`modules_to_not_convert`, `ignore`) need not be followed.
+//! The methods' names and fields are those of transformers' and SGLang's loaders. The tensors show which matrices are
+//! quantised, so lists of excluded modules (`modules_to_not_convert`, `ignore`) are not needed.
 
 use serde_json::Value as Json;
 

@@ -1,4 +1,4 @@
-//! Qwen3-MoE: Qwen3's attention; a softmax router over experts, of which none is shared.
+//! Qwen3-MoE: Qwen3's attention, and a softmax router over experts, none of them shared.
 
 use super::{CapturedIds, Config, Family, config::Attention};
 use crate::{

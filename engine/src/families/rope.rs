@@ -1,4 +1,4 @@
-//! The rotation that a config.json asks for.
+//! The rotary embedding that a config.json specifies.
 
 use kernels::reference::{Pairing, RopeScaling};
 use schemas::model::RopeScaling as Parameters;

@@ -1,14 +1,14 @@
-//! Settings that no family here reads and that would change what the tensors mean: refused unless they say that they change
-//! nothing.
+//! Settings that no family reads and that would change what the tensors mean. They are refused unless their value has no
+//! effect.
 //!
-//! What families read, beside the sizes: `architectures`, `hidden_act`, `rms_norm_eps`, `tie_word_embeddings`,
+//! Families read, in addition to the sizes: `architectures`, `hidden_act`, `rms_norm_eps`, `tie_word_embeddings`,
 //! `attention_bias`, `mlp_bias`, `head_dim`, `rope_theta`, `rope_scaling`, `rope_parameters`, `partial_rotary_factor`,
 //! `sliding_window` with its switches, and for experts `norm_topk_prob`, `routed_scaling_factor`, `scoring_func`,
 //! `topk_method`, `n_group`, `topk_group`, `first_k_dense_replace`, `decoder_sparse_step`, `mlp_only_layers`,
 //! `n_shared_experts`, `use_qk_norm`, for latent attention `q_lora_rank`, `kv_lora_rank`, `qk_nope_head_dim`,
-//! `qk_rope_head_dim`, `v_head_dim`, `rope_interleave`, and the number of MTP layers. Anything else is taken for words about training or
-//! serving, unless it is listed here. What no list can foresee leaves tensors that nothing reads, which
-//! [`unread`](super::unread) refuses.
+//! `qk_rope_head_dim`, `v_head_dim`, `rope_interleave`, and the number of MTP layers. Any other setting is assumed to be
+//! about training or serving, unless it is listed here. A new setting that no list contains usually comes with tensors that
+//! nothing reads, which [`unread`](super::unread) refuses.
 
 use serde_json::Value as Json;
 
@@ -174,7 +174,7 @@ fn check_readable(config: &Config<'_>) -> Result<(), EngineError> {
     let read = |name: &&String| READ.contains(&name.split('.').next().unwrap_or_default());
     match config.fields().unread.iter().find(read) {
         None => Ok(()),
-        Some(name) => Err(config.malformed(format!("{name} cannot be read: it is of another type than expected"))),
+        Some(name) => Err(config.malformed(format!("{name} cannot be read: it has an unexpected type"))),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tensors that a checkpoint has and nothing would read: signs of a model that is something else than its config.json says.
+//! Tensors that nothing would read: a sign that the model is not what its config.json says.
 
 use std::collections::BTreeSet;
 

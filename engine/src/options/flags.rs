@@ -143,7 +143,7 @@ fn adaptive(launch: &Launch) -> Result<Option<ShapePolicy>, EngineError> {
     let path = launch.text(Key::SpeculativeAdaptiveConfig).map(|word| word.value);
     if !launch.has(Key::SpeculativeAdaptive) {
         return match path {
-            Some(_) => wrong("--speculative-adaptive-config is of no effect without --speculative-adaptive".into()),
+            Some(_) => wrong("--speculative-adaptive-config has no effect without --speculative-adaptive".into()),
             None => Ok(None),
         };
     }

@@ -104,7 +104,7 @@ fn an_adaptive_file_with_one_candidate_a_slot_is_a_table() {
     assert_eq!(Some(with(good, flags).expect("a table").policy), ShapePolicy::table(table));
     for (text, flags, words) in [
         (good, "--speculative-adaptive", "give it with --speculative-adaptive-config"),
-        (good, "--speculative-adaptive-config FILE", "of no effect without"),
+        (good, "--speculative-adaptive-config FILE", "has no effect without"),
         (good, "--speculative-adaptive --speculative-adaptive-config /nonexistent", "/nonexistent: No such file"),
         (r#"{"1": {"candidate_steps": [1, 3]}}"#, flags, "2 candidate steps"),
     ] {

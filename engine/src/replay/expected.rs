@@ -1,7 +1,7 @@
-//! What rounds accept on average: the chance of every token that a tree offers on the text's way, by the target.
+//! The expected number of accepted drafts, from the target's probabilities of the tokens that a tree offers along the text.
 //!
-//! Given the text up to a node, the target's next token is one of the node's children with the sum of their chances. Added
-//! up over the nodes that the text comes to, that is the expected number of accepted drafts.
+//! Given the text up to a node, the target's next token is one of the node's children with the sum of their probabilities.
+//! Summed over the nodes that the text visits, this is the expected number of accepted drafts.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! Texts that are on the device together, and the walks of all shapes along them.
+//! Texts that are on the device together, and the rounds of all shapes along them.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -253,7 +253,7 @@ impl<'a> Group<'a> {
     }
 }
 
-/// A piece of the text in a slot; the text goes on after it.
+/// A chunk of the text in a slot; the text continues after it.
 fn chunk(at: usize, text: &ReplayText, positions: Range<usize>) -> PrefillChunk<'_> {
     let next = text.tokens.get(positions.end).copied();
     PrefillChunk { slot: Slot(at as u32), start: positions.start, tokens: &text.tokens[positions], next }

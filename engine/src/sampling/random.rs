@@ -1,4 +1,4 @@
-//! Random numbers that are a function of where they are used.
+//! Random numbers as a function of the seed and the position at which they are used.
 
 /// A number in [0, 1), the same for the same seed and position on every machine, whatever else runs in the batch.
 ///

@@ -1,4 +1,4 @@
-//! A backend without a model: it plays a script and checks that the scheduler keeps the interface's rules.
+//! A scripted backend without a model, which checks that the scheduler keeps the rules of the interface.
 
 use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},

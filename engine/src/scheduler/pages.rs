@@ -1,4 +1,4 @@
-//! Pages of the KV cache: who has which. A page is free, a request's own, or kept in the prefix cache.
+//! Ownership of the pages of the KV cache. A page is free, held by a request, or kept in the prefix cache.
 
 use super::prefix::{PageKey, PrefixCache};
 use crate::backend::PageId;

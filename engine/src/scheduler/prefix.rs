@@ -1,6 +1,6 @@
-//! The prefix cache: pages whose contents a prompt to come can begin with.
+//! The prefix cache: pages that a later prompt with the same prefix can reuse.
 //!
-//! A page is known by a hash over all tokens up to its end and the one after it. That one counts because the draft's
+//! A page is identified by a hash over all tokens up to its end and the next one. The next token counts because the draft's
 //! row i depends on token i + 1 (SGLang's radix cache has bigram keys under EAGLE for the same reason). Since the hash
 //! of a page includes the hash of the previous page, the pages of all sequences form a tree. A page is kept as long as
 //! the pages after it, so the longest cached beginning of a prompt is found by bisection.

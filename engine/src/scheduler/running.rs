@@ -93,12 +93,12 @@ impl Running {
         self.id
     }
 
-    /// Starts anew with all that it has produced: prompt and output are read when it [goes on](Self::resume). Its place has
+    /// Starts again with its output so far: prompt and output are prefilled when it [resumes](Self::resume). Its place has
     /// been given back.
     pub fn retract(&mut self) {
         if !self.output.is_empty() {
             self.read_again = Some(self.sequence());
-            // What was asked of the prompt has been told.
+            // Log-probabilities of the prompt have been reported already.
             self.request.sampling.prompt_logprobs = None;
         }
         self.prompt_read = 0;

@@ -443,7 +443,7 @@ fn a_token_that_the_target_has_no_numbers_for_ends_who_wants_it_and_nobody_else(
     {
         let capacity = Capacity { rounds_in_flight, ..CAPACITY };
         let (mut scheduler, world) = scheduler(capacity, BREAKS, ShapePolicy::fixed(shape));
-        // It ends ahead of that: rounds that run along, or the same one, have no token after its end.
+        // It ends before that: rounds that run along, or the same one, have no token after its end.
         let stop = StopConditions { stop_token_ids: vec![105], ..StopConditions::default() };
         let id = scheduler.submit(Request { stop, ..request(vec![1, 2, 3], 1) }).expect("it fits");
         let completion = completion(&drain(&mut scheduler), id);

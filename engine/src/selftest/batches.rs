@@ -1,4 +1,4 @@
-//! A running batch that changes its size all the time, across the sizes that graphs are captured for: the kind of load
+//! A running batch whose size changes continually, across the captured sizes: the kind of load
 //! under which SGLang's CUDA graphs read what an earlier, larger batch had left (issues #9521, #9888 and #9481).
 
 use std::collections::HashMap;

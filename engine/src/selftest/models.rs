@@ -1,4 +1,4 @@
-//! A small random target with its heads, in the published format, in a folder that goes away with it.
+//! A small random target with its heads, in the published format, in a temporary folder.
 
 use std::{
     collections::BTreeMap,

@@ -1,4 +1,4 @@
-//! Attention of a layer, and what it leaves in the cache.
+//! Attention of a layer, and its cache rows.
 
 use kernels::reference::Rope;
 

@@ -1,7 +1,7 @@
-//! What passes read of memory and multiply, as a function of the number of their rows.
+//! Bytes that a pass reads and operations that it computes, as a function of its number of rows.
 //!
-//! Dense weights are read once however many rows a pass has; of routed experts those that at least one row chooses, so
-//! that a pass over more rows reads more. Embeddings are looked up, not read, unless they are the vocabulary head too.
+//! Dense weights are read once, whatever the number of rows. Of routed experts, those that at least one row chooses are read,
+//! so a pass over more rows reads more. Embeddings are looked up, not read, unless they are also the vocabulary head.
 
 use std::ops::Add;
 

@@ -1,4 +1,4 @@
-//! Feed-forward of a layer: one gated block, or a choice of experts.
+//! Feed-forward part of a layer: one gated block, or routed experts.
 
 use kernels::reference::{Router, Scoring};
 

@@ -1,4 +1,4 @@
-//! How weights are kept in memory.
+//! Formats of weights in memory.
 
 use kernels::reference::Fp8Scales;
 

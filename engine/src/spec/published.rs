@@ -290,6 +290,7 @@ mod tests {
             assert!((drafted / draft_billions - 1.0).abs() < 0.02, "{name}: {drafted}");
         };
         check("llama-3.1-8b", 8.03, 0.425);
+        check("qwen3-4b", 4.02, 0.218);
         check("qwen3-30b-a3b", 30.53, 0.182);
         check("qwen3-235b-a22b", 235.1, 0.593);
         check("glm-4.5-air", 106.85, 2.33);

@@ -1,4 +1,4 @@
-//! The model whose output is wanted.
+//! The target: the model whose output is generated.
 
 use super::{KvLayout, LayerSpec, RopeSpec};
 

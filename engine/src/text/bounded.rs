@@ -1,4 +1,4 @@
-//! Tokens of texts that may be far too long: their length is known before all of their tokens are.
+//! Tokenises texts that may be far too long: stops early once the limit is exceeded.
 
 use tokenizers::Tokenizer;
 

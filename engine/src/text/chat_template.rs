@@ -1,4 +1,4 @@
-//! Chat templates: Jinja as transformers runs it.
+//! Chat templates: Jinja with the behaviour of transformers.
 
 use std::collections::BTreeMap;
 

@@ -59,7 +59,7 @@ impl Expansion {
         &self.pool
     }
 
-    /// As [`pool`](Self::pool), when nothing else is wanted any more.
+    /// As [`pool`](Self::pool), when nothing else is needed any more.
     pub fn into_pool(self) -> Pool {
         self.pool
     }

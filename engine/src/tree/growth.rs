@@ -1,4 +1,4 @@
-//! Growing several trees together, a step at a time, so that a draft pass has rows of all of them.
+//! Grows several trees together, one step at a time, so that a draft pass has rows of all of them.
 
 use schemas::tree::TreeShape;
 

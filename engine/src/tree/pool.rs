@@ -1,7 +1,7 @@
 //! What a draft proposes after a root: the pool from which the tree of every shape of one `topk` is chosen.
 //!
-//! The pool of a number of steps is the beginning of that of more steps, and does not depend on how many of its proposals a
-//! tree keeps. So one expansion gives every smaller tree.
+//! The pool after some steps is a prefix of the pool after more steps, and does not depend on how many of its proposals a
+//! tree keeps. So one expansion yields every smaller tree.
 
 /// A token that a beam proposes.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,5 +1,5 @@
-//! Acceptance that is made up, to time rounds without a trained draft (SGLang's SGLANG_SIMULATE_ACC_LEN). The output has
-//! no meaning then.
+//! Simulated acceptance, to time rounds without a trained draft (SGLang's SGLANG_SIMULATE_ACC_LEN). The output is then
+//! meaningless.
 
 use super::draft_tree::DraftTree;
 use crate::sampling::uniform;

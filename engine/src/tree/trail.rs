@@ -1,4 +1,5 @@
-//! A known text in a pool: what a tree accepts of it, which other tokens it offers, and which beams can still change that.
+//! A known text in a pool: the tokens of it that a tree accepts, the other tokens that the tree offers, and the beams that can
+//! still change these.
 
 use schemas::tree::TreeShape;
 

@@ -1,6 +1,6 @@
 //! Acceptance: the target chooses a token at the root, then at each child that holds its choice.
 //!
-//! The tree is fixed before the target looks at it, so this is the whole rule, greedy or sampled: whatever the choices
+//! The tree is fixed before the target verifies it, so this is the whole rule, greedy or sampled: whatever the choices
 //! are drawn from, the output has exactly their distribution, because it *is* the choices. A node's children are
 //! accepted with the sum of their probabilities, which no rule for a fixed tree can exceed; SGLang's
 //! `TreeSpeculativeSamplingTargetOnly` with thresholds of 1 accepts with the same probability by drawing against one

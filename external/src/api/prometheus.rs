@@ -1,4 +1,4 @@
-//! Prometheus' text format, as far as sums of series are wanted.
+//! Sums of series from Prometheus' text format.
 
 use std::collections::HashMap;
 

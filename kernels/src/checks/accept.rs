@@ -349,7 +349,7 @@ fn stand_buffers(device: &Device, nodes: usize) -> Result<[Buffer; 4], String> {
 }
 
 /// One walk, step by step; the host answers at its current node as the target would. Of what was asked for ahead a
-/// third is not known, and where nobody awaits an answer the host gives any.
+/// third is not known, and where no one awaits an answer the host gives any.
 fn check_walk(
     device: &Device,
     numbers: &mut Numbers,

@@ -1,4 +1,4 @@
-//! Lists of inner nodes, against a sorted one, and passes over rows that are picked out of others.
+//! Lists of inner nodes, compared with a sorted list, and passes over picked rows.
 
 use super::{
     Numbers,

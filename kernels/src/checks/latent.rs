@@ -1,4 +1,4 @@
-//! Latent attention: what rows leave in the cache, products of heads, and attention over the latent plane.
+//! Latent attention: cache rows, per-head products, and attention over the latent plane.
 
 use super::{Numbers, compare, elementwise::InParts, text, tolerance, values};
 use crate::{

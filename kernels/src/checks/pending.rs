@@ -1,4 +1,4 @@
-//! What the draft leaves pending, against a list of tokens by position.
+//! The draft's pending rows, compared with a list of tokens by position.
 
 use super::{
     Numbers,

@@ -1,4 +1,4 @@
-//! What the ranks of a group pass to each other, against sums and rows made on the host.
+//! Exchanges between the ranks of a group, compared with sums and rows computed on the host.
 
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{

@@ -1,4 +1,4 @@
-//! The cache on disk: compiled kernels, and the algorithms that were found fastest.
+//! The cache on disk: compiled kernels, and the fastest algorithm found for each shape.
 
 use std::{
     fs,

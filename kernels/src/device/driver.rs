@@ -138,7 +138,7 @@ pub trait Collective: Send + Sync {
     /// # Safety
     /// `to` is device memory of at least that many elements.
     unsafe fn sum(&self, to: u64, count: usize, element: Element) -> Result<(), DeviceError>;
-    /// Lets go whoever waits for a rank.
+    /// Releases all kernels and hosts that wait for a rank.
     fn abort(&self);
 }
 

@@ -1,7 +1,7 @@
 //! Runs kernels on the CPU, through the machine's C++ compiler; see `emulator/emulator.h`.
 //!
-//! A call has finished when it returns, so order is trivial. What it takes of memory is filled with 0xFF bytes, which are
-//! not-a-number in every element type: reading what was never written shows.
+//! Calls are synchronous, so their order is trivial. Allocations are filled with 0xFF bytes, which are NaN in every element
+//! type, so that reads of uninitialised memory show.
 
 use std::{
     alloc::{Layout, alloc, dealloc},

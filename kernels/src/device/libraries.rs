@@ -1,4 +1,4 @@
-//! Whether CUDA's libraries are there. Where they are linked (a build without `dynamic-loading`), the program would not run
+//! Whether CUDA's libraries are installed. If they are linked (a build without `dynamic-loading`), the program does not start
 //! without them.
 
 use super::DeviceError;

@@ -23,7 +23,7 @@ pub struct AcceptInputs<'a> {
     pub chosen: Slice<'a>,
     /// The trees.
     pub tree: TreeNodes<'a>,
-    /// Expected tokens a round that are accepted whatever the target says; `None` to ask the target.
+    /// Expected tokens per round that are accepted whatever the target says; `None` to ask the target.
     pub simulate: Option<f32>,
     /// Seed of each slot, 64-bit `[slots]`: the fraction of `simulate` is drawn with it.
     pub seed: Slice<'a>,

@@ -310,7 +310,7 @@ impl Kernels {
     }
 
     /// Cycles between two stages that a layer asks for ahead, if it is so narrow that these are to pass, and the device begins kernels
-    /// before those ahead of them end: else nobody waits for what is asked for later.
+    /// before those ahead of them end: else no one waits for what is asked for later.
     pub(super) fn pause(&self, width: usize, cycles: usize) -> usize {
         let begins_ahead = self.device.properties().most_cluster > 1;
         if begins_ahead && width < WIDE_LAYER { cycles } else { 0 }

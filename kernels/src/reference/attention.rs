@@ -1,4 +1,4 @@
-//! Attention over a paged cache, with any set of visible positions a row: prefill, decode, tree verify, draft beams.
+//! Attention over a paged cache, with any set of visible positions per row: prefill, decode, tree verify, draft beams.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
@@ -28,7 +28,7 @@ pub struct KeyValues {
 
 /// The cache rows that one query row sees: a run shared by many query rows, then its own rows.
 ///
-/// Sums run in this order, so whoever lists the same rows in the same order gets the same bits.
+/// Sums run in this order, so the same rows in the same order give the same bits.
 #[derive(Clone, Copy, Debug)]
 pub struct Visible<'a> {
     /// Shared rows, in the order of positions.

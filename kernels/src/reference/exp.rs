@@ -1,5 +1,5 @@
-//! The exponential, without a branch or a table, so that a loop over it runs in vector registers, and with the same
-//! bits on every machine, which a platform's own does not promise.
+//! The exponential, without branches or tables, so that a loop over it is vectorised, and with the same bits on every
+//! machine, which a platform's own function does not guarantee.
 
 /// `e^x` within two units in the last place; 0 below −104, infinite above 89, NaN for NaN.
 ///

@@ -1,4 +1,4 @@
-//! Rotary position embedding, computed for each position: no table that a long sequence could run past.
+//! Rotary position embedding, computed for each position, without a table that would limit the sequence length.
 
 use std::f32::consts::PI;
 

@@ -66,7 +66,7 @@ pub fn measured(race: &Race) -> Grid {
     Grid { title, relative, predicted: false, cells }
 }
 
-/// What was predicted under a load: output tokens a second, relative to the prediction of no speculation where there is
+/// What was predicted under a load: output tokens per second, relative to the prediction of no speculation where there is
 /// one. `chosen` is outlined.
 pub fn predicted(predictions: &[&Prediction], chosen: Option<&Entry>, title: String) -> Grid {
     let rate = |one: &Prediction| one.output_tokens_per_s;

@@ -1,4 +1,4 @@
-//! How many drafts per round accepts.
+//! The distribution of accepted drafts per round.
 
 use super::{
     Drawn, Format,

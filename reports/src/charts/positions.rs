@@ -1,4 +1,4 @@
-//! How deep acceptance reaches.
+//! Acceptance by position in the draft.
 
 use super::{
     Drawn, Format,

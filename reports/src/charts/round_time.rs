@@ -1,4 +1,4 @@
-//! Where a round's time goes.
+//! The time of a round, by part.
 
 use tuner::record::Role as Part;
 

@@ -1,4 +1,4 @@
-//! Points against a diagonal: what was said, and what came.
+//! Predicted against measured: points and the diagonal.
 
 use super::{
     Drawn, Format,

@@ -1,4 +1,4 @@
-//! Rows of an interval each, with a second mark where there is one.
+//! Rows with an interval each, and an optional second mark.
 
 use tuner::selection::Interval;
 

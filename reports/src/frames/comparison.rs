@@ -1,4 +1,4 @@
-//! Two runs side by side, a row a configuration and load that both measured.
+//! Two runs side by side, one row per configuration and load that both measured.
 
 use polars_core::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What a sweep measured, in the words of its file.
+//! What a sweep measured, as its file describes it.
 
 use schemas::sweep::{Metric, Models, Objective, Workload};
 

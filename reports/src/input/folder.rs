@@ -13,11 +13,11 @@ const NAMED_LINES: usize = 20;
 fn damaged(lines: &[usize]) -> String {
     let file = journal::FILE_NAME;
     if let [line] = lines {
-        return format!("line {line} of {file} cannot be read and is left out");
+        return format!("line {line} of {file} cannot be read and is skipped");
     }
     let named: Vec<String> = lines.iter().take(NAMED_LINES).map(usize::to_string).collect();
     let more = if lines.len() > NAMED_LINES { ", …" } else { "" };
-    format!("{} lines of {file} cannot be read and are left out: {}{more}", lines.len(), named.join(", "))
+    format!("{} lines of {file} cannot be read and are skipped: {}{more}", lines.len(), named.join(", "))
 }
 
 impl Sweep {

@@ -35,13 +35,13 @@ pub struct Answer {
     pub disturbance: Option<String>,
     /// The engine and the device that were measured.
     pub measured: String,
-    /// Output tokens a second.
+    /// Output tokens per second.
     pub throughput: String,
     /// Its interval.
     pub throughput_range: String,
-    /// Output tokens a second of the requests that kept the limits; empty without limits.
+    /// Output tokens per second of the requests that kept the limits; empty without limits.
     pub goodput: String,
-    /// Output tokens a second for one user.
+    /// Output tokens per second for one user.
     pub speed: String,
     /// Accept length; empty without speculation.
     pub accept_length: String,

@@ -1,4 +1,4 @@
-//! What to run at which load, where that is not everywhere the same.
+//! Which configuration to run at which load, if it depends on the load.
 
 use super::part::{Cell, Table};
 use crate::{columns, figures, race::Race, section::Section};

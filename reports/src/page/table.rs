@@ -112,7 +112,7 @@ fn remarks(race: &Race, rows: &[NoiseRow]) -> Vec<String> {
         (crate::statistics::median(spreads.clone()), spreads.iter().copied().reduce(f64::max))
     {
         remarks.push(format!(
-            "Repeats of one configuration lie {} apart (median over configurations), {} at most.",
+            "Repeats of one configuration differ by {} (median over configurations), {} at most.",
             figures::share(median),
             figures::share(largest)
         ));
@@ -138,9 +138,9 @@ fn remarks(race: &Race, rows: &[NoiseRow]) -> Vec<String> {
     }
     let rejected: usize = race.entries.iter().map(|entry| entry.failures.len()).sum();
     remarks.push(if rejected == 0 {
-        "No repeat was left out.".into()
+        "No repeat was excluded.".into()
     } else {
-        format!("{} failed and left out; outliers are kept.", figures::counted(rejected, "repeat", "repeats"))
+        format!("{} failed and excluded; outliers are kept.", figures::counted(rejected, "repeat", "repeats"))
     });
     first_repeat(race).into_iter().for_each(|remark| remarks.push(remark));
     remarks

@@ -62,7 +62,7 @@ impl Section<'_> {
     }
 }
 
-/// What tells sections apart: of machine, models, workload and engine those that are not the same everywhere, and of what is
+/// What distinguishes sections: of machine, models, workload and engine those that are not the same everywhere, and of what is
 /// left the parts of the fingerprint.
 pub fn labels(sections: &[Section<'_>]) -> Vec<String> {
     let mut labels: Vec<Vec<String>> = vec![Vec::new(); sections.len()];

@@ -79,7 +79,7 @@ pub fn before_and_after(record: &TrainingRecord) -> Result<Option<Part>, ReportE
 
 fn sentence_of_step(record: &TrainingRecord) -> String {
     match record.verdict.step {
-        0 => "No checkpoint was chosen, so that both sides are the previous head.".into(),
+        0 => "No checkpoint was chosen, so both sides are the previous head.".into(),
         step => format!(
             "After: the checkpoint of step {step}, which had the longest accept length on the choosing prompts."
         ),
@@ -269,7 +269,7 @@ fn curve_table(record: &TrainingRecord) -> Table {
 }
 
 pub fn prompts(record: &TrainingRecord) -> Part {
-    let headings = ["prompts", "#train", "#choose", "#judge", "#answer tokens that train", "#repeated, left out"];
+    let headings = ["prompts", "#train", "#choose", "#judge", "#answer tokens that train", "#repeated, skipped"];
     let count = |value: u64| Cell::number(value as f64, |value| figures::count(value as u64));
     let rows = record.sets.iter().map(|set| {
         vec![

@@ -34,7 +34,7 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
     let launch = &tuning.launch;
     let target = launch.model_path.as_deref().ok_or(ExportError::NoTarget)?;
     let schedule = schedule(row, tuning, version);
-    // With a schedule nothing of the table is left out.
+    // With a schedule nothing of the table is omitted.
     let mut notes = if schedule.is_some() { Vec::new() } else { row.notes.clone() };
     let mut text = format!("vllm serve {}", quoted(target));
     if let Some(schedule) = &schedule {

@@ -13,7 +13,7 @@ pub struct Flag {
     pub words: Vec<String>,
 }
 
-/// The flags that a launch file gives, in alphabetical order. A switch that is off is left out, as it is off by default.
+/// The flags that a launch file gives, in alphabetical order. A switch that is off is omitted, as it is off by default.
 pub fn of(launch: &LaunchFile) -> Vec<Flag> {
     // A struct of optional texts and numbers: writing it as JSON cannot fail, and no flag is forgotten here.
     let Ok(Value::Object(fields)) = serde_json::to_value(launch) else { return Vec::new() };

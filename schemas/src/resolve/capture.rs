@@ -293,7 +293,7 @@ fn alignment(given: &Given<'_>, resolved: &Resolved) -> Option<Alignment> {
     Some(Alignment { divisor: (resolved.tp_size.as_ref()?.value / ranks).max(1), width })
 }
 
-/// The batch sizes up to `largest` that the newest SGLang captures under speculation unless told otherwise; `largest`
+/// The batch sizes up to `largest` that the newest SGLang captures under speculation by default; `largest`
 /// is always one of them.
 pub fn default_capture_sizes(largest: usize) -> Vec<usize> {
     let largest = largest.min(MOST_SIZES);

@@ -1,4 +1,4 @@
-//! What a request of the newer API holds, in the words of the older one: messages, and tools.
+//! Converts a Responses request to messages and tools of the chat API.
 
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ fn add(messages: &mut Vec<Value>, place: &str, item: Value) -> Result<(), ApiErr
             let message = json!({"role": "tool", "tool_call_id": text_of("call_id")?, "content": content});
             messages.push(chat::message(place, message)?);
         }
-        // What a model thought in an earlier answer is not told it again.
+        // Reasoning of earlier answers is not sent to the model again.
         "reasoning" => {}
         other => {
             let message = format!(

@@ -1,4 +1,4 @@
-//! What an answer of the newer API looks like: a list of items, and the events that tell of them as they grow.
+//! The output of the Responses API: a list of items, and the events that stream them.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -171,7 +171,7 @@ struct Growing<'a> {
 /// Streams an answer; dropping the request cancels it.
 ///
 /// # Errors
-/// When the client has gone.
+/// When the client has disconnected.
 pub async fn pump(mut running: Running, head: Head, sender: &Sender<SseEvent>) -> Result<(), Gone> {
     let mut growing = Growing { head: &head, sender, next: 0, items: BTreeMap::new(), open: None };
     let mut reader = head.reading.stream();

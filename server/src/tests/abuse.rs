@@ -1,5 +1,5 @@
-//! Malformed, cut and cancelled requests, side by side: none may break the server or leave anything behind. What it takes
-//! by the ten thousand, in time and memory, `tests/clients/abuse.py` tells.
+//! Malformed, truncated and cancelled requests at the same time: none may break the server or leak anything. Time and memory
+//! under tens of thousands of them are measured by `tests/clients/abuse.py`.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What benchmarks and evaluations ask of a server.
+//! The requests that benchmarks and evaluations send.
 
 use super::*;
 

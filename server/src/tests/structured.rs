@@ -1,4 +1,4 @@
-//! Output that has to have a form.
+//! Structured output.
 
 use super::*;
 
@@ -136,22 +136,18 @@ async fn forms_that_cannot_be_are_refused() {
     check(json!({"response_format": {"type": "xml"}}), "response_format.type", "expected text").await;
     check(json!({"response_format": ""}), "response_format", "expected an object").await;
     let both = json!({"response_format": {"type": "json_object"}, "regex": "a"});
-    check(both, "regex", "has a form already").await;
+    check(both, "regex", "already has a form").await;
     let tools = json!([{"type": "function", "function": {"name": "f"}}]);
-    check(
-        json!({"response_format": {"type": "json_object"}, "tools": tools}),
-        "response_format",
-        "cannot be asked for together",
-    )
-    .await;
+    check(json!({"response_format": {"type": "json_object"}, "tools": tools}), "response_format", "cannot be combined")
+        .await;
     check(json!({"tools": false}), "tools", "expected a list").await;
-    check(json!({"tools": [{}]}), "tools[0]", "no tool of type function").await;
+    check(json!({"tools": [{}]}), "tools[0]", "not a tool of type function").await;
     check(json!({"tools": tools, "tool_choice": "f"}), "tool_choice", "expected auto").await;
     check(json!({"tool_choice": "required"}), "tool_choice", "there are no tools").await;
     check(json!({"ebnf": "root ::= x"}), "ebnf", "leave it out").await;
     let asked = |text: Value| json!({"input": "a", "regex": "a", "text": {"format": text}});
     let answer = server.post("/v1/responses", asked(json!({"type": "json_object"}))).await;
-    answer.error(400, Some("text.format"), "has a form already, by regex");
+    answer.error(400, Some("text.format"), "already has a form, given by regex");
     let answer = server.post("/v1/responses", asked(json!({"type": "json_schema", "schema": 5}))).await;
     answer.error(400, Some("text.format.schema"), "expected a JSON schema");
 }

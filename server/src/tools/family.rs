@@ -1,4 +1,4 @@
-//! How families of models write calls of functions, and how that is read.
+//! The formats in which model families write tool calls, and their parsers.
 
 use serde_json::{Map, Value};
 
@@ -10,7 +10,7 @@ use super::{
 /// A way of writing calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// `<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen, MiMo, and whoever is told so.
+    /// `<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen, MiMo, and any model for which this parser is given.
     Hermes,
     /// `{"name": …, "parameters": …}` and nothing else, perhaps after `<|python_tag|>`: Llama 3.
     Llama,
@@ -65,7 +65,7 @@ impl Family {
         PARSERS.iter().find(|(known, _)| *known == name).map(|(_, family)| *family)
     }
 
-    /// That of a model, told by its chat template.
+    /// That of a model, detected from its chat template.
     pub fn of_template(source: &str) -> Self {
         let says = |word: &str| source.contains(word);
         if says("<arg_key>") {
@@ -147,7 +147,7 @@ impl Family {
     }
 }
 
-/// What is made of each piece between two marks, which is told whether its end is there; the last may lack it.
+/// The result of parsing each piece between two marks; the last piece may be incomplete.
 fn pieces(text: &str, open: &str, close: &str, read: impl Fn(&str, bool) -> Option<Partial>) -> Vec<Partial> {
     let one = |piece: &str| match piece.split_once(close) {
         Some((piece, _)) => read(piece, true),

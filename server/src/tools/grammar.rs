@@ -1,4 +1,4 @@
-//! Grammars of answers that have to be calls.
+//! Grammars for output that must be tool calls.
 
 use engine::text::Text;
 use serde_json::{Map, Value};

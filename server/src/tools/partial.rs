@@ -1,4 +1,4 @@
-//! Calls that are still being written: JSON of which only the beginning is there.
+//! Incomplete tool calls: parses a prefix of JSON.
 
 use serde_json::Value;
 
@@ -21,7 +21,7 @@ impl Partial {
 }
 
 /// Reads `{"name": …, "arguments": …}`, or with `parameters`, and how many bytes it takes. `None` until the name is
-/// there, and where it is no such object.
+/// there, and where it is not such an object.
 pub fn json_call(text: &str) -> Option<(Partial, usize)> {
     let mut at = after_space(text, 0);
     at = after(text, at, '{')?;

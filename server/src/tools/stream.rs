@@ -1,4 +1,4 @@
-//! An answer that may turn into calls while it is streamed.
+//! Parses a streamed response that may turn out to contain tool calls.
 
 use super::{Tools, partial::Partial};
 

@@ -83,7 +83,7 @@ fn finish(outcome: &Outcome, out: &Path) -> u8 {
             u8::from(finished.head.is_none())
         }
         Outcome::Interrupted { step } => {
-            eprintln!("interrupted after {step} steps; go on with --resume");
+            eprintln!("interrupted after {step} steps; continue with --resume");
             130
         }
     }

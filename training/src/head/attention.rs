@@ -1,8 +1,8 @@
 //! Attention of an unrolled draft.
 //!
-//! Step 0 runs over all rows of a text with a causal mask. Step k runs the same rows k tokens further: row i then is the
-//! k-th draft after position i, sees the keys of step 0 up to its own row, and of each later step only its own row: the
-//! tokens that were drafted on its way.
+//! Step 0 runs over all rows of a text with a causal mask. Step k runs the same rows k tokens further: row i is then the
+//! k-th draft after position i. It attends to the keys of step 0 up to its own row, and in each later step only to its own
+//! row, that is, to the tokens drafted before it.
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use engine::spec::{GroupedQuery, GroupedTensors, Pairing};

@@ -1,4 +1,4 @@
-//! Trainable values by their published names, and layers made of them.
+//! Trainable values by their published names, and layers built from them.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Values whose gradient is said, not derived.
+//! Values with an explicit gradient.
 
 use std::sync::{Mutex, PoisonError};
 

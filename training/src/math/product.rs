@@ -1,5 +1,5 @@
-//! Products with weights. Candle's own gradient of `x · wᵀ` is that of `wᵀ`, which it then turns over element by element,
-//! and it computes the gradient of weights that do not train.
+//! Products with weights. Candle's own gradient of `x · wᵀ` is that of `wᵀ`, which it then transposes element by element,
+//! and it computes gradients of frozen weights too.
 
 use candle_core::{CpuStorage, CudaStorage, CustomOp2, Layout, Result, Shape, Tensor, backend::BackendStorage};
 

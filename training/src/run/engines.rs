@@ -1,4 +1,4 @@
-//! The engine, with whichever head is asked for.
+//! The engine, with the head that is currently needed.
 
 use std::path::{Path, PathBuf};
 
@@ -60,5 +60,5 @@ impl Engines {
 }
 
 fn gone() -> TrainingError {
-    TrainingError::Configuration("the engine has no draft any more".into())
+    TrainingError::Configuration("the engine no longer has a draft".into())
 }

@@ -1,4 +1,4 @@
-//! The judgement: the chosen checkpoint against the previous head, on prompts that chose nothing.
+//! The final comparison: the chosen checkpoint with the previous head, on prompts that did not choose the checkpoint.
 
 use std::time::{Instant, SystemTime};
 
@@ -26,7 +26,7 @@ struct Both {
     after: Vec<Accepted>,
 }
 
-/// Judges, writes the head if it is better, and the record. `None` if the run was told to stop.
+/// Judges, writes the head if it is better, and the record. `None` if the run was stopped.
 pub fn judge(trainer: &mut Trainer<'_>, watch: &mut Watch<'_>) -> Result<Option<Finished>, TrainingError> {
     let begin = Instant::now();
     let best = trainer.progress.best;
@@ -90,17 +90,14 @@ fn verdict(best: Option<usize>, all: Option<&Comparison>, start: Start) -> Verdi
         return keeps(0, format!("no checkpoint had a longer accept length than {before} on the choosing prompts"));
     };
     let Some(Comparison { ratio, prompts, .. }) = all else {
-        return keeps(step, "there is no prompt that could judge".into());
+        return keeps(step, "there is no judging prompt".into());
     };
     let percent = |ratio: f64| format!("{:+.1}%", (ratio - 1.0) * 100.0);
     if *prompts < 5 {
-        return keeps(
-            step,
-            format!("{prompts} prompts judge, and nothing can be told from fewer than 5: give more prompts"),
-        );
+        return keeps(step, format!("{prompts} judging prompts are too few for a comparison: give at least 5"));
     }
     let found = format!(
-        "the accept length on {prompts} prompts that chose nothing changes by {} ({} to {}, {:.0}% interval by \
+        "the accept length on {prompts} prompts that did not choose the checkpoint changes by {} ({} to {}, {:.0}% interval by \
          prompts)",
         percent(ratio.ratio),
         percent(ratio.low),
@@ -125,7 +122,7 @@ fn write(trainer: &Trainer<'_>, chosen: &std::path::Path, head: &std::path::Path
     folder::stitch(&own, &trainer.tensors, &values?, head)
 }
 
-/// Tokens a second of the batch that the file names, from accept lengths and the time of a round.
+/// Tokens per second of the batch that the file names, from accept lengths and the time of a round.
 fn predict(trainer: &mut Trainer<'_>, comparisons: &mut [Comparison], watch: &mut Watch<'_>) {
     let batch = trainer.request.file.tree.batch;
     if batch == 0 || comparisons.is_empty() {
@@ -152,7 +149,7 @@ fn predict(trainer: &mut Trainer<'_>, comparisons: &mut [Comparison], watch: &mu
             }
         }
         Err(error) => watch(Progress::Note(format!(
-            "rounds of batch {batch} cannot be timed, so no tokens a second are predicted: {error}"
+            "rounds of batch {batch} could not be timed, so tokens per second are not predicted: {error}"
         ))),
     }
 }

@@ -58,7 +58,7 @@ struct Since {
 }
 
 impl Trainer<'_> {
-    /// Makes steps until training stops. A break means that it was told to stop.
+    /// Makes steps until training stops. A break means that it was stopped.
     pub fn train(&mut self, watch: &mut Watch<'_>) -> Result<ControlFlow<()>, TrainingError> {
         let request = self.request;
         let settings = &request.file.training;
@@ -82,7 +82,7 @@ impl Trainer<'_> {
                     return self.leave(&mut since, watch);
                 }
                 if ends && self.progress.stopped.is_none() {
-                    self.progress.stopped = Some(format!("all {step} steps are made"));
+                    self.progress.stopped = Some(format!("all {step} steps are done"));
                 }
                 self.save()?;
                 self.work.clean(self.progress.best)?;
@@ -113,7 +113,7 @@ impl Trainer<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Keeps what is done, because the run was told to stop.
+    /// Keeps what is done, because the run was stopped.
     fn leave(&mut self, since: &mut Since, watch: &mut Watch<'_>) -> Result<ControlFlow<()>, TrainingError> {
         self.point(since, watch)?;
         self.save()?;
@@ -220,7 +220,7 @@ impl Trainer<'_> {
         of_role.map(|(at, _)| at).collect()
     }
 
-    /// What the head of a folder accepts along texts; `None` if the run was told to stop.
+    /// What the head of a folder accepts along texts; `None` if the run was stopped.
     pub fn replay(&mut self, head: &std::path::Path, texts: &[usize]) -> Result<Option<Vec<Accepted>>, TrainingError> {
         let texts: Vec<ReplayText> = texts.iter().filter_map(|at| self.texts[*at].clone()).collect();
         let interrupted = self.request.interrupted;

@@ -39,7 +39,7 @@ impl Work {
             let folder = work.out.display();
             if !request.resume {
                 return Err(TrainingError::Configuration(format!(
-                    "{folder} holds a training run already: go on with it by --resume, or name another folder by --out"
+                    "{folder} already contains a training run: continue it with --resume, or choose another --out"
                 )));
             }
             if (found.format, &found.hash) != (FORMAT, &meaning.hash) {
@@ -117,7 +117,7 @@ impl Work {
         }
     }
 
-    /// Removes the heads that nobody needs any more: all but the best one.
+    /// Removes the heads that no one needs any more: all but the best one.
     pub fn clean(&self, best: Option<usize>) -> Result<(), TrainingError> {
         let heads = self.heads();
         let best = best.map(|step| self.head_at(step));

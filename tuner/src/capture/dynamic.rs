@@ -1,5 +1,5 @@
-//! The dynamic program: the best list with k sizes that ends with g extends the best one with k − 1 sizes that ends
-//! before g.
+//! The dynamic program: the best list of k sizes whose last is g extends the best list of k − 1 sizes whose last is less
+//! than g.
 
 /// For k = 1..=most the sizes with the least Σ rounds(b) · time(next size ≥ b), among lists of exactly k sizes that end
 /// with the largest. Entry 0 of both slices counts nothing; times may fall. `most` is at most the largest.

@@ -1,4 +1,4 @@
-//! Against all lists there are, and by hand.
+//! Compares with an exhaustive search over all lists, and with cases computed by hand.
 
 use proptest::prelude::*;
 

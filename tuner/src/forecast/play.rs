@@ -1,4 +1,4 @@
-//! The engine's scheduler on a clock that is computed.
+//! The engine's scheduler, simulated on a computed clock.
 
 use std::collections::VecDeque;
 

@@ -1,4 +1,4 @@
-//! Cases that can be computed by hand, and the engine itself.
+//! Compares with cases computed by hand, and with the engine itself.
 
 use std::{path::Path, sync::atomic::AtomicBool};
 
@@ -108,7 +108,7 @@ fn with_rounds_in_flight_the_end_is_known_a_round_later() {
     assert_eq!((rounds_behind(2, true), rounds_behind(2, false), rounds_behind(1, true)), (1, 0, 0));
     let setup = Setup { rounds_behind: 1, ..setup() };
     let forecast = play(&[need(50, 3, 2), need(50, 3, 2)], &closed(1), &setup);
-    // 10 and two rounds 22; one round in which the first runs along 11; the same again, and nobody waits for what runs
+    // 10 and two rounds 22; one round in which the first runs along 11; the same again, and no one waits for what runs
     // along after the last.
     close(forecast.elapsed_s, (32.0 + 11.0 + 32.0) / 1e3);
     assert_eq!(forecast.batches, [0, 5]);
@@ -250,7 +250,7 @@ fn with_rounds_in_flight_the_forecast_is_near() {
     }
 }
 
-/// From timed rounds to capture sizes, on a real device whose speed nobody knows.
+/// From timed rounds to capture sizes, on a real device whose speed no one knows.
 #[test]
 fn timed_rounds_lead_to_a_forecast_and_to_capture_sizes() {
     let mut engine = engine(DeviceChoice::Cpu, TreeShape::OFF);

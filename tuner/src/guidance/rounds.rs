@@ -41,7 +41,7 @@ pub struct Timed {
     pub summary: RoundTimeSummary,
 }
 
-/// Times the rounds. `None` when the user wanted to stop.
+/// Times the rounds. `None` when the user stopped it.
 pub fn time(
     request: &SweepRequest<'_>,
     ready: &mut Ready,
@@ -86,7 +86,7 @@ fn in_order(points: &[TimingPoint]) -> Vec<TimingPoint> {
     points
 }
 
-/// `None` when the user wanted to stop.
+/// `None` when the user stopped it.
 fn time_points(
     request: &SweepRequest<'_>,
     engine: &mut Engine,

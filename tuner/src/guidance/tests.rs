@@ -161,7 +161,7 @@ fn imported_acceptance_is_made_up_in_every_trial_and_says_so() {
         let made_up = guide.acceptance.length(trial.configuration.shape).expect("a row");
         assert!((measured.accept_length / made_up - 1.0).abs() < 0.25, "{} {made_up}", measured.accept_length);
     }
-    // The default is not in the table: it fails by name, and the sweep goes on.
+    // The default is not in the table: it fails by name, and the sweep continues.
     let failed = summary.records.iter().find_map(Record::failure);
     assert!(failed.is_some_and(|reason| reason.contains("has no row for the tree shape")), "{failed:?}");
 }

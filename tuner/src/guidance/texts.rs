@@ -1,5 +1,5 @@
-//! The texts that the target generates without speculation, from which acceptance is replayed. They take as long as a
-//! trial, so they are kept next to the journal as `texts.jsonl`, for a sweep that is resumed and for readers.
+//! The texts that the target generates without speculation, from which acceptance is replayed. Generating them takes as
+//! long as a trial, so they are kept next to the journal as `texts.jsonl`, for resumed sweeps and for inspection.
 //! The first line identifies model and workload. Each further line is one text, in the order of the workload's requests.
 
 use std::{path::Path, time::Instant};

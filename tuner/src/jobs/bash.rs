@@ -1,4 +1,4 @@
-//! A script for one host: a shard at a time on each visible GPU.
+//! A script for one host: one shard at a time on each visible GPU.
 
 use engine::DeviceChoice;
 

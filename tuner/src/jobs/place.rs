@@ -1,4 +1,4 @@
-//! Which shard the surroundings ask for: the task of a SLURM array, or the pod of an Indexed Job of Kubernetes.
+//! Reads the shard from the environment: the task of a SLURM array, or the pod of a Kubernetes Indexed Job.
 
 use std::path::{Path, PathBuf};
 

@@ -1,5 +1,5 @@
-//! What of a sweep file gives finished trials their meaning. All else may change while a sweep grows: which configurations, loads
-//! and repeats there are, how they are searched, and within which budget.
+//! The settings of a sweep file that define what its finished trials mean. A resumed sweep may change everything else:
+//! configurations, loads, repeats, the search and its budget.
 
 use schemas::sweep::{Objective, SweepFile};
 use serde_json::{Map, Value};

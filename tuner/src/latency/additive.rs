@@ -1,10 +1,10 @@
-//! Round times of an engine of which little is known: a sum of a few costs, none below zero, fitted to few measured points.
+//! Round times of an engine that is a black box: a sum of a few non-negative costs, fitted to few measured points.
 //!
-//! What a round of a batch takes is taken to be: a fixed part, one more where it speculates, one more where the tree branches, a part for
-//! each verified row, a part for each draft step, a part for each row of a draft step, and a part for each token that it yields, which
-//! is how prompts that are read between rounds show. The fixed parts are what engines need on the host: beside a small model they are all
-//! that counts (SGLang 0.5.16 on an H200: 1.3 ms a round, 3.4 for speculation, 1 for branches, and nothing for a draft step). Where an
-//! engine's kernels change their ways with the number of rows, this misses it: the error of points that are left out says how far.
+//! The time of a round is modelled as a fixed cost, a second one if it speculates, a third if the tree branches, and a cost for
+//! each verified row, each draft step, each row of a draft step and each token that it yields (the last includes the prompts that
+//! are prefilled between rounds). The fixed costs are the engine's work on the host; with a small model they dominate (SGLang
+//! 0.5.16 on an H200: 1.3 ms per round, 3.4 for speculation, 1 for branches, and nothing for a draft step). The model does not
+//! see that an engine's kernels change with the number of rows: the leave-one-out error shows by how much it misses.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,7 @@ impl AdditiveModel {
         dot(&terms(shape, batch, accept_length), &self.costs)
     }
 
-    /// What is predicted of each point when all points of its shape are left out of the fit, in ms: what is to be expected of a shape that
+    /// The prediction of each point by a fit without all points of its shape, in ms: the error to expect for a shape that
     /// was never started. `None` with fewer than three shapes; and of no speculation, which is measured always, and from which no tree
     /// tells anything.
     pub fn left_out_ms(points: &[Observation]) -> Option<Vec<Option<f64>>> {

@@ -1,4 +1,4 @@
-//! How well the model predicts points that it has not seen.
+//! Cross-validation: how well the model predicts points that it was not fitted to.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,5 @@
-//! Descends to the parameters under which the machine's model misses the measured points least: least squares in a region
-//! of trust (argmin), in logarithms of the parameters, so that all stay positive and steps are relative.
+//! Fits the machine's parameters by least squares with a trust region (argmin), in logarithms of the parameters, so that
+//! all stay positive and steps are relative.
 
 use argmin::{
     core::{CostFunction, Error, Executor, Gradient, Hessian},

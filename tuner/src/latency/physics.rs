@@ -1,6 +1,6 @@
 //! What a round does on a machine, and how long that takes given the machine's speeds.
 //!
-//! A pass through linear layers takes the longer of reading their weights and of its arithmetic. To it come the cache
+//! A pass through linear layers takes the longer of reading their weights and of its arithmetic. Added to this are the cache
 //! rows that attention reads, attention's arithmetic for each row, and fixed costs. A round is one pass of the target
 //! over all rows of the tree, or two over less of it ([`engine::backend::VerifyPlan`]), and, under
 //! speculation, `num_steps` passes of the draft: `num_steps − 1` that propose further tokens (the first proposal comes from the extension before), and the extension over the accepted tokens.

@@ -1,4 +1,4 @@
-//! How long reading prompts takes: a fixed cost for each step that reads some, and a time for each token.
+//! The time of prefill: a fixed cost per step, and a time per token.
 
 use engine::timing::PrefillTime;
 use schemas::tree::TreeShape;

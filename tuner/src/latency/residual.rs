@@ -1,4 +1,4 @@
-//! What the physical model leaves, interpolated over the measured points by a Gaussian process of three parts.
+//! The residuals of the physical model, interpolated by a Gaussian process with three parts.
 //!
 //! One part is smooth in all that the time of a round depends on. One depends on the number of rows of the target's
 //! (first) pass alone: a library multiplies each number of rows with a kernel and tile that it chooses, and its speed
@@ -53,7 +53,7 @@ pub struct Strength {
     pub(super) smooth: f64,
     /// Standard deviation of the rows' part in a round that were linear layers alone, as a logarithm of time.
     pub(super) rows: f64,
-    /// Distance in logarithms of rows at which the rows' part hardly tells of others.
+    /// Distance in logarithms of rows at which the rows' part is hardly correlated.
     pub(super) row_length: f64,
     /// Standard deviation of the part of batch and tree size, as a logarithm of time.
     pub(super) tree_size: f64,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::{LatencyError, Range};
 use crate::statistics::median;
 
-/// Share of the rounds that is left out at either end of their order: a host that was busy for a moment tells nothing.
+/// Share of the rounds that is left out at either end of their order: a host that was busy for a moment says nothing about them.
 const OUTLIERS: f64 = 0.1;
 
 /// Parts of the rounds, one after the other in time, whose differences tell how sure their mean is.

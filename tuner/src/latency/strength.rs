@@ -1,5 +1,5 @@
-//! How strong the parts of the [`residual`](super::residual) are: those under which each measured point is told best
-//! from the others.
+//! The strengths of the parts of the [`residual`](super::residual): the ones under which each measured point is predicted
+//! best from the others.
 
 use super::{
     fit::Physical,

@@ -1,4 +1,4 @@
-//! The model on made-up machines, whose true round times are known.
+//! The model on simulated machines, whose true round times are known.
 
 use engine::{
     spec::{ModelCost, PassCost},
@@ -48,7 +48,7 @@ fn point(timed: &TimingPoint) -> Point {
     Point { shape: timed.shape, batch: timed.batch, context: timed.context as f64 }
 }
 
-/// A machine of other making than the model: a hard maximum, a step of its own past 16 rows, overhead
+/// A machine that differs from the model: a hard maximum, its own step past 16 rows, overhead
 /// that grows with the batch, and trees that cost by their candidates.
 fn machine_ms(point: &Point) -> f64 {
     let Point { shape, batch, context } = *point;
@@ -198,7 +198,7 @@ fn what_a_library_makes_of_a_number_of_rows_is_learnt() {
     errors.sort_by(f64::total_cmp);
     assert_eq!(errors.len(), all.len() - 64);
     assert!(errors[errors.len() / 2] < 0.01 && errors[errors.len() - 1] < 0.05, "{errors:?}");
-    // A number of rows that was not timed may have a quirk that nobody knows: less sure. Far away nothing is known of any.
+    // A number of rows that was not timed may have a quirk that no one knows: less sure. Far away nothing is known of any.
     let width = |batch| {
         let Predicted { low, high, .. } = model.predict(&Point { shape: TreeShape::chain(2), batch, context: 500.0 });
         high / low

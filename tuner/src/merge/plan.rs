@@ -1,4 +1,4 @@
-//! How large the whole plan is of which shards are known.
+//! The size of the whole plan, computed from the shards that are known.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(super) fn whole(headers: &[&Header]) -> usize {
     })
 }
 
-/// Trials of the folders, and of what is absent of a split: told from the number of its shards and from the trials that each
+/// Trials of the folders, and of what is absent of a split: computed from the number of its shards and from the trials that each
 /// that exists has in addition to the baselines.
 fn trials(headers: &[&Header], absent: impl Fn(usize, &[usize]) -> usize) -> usize {
     // A strategy that decides as it goes has no plan.

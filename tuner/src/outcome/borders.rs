@@ -17,7 +17,7 @@ pub(super) fn between(
     guide: &Guide,
     score: &dyn Fn(usize, TreeShape) -> Option<f64>,
 ) -> Option<Vec<PolicyRow>> {
-    // The logarithm of the tokens a second of one request.
+    // The logarithm of the tokens per second of one request.
     let predicted = |row: &PolicyRow, batch: usize| {
         let of = guide.rounds_by_batch.iter().find(|one| one.shape == row.shape())?;
         Some((of.accept_length / of.round_ms.get(batch.checked_sub(1)?)?).ln())
@@ -44,7 +44,7 @@ pub(super) fn between(
     for batch in 1..=largest {
         let above = measured.iter().find(|row| row.max_running_batch >= batch)?;
         let below = measured.iter().rev().find(|row| row.max_running_batch <= batch).unwrap_or(above);
-        // What runs already goes on unless the other is felt to be faster; after the border it does not come back.
+        // The current tree is kept unless the other is noticeably faster; it does not return after the border.
         let crossed = rows.last().is_some_and(|last| last.shape() == above.shape());
         let holds = batch == below.max_running_batch || !crossed && gain(below, above, batch)? <= FELT;
         let best = if holds { below } else { above };

@@ -32,7 +32,7 @@ fn of_load(ranking: &LoadRanking) -> Vec<String> {
     }
     if left_out > 0 {
         warnings
-            .push(format!("{load}: {left_out} of {trials} trials were left out, because other load disturbed them"));
+            .push(format!("{load}: {left_out} of {trials} trials were excluded, because other load disturbed them"));
     }
     if *keeps_up {
         warnings.push(format!("{load}: every configuration keeps up with this load, so they are compared by latency"));

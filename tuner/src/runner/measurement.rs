@@ -176,7 +176,7 @@ impl CompletedRequest {
     }
 }
 
-/// Tokens a second of the requests that kept the limits; `None` without limits.
+/// Tokens per second of the requests that kept the limits; `None` without limits.
 fn goodput(served: &[CompletedRequest], elapsed_s: f64, objective: &Objective) -> Option<f64> {
     objective.ttft_ms.or(objective.itl_ms)?;
     let good: u64 = served.iter().filter(|one| one.keeps(objective)).map(CompletedRequest::tokens).sum();

@@ -1,8 +1,8 @@
 //! The parts of a round, for devices on which a trial's rounds run whole.
 //!
-//! There a round is one graph, and one that is taken apart is slower. So the rounds that count are left alone, and a few
-//! more are timed part by part after a trial: as many requests as most of its rounds had, each halfway through its
-//! output.
+//! There a round is one graph, and splitting it makes it slower. So the measured rounds are left whole, and a few
+//! more are timed part by part after a trial, with the batch size that most of its rounds had and each request halfway
+//! through its output.
 
 use engine::{Engine, EngineError, timing::TimingPoint};
 

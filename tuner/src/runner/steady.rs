@@ -1,8 +1,8 @@
 //! Separates stalls from work: steps of a trial that took far longer than others of their kind.
 //!
 //! A thread that waits for a processor, or a GPU that another process uses, makes single steps several times as long. What
-//! a step takes by itself is known from the others of its kind: those with as many requests, or for prompts those
-//! with as many tokens. What slows every step alike cannot be seen here; the repeats of the trial tell that.
+//! a step takes by itself is known from the others of its kind: those with the same number of requests, or for prompts
+//! of the same number of tokens. What slows every step alike cannot be seen here; it shows in the repeats of the trial.
 
 use std::collections::BTreeMap;
 

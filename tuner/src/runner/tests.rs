@@ -24,7 +24,7 @@ use crate::{
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// Requests that can be told apart: each has one token more than the one before.
+/// Distinguishable requests: each has one token more than the one before.
 fn workload(count: usize) -> Workload {
     let request = |at: usize| Request {
         input_ids: (0..6).map(|token| 10 + token + at as u32).collect(),

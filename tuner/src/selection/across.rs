@@ -1,4 +1,4 @@
-//! One configuration in two runs: other hosts or other hours, so that nothing is paired.
+//! Compares one configuration in two runs, on different hosts or at different hours, so that repeats are not paired.
 
 use std::collections::BTreeMap;
 

@@ -21,7 +21,7 @@ const TOO_NOISY: f64 = 0.10;
 /// Share of stalled time, and of excluded trials, above which the machine is the reason.
 const BUSY: f64 = 0.05;
 
-/// A race as it is judged: entries in the rows of the scores.
+/// A race: entries in the rows of the scores.
 pub struct Judge<'a> {
     /// Their scores by block.
     pub scores: &'a Scores,
@@ -83,7 +83,7 @@ pub enum Relation {
     Behind,
     /// No significant difference.
     Tied,
-    /// No significant difference, but it may be far behind.
+    /// No significant difference, but it may be much slower.
     Unclear,
 }
 

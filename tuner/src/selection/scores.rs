@@ -2,8 +2,8 @@
 //!
 //! Scores are taken as logarithms, so that differences are ratios. Two configurations are compared within the blocks that both have
 //! (see [`blocks`](super::blocks)): a drift of the machine then falls on both. How far single scores scatter is estimated
-//! from all configurations together, since three repeats of one say next to nothing of it; where the pairs of the two at
-//! hand scatter significantly more than that, only their own scatter counts.
+//! from all configurations together, since three repeats of one say next to nothing about it; where the pairs of the two at
+//! hand scatter significantly more than that, only their scatter counts.
 
 use super::{Interval, IntervalKind, slow};
 use crate::statistics::{
@@ -62,7 +62,7 @@ impl Scores {
         Self { rows, scatter, slow }
     }
 
-    /// How many trials of a row are left out, since they are far slower than the others.
+    /// How many trials of a row are omitted, since they are far slower than the others.
     pub fn left_out(&self, row: usize) -> usize {
         self.slow.iter().filter(|(of, _)| *of == row).count()
     }

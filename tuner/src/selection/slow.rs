@@ -1,9 +1,9 @@
-//! Trials that are far slower than the other repeats of their configuration: something slowed all of their steps alike, so that
-//! they do not tell it themselves.
+//! Trials that are far slower than the other repeats of their configuration: something slowed all of their steps alike, so it
+//! cannot be detected within the trial.
 //!
-//! A machine that is busy makes trials slower and never faster. So a configuration is worth what its fastest repeats agree
-//! on, and what is far below them is left out. Where the fastest is an outlier, or where too many trials would be excluded,
-//! nothing says which of them are right: all stay, and differences are believed less for it.
+//! A busy machine makes trials slower and never faster. So the speed of a configuration is what its fastest repeats agree
+//! on, and trials far below it are excluded. If the fastest is an outlier, or if too many trials would be excluded, it is
+//! unknown which of them are right: all stay, and intervals become wider.
 
 use crate::statistics::median;
 

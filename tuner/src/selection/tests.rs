@@ -107,7 +107,7 @@ fn stalls_that_steps_tell_neither_win_nor_lose() {
     assert_eq!(ranking.verdict, Verdict::DoesNotPay);
     let wall = ranking.disturbance.wall_speedup.expect("the wall clock says something else");
     assert!(wall > 2.0 && ranking.disturbance.marked == 6, "{:?}", ranking.disturbance);
-    // Where nearly every step of a trial stalls, it is left out.
+    // Where nearly every step of a trial stalls, it is omitted.
     for record in records.iter_mut().filter(|record| record.trial.configuration.is_off()) {
         figures(record).stalls = Some(Stalls { of_time: 0.9, of_steps: 0.9 });
     }

@@ -1,5 +1,5 @@
 //! Simulated annealing (Kirkpatrick, Gelatt & Vecchi 1983; argmin's solver) over the space of a sweep, load by load: a
-//! walk from configuration to neighbouring configuration that takes steps downhill now and then, ever more rarely. Each
+//! walk between neighbouring configurations that accepts a worse one now and then, with falling probability. Each
 //! configuration on the walk is measured once; the best of them and the baselines are then measured with the requested
 //! repeats.
 

@@ -1,9 +1,9 @@
 //! Guided search on a system where every configuration costs a start.
 //!
-//! Acceptance of the whole space is known by replay. No speculation, the engine's default and what tells most about costs are measured:
-//! a tree, or several chains in one start where the engine can run another one at each batch size ([`rotations`]). A sum of costs fitted
-//! to them predicts all others ([`AdditiveModel`]); and then what is predicted to be the best is measured, each in a start of its own,
-//! until nothing that is not measured is predicted to beat what is.
+//! Acceptance of the whole space is known from replay. Measured first are no speculation, the engine's default and what says most
+//! about costs: a tree, or several chains in one start if the engine can run a different one at each batch size ([`rotations`]). A
+//! sum of costs fitted to these predicts the rest ([`AdditiveModel`]). Then the best predicted configurations are measured, each
+//! in a separate start, until no unmeasured one is predicted to beat the measured ones.
 
 #[cfg(test)]
 mod recorded;
@@ -29,11 +29,11 @@ use crate::{
 
 /// Starts in all, unless the sweep's `candidates` ask for more.
 const STARTS: usize = 4;
-/// A candidate that is predicted to be ahead of the best measured by less than this share is not worth a start.
+/// A candidate that is predicted to be faster than the best measured one by less than this share is not worth a start.
 const WORTH: f64 = 0.01;
 /// An error of predictions beyond this share says that nothing is known, not that anything may be the best.
 const MOST_ERROR: f64 = 0.3;
-/// Predictions that were this far off, as a share, call for another start that tells costs.
+/// If predictions are off by more than this share, another start is made to learn costs.
 const MISSED: f64 = 0.05;
 
 /// What a guided search on servers has found besides its trials.
@@ -144,7 +144,7 @@ impl Begun {
     }
 
     /// Measures a start under every load; a table under closed loops alone, where the batch says which chain runs. An engine that does not
-    /// run a table as it was asked for is not asked again, and the search goes on with starts of single chains.
+    /// run a table as requested is not asked again, and the search continues with starts of single chains.
     fn measure(
         &mut self,
         start: &Candidate,
@@ -285,7 +285,7 @@ fn best_open<'a>(open: &[&'a Candidate], found: &Found, history: &[Record], with
     leads.filter(|(_, lead)| *lead * within > 1.0 + WORTH).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
 }
 
-/// The candidate whose costs are least told by what is measured: the one with the largest share of its terms that lies outside of
+/// The candidate whose costs the measurements determine least: the one with the largest share of its terms that lies outside of
 /// what the points span.
 fn most_telling<'a>(
     experiment: &Experiment,

@@ -1,6 +1,7 @@
 //! Guided search: the whole space is predicted, and only what the predictions leave open is measured. Always measured are
-//! no speculation, the engine's default, tables, and the best predicted of each load; then what could still win for all that
-//! was learnt of the predictions' error; then contenders that repeats have not told apart.
+//! no speculation, the engine's default, tables, and the best predicted configurations of each load; then those that could
+//! still win, given the error that the predictions have shown; then further repeats of contenders that are not yet
+//! significantly different.
 
 use schemas::sweep::{Metric, Search};
 
@@ -13,7 +14,7 @@ use crate::{
     space::Candidate,
 };
 
-/// After its first repeat a candidate that is so far behind the best is not repeated, in logarithms: no noise of a machine
+/// After its first repeat, a candidate that is slower than the best by more than this is not repeated, in logarithms: no noise of a machine
 /// that is fit to measure on makes that good.
 const HOPELESS: f64 = 0.10;
 /// Negligible differences from the best, in logarithms.

@@ -1,7 +1,7 @@
 //! A sweep over servers of another engine.
 //!
-//! Our engine tells acceptance, for a guided search, and gives its memory back before the first server starts; all times are the
-//! servers' own.
+//! For a guided search spectune's own engine replays acceptance, and frees its memory before the first server starts. All times
+//! are measured on the servers.
 
 use std::{fs, path::PathBuf, time::Instant};
 
@@ -44,7 +44,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let most = settings::max_running_requests(file, &ready.space.entrants);
     let plan = LaunchPlan { acceptance: ready.imported.clone(), ..LaunchPlan::of(file, &request.folder, most) };
     let mut system = Servers::new(plan, &file.system, request.out.clone(), request.interrupted)?;
-    // Which engine it is, and of which version, only a server tells. No speculation is measured first in any case.
+    // Engine and version are known only from a running server. No speculation is measured first in any case.
     let first = ready
         .experiment
         .entrants
@@ -89,7 +89,7 @@ fn tables(
     match tables.first().map_or(Ok(()), |first| system.supports(first)) {
         Ok(()) => tables,
         Err(reason) => {
-            progress.note(&format!("every chain has a start of its own: {reason}"));
+            progress.note(&format!("each chain needs a separate start: {reason}"));
             Vec::new()
         }
     }

@@ -1,4 +1,4 @@
-//! What a sweep is asked to do, and how it reports progress.
+//! The request for a sweep, and how it reports progress.
 
 use std::{path::PathBuf, sync::atomic::AtomicBool};
 

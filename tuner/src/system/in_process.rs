@@ -1,4 +1,4 @@
-//! Our own engine, in this process: another shape costs graphs, other settings a restart.
+//! spectune's own engine, in this process: a new shape costs graph captures, new settings a restart.
 
 use engine::EngineError;
 

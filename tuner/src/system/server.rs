@@ -46,7 +46,7 @@ use crate::{
 
 /// The folder, in that of a sweep, with the logs of its servers: one for each start.
 pub const LOGS: &str = "servers";
-/// How long a server may take to finish its work after it is told to stop.
+/// How long a server may take to finish its work after a request to stop.
 const GRACE: Duration = Duration::from_secs(15);
 /// How long a server may be silent while it has requests: a long prompt is read in less.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
@@ -94,7 +94,7 @@ struct Running {
     warm: Vec<Load>,
 }
 
-/// The chain of a table that is to run while so many requests do.
+/// The chain of a table that should run with this many requests.
 #[derive(Clone, Copy)]
 struct Chain {
     steps: usize,
@@ -204,7 +204,7 @@ impl<'a> Servers<'a> {
             let path = launch::table_file(&launch.log);
             fs::write(&path, text).map_err(|source| ServerError::File { path, source })?;
         }
-        // Before the start: whoever comes next knows of it whatever happens to us.
+        // Before the start, so that a later run can clean up whatever happens to this one.
         self.file.add(&mark)?;
         let mut server = Server::start(&launch, mark)?;
         let api = Api::new(self.kind(), &format!("http://127.0.0.1:{port}"), Some(name), LONGEST_SILENCE);

@@ -115,7 +115,7 @@ fn line(entry: file::Entry<'_>) -> Result<Line<'_>, Wrong> {
     let arrival = match (timestamp, arrival_s) {
         (Some(milliseconds), None) => milliseconds / 1e3,
         (None, Some(seconds)) => seconds,
-        (Some(_), Some(_)) => return Err(entry.wrong("both timestamp and arrival_s: leave one out")),
+        (Some(_), Some(_)) => return Err(entry.wrong("both timestamp and arrival_s are given: remove one")),
         (None, None) => {
             return Err(entry.wrong("no arrival time: expected timestamp in ms, or arrival_s in seconds"));
         }

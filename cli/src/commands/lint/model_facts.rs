@@ -1,4 +1,4 @@
-//! What is known of the models that launches name.
+//! Facts about the models that launches name.
 
 use std::{collections::BTreeSet, path::Path};
 

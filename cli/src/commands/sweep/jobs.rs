@@ -1,4 +1,4 @@
-//! Sweeps as parts of jobs: the shard that a scheduler asks for, and job files.
+//! Sweeps in a scheduler's jobs: the shard of this task, and job files.
 
 use anyhow::{Context, bail};
 use schemas::sweep::SweepFile;

@@ -1,4 +1,4 @@
-//! What `--dry-run` prints: the plan, which is known at once, and what short measured batches say of its time.
+//! What `--dry-run` prints: the plan, and an estimate of its time from short measured batches.
 
 use tuner::{
     record::Role,

@@ -1,4 +1,4 @@
-//! A progress bar on a terminal, a line a trial elsewhere.
+//! Progress: a bar on a terminal, one line per trial elsewhere.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! A bar on a terminal, and a line for what is worth keeping.
+//! Progress: a bar on a terminal, and lines for evaluations and notes.
 
 use indicatif::ProgressBar;
 use schemas::training_record::{CurvePoint, Evaluation};
@@ -32,7 +32,7 @@ impl Shown {
             Progress::Evaluated { evaluation, best } => self.say(&words(evaluation, best)),
             Progress::Judging => {
                 self.finish();
-                self.say("judging the chosen checkpoint on prompts that chose nothing");
+                self.say("comparing the chosen checkpoint with the previous head on the judging prompts");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! How fast this machine reads memory.
+//! Measures this machine's memory bandwidth.
 
 use std::time::Instant;
 

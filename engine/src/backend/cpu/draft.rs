@@ -1,4 +1,4 @@
-//! A draft as its description says: an EAGLE head, an EAGLE-3 head or an MTP layer.
+//! A draft built from its [`DraftSpec`](crate::spec::DraftSpec): an EAGLE head, an EAGLE-3 head or an MTP layer.
 
 use std::sync::Arc;
 

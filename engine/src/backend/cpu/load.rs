@@ -1,4 +1,4 @@
-//! Loading, and the account of the machine's memory before anything is taken from it.
+//! Loading, and accounting of the machine's memory before anything is allocated.
 
 use std::path::Path;
 
@@ -61,7 +61,7 @@ pub(super) fn other_models(
     let Described { folder, weights, spec, draft } = describe(options)?;
     if spec.in_plain() != loaded.spec().in_plain() {
         return Err(EngineError::Configuration(format!(
-            "{} holds another model than the one that is loaded",
+            "{} contains a different model than the loaded one",
             folder.path().display()
         )));
     }
@@ -82,7 +82,7 @@ fn check_draft(found: &DraftSpec, loaded: &DraftSpec, path: &Path) -> Result<(),
         return Ok(());
     }
     let path = path.display();
-    Err(EngineError::Configuration(format!("{path} holds another kind of draft than the one that is loaded")))
+    Err(EngineError::Configuration(format!("{path} contains a different kind of draft than the loaded one")))
 }
 
 /// Fails before anything is allocated if there is not enough memory.

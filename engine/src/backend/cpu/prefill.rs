@@ -1,4 +1,4 @@
-//! Prompts: one pass of the target over all pieces, then one of the draft, which sees the token after its own.
+//! Prefill: one pass of the target over the chunks of all prompts, then one of the draft, whose row i reads token i + 1.
 
 use super::{
     CpuBackend, SlotState,

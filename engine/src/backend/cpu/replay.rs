@@ -1,4 +1,4 @@
-//! Replay: what the draft would have proposed at places of a text that has been read.
+//! Replay: what the draft would have proposed at positions of a text that has been prefilled.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub struct Trace {
     positions: Range<usize>,
     /// The draft's, `[positions read, draft hidden]`.
     draft: Vec<f32>,
-    /// The target's after its final norm, `[positions read, hidden]`, where they are wanted.
+    /// The target's after its final norm, `[positions read, hidden]`, if requested.
     target: Option<Vec<f32>>,
 }
 

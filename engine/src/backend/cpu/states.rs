@@ -1,4 +1,4 @@
-//! The target's states of texts, given out and taken in.
+//! Exports and imports the target's states of texts.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! A target as its description says: embedding, layers, norm and vocabulary head.
+//! A target built from its [`TargetSpec`](crate::spec::TargetSpec): embedding, layers, norm and vocabulary head.
 
 use std::sync::Arc;
 

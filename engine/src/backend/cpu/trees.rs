@@ -1,4 +1,4 @@
-//! The draft's part of a round, which replay shares: trees that grow together from their roots.
+//! The draft's part of a round, shared with replay: the trees of a batch grow together, one step at a time.
 
 use std::convert::Infallible;
 

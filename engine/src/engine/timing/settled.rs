@@ -1,7 +1,7 @@
 //! Runs rounds, and counts only those after the device's clocks have settled.
 //!
 //! A GPU under load soon draws all the power that it may, and lowers its clock: the rounds of an idle card are up to 5%
-//! faster for a tenth of a second, which a server never experiences. It raises the clock again far slower: after heavier
+//! faster for a tenth of a second, which a server never experiences. It raises the clock again far more slowly: after heavier
 //! work (larger trees, a search for kernels) rounds are up to 13% slower than they become within a second.
 
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
-//! What the file of kept states looks like.
+//! The format of the file of kept states.
 //!
 //! [`MAGIC`], the length of the header (4 bytes), the header as JSON, its checksum; then pieces of texts: text, position and
-//! number of positions (8 bytes each), their states, a checksum of all that. All numbers are little-endian. Pieces come in
-//! the order of texts and positions, so that a file that ends anywhere holds the beginning of what was to be written.
+//! number of positions (8 bytes each), their states, a checksum of all that. All numbers are little-endian. Pieces are
+//! in the order of texts and positions, so a truncated file holds a prefix of what was to be written.
 
 use std::{
     fs::File,
@@ -62,7 +62,7 @@ pub struct Header {
 pub struct Extent {
     /// Positions that are read.
     pub positions: usize,
-    /// Those after which the target's final state is wanted.
+    /// Positions after which the target's final state is stored.
     pub wanted: Range<usize>,
 }
 

@@ -131,6 +131,20 @@ pub const PUBLISHED: &[PublishedModel] = &[
         ffn: Ffn::Dense(18_944),
         draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 18_944 },
     },
+    // Qwen/Qwen3-4B with AngelSlim/Qwen3-4B_eagle3
+    PublishedModel {
+        name: "qwen3-4b",
+        architecture: "Qwen3ForCausalLM",
+        context_length: 40_960,
+        layers: 36,
+        hidden: 2560,
+        vocabulary: 151_936,
+        tied: true,
+        heads: Heads::Grouped { queries: 32, keys: 8, dim: 128, qkv_bias: false, norms: true },
+        rope: Rotation { theta: 1_000_000.0, scaling: RopeScaling::None, dims: None },
+        ffn: Ffn::Dense(9728),
+        draft: Draft::Eagle3 { vocabulary: 32_000, intermediate: 9728 },
+    },
     // Qwen/Qwen3-8B with a head of the layout of Tengyunw/qwen3_8b_eagle3
     PublishedModel {
         name: "qwen3-8b",

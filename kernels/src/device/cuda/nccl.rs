@@ -1,6 +1,6 @@
 //! Sums over devices by NCCL, which is loaded on demand.
 //!
-//! What it does with multicast over NVLink (NVLS) is turned off before it is loaded.
+//! Its use of NVLink multicast (NVLS) is disabled before it is loaded.
 
 use std::{
     ffi::{CStr, c_char, c_int, c_void},

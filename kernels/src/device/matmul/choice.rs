@@ -1,7 +1,7 @@
-//! Which kernel is the fastest for a shape, ours or one of the library's: measured once on the device, then kept on disk.
+//! The fastest kernel for a shape, ours or one of the library's: measured once on the device, then stored on disk.
 //!
-//! The library ranks its algorithms by a model of the device, and is at times wrong by half. It also offers few of those that it
-//! has: of a product of 256 rows with 28,672 outputs eight, where a tile that is not among them takes 7% less.
+//! The library ranks its algorithms by a model of the device, which is sometimes wrong by half. It also offers few of its
+//! algorithms: eight for a product of 256 rows with 28,672 outputs, where a tile that is not among them takes 7% less.
 
 mod kept;
 mod screen;

@@ -1,4 +1,4 @@
-//! What was found under a load, in a sentence or two.
+//! The verdict on a load, in a sentence or two.
 
 use tuner::selection::{Disturbance, Doubt, Interval, IntervalKind, Verdict};
 
@@ -56,7 +56,7 @@ pub fn disturbance(race: &Race) -> Option<String> {
     }));
     if left_out > 0 {
         words.push(format!(
-            "{} of {} trials {} left out of the comparison.",
+            "{} of {} trials {} excluded from the comparison.",
             left_out,
             figures::count(trials as u64),
             if left_out == 1 { "was" } else { "were" }

@@ -1,4 +1,4 @@
-//! What is not known of the round times of candidates: a Gaussian process on a machine that is not known either.
+//! The uncertainty of candidates' round times: a Gaussian process over an unknown machine.
 
 use engine::timing::TimingPoint;
 
@@ -51,7 +51,7 @@ impl Unknown {
         untimed.max_by(|one, other| told(*one).total_cmp(&told(*other)))
     }
 
-    /// Takes what a candidate's time tells of the others from what is unknown.
+    /// Subtracts what a candidate's time says about the others from the uncertainty.
     pub fn time(&mut self, at: usize) {
         self.timed[at] = true;
         let with = self.covariance[at].clone();

@@ -1,7 +1,8 @@
-//! Starts that serve several chains, each batch size another one.
+//! Starts that serve several chains, a different one at each batch size.
 //!
-//! An engine that chooses the number of draft steps by the running batch tells in one start what rounds of several chains take. One
-//! start alone does not tell a chain from its batch, so the chains change places from start to start: a Latin square.
+//! If an engine chooses the number of draft steps by the running batch, one start measures the rounds of several chains. A single
+//! start cannot separate the effect of a chain from that of its batch, so the chains change places from start to start: a Latin
+//! square.
 
 use schemas::tree::TreeShape;
 

@@ -1,8 +1,8 @@
-//! Starts that run another chain at each batch size: a table of chains as SGLang's adaptive file with one candidate a slot, or as vLLM's
-//! schedule of draft tokens. One such start tells what rounds of several chains take.
+//! Starts that run a different chain at each batch size: a table of chains, given as SGLang's adaptive file with one candidate per
+//! slot, or as vLLM's schedule of draft tokens. One such start measures the rounds of several chains.
 //!
-//! The engines fall back to one chain in silence or with a warning. So the log, the resolved configuration and what is drafted while a
-//! load runs are held against the table.
+//! The engines fall back to one chain silently or with a warning. So the log, the resolved configuration and the number of drafts
+//! under load are compared with the table.
 
 use std::{
     collections::BTreeSet,
@@ -32,7 +32,7 @@ const FIRST_VLLM: EngineVersion = EngineVersion::new(0, 33, 0);
 pub const SCHEDULE: &str = "num_speculative_tokens_per_batch_size";
 /// How often a server is asked which chain it drafts.
 const ASK: Duration = Duration::from_millis(50);
-/// Answers of a server below which another chain than the table's is no evidence.
+/// Minimum number of responses for evidence that the server runs a chain other than the table's.
 const FEWEST_ANSWERS: usize = 3;
 
 /// Whether a server that has answered runs tables of chains when it is started with one.
@@ -41,16 +41,16 @@ const FEWEST_ANSWERS: usize = 3;
 /// With the reason why not.
 pub fn serves_tables(plan: &LaunchPlan, info: &ServerInfo) -> Result<(), String> {
     if plan.acceptance.is_some() {
-        return Err("imported accept lengths are made up by servers, one length for all chains of a start".into());
+        return Err("servers simulate imported accept lengths with one length for all chains of a start".into());
     }
     if !matches!(plan.algorithm.as_str(), "EAGLE" | "EAGLE3") {
-        return Err(format!("with {} no engine drafts another chain at each batch size", plan.algorithm));
+        return Err(format!("no engine can change the chain with the batch size under {}", plan.algorithm));
     }
     // Our own server follows the same file.
     if info.is_spectune() {
         return Ok(());
     }
-    let unknown = || "the server does not tell its version".to_owned();
+    let unknown = || "the server does not report its version".to_owned();
     let version: EngineVersion = info.version.as_deref().and_then(|text| text.parse().ok()).ok_or_else(unknown)?;
     let (knows, first) = match plan.kind {
         SystemKind::Vllm => (Speculative::Key.word(SCHEDULE).is_some_and(|key| key.exists_in(version)), FIRST_VLLM),
@@ -113,11 +113,11 @@ pub fn check_started(configuration: &Configuration, info: &ServerInfo, log: &str
     }
     let answer = info.resolved.as_ref();
     if answer.is_some_and(|answer| answer["speculative_adaptive"] == false) {
-        return Err("the server was started with --speculative-adaptive and has turned it off".into());
+        return Err("the server was started with --speculative-adaptive but turned it off".into());
     }
     let speculation = answer.map(|answer| &answer["vllm_config"]["speculative_config"]);
     if speculation.is_some_and(|keys| keys.get(SCHEDULE).is_some_and(Value::is_null)) {
-        return Err(format!("the server was started with {SCHEDULE} and has dropped it"));
+        return Err(format!("the server was started with {SCHEDULE} but ignored it"));
     }
     Ok(())
 }
@@ -127,11 +127,11 @@ pub fn check_started(configuration: &Configuration, info: &ServerInfo, log: &str
 pub struct Drafted {
     /// Numbers of steps.
     steps: BTreeSet<usize>,
-    /// Answers that came while as many requests ran as the load has. One that comes while they begin or end tells another row.
+    /// Responses received while the whole load was running. One received while requests start or end belongs to another row.
     answers: usize,
 }
 
-/// Asks a server how many steps it drafts until it is the wanted number or the load has ended. Empty where it tells none.
+/// Polls the number of steps that a server drafts until it is the expected one or the load has ended. Empty if the server does not report it.
 pub fn steps_while(api: &Api, wanted: usize, batch: usize, ended: &AtomicBool) -> Drafted {
     let mut drafted = Drafted::default();
     if api.kind() == Kind::Vllm {

@@ -1,5 +1,5 @@
 //! Whether the GPUs' memory is back after a server has ended. A driver frees the memory of a process slightly after it
-//! has ended, and an overlooked process keeps it. Either would make the next server fail through no fault of its own.
+//! has ended, and an overlooked process keeps it. Either would make the next server fail for no reason of its own.
 
 use std::{
     collections::BTreeMap,

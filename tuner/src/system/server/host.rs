@@ -1,4 +1,4 @@
-//! The processors and GPUs of this host, according to files of the operating system, and those of them that a server uses.
+//! The processors and GPUs of this host, according to files of the operating system, and the ones that a server uses.
 
 use std::fs;
 

@@ -25,14 +25,14 @@ use crate::{
 /// SGLang's variables that make acceptance up, and the way that spreads a length over rounds the least.
 pub(super) const SIMULATED_LENGTH: &str = "SGLANG_SIMULATE_ACC_LEN";
 const SIMULATED_HOW: (&str, &str) = ("SGLANG_SIMULATE_ACC_METHOD", "match-expected");
-/// vLLM's variable without which it tells nothing of its configuration and empties no cache.
+/// vLLM's environment variable without which it neither reports its configuration nor clears its cache.
 const DEVELOPMENT: &str = "VLLM_SERVER_DEV_MODE";
 /// SGLang's flag for batch sizes with a graph, from 0.5.14 on, and before.
 const CAPTURE_FLAG: &str = "cuda-graph-bs-decode";
 const OLD_CAPTURE_FLAG: &str = "cuda-graph-bs";
-/// Rounds between two lines of SGLang's log about what it decodes; 40 if it is not told, which short runs do not reach.
+/// Rounds between two decode lines of SGLang's log; 40 by default, which short runs do not reach.
 const LOG_INTERVAL: usize = 10;
-/// vLLM's flag without which it tells no rounds of a request.
+/// vLLM's flag without which it does not report the rounds of a request.
 const REQUEST_METRICS: &str = "per-request-spec-decode-metrics";
 
 /// What the command lines of a sweep have in common.
@@ -127,7 +127,7 @@ impl LaunchPlan {
         may_help
     }
 
-    /// The accept length that the server of a configuration makes up: output tokens a round, the target's own counted.
+    /// The accept length that the server of a configuration makes up: output tokens per round, the target's own counted.
     ///
     /// # Errors
     /// When lengths are imported, and none for its tree.
@@ -233,7 +233,7 @@ impl LaunchPlan {
         flags.0.push("--disable-radix-cache".into());
         // Counters of running and retracted requests.
         flags.0.push("--enable-metrics".into());
-        // Whether rounds run in graphs is told by these lines alone. The first start of a sweep does not know whose server it is.
+        // Only these lines show whether rounds run in graphs. At the first start of a sweep the engine is not known yet.
         flags.add_some("decode-log-interval", (self.version.is_some() && !self.is_own).then_some(LOG_INTERVAL));
         flags.0
     }

@@ -1,4 +1,4 @@
-//! From what a client sees of a server to what a trial has seen.
+//! Converts what a client observes of a server to the observations of a trial.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub fn generate(request: &Request) -> Generate<'_> {
 pub enum Rounds {
     /// One a token: nothing is drafted.
     OneAToken,
-    /// As many tokens a round as the server's counters say of all requests together.
+    /// As many tokens per round as the server's counters say of all requests together.
     Counted {
         /// Tokens a round, the target's own included.
         tokens: f64,
@@ -62,7 +62,7 @@ impl Rounds {
     }
 }
 
-/// What a trial has seen. Single rounds are not seen: the mean of each request's stands for them.
+/// Observations of a trial. A client does not see single rounds: the mean over each request is used for all of its rounds.
 ///
 /// # Errors
 /// When the server does not tell the rounds of a request that speculates.
@@ -102,7 +102,7 @@ pub fn seen(
     })
 }
 
-/// Drafts that were proposed to all requests, where the server tells them, and their rounds.
+/// Drafts proposed for all requests, if the server reports them, and their rounds.
 pub fn drafted(seen: &Observations) -> (usize, usize) {
     let each = seen.served.iter().map(|one| (one.completion.proposed_drafts as usize, one.completion.rounds));
     each.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
@@ -142,7 +142,7 @@ fn rounds(generated: &Generated, untold: Rounds) -> Result<usize, SystemError> {
         (None, Rounds::Untold) if further == 0 => 0,
         (None, Rounds::Untold) => {
             return Err(SystemError::Unsupported(
-                "the server tells neither the rounds of a request nor counters of drafts, so that accept lengths would be guessed: \
+                "the server reports neither the rounds of a request nor counters of drafts, so accept lengths are unknown: \
                  start it with its metrics (SGLang: --enable-metrics; vLLM without --disable-log-stats)"
                     .into(),
             ));
@@ -167,14 +167,14 @@ pub fn check_graphs(log: &str, load: Load) -> Result<(), SystemError> {
     match log.lines().find(is_bare) {
         None => Ok(()),
         Some(line) => Err(SystemError::Unsupported(format!(
-            "rounds of {batch} requests ran without CUDA graphs, and would be measured under a wrong name: capture this batch size \
+            "rounds of {batch} requests ran without CUDA graphs, so the trial would be mislabelled: capture this batch size \
              (engine.capture_sizes, or a larger --cuda-graph-max-bs in system.extra_args); the log says: {}",
             line.trim()
         ))),
     }
 }
 
-/// Fails where a server was told to make up an accept length and accepts by the drafts all the same.
+/// Fails if a server was told to simulate an accept length but accepts by its drafts nevertheless.
 ///
 /// # Errors
 /// With both lengths.
@@ -183,7 +183,7 @@ pub fn check_made_up(asked: f64, runs: f64) -> Result<(), SystemError> {
         return Ok(());
     }
     Err(SystemError::Unsupported(format!(
-        "the server accepts {runs:.2} tokens a round where the imported acceptance ({asked:.2}) was to be made up: this version of it does \
+        "the server accepts {runs:.2} tokens per round instead of simulating the imported acceptance ({asked:.2}): this version of it does \
          not simulate acceptance, or only for some trees"
     )))
 }
@@ -226,7 +226,7 @@ mod tests {
         assert!(of(Some(9), Rounds::OneAToken).is_err());
         // Eight tokens after the first one, at three a round.
         assert_eq!(of(None, Rounds::Counted { tokens: 3.0 }).expect("seen").rounds, 3);
-        assert!(of(None, Rounds::Untold).is_err_and(|error| error.to_string().contains("would be guessed")));
+        assert!(of(None, Rounds::Untold).is_err_and(|error| error.to_string().contains("accept lengths are unknown")));
     }
 
     #[test]

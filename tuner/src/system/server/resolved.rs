@@ -19,7 +19,7 @@ use crate::{
 };
 
 /// What the server has rewritten: notes if it is still the requested configuration, else an error. A figure that
-/// the server does not tell is not judged.
+/// the server does not report is not checked.
 pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configuration) -> Result<Vec<String>, String> {
     let Some(resolved) = &info.resolved else { return Ok(Vec::new()) };
     let number = |name: &str| resolved.get(name).and_then(Value::as_u64).map(|number| number as usize);
@@ -32,7 +32,7 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
         let speculates = resolved.get("speculative_algorithm").map_or(!runs.is_off(), |name| !name.is_null());
         let asked = adaptive::largest(configuration);
         if !speculates && !asked.is_off() {
-            return Err(format!("the server does not speculate, and {asked} was asked for: it has turned it off"));
+            return Err(format!("{asked} was requested, but the server turned speculation off"));
         }
         if speculates && !asked.is_off() && runs != asked {
             return Err(format!(
@@ -56,7 +56,7 @@ pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configu
     Ok(notes)
 }
 
-/// What vLLM tells that it drafts, in development mode: a chain, or nothing.
+/// The chain that vLLM reports in development mode, if any.
 fn of_vllm(resolved: &Value) -> Option<TreeShape> {
     let speculation = resolved.get("vllm_config")?.get("speculative_config")?;
     match speculation["num_speculative_tokens"].as_u64().map(usize::try_from) {
@@ -120,7 +120,7 @@ pub fn check_room(info: &ServerInfo, load: Load) -> Result<(), SystemError> {
     let most = info.resolved.as_ref().and_then(most_running);
     match (load.batch_size(), most) {
         (Some(batch), Some(most)) if batch > most => Err(SystemError::Unsupported(format!(
-            "the server runs at most {most} requests together, so that a batch of {batch} would be measured under a wrong name: give it \
+            "the server runs at most {most} requests together, so a trial with a batch of {batch} would be mislabelled: give it \
              more memory, or lower batch.sizes or engine.context_length"
         ))),
         _ => Ok(()),
@@ -191,7 +191,7 @@ mod tests {
         assert!(check(runs(three.clone()), "3,1,4").is_ok_and(|notes| notes[0].contains("at most 32")));
         assert!(check(runs(three.clone()), "5,1,6").is_err_and(|words| words.contains("runs the tree 3,1,4")));
         assert!(check(runs(three), "0,1,1").is_err());
-        assert!(check(runs(Value::Null), "3,1,4").is_err_and(|words| words.contains("does not speculate")));
+        assert!(check(runs(Value::Null), "3,1,4").is_err_and(|words| words.contains("turned speculation off")));
         assert!(check(runs(Value::Null), "0,1,1").is_ok());
     }
 

@@ -1,4 +1,4 @@
-//! What was the fastest for a shape, on disk.
+//! The file of the fastest algorithms by shape.
 
 use std::{
     fs,

@@ -1,7 +1,7 @@
-//! Algorithms that the library has and does not offer: each is run once, and the best take part in the race, if they compute what
-//! one does that it offers.
+//! Algorithms that the library has but does not offer. Each is run once; the fastest are timed with the others if their result
+//! equals that of an offered one.
 //!
-//! First all tiles, then other clusters for the best of these.
+//! All tiles are tried first, then other cluster sizes for the best of them.
 
 use std::time::{Duration, Instant};
 
