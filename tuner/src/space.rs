@@ -29,6 +29,8 @@ pub struct Expanded {
     pub entrants: Vec<Candidate>,
     /// Combinations of the lists that are not valid trees, and why.
     pub dropped: Vec<Dropped>,
+    /// Configurations that an imported acceptance table does not cover: no accept length can be simulated for them.
+    pub uncovered: Vec<Configuration>,
 }
 
 /// A combination of the lists that is not a valid tree.
@@ -51,16 +53,34 @@ impl fmt::Display for Dropped {
 }
 
 impl Expanded {
-    /// What was dropped, in words; `None` if nothing was.
-    pub fn dropped_words(&self) -> Option<String> {
-        match self.dropped.as_slice() {
+    /// What is skipped, a sentence for each reason.
+    pub fn skipped(&self) -> Vec<String> {
+        let dropped = match self.dropped.as_slice() {
             [] => None,
             [one] => Some(format!("1 combination is not a valid tree and is skipped ({one})")),
             [first, ..] => {
                 let count = self.dropped.len();
                 Some(format!("{count} combinations are not valid trees and are skipped (for example {first})"))
             }
-        }
+        };
+        let uncovered = match self.uncovered.as_slice() {
+            [] => None,
+            [one] => Some(format!("1 configuration has no row in the acceptance table and is skipped ({one})")),
+            [first, ..] => {
+                let count = self.uncovered.len();
+                Some(format!(
+                    "{count} configurations have no row in the acceptance table and are skipped (for example {first})"
+                ))
+            }
+        };
+        dropped.into_iter().chain(uncovered).collect()
+    }
+
+    /// Keeps candidates for which `covers` is true, and both baselines.
+    pub fn retain_covered(&mut self, covers: impl Fn(&Configuration) -> bool) {
+        let kept = |one: &mut Candidate| one.role != Role::Candidate || covers(&one.configuration);
+        let left_out = self.entrants.extract_if(.., |one| !kept(one));
+        self.uncovered = left_out.map(|one| one.configuration).collect();
     }
 }
 
@@ -101,7 +121,7 @@ pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], defaul
         let every = [TreeShape::OFF, default].into_iter().chain(shapes.iter().copied());
         entrants.extend(every.map(|shape| candidate(Configuration { shape, table: Vec::new(), knobs: knobs.clone() })));
     }
-    Expanded { entrants, dropped }
+    Expanded { entrants, dropped, uncovered: Vec::new() }
 }
 
 /// Every distinct combination of the lists except the one that changes nothing.

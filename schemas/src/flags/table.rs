@@ -90,6 +90,34 @@ pub const FLAGS: &[Flag] = &[
     )
     .since(EngineVersion::new(0, 4, 9).post(5)),
     Flag::new(
+        Key::DecoupledSpecBindEndpoint,
+        "decoupled-spec-bind-endpoint",
+        Text,
+        "Decoupled speculation: the ZMQ endpoint on which this engine receives",
+    )
+    .since(EngineVersion::new(0, 5, 15)),
+    Flag::new(
+        Key::DecoupledSpecConnectEndpoints,
+        "decoupled-spec-connect-endpoints",
+        Text,
+        "Decoupled speculation: JSON list of the peers' endpoints, in the order of their ranks",
+    )
+    .since(EngineVersion::new(0, 5, 15)),
+    Flag::new(
+        Key::DecoupledSpecRank,
+        "decoupled-spec-rank",
+        Integer,
+        "Decoupled speculation: rank of this engine among those of its role",
+    )
+    .since(EngineVersion::new(0, 5, 15)),
+    Flag::new(
+        Key::DecoupledSpecRole,
+        "decoupled-spec-role",
+        Choice(&["null", "verifier", "drafter"]),
+        "Run drafts and verification in separate engines, and which of them this one is",
+    )
+    .since(EngineVersion::new(0, 5, 15)),
+    Flag::new(
         Key::DeepepMode,
         "deepep-mode",
         Choice(&["normal", "low_latency", "auto"]),

@@ -55,6 +55,14 @@ pub struct LaunchFile {
     pub dcp_size: Option<i64>,
     /// Attention kernels of decode, in place of --attention-backend.
     pub decode_attention_backend: Option<String>,
+    /// Decoupled speculation: the ZMQ endpoint on which this engine receives.
+    pub decoupled_spec_bind_endpoint: Option<String>,
+    /// Decoupled speculation: JSON list of the peers' endpoints, in the order of their ranks.
+    pub decoupled_spec_connect_endpoints: Option<String>,
+    /// Decoupled speculation: rank of this engine among those of its role.
+    pub decoupled_spec_rank: Option<i64>,
+    /// Decoupled speculation: whether this engine drafts or verifies.
+    pub decoupled_spec_role: Option<String>,
     /// How DeepEP exchanges tokens; auto is low latency for decode.
     pub deepep_mode: Option<String>,
     /// Device to run on: auto, cpu, cuda or cuda:N.

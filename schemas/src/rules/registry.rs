@@ -172,6 +172,7 @@ pub const RULES: &[Rule] = &[
     sd197_dspark_limits::RULE,
     sd198_uno_limits::RULE,
     sd199_two_attention_backends::RULE,
+    sd200_decoupled_spec_endpoints::RULE,
     vl01_draft_vocabulary::RULE,
     vl02_num_speculative_tokens_missing::RULE,
     vl03_draft_context::RULE,

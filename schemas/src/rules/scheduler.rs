@@ -28,3 +28,4 @@ pub(super) mod sd196_backend_and_gpu;
 pub(super) mod sd197_dspark_limits;
 pub(super) mod sd198_uno_limits;
 pub(super) mod sd199_two_attention_backends;
+pub(super) mod sd200_decoupled_spec_endpoints;

@@ -111,6 +111,10 @@ pub fn space(request: &SweepRequest<'_>) -> Result<Expanded, TunerError> {
     if file.system.kind == SystemKind::Vllm {
         only_chains(&mut space, &file.models.algorithm);
     }
+    if let Some(from) = &file.models.acceptance {
+        let table = acceptance::import(&request.folder, from)?;
+        space.retain_covered(|one| acceptance::length_of(&table, one).is_ok());
+    }
     Ok(space)
 }
 
@@ -221,7 +225,7 @@ impl Ready {
     /// What the user should know before the first trial.
     pub fn notes(&self, request: &SweepRequest<'_>) -> Vec<String> {
         let mut notes = Vec::new();
-        notes.extend(self.space.dropped_words());
+        notes.extend(self.space.skipped());
         if self.workload.left_out > 0 {
             notes.push(format!("{} prompts are skipped (too long, or without a user message)", self.workload.left_out));
         }

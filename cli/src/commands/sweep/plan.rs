@@ -8,8 +8,8 @@ use tuner::{
 /// What would be tried.
 pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
     let mut text = format!("space      {} configurations\n", outline.space.entrants.len());
-    if let Some(dropped) = outline.space.dropped_words() {
-        text += &format!("           {dropped}\n");
+    for skipped in outline.space.skipped() {
+        text += &format!("           {skipped}\n");
     }
     let loads: Vec<String> = outline.loads.iter().map(ToString::to_string).collect();
     text += &format!("loads      {}\n", loads.join(", "));
