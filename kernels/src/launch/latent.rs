@@ -1,7 +1,7 @@
 //! Latent attention, projections: `cuda/latent.cu`, `cuda/latent_heads.cu`, and the products of `cuda/latent_float.cu`.
 //!
-//! Latent attention is always absorbed: prompts, decoding and trees use the same formulation (see
-//! [`reference::latent`](crate::reference)), so all passes produce the same bits.
+//! Latent attention is absorbed (see [`reference::latent`](crate::reference)); prompts may also expand keys and values, with
+//! sums in another order (`latent_prompt.rs`).
 
 use super::{Kernels, Parts, Rows, address, check_ints, elementwise::check_parts, grid, int, latent_attention, line};
 use crate::device::{Arg, DeviceError, Element, Kernel, KernelFile, Slice, Split};

@@ -1,6 +1,7 @@
 //! Latent attention, absorbed (arXiv 2405.04434): all heads read one latent vector per token, as key and as value. `q ·
 //! (W_UK c)` is `(W_UKᵀ q) · c`, and `Σ p (W_UV c)` is `W_UV Σ p c`: keys and values of heads are never materialised.
-//! All passes use this one form, so that prompts, decoding and trees have the same bits.
+//! All passes of the CPU use this one form, and those of a GPU in batch-invariant mode, so that prompts, decoding and trees have the
+//! same bits.
 
 use super::{
     Matrix, Visible,
