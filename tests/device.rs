@@ -94,7 +94,7 @@ impl Head {
     }
 }
 
-/// The device that is asked for, and the pairs that are there.
+/// The device that is requested, and the pairs that are there.
 fn device() -> Option<(DeviceChoice, Vec<Pair>)> {
     let device = std::env::var("SPECTUNE_DEVICE").ok()?.parse().expect("a device");
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);

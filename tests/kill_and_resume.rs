@@ -148,7 +148,7 @@ fn stopped(mut sweep: Child, signal: &str, behind: &str) -> (String, Option<i32>
 #[cfg(unix)]
 #[test]
 fn a_sweep_that_is_stopped_keeps_what_is_finished_and_says_how_to_go_on() {
-    // So many repeats that it is not done before the signal is there.
+    // Enough repeats that it is not done before the signal is there.
     let many = "[search]\nrepeats = 10000\n";
     for signal in ["INT", "TERM"] {
         let sweep = Sweep::with(many);

@@ -108,8 +108,8 @@ fn tasks_of_an_array_and_pods_measure_their_shards_and_merging_makes_the_whole()
     for shard in shards {
         fs::remove_file(folder.path().join(shard).join("tuned.toml")).expect("it goes");
     }
-    let nobody = ["merge", shards[0], shards[1], "--out", "last"];
-    spectune(&folder, &nobody, &[], 0, &["this machine has no models/target"]);
+    let no_one = ["merge", shards[0], shards[1], "--out", "last"];
+    spectune(&folder, &no_one, &[], 0, &["this machine has no models/target"]);
     assert!(!folder.path().join("last/tuned.toml").exists());
 }
 

@@ -84,7 +84,7 @@ fn replay(engine: &mut Engine, texts: &[ReplayText], shapes: &[TreeShape]) -> Ve
         walked = progress.walked;
         ControlFlow::Continue(())
     });
-    let result = result.expect("they can be replayed").expect("nobody broke it off");
+    let result = result.expect("they can be replayed").expect("no one broke it off");
     let total: usize = texts.iter().map(|text| (text.output_tokens() - 1) * shapes.len()).sum();
     assert_eq!(walked, total);
     result

@@ -16,7 +16,7 @@ use schemas::model::ModelFacts;
 /// Special behaviour of a server.
 #[derive(Clone, Default)]
 struct Manners {
-    /// Sends whole files whatever range is asked for.
+    /// Sends whole files whatever range is requested.
     no_ranges: bool,
     /// Answers every request without this token with 401.
     token: Option<&'static str>,
@@ -201,7 +201,7 @@ fn heads_with_files_of_other_names_are_listed() {
 #[test]
 fn a_hub_that_is_not_there_is_told() {
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port");
-    let error = read(&Hub::new(&format!("http://{port}"), None)).expect_err("nobody listens").to_string();
+    let error = read(&Hub::new(&format!("http://{port}"), None)).expect_err("no one listens").to_string();
     assert!(error.contains("cannot fetch"), "{error}");
 }
 

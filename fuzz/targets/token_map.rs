@@ -12,7 +12,7 @@ mod error {
     use std::path::PathBuf;
 
     #[derive(Debug)]
-    #[expect(dead_code, reason = "made by the reader, looked at by nobody")]
+    #[expect(dead_code, reason = "made by the reader, looked at by no one")]
     pub enum EngineError {
         Read { path: PathBuf, source: std::io::Error },
         Malformed { path: PathBuf, reason: String },

@@ -10,7 +10,7 @@ use crate::{
     words::{self, Syntax},
 };
 
-/// A value without sense, by its place in the tree of keys.
+/// An invalid value, by its place in the tree of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     path: &'static [&'static str],

@@ -113,7 +113,7 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
     Ok(Asked { parameters, messages, options, tools, reasoning, repeated, stream })
 }
 
-/// The form of the text that is asked for.
+/// The form of the text that is requested.
 fn format(fields: &mut Fields) -> Result<Option<Form>, ApiError> {
     let mut text = fields.object("text")?;
     let mut format = text.object("format")?;

@@ -336,7 +336,7 @@ impl Measurement {
         marks
     }
 
-    /// Whether it was disturbed so much that it is excluded from comparisons.
+    /// Whether it was disturbed enough to be excluded from comparisons.
     pub fn is_spoiled(&self) -> bool {
         self.stalls.is_some_and(|stalls| match self.steady {
             Some(_) => stalls.of_steps > MOST_STALLED_STEPS,

@@ -23,7 +23,7 @@ fn keep(
     let mut note = |words: &str| said += &format!("{words}\n");
     let keep = KeepStates { path, most_bytes, note: &mut note };
     let found = engine.replay_keeping(texts, shapes, keep, &mut |_| ControlFlow::Continue(()));
-    (found.expect("they can be replayed").expect("nobody broke it off"), said)
+    (found.expect("they can be replayed").expect("no one broke it off"), said)
 }
 
 /// Greedy and sampled texts.

@@ -132,7 +132,7 @@ impl<'a> Slice<'a> {
     /// No memory: the argument of an omitted part.
     pub const NONE: Slice<'static> = Slice { address: 0, bytes: 0, buffer: PhantomData };
 
-    /// Memory that somebody else has taken, and keeps while it is borrowed.
+    /// Memory that another owner has taken, and keeps while it is borrowed.
     pub(super) fn foreign(address: u64, bytes: usize) -> Self {
         Self { address, bytes, buffer: PhantomData }
     }

@@ -107,7 +107,7 @@ pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), Devic
     open_with(number, None)
 }
 
-/// The device of somebody's stream, with that stream.
+/// The device of a stream of another owner, with that stream.
 pub(super) fn on_stream(stream: Arc<CudaStream>) -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
     open_with(stream.context().ordinal(), Some(stream))
 }

@@ -25,7 +25,7 @@ const MOST_STAGES: usize = 6;
 /// Rows that a block takes, at most.
 const MOST_ROWS: usize = 64;
 /// Inputs and outputs of a layer from which on it is worth what only adds up over its length, such as adding to the stream at once;
-/// of narrower ones all that is asked for ahead is asked for at a pace. Measured with 4,096 and with 2,048.
+/// of narrower ones all that is requested ahead is requested at a pace. Measured with 4,096 and with 2,048.
 pub(super) const WIDE_LAYER: usize = 4096;
 /// Rows of blocks, at most, that scale them where the norm has left that to them.
 pub(super) const MOST_ROWS_TO_SCALE: usize = 32;
@@ -310,7 +310,7 @@ impl Kernels {
     }
 
     /// Cycles between two stages that a layer asks for ahead, if it is so narrow that these are to pass, and the device begins kernels
-    /// before those ahead of them end: else no one waits for what is asked for later.
+    /// before those ahead of them end: else no one waits for what is requested later.
     pub(super) fn pause(&self, width: usize, cycles: usize) -> usize {
         let begins_ahead = self.device.properties().most_cluster > 1;
         if begins_ahead && width < WIDE_LAYER { cycles } else { 0 }

@@ -412,7 +412,7 @@ fn a_table_of_chains_becomes_vllms_schedule() {
     let list = r#""num_speculative_tokens":5,"num_speculative_tokens_per_batch_size":[[1,4,5],[5,16,2],[17,64,0]]"#;
     assert!(whole.text.contains(list), "{}", whole.text);
     assert!(!whole.notes.join("\n").contains("left out (") && whole.text.contains("--max-num-seqs 64"), "{whole:?}");
-    // One row that is asked for, versions without the list, and tables with one length are as they were.
+    // One row that is requested, versions without the list, and tables with one length are as they were.
     for one in [
         written(Form::Vllm, &chains(), Some(8), None),
         written(Form::Vllm, &chains()[..3], None, Some("0.24.0")),

@@ -54,12 +54,12 @@ fn terms<'a>(workload: &'a Workload, interrupted: &'a AtomicBool) -> TrialOption
 fn figures(engine: &mut Engine, load: Load, terms: &TrialOptions<'_>) -> Measurement {
     match run(engine, &trial(load), terms).expect("a trial") {
         Ended::Measured(figures) => *figures,
-        Ended::Interrupted => panic!("nobody interrupted it"),
+        Ended::Interrupted => panic!("no one interrupted it"),
     }
 }
 
 fn seen(engine: &mut Engine, workload: &Workload, source: &Source) -> Observations {
-    drive(engine, &workload.requests, source, &NEVER).expect("a trial").expect("nobody interrupted it")
+    drive(engine, &workload.requests, source, &NEVER).expect("a trial").expect("no one interrupted it")
 }
 
 #[test]
@@ -158,7 +158,7 @@ fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
     assert!(engine.is_idle());
     match run(&mut engine, &trial(Load::RequestRate(Real(5000.0))), &terms).expect("a trial") {
         Ended::Measured(figures) => assert_eq!((figures.requests, figures.running_batch.len()), (4, 2)),
-        Ended::Interrupted => panic!("nobody interrupted it"),
+        Ended::Interrupted => panic!("no one interrupted it"),
     }
 }
 

@@ -82,7 +82,7 @@ fn a_bad_file_is_named_with_the_line() {
         let found = load(&engine, &format!("{good}\n{bad}\n"), &format!("{source} = 'file'")).expect_err(bad);
         assert!(found.contains(expected), "{bad}: {found}");
     }
-    let silent = load(&engine, r#"{"turns": []}"#, "prompts = 'file'").expect_err("nobody speaks");
+    let silent = load(&engine, r#"{"turns": []}"#, "prompts = 'file'").expect_err("no one speaks");
     assert!(silent.contains("file contains no prompt (1 were skipped"), "{silent}");
     let missing =
         Workload::load(&asked("trace = 'none.jsonl'"), Path::new("."), &ModelText::of(&engine)).expect_err("no file");

@@ -177,7 +177,7 @@ fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it
     check(inner_first.clone(), "eagle2", &[(3, 3, 8)]);
     let tiles = Some(AttentionKernels::Tiles);
     check(CudaOptions { batch_invariant: false, attention: tiles, ..inner_first }, "eagle3", &[(4, 6, 32)]);
-    // Sampled, with log-probabilities, and as many as are asked for.
+    // Sampled, with log-probabilities, and as many as are requested.
     let device = device();
     let sampling =
         SamplingParams { temperature: 0.9, top_p: 0.9, seed: 7, logprobs: Some(2), ..SamplingParams::default() };
@@ -196,7 +196,7 @@ fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it
     }
 }
 
-/// In the default mode, with as many rows as the kernels take that leave out what nobody awaits; and in float32, where none does.
+/// In the default mode, with as many rows as the kernels take that leave out what no one awaits; and in float32, where none does.
 #[test]
 fn products_that_nobody_awaits_are_left_out_and_change_nothing() {
     let device = device();
@@ -455,7 +455,7 @@ fn replay(device: DeviceChoice, shapes: &[TreeShape]) -> (Vec<Vec<u64>>, Vec<Vec
     let mut engine = short_engine(device, "eagle2", "float32", shapes[0]);
     let (histograms, texts) = short_texts(&mut engine, 2);
     let replayed = engine.replay(&texts, shapes, &mut |_| ControlFlow::Continue(())).expect("they can be replayed");
-    (histograms, replayed.expect("nobody broke it off"))
+    (histograms, replayed.expect("no one broke it off"))
 }
 
 #[test]

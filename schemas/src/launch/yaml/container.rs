@@ -136,7 +136,7 @@ fn speculates(word: &Word<'_>) -> bool {
     text.starts_with("--speculative-algo") || text.starts_with("--speculative-config")
 }
 
-/// What a text is where nobody sets the variable that it is: `${IMAGE:-name:tag}`.
+/// What a text is where no one sets the variable that it is: `${IMAGE:-name:tag}`.
 fn default_of(text: &str) -> &str {
     let inside = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     inside.and_then(|inside| inside.split_once('-')).map_or(text, |(_, default)| default)

@@ -58,7 +58,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Batches beyond this one pad little, relative to themselves, in any list that somebody would write.
+/// Batches beyond this one pad little, relative to themselves, in any list that someone would write.
 const SMALL: usize = 32;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

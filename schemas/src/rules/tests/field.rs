@@ -44,7 +44,7 @@ fn severity(code: &str, found: &[Diagnostic]) -> Option<Severity> {
     found.iter().filter(|one| one.code == code).map(|one| one.severity).max()
 }
 
-/// A rule finds something, of this severity, in this version (none: nobody named it).
+/// A rule finds something, of this severity, in this version (none: no one named it).
 #[track_caller]
 fn finds(text: &str, version: Option<&str>, code: &str, expected: Severity) {
     finds_beside(text, Beside { version, ..Beside::default() }, code, expected);
@@ -470,7 +470,7 @@ fn second_reports_are_told() {
     };
     finds(&radix("EAGLE"), Some("0.5.22"), "SD101", Severity::Error);
     silent(&radix("EAGLE"), Some("0.5.23"), "SD101");
-    // Nobody named a version: what starts in the newest is not told.
+    // No one named a version: what starts in the newest is not told.
     silent(&radix("EAGLE"), None, "SD101");
 
     let simulated = |algorithm: &str| {

@@ -14,7 +14,7 @@
 //! ## What vLLM does
 //!
 //! `ValueError: num_speculative_tokens must be provided with speculative model unless the draft model config contains an
-//! n_predict parameter.` That of a target's own MTP layers is asked for too late: with `mtp` the number has to be written, else
+//! n_predict parameter.` That of a target's own MTP layers is requested too late: with `mtp` the number has to be written, else
 //! the same error is raised, or a TypeError.
 //!
 //! ## Example
@@ -97,7 +97,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     } else {
         "add `\"num_speculative_tokens\": 3`"
     });
-    // A draft whose config nobody has seen may say itself what it is, and how many tokens it predicts.
+    // A draft whose config no one has seen may say itself what it is, and how many tokens it predicts.
     let is_guessed = config.method.is_none() && context.draft_config().is_none();
     Some(if is_guessed { finding.at_most(Severity::Warning) } else { finding })
 }
