@@ -127,6 +127,8 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
         }
         // What it starts may be what has to be refused.
         "function_definition" if expects_refusal(text, node) || reads_only(text, node) => Look::Nothing,
+        // Its cases are in the decorator.
+        "decorated_definition" if is_reading_test(text, node) => Look::Nothing,
         // A text that nothing takes is a docstring.
         "expression_statement" if node.named_child(0).is_some_and(|child| child.kind() == "string") => Look::Nothing,
         "keyword_argument" if is_prose_argument(text, node) => Look::Nothing,
@@ -159,6 +161,12 @@ fn reads_only(text: &str, function: Node<'_>) -> bool {
     let body = text.get(function.byte_range()).unwrap_or_default();
     let asks = body.contains("assert ") || body.contains("self.assert");
     name.starts_with("test_") && asks && !STARTERS.iter().any(|starter| body.contains(starter))
+}
+
+/// Whether a function below decorators is such a test, or one of something that fails.
+fn is_reading_test(text: &str, decorated: Node<'_>) -> bool {
+    let function = decorated.child_by_field_name("definition").filter(|node| node.kind() == "function_definition");
+    function.is_some_and(|function| expects_refusal(text, function) || reads_only(text, function))
 }
 
 fn is_talker(text: &str, call: Node<'_>) -> bool {
@@ -222,6 +230,12 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
     Look::Found(Found { command, is_part: !is_whole || grows })
 }
 
+/// Whether a node is in a list within a list.
+fn is_cell(node: Node<'_>) -> bool {
+    let is_list = |node: &Node<'_>| matches!(node.kind(), "list" | "tuple");
+    node.parent().filter(is_list).and_then(|list| list.parent()).is_some_and(|outer| is_list(&outer))
+}
+
 /// Whether the first word of a list begins a command.
 fn begins_command(first: &str) -> bool {
     let name = first.rsplit('/').next().unwrap_or_default();
@@ -248,6 +262,10 @@ fn string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
         BEGINNINGS.contains(&name) || name.starts_with("python") || first.starts_with("#!") || first.contains("=");
     let has_values = whole.split_whitespace().nth(1).is_some();
     if !names_engine(whole) || !has_values || !(is_flags || is_command) || !whole.contains("-") {
+        return Look::Nothing;
+    }
+    // Flags without a program in a row of a table, as of cases of a test.
+    if is_flags && is_cell(node) {
         return Look::Nothing;
     }
     let of_trainer = whole.contains("--sglang-");

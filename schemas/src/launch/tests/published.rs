@@ -293,6 +293,13 @@ fn variables_in_a_quoted_script_are_filled_in_by_the_shell_around_it() {
 fn what_a_test_asks_a_program_about_is_not_started() {
     let argv = "    argv = [\"vllm\", \"serve\", \"--speculative-config\", \"garbage\"]\n";
     check_none("test_a.py", &format!("def test_k():\n{argv}    assert tokens(argv) == 0\n"));
+    // Its cases stand above it, or apart from it.
+    let case = "(['--speculative-config \\'{\"num_speculative_tokens\": 2}\\' --tp 8'], ['--tp', '8'])";
+    let above = format!(
+        "@pytest.mark.parametrize('given, words', [{case}])\ndef test_k(given, words):\n    assert split(given) == words\n"
+    );
+    check_none("test_a.py", &above);
+    check_none("cases.py", &format!("CASES = [{case}]\n"));
     let started = format!("def test_k():\n{argv}    p = subprocess.Popen(argv)\n    assert p.wait() == 0\n");
     assert_eq!(launches("test_a.py", &started).len(), 1);
     // A row of a table that names a flag.
