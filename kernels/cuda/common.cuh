@@ -424,6 +424,9 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
+/// A product of numbers that are not negative, as one instruction.
+__device__ __forceinline__ u64 wide(int a, int b) { return (u64)(u32)a * (u32)b; }
+
 /// Elements from one row of this many sums of squares to the next: whole accesses.
 __device__ __forceinline__ int squares_stride(int count) { return (count + 3) / 4 * 4; }
 
@@ -444,4 +447,14 @@ __device__ __forceinline__ float block_sum(float value, float* scratch) {
   float sum = warp_sum(lane() < warps ? scratch[lane()] : 0.0f);
   block_sync();
   return sum;
+}
+/// The largest over a block in every thread; `scratch` as above.
+__device__ __forceinline__ float block_max(float value, float* scratch) {
+  value = warp_max(value);
+  if (lane() == 0) scratch[warp()] = value;
+  block_sync();
+  int warps = (int)((blockDim.x + WARP - 1) / WARP);
+  float most = warp_max(lane() < warps ? scratch[lane()] : -infinity());
+  block_sync();
+  return most;
 }

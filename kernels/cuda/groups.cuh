@@ -54,9 +54,6 @@ __device__ __forceinline__ int quotient(int number, int by, float inverse) {
   return about + ((about + 1) * by <= number);
 }
 
-/// A product of numbers that are not negative, as one instruction.
-__device__ __forceinline__ u64 wide(int a, int b) { return (u64)(u32)a * (u32)b; }
-
 __device__ __forceinline__ int row_of(const Pairs& pairs, int pair) {
   return pairs.first_row + quotient(min(pair, pairs.end_pair - 1), pairs.group, pairs.inverse_group);
 }

@@ -43,16 +43,6 @@ latent_values(const T* x, const T* weight, T* y, int rows, int rank, int value) 
   multiply(x + of * rank, weight + head * value * rank, y + of * value, rank, value);
 }
 
-/// The largest over a block in every thread. `scratch` is shared, a float a warp; may be used again at once.
-__device__ __forceinline__ float block_max(float value, float* scratch) {
-  value = warp_max(value);
-  if (lane() == 0) scratch[warp()] = value;
-  block_sync();
-  value = warp_max(lane() < THREADS / WARP ? scratch[lane()] : -infinity());
-  block_sync();
-  return value;
-}
-
 /// As latent_attention.cu says, without splits: a block takes a head of a row through all keys that it sees. `scale` is that of
 /// powers of 2. Grid (heads, rows), 128 threads.
 extern "C" __global__ void __launch_bounds__(128)

@@ -31,8 +31,6 @@
 #define QUERY_COLUMN (64 * 128)
 #define ALL_QUERIES ((WIDTH + 63) / 64 * QUERY_COLUMN)
 
-__device__ __forceinline__ u64 wide(int a, int b) { return (u64)(u32)a * (u32)b; }
-
 /// Where a chunk of a row lies, in columns APART bytes apart.
 template <int APART>
 __device__ __forceinline__ u32 place_of_chunk(int row, int chunk) { return chunk / 8 * APART + place_of<128>(row, chunk % 8); }
@@ -42,7 +40,7 @@ struct Copies {
   const T *keys, *values, *turned;
   /// Values from one position to the next.
   int key_stride, value_stride;
-  /// The last position that anybody sees: after it come copies of it, which nobody sees, but whose values have to be finite.
+  /// The last position that any row sees. Copies of it fill the last tile: no row sees them, but their values have to be finite.
   int last;
 
   __device__ __forceinline__ void load_keys(unsigned char* to, int tile) const {

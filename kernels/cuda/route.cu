@@ -39,16 +39,6 @@ struct Choice {
 
 __device__ __forceinline__ float load_fresh_float(const float* at) { return bits_float((u32)load_fresh((const int*)at)); }
 
-/// The largest of a block in every thread.
-__device__ __forceinline__ float block_max(float value, float* scratch) {
-  value = warp_max(value);
-  if (lane() == 0) scratch[warp()] = value;
-  block_sync();
-  float most = warp_max(lane() < ROUTE_WARPS ? scratch[lane()] : -infinity());
-  block_sync();
-  return most;
-}
-
 /// Leaves the experts of groups that are not kept without a key. Groups are ranked by the sum of their two best.
 __device__ __forceinline__ void keep_groups(Choice& choice, int routed, int groups, int groups_kept) {
   int size = routed / groups;

@@ -6,19 +6,6 @@
 
 #define THREADS 256
 
-/// The largest of a block's values, in every thread. `scratch` is shared, 32 floats; may be used again at once.
-__device__ __forceinline__ float block_max(float value, float* scratch) {
-#pragma unroll
-  for (int mask = WARP / 2; mask > 0; mask /= 2) value = max(value, shuffle_xor(value, mask));
-  if (lane() == 0) scratch[warp()] = value;
-  block_sync();
-  float all = scratch[0];
-#pragma unroll
-  for (int i = 1; i < THREADS / WARP; i++) all = max(all, scratch[i]);
-  block_sync();
-  return all;
-}
-
 /// The largest of a row's values and the sum of what they weigh: e to the difference.
 struct Weights {
   float most, sum;
@@ -27,7 +14,7 @@ struct Weights {
 /// Of those `count` values of a row of which `counts(place)` is true; one at least.
 template <class Counts>
 __device__ __forceinline__ Weights weigh_row(const T* row, int count, float* scratch, Counts&& counts) {
-  // Never −∞: the difference of two is no number.
+  // Never −∞: the difference of two infinities is NaN.
   float most = -3e38f, sum = 0.0f;
   for (int i = (int)threadIdx.x; i < count; i += THREADS) {
     if (counts(i)) most = max(most, to_float(row[i]));

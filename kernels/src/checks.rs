@@ -127,6 +127,15 @@ impl Numbers {
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 
+    /// The first numbers from 0 on, in any order.
+    pub fn shuffled(&mut self, count: usize) -> Vec<i32> {
+        let mut values: Vec<i32> = (0..count as i32).collect();
+        for at in (1..count).rev() {
+            values.swap(at, self.below(at + 1));
+        }
+        values
+    }
+
     /// Several floats, as an element type holds them.
     pub fn floats(&mut self, count: usize, element: Element) -> Vec<f32> {
         let values: Vec<f32> = (0..count).map(|_| self.float()).collect();

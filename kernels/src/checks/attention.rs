@@ -126,10 +126,7 @@ impl<'a> Scene<'a> {
         let table_width = longest / page_size;
         let pages = slots * table_width + 2;
         // Pages in any order, each owned once.
-        let mut order: Vec<i32> = (0..pages as i32).collect();
-        for at in (1..order.len()).rev() {
-            order.swap(at, numbers.below(at + 1));
-        }
+        let order = numbers.shuffled(pages);
         let page_table = order[..slots * table_width].to_vec();
         let cache_rows = pages * page_size + SCRATCH;
         let width = kv_heads * head_dim;

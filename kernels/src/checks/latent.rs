@@ -14,13 +14,33 @@ const SMALL: LatentDims = LatentDims { heads: 3, nope: 32, rotated: 16, rank: 64
 const POSITIONS: usize = 90;
 const EPSILON: f32 = 1e-6;
 
-fn rope(dims: &LatentDims) -> Rope {
+pub(super) fn rope(dims: &LatentDims) -> Rope {
     let pairing = if dims.interleaved { Pairing::Interleaved } else { Pairing::Halves };
     Rope::partial(dims.rotated, dims.rotated, pairing, 10_000.0, RopeScaling::None)
 }
 
-fn upload(device: &Device, values: &[f32], element: Element) -> Result<Buffer, String> {
+pub(super) fn upload(device: &Device, values: &[f32], element: Element) -> Result<Buffer, String> {
     device.upload(&element.encode(values)).map_err(text)
+}
+
+/// A matrix for each head, whose products are about as large as what they are of.
+pub(super) fn matrices(
+    numbers: &mut Numbers,
+    element: Element,
+    heads: usize,
+    [outputs, inputs]: [usize; 2],
+) -> Vec<Matrix> {
+    let scale = 1.0 / (inputs as f32).sqrt();
+    let values = |numbers: &mut Numbers| -> Vec<f32> {
+        let values: Vec<f32> = (0..outputs * inputs).map(|_| numbers.float() * scale).collect();
+        element.decode(&element.encode(&values))
+    };
+    (0..heads).map(|_| Matrix::new(outputs, inputs, values(numbers))).collect()
+}
+
+/// The values of all of them.
+pub(super) fn data(matrices: &[Matrix]) -> Vec<f32> {
+    matrices.iter().flat_map(Matrix::data).copied().collect()
 }
 
 fn same_bits(some: &[f32], others: &[f32]) -> bool {
@@ -93,17 +113,10 @@ pub fn check_latent_heads(device: &Device, element: Element) -> Result<(), Strin
     let mut numbers = Numbers::new(32);
     for (dims, most) in [(PUBLISHED, 3), (SMALL, 70), (LatentDims { heads: 1, rank: 128, value: 16, ..SMALL }, 17)] {
         let LatentDims { heads, nope, rotated, rank, value, .. } = dims;
-        let matrices = |numbers: &mut Numbers, outputs: usize, inputs: usize| -> Vec<Matrix> {
-            let scale = 1.0 / (inputs as f32).sqrt();
-            let values = |numbers: &mut Numbers| -> Vec<f32> {
-                let values: Vec<f32> = (0..outputs * inputs).map(|_| numbers.float() * scale).collect();
-                element.decode(&element.encode(&values))
-            };
-            (0..heads).map(|_| Matrix::new(outputs, inputs, values(numbers))).collect()
-        };
-        let (absorb, expand) = (matrices(&mut numbers, rank, nope), matrices(&mut numbers, value, rank));
-        let all = |matrices: &[Matrix]| -> Vec<f32> { matrices.iter().flat_map(Matrix::data).copied().collect() };
-        let (on_absorb, on_expand) = (upload(device, &all(&absorb), element)?, upload(device, &all(&expand), element)?);
+        let absorb = matrices(&mut numbers, element, heads, [rank, nope]);
+        let expand = matrices(&mut numbers, element, heads, [value, rank]);
+        let (on_absorb, on_expand) =
+            (upload(device, &data(&absorb), element)?, upload(device, &data(&expand), element)?);
         let (x, means) =
             (numbers.floats(most * dims.query_width(), element), numbers.floats(most * heads * rank, element));
         let at: Vec<usize> = (0..most).map(|_| numbers.below(POSITIONS)).collect();
@@ -211,10 +224,7 @@ impl Scene {
     fn new(device: &Device, element: Element, dims: LatentDims, rows: &[(i32, i32, i32)]) -> Result<Self, String> {
         let mut numbers = Numbers::new((dims.heads + dims.rank) as u64);
         let pages = 3 * LONGEST / PAGE_SIZE;
-        let mut table: Vec<i32> = (0..pages as i32).collect();
-        for at in (1..pages).rev() {
-            table.swap(at, numbers.below(at + 1));
-        }
+        let table = numbers.shuffled(pages);
         let mut cache = Latents::new(pages * PAGE_SIZE, dims.rank, dims.rotated);
         cache.rows = numbers.floats(cache.rows.len(), element);
         let query = numbers.floats(rows.len() * dims.heads * dims.width(), element);

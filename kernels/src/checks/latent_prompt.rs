@@ -1,10 +1,14 @@
 //! Attention of prompts over expanded keys and values, next to the absorbed reference.
 
-use super::{Numbers, compare, text, tolerance, values};
+use super::{
+    Numbers, compare,
+    latent::{data, matrices, rope, upload},
+    text, tolerance, values,
+};
 use crate::{
     device::{Device, Element},
     launch::{GatheredLatents, Kernels, LatentDims, LatentPrompt, Linear, Rows},
-    reference::{Latents, Matrix, Pairing, Rope, RopeScaling, Visible, latent_attention, per_head},
+    reference::{Latents, Matrix, Visible, latent_attention, per_head},
 };
 
 const PAGE_SIZE: usize = 8;
@@ -38,27 +42,12 @@ impl Scene {
     fn new(element: Element, dims: LatentDims, positions: usize) -> Self {
         let mut numbers = Numbers::new(positions as u64);
         let count = positions.div_ceil(PAGE_SIZE);
-        let mut pages: Vec<i32> = (0..count as i32).collect();
-        for at in (1..count).rev() {
-            pages.swap(at, numbers.below(at + 1));
-        }
+        let pages = numbers.shuffled(count);
         let mut cache = Latents::new(count * PAGE_SIZE, dims.rank, dims.rotated);
         cache.rows = numbers.floats(cache.rows.len(), element);
-        let mut matrices = |outputs: usize, inputs: usize| -> Vec<Matrix> {
-            let scale = 1.0 / (inputs as f32).sqrt();
-            let mut values = || -> Vec<f32> {
-                let values: Vec<f32> = (0..outputs * inputs).map(|_| numbers.float() * scale).collect();
-                element.decode(&element.encode(&values))
-            };
-            (0..dims.heads).map(|_| Matrix::new(outputs, inputs, values())).collect()
-        };
-        let (absorb, expand) = (matrices(dims.rank, dims.nope), matrices(dims.value, dims.rank));
+        let absorb = matrices(&mut numbers, element, dims.heads, [dims.rank, dims.nope]);
+        let expand = matrices(&mut numbers, element, dims.heads, [dims.value, dims.rank]);
         Self { element, dims, pages, cache, absorb, expand, numbers }
-    }
-
-    fn rope(&self) -> Rope {
-        let pairing = if self.dims.interleaved { Pairing::Interleaved } else { Pairing::Halves };
-        Rope::partial(self.dims.rotated, self.dims.rotated, pairing, 10_000.0, RopeScaling::None)
     }
 
     fn check(mut self, device: &Device, start: usize, rows: usize) -> Result<(), String> {
@@ -76,15 +65,14 @@ impl Scene {
     fn run(&self, device: &Device, start: usize, query: &[f32], scale: f32) -> Result<Vec<f32>, String> {
         let (element, dims) = (self.element, self.dims);
         let kernels = Kernels::new(device.clone(), element);
-        let upload = |values: &[f32]| device.upload(&element.encode(values)).map_err(text);
+        let upload = |values: &[f32]| upload(device, values, element);
         let space = |count: usize| device.allocate(count * element.bytes()).map_err(text);
-        let all = |matrices: &[Matrix]| -> Vec<f32> { matrices.iter().flat_map(Matrix::data).copied().collect() };
         let rows = query.len() / dims.query_width();
         let (positions, padded) = (start + rows, (start + rows).next_multiple_of(32));
-        let (absorb, expand) = (upload(&all(&self.absorb))?, upload(&all(&self.expand))?);
+        let (absorb, expand) = (upload(&data(&self.absorb))?, upload(&data(&self.expand))?);
         let (pages, cache, query) =
             (device.upload(&self.pages).map_err(text)?, upload(&self.cache.rows)?, upload(query)?);
-        let table = device.upload(&self.rope().table(positions)).map_err(text)?;
+        let table = device.upload(&rope(&self.dims).table(positions)).map_err(text)?;
         let position: Vec<i32> = (start..positions).map(|at| at as i32).collect();
         let position = device.upload(&position).map_err(text)?;
 
@@ -151,7 +139,7 @@ impl Scene {
         let plain: Vec<f32> = of_heads().flat_map(|head| &head[..nope]).copied().collect();
         let mut turned: Vec<f32> = of_heads().flat_map(|head| &head[nope..]).copied().collect();
         let positions: Vec<usize> = (start..start + rows).collect();
-        self.rope().apply(&mut turned, &positions);
+        rope(&self.dims).apply(&mut turned, &positions);
         let absorbed = per_head(&plain, &self.absorb);
         let parts = absorbed.chunks_exact(rank).zip(turned.chunks_exact(rotated));
         let queries: Vec<f32> = parts.flat_map(|(absorbed, turned)| absorbed.iter().chain(turned)).copied().collect();

@@ -52,11 +52,9 @@ impl Situation {
         let page_size = [1, 2, 16, 64][numbers.below(4)];
         let longest = 70;
         let table_width = (longest + ahead).div_ceil(page_size);
-        let mut pages: Vec<i32> = (0..(slots * table_width) as i32).collect();
-        shuffle(numbers, &mut pages);
+        let pages = numbers.shuffled(slots * table_width);
         let mut length: Vec<i32> = (0..slots).map(|_| numbers.below(longest + 1) as i32).collect();
-        let mut order: Vec<i32> = (0..slots as i32 - 1).collect();
-        shuffle(numbers, &mut order);
+        let mut order = numbers.shuffled(slots - 1);
         let dummy = slots as i32 - 1;
         length[slots - 1] = 0;
         order.resize(batch.max(order.len()), dummy);
@@ -116,12 +114,6 @@ impl Situation {
         let (position, page_size) = (position as usize, self.page_size);
         self.page_table[slot * self.table_width + position / page_size] * page_size as i32
             + (position % page_size) as i32
-    }
-}
-
-fn shuffle(numbers: &mut Numbers, values: &mut [i32]) {
-    for at in (1..values.len()).rev() {
-        values.swap(at, numbers.below(at + 1));
     }
 }
 
