@@ -98,11 +98,12 @@ pub struct Outline {
 /// # Errors
 /// When the target says nothing of itself, a table cannot be read, or the search cannot go over the space.
 pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
-    let mut space = prepare::space(request)?;
+    let imported = prepare::imported(request)?;
+    let mut space = prepare::space(request, imported.as_ref())?;
     let experiment = prepare::experiment(request, &mut space)?;
     let search = &request.file.search;
     let trials = strategy::list(search, &experiment).unwrap_or_else(|| experiment.baseline_trials());
-    let starts = on_servers::starts(request, &space)?;
+    let starts = on_servers::starts(request, &space, imported)?;
     let planned = planned(request, &experiment);
     Ok(Outline { planned, trials, space, loads: experiment.loads, starts })
 }

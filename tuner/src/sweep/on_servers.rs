@@ -96,14 +96,16 @@ fn tables(
 }
 
 /// The command line of every configuration's server; empty where none is started. Name and port are those of the start.
-pub fn starts(request: &SweepRequest<'_>, space: &Expanded) -> Result<Vec<String>, TunerError> {
+pub fn starts(
+    request: &SweepRequest<'_>,
+    space: &Expanded,
+    acceptance: Option<AcceptanceTable>,
+) -> Result<Vec<String>, TunerError> {
     let system = &request.file.system;
     if system.is_in_process() || system.url.is_some() {
         return Ok(Vec::new());
     }
     let most = settings::max_running_requests(&request.file, &space.entrants);
-    let imported = request.file.models.acceptance.as_ref();
-    let acceptance = imported.map(|from| acceptance::import(&request.folder, from)).transpose()?;
     let plan = LaunchPlan { acceptance, ..LaunchPlan::of(&request.file, &request.folder, most) };
     let line = |one: &Candidate| {
         let launch = plan.launch(system, &one.configuration, "NAME", 0, PathBuf::new());

@@ -47,9 +47,8 @@ pub struct Ready {
 /// When something cannot be loaded, or the sweep file asks for what cannot be.
 pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
     let file = &request.file;
-    let mut space = space(request)?;
-    let imported = file.models.acceptance.as_ref();
-    let imported = imported.map(|from| acceptance::import(&request.folder, from)).transpose()?;
+    let imported = imported(request)?;
+    let mut space = space(request, imported.as_ref())?;
     // From the whole space, so that the shards of a sweep have one setting.
     let options = options(request, &space)?;
     let engine = Engine::load(options.clone())?;
@@ -68,9 +67,8 @@ pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
 /// As [`prepare`].
 pub fn without_engine(request: &SweepRequest<'_>) -> Result<(Ready, ModelText), TunerError> {
     let file = &request.file;
-    let mut space = space(request)?;
-    let imported = file.models.acceptance.as_ref();
-    let imported = imported.map(|from| acceptance::import(&request.folder, from)).transpose()?;
+    let imported = imported(request)?;
+    let mut space = space(request, imported.as_ref())?;
     let options = options(request, &space)?;
     let model = ModelText::open(&options.model_path, file.engine.context_length)?;
     let workload = Arc::new(Workload::load(&file.workload, &request.folder, &model)?);
@@ -100,20 +98,27 @@ pub fn model_hash(folder: &Path, name: &str) -> String {
     hash.unwrap_or_else(|_| name.to_owned())
 }
 
-/// The configurations of the whole sweep, whatever the shard.
+/// The acceptance table that the sweep file imports, if it does.
+///
+/// # Errors
+/// As [`acceptance::import`].
+pub fn imported(request: &SweepRequest<'_>) -> Result<Option<AcceptanceTable>, TunerError> {
+    request.file.models.acceptance.as_ref().map(|from| acceptance::import(&request.folder, from)).transpose()
+}
+
+/// The configurations of the whole sweep, whatever the shard; where acceptance is imported, those that it covers.
 ///
 /// # Errors
 /// When a table cannot be read, or the target says nothing of itself.
-pub fn space(request: &SweepRequest<'_>) -> Result<Expanded, TunerError> {
+pub fn space(request: &SweepRequest<'_>, imported: Option<&AcceptanceTable>) -> Result<Expanded, TunerError> {
     let file = &request.file;
     let tables = file.space.tables.iter().map(|path| table(request, path)).collect::<Result<Vec<_>, _>>()?;
     let mut space = expand(&file.space, &file.knobs, &tables, default(request)?);
     if file.system.kind == SystemKind::Vllm {
         only_chains(&mut space, &file.models.algorithm);
     }
-    if let Some(from) = &file.models.acceptance {
-        let table = acceptance::import(&request.folder, from)?;
-        space.retain_covered(|one| acceptance::length_of(&table, one).is_ok());
+    if let Some(table) = imported {
+        space.retain_covered(|one| acceptance::length_of(table, one).is_ok());
     }
     Ok(space)
 }

@@ -13,15 +13,15 @@ const PADDING: usize = 256;
 /// Products a multiprocessor computes while the kernels start that only expanded attention has: about 25 µs.
 const PRODUCTS_BESIDE: usize = 30_000_000;
 
-/// Where things lie in the workspace, in elements: latent vectors and shared keys of all positions, weights of all heads' keys, then
-/// keys and values of some heads.
+/// Where things lie in the workspace, in elements: weights of all heads' keys, which pieces of a pass share, latent vectors and shared
+/// keys of all positions, then keys and values of some heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpandedLayout {
     /// Positions with their padding.
     pub padded: usize,
+    pub weights: usize,
     pub latents: usize,
     pub turned: usize,
-    pub weights: usize,
     /// Of one head.
     pub keys: usize,
     pub values: usize,
@@ -32,9 +32,9 @@ impl ExpandedLayout {
         let padded = positions.next_multiple_of(PADDING);
         Self {
             padded,
+            weights: spec.heads * spec.nope_dim * spec.latent_rank,
             latents: padded * spec.latent_rank,
             turned: padded * spec.rope.dims,
-            weights: spec.heads * spec.nope_dim * spec.latent_rank,
             keys: padded * spec.nope_dim,
             values: padded * spec.value_dim,
         }
@@ -42,7 +42,7 @@ impl ExpandedLayout {
 
     /// Elements whatever the heads.
     pub fn fixed(self) -> usize {
-        self.latents + self.turned + self.weights
+        self.weights + self.latents + self.turned
     }
 
     /// Elements of one head.

@@ -89,6 +89,13 @@ pub struct Pass<'a> {
     pub prompts: &'a [PromptPiece],
 }
 
+impl<'a> Pass<'a> {
+    /// Rows of a round, of which the target leaves what it leaves from the first row of `work` on.
+    pub fn new(rows: usize, groups: Groups<'a>, sees: Sees<'a>, arrays: &'a RowArrays, work: &'a Activations) -> Self {
+        Self { rows, groups, sees, arrays, work, leaves_at: 0, prompts: &[] }
+    }
+}
+
 impl Machine {
     pub(super) fn device(&self) -> &Device {
         self.kernels.device()

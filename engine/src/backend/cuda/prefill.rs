@@ -214,7 +214,7 @@ impl CudaBackend {
         let rows = prompts.iter().map(|piece| piece.rows).sum();
         let largest = prompts.iter().map(|piece| piece.rows).max().unwrap_or(1);
         let groups = Groups::Ranges { first: arrays.group_first.slice(), count: prompts.len(), largest };
-        Pass { rows, groups, sees: Sees::Positions, arrays, work, leaves_at: 0, prompts }
+        Pass { prompts, ..Pass::new(rows, groups, Sees::Positions, arrays, work) }
     }
 
     /// Runs the draft over pieces that the target has read, if it follows them. Each row sees the token after its own.
@@ -303,8 +303,7 @@ impl CudaBackend {
         let host = self.device.host_buffer(self.round.described.bytes())?;
         self.machine.meet()?;
         let states = self.machine.rows(&work.added, self.machine.target.spec.hidden);
-        let pass =
-            Pass { rows, groups: Groups::Even(1), sees: Sees::Positions, arrays, work, leaves_at: 0, prompts: &[] };
+        let pass = Pass::new(rows, Groups::Even(1), Sees::Positions, arrays, work);
         self.machine.describe(pass, states, chosen, &self.round)?;
         self.device.read_async(&host, 0, self.round.described.slice())?;
         self.device.synchronize()?;

@@ -154,15 +154,7 @@ impl CudaBackend {
             let arrays = &self.arrays;
             let count = beams.chunk_by(|a, b| a.tree == b.tree).count();
             let groups = Groups::Ranges { first: arrays.group_first.slice(), count, largest: shape.topk };
-            let pass = Pass {
-                rows: beams.len(),
-                groups,
-                sees: arrays.branches(),
-                arrays,
-                work: &self.work,
-                leaves_at: 0,
-                prompts: &[],
-            };
+            let pass = Pass::new(beams.len(), groups, arrays.branches(), arrays, &self.work);
             let (from, to) = ((step - 1) % 2, step % 2);
             self.machine.gather_own(pass)?;
             let x =

@@ -158,8 +158,7 @@ impl Machine {
         for step in 1..steps {
             let (from, to) = ((step - 1) % 2, step % 2);
             let sees = arrays.branches();
-            let beams =
-                Pass { rows: batch * topk, groups: Groups::Even(topk), sees, arrays, work, leaves_at: 0, prompts: &[] };
+            let beams = Pass::new(batch * topk, Groups::Even(topk), sees, arrays, work);
             let x = self.draft_pass(draft, beams, &work.states[from], Some(arrays.source.slice()), to, None)?;
             propose(x, beams.rows)?;
             if step + 1 < steps {
@@ -181,15 +180,7 @@ impl Machine {
         most: usize,
     ) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
-        let pass = Pass {
-            rows: batch * most,
-            groups: Groups::Even(most),
-            sees: Sees::Positions,
-            arrays,
-            work,
-            leaves_at: 0,
-            prompts: &[],
-        };
+        let pass = Pass::new(batch * most, Groups::Even(most), Sees::Positions, arrays, work);
         self.features(draft, work, from, Some(arrays.source.slice()), pass.rows)?;
         let lasts = self.read(draft, pass, round.last_row.slice(), batch, false)?;
         self.keep_state(draft, work, Some(round.slot.slice()), lasts, batch)

@@ -58,7 +58,7 @@ impl Machine {
         )?;
         if options.describe {
             let (rows, groups, sees) = (batch * most, Groups::Even(most), Sees::Positions);
-            let pass = Pass { rows, groups, sees, arrays, work, leaves_at: 0, prompts: &[] };
+            let pass = Pass::new(rows, groups, sees, arrays, work);
             let (to, from) =
                 (Rows { at: work.added.slice(), stride: hidden }, Rows { at: work.normed.slice(), stride: hidden });
             self.kernels.gather_rows(to, None, from, Some(arrays.source.slice()), pass.rows, hidden)?;
@@ -116,7 +116,7 @@ impl Machine {
         let sees = picked.branches();
         let run = |nodes: Picked<'_>, groups: Groups<'_>, leaves_at: usize, choice| {
             self.kernels.pick_rows(picked.chosen(), arrays.chosen(), batch * tree.nodes, nodes, sequences)?;
-            let pass = Pass { rows: nodes.count, groups, sees, arrays: picked, work, leaves_at, prompts: &[] };
+            let pass = Pass { leaves_at, ..Pass::new(nodes.count, groups, sees, picked, work) };
             self.gather_own(pass)?;
             self.target_pass(pass)?;
             self.choose(work, self.final_states(pass), nodes.count, choice, picked.sampled(), None)
@@ -136,7 +136,7 @@ fn nodes(verifying: Verifying<'_>) -> Pass<'_> {
     let Verifying { memory: RoundMemory { work, arrays, .. }, shape, batch, .. } = verifying;
     let sees = if shape.is_off() { Sees::Positions } else { arrays.branches() };
     let nodes = shape.num_draft_tokens;
-    Pass { rows: batch * nodes, groups: Groups::Even(nodes), sees, arrays, work, leaves_at: 0, prompts: &[] }
+    Pass::new(batch * nodes, Groups::Even(nodes), sees, arrays, work)
 }
 
 /// Walks down the trees of a round.

@@ -35,20 +35,22 @@ fn backend(models: &RandomModels, least_spared: usize) -> CudaBackend {
     backend
 }
 
-/// The best alternatives for the first tokens after two prompts, of which the second pass reads a short rest of one, which is absorbed in
-/// any case, and the other.
+/// The best alternatives for the first tokens after three prompts. The first pass reads pieces of two; the second reads short rests of
+/// these, which are absorbed in any case, and the third. None of them is at a near tie of experts, which rounding would decide.
 fn first_tokens(backend: &mut CudaBackend) -> Vec<Vec<(u32, f32)>> {
-    let prompts = [37, 21].map(|count: usize| (0..count).map(|at| (at * at + at / 3) as u32 % VOCABULARY as u32));
-    let [one, other] = prompts.map(Vec::from_iter);
+    let prompts = [37, 21, 40].map(|count: usize| (0..count).map(|at| (at * at + at / 3) as u32 % VOCABULARY as u32));
+    let [one, other, third] = prompts.map(Vec::from_iter);
     let sampling = SamplingParams { logprobs: Some(6), ..SamplingParams::default() };
-    let slots = [Slot(0), Slot(1)];
+    let slots = [Slot(0), Slot(1), Slot(2)];
     for slot in slots {
-        let pages: Vec<PageId> = (0..12).map(|page| PageId(23 - 12 * slot.0 - page)).collect();
+        let pages: Vec<PageId> = (0..12).map(|page| PageId(35 - 12 * slot.0 - page)).collect();
         backend.open(slot, &sampling, &pages, 0).expect("a free slot");
     }
-    let (begin, rest) = one.split_at(34);
-    backend.prefill(&[PrefillChunk { slot: slots[0], tokens: begin, start: 0, next: Some(rest[0]) }]).expect("a piece");
-    let pieces = [(slots[0], rest, begin.len()), (slots[1], &other[..], 0)];
+    let ((begin, rest), (third_begin, third_rest)) = (one.split_at(34), third.split_at(37));
+    let pieces = [(slots[0], begin, rest), (slots[2], third_begin, third_rest)];
+    let pieces = pieces.map(|(slot, tokens, rest)| PrefillChunk { slot, tokens, start: 0, next: Some(rest[0]) });
+    backend.prefill(&pieces).expect("two pieces");
+    let pieces = [(slots[0], rest, begin.len()), (slots[1], &other[..], 0), (slots[2], third_rest, third_begin.len())];
     let pieces = pieces.map(|(slot, tokens, start)| PrefillChunk { slot, tokens, start, next: None });
     let first = backend.prefill(&pieces).expect("the rest");
     let tokens = first.into_iter().flatten().flat_map(|one| one.tokens);
@@ -61,7 +63,7 @@ fn a_prompt_over_expanded_keys_says_what_an_absorbed_one_says() {
     let [mut expanded, mut absorbed] = [0, usize::MAX].map(|least| backend(&models, least));
     assert!(expanded.machine.expanded_positions > 0, "there are kernels for these sizes");
     let (found, expected) = (first_tokens(&mut expanded), first_tokens(&mut absorbed));
-    assert_eq!(found.len(), 2, "a token after each prompt");
+    assert_eq!(found.len(), 3, "a token after each prompt");
     assert_ne!(found, expected, "not the same sums");
     for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
         assert!((found.1 - expected.1).abs() < NOISE, "{found:?}, absorbed {expected:?}");

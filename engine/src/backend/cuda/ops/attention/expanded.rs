@@ -24,7 +24,15 @@ impl Machine {
             && spared(&weights.spec, piece.start, piece.rows) >= self.least_spared as i128
     }
 
-    /// Attention of a piece's rows, from row `first` of the pass on, whose queries are in `work.qkv`, to `work.attended`.
+    /// Turns the weights of a layer's keys, for all pieces of a pass: before their latent vectors are gathered, since linear layers may
+    /// read weights ahead of those.
+    pub(super) fn turn_weights(&self, pass: Pass<'_>, weights: &LatentWeights) -> Result<(), DeviceError> {
+        let absorb = pass.work.latent.expanded.slice();
+        self.kernels.turn_latent_weights(absorb, weights.absorb.slice(), latent_dims(&weights.spec))
+    }
+
+    /// Attention of a piece's rows, from row `first` of the pass on, whose queries are in `work.qkv`, to `work.attended`;
+    /// after [`turn_weights`](Self::turn_weights).
     pub(super) fn expanded(
         &self,
         pass: Pass<'_>,
@@ -43,9 +51,7 @@ impl Machine {
             rest = after;
             this
         };
-        let [latents, turned, absorb] = [layout.latents, layout.turned, layout.weights].map(&mut next);
-        // Before the latent vectors are gathered: linear layers may read weights ahead of those.
-        self.kernels.turn_latent_weights(absorb, weights.absorb.slice(), dims)?;
+        let [absorb, latents, turned] = [layout.weights, layout.latents, layout.turned].map(&mut next);
         let table_width = self.slots.table_width;
         self.kernels.gather_latents(GatheredLatents {
             latents,

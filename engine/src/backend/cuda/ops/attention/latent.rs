@@ -46,9 +46,13 @@ impl Machine {
         if let Some((_, up)) = &weights.query {
             self.linear(work, work.qkv.slice(), self.rows(queries, first), up, rows)?;
         }
-        let (mut first, mut absorbed) = (0, 0);
+        let (mut first, mut absorbed, mut has_weights) = (0, 0, false);
         for piece in pass.prompts {
             if self.expands(pass, weights, piece) {
+                if !has_weights {
+                    self.turn_weights(pass, weights)?;
+                    has_weights = true;
+                }
                 self.absorbed(pass, layer, weights, absorbed..first)?;
                 self.expanded(pass, layer, weights, first, *piece)?;
                 absorbed = first + piece.rows;
