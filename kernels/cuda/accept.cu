@@ -1,15 +1,15 @@
-// Acceptance: the walk down the tree along the target's choices, the rows of the draft's extension, and the move of the
-// accepted cache rows to where their positions belong. The rule is that of the CPU's `tree::walk`.
+// Acceptance: the walk down the tree along the target's choices, the rows of the draft's extend, and the move of
+// accepted cache rows to the rows of their positions. The rule is that of the CPU's `tree::walk`.
 #include "common.cuh"
 #include "order.cuh"
 
 #define MOST_NODES 128
 #define NODES_A_LANE (MOST_NODES / WARP)
 
-/// Tells the draws for simulated acceptance from those for tokens.
+/// Separates the random draws of simulated acceptance from those of tokens.
 #define SIMULATION 0xA5C3D2E1F0B49687ull
 
-/// The lowest node that holds something (node `lane + 32·i` in item i), or −1.
+/// The lowest node whose flag is set (node `lane + 32·i` in item i), or −1.
 __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
   int found = -1;
 #pragma unroll
@@ -20,8 +20,9 @@ __device__ __forceinline__ int first_node(const bool (&holds)[NODES_A_LANE]) {
   return found;
 }
 
-/// How many tokens a request produces where acceptance is simulated, 1 to `most` and to the number of nodes; 0 where it is not,
-/// or the request is padding. ⌊simulate⌋, one more with the probability of the fraction: a function of the slot's seed and length.
+/// Number of tokens that a request produces under simulated acceptance, from 1 to min(`most`, `nodes`); 0 if acceptance
+/// is not simulated or the request is padding. It is ⌊simulate⌋, plus one with the probability of the fraction: a
+/// function of the slot's seed and length.
 __device__ __forceinline__ int simulated_count(float simulate, bool runs, const u64* seed, int slot, int start, int most,
                                                int nodes) {
   if (!(simulate > 0.0f) || !runs) return 0;
@@ -29,17 +30,17 @@ __device__ __forceinline__ int simulated_count(float simulate, bool runs, const 
   int whole = (int)simulate;
   uint2 words = load_fresh_8(seed + slot);
   u64 bits = random_bits(((u64)words.y << 32 | words.x) ^ SIMULATION, start);
-  // A draw of 53 bits below the fraction.
+  // True with the probability of the fraction, by a draw of 53 bits.
   u64 fraction = (u64)(((double)simulate - (double)whole) * 9007199254740992.0);
   return max(1, min(whole + (bits < fraction ? 1 : 0), min(most, nodes)));
 }
 
-/// A tree in shared memory: what its nodes hold and hang from (−1: nothing), how deep they lie, and the target's choices.
+/// A tree in shared memory: parent (−1: none), token, depth and target's choice of each node.
 struct Tree {
   int parents[MOST_NODES], tokens[MOST_NODES], depths[MOST_NODES], choices[MOST_NODES];
 };
 
-/// Reads a thread's node of a request's tree, but for its choice.
+/// Reads this thread's node of a request's tree, except its choice.
 __device__ __forceinline__ void read_node(Tree& tree, const int* token, const int* parent, const int* depth, u64 first,
                                           int nodes) {
   int node = (int)threadIdx.x;
@@ -49,9 +50,10 @@ __device__ __forceinline__ void read_node(Tree& tree, const int* token, const in
   tree.depths[node] = real ? load_fresh(depth + first + node) : -1;
 }
 
-/// The way from the root, at most `most` nodes, and how many: from each node to the lowest child that holds its choice; of padding
-/// (`runs` is false) the root alone. If `simulated` > 0 choices are ignored, and that many nodes lead to the first of their depth,
-/// or where the tree is not so deep are simply the first. By one warp.
+/// Writes the path from the root, at most `most` nodes, and returns its length: from each node to the lowest child
+/// whose token is the node's choice. For padding (`runs` is false) it is the root alone. If `simulated` > 0, choices
+/// are ignored: the path leads to the first node of depth `simulated` − 1, or consists of the first `simulated` nodes
+/// if the tree is not that deep. Called by one warp.
 __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, int most, int* path) {
   bool holds[NODES_A_LANE];
   if (simulated) {
@@ -67,7 +69,7 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
     }
     return simulated;
   }
-  // The parent of a node that holds its parent's choice; a walk is at such a node's parent or elsewhere.
+  // The parent of a node that holds its parent's choice, else −1: the walk goes from that parent to this node.
   int from[NODES_A_LANE];
 #pragma unroll
   for (int i = 0; i < NODES_A_LANE; i++) {
@@ -85,20 +87,23 @@ __device__ __forceinline__ int walk(const Tree& tree, bool runs, int simulated, 
   return found;
 }
 
-/// A step of walks down trees whose choices are computed along the way: stores the choices after the walks' current
+/// One step of walks down trees whose choices are computed along the way: stores the choices after the walks' current
 /// nodes, and advances to the next nodes without a known choice.
 ///
-/// Reads choice `[batch]`, the target's token after row `row[request]`; what rows of the target's pass have, row_slot and
-/// row_sample `[batch·nodes]`; what was asked for ahead, ahead_place `[batch·nodes]` as inner_rows has left it and the tokens
-/// ahead_choice (null: nothing was); the rest as accept_drafts. Writes chosen `[batch·nodes]`: at step 0 ahead_choice[place], or
-/// NOT_ASKED, which no node holds; later chosen[row] = choice where it is still NOT_ASKED: what is known stays, for nobody may have
-/// needed a choice, which then is any token. Then row `[batch]`, the row of the first node on the way from the root whose choice is
-/// not known, or of the last; and of that row slot and sample `[batch]`.
-/// needed[step mod 2] is 1 if a walk stands at a node whose choice is not known, padding apart, and else stays 0; the other of the
-/// two becomes 0. The first is 0 when a round begins: after its last step, `most`, all choices on the ways are known, and a round
-/// that ends with step 1, where some may not be, has made it 0 there.
-/// Tree, slots and lengths are older than the target's pass and read ahead.
-/// Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
+/// Reads choice `[batch]`, the target's token after row `row[request]`; row_slot and row_sample `[batch·nodes]` of the
+/// rows of the target's pass; ahead_place `[batch·nodes]` as inner_rows left it and the choices ahead_choice that were
+/// computed in advance (null: none were); the rest as in accept_drafts. Writes chosen `[batch·nodes]`: at step 0
+/// ahead_choice[place], or NOT_ASKED, which no node holds; later chosen[row] = choice if it is still NOT_ASKED. A known
+/// choice stays, because `choice` is an arbitrary token if no walk needed one. Then writes row `[batch]`, the first
+/// node on the path from the root whose choice is not known, or the last node; and slot and sample `[batch]` of that
+/// row.
+///
+/// needed[step mod 2] becomes 1 if a walk (padding excluded) is at a node whose choice is not known, and otherwise
+/// stays 0; the other element is reset to 0. needed[0] is 0 when a round begins: after its last step, `most`, all
+/// choices on the paths are known; a round that ends with step 1, where some may be unknown, has reset it in that step.
+///
+/// Tree, slots and lengths are older than the target's pass and are read before the wait. Grid batch, 128 threads;
+/// nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     advance_accept(int* chosen, const int* node_token, const int* node_parent, const int* node_depth, const int* batch_slot,
             const u64* seed, int nodes, int most, int dummy_slot, float simulate, const int* length, int step,
@@ -141,25 +146,30 @@ extern "C" __global__ void __launch_bounds__(128)
 /// Accepts along the target's choices and makes the accepted tokens part of the sequences.
 ///
 /// Reads chosen `[batch·nodes]` (the target's token after each node), node_token, node_parent, node_depth `[batch,
-/// nodes]`, batch_slot `[batch]`, seed `[slots]` (only for simulation), page_table. The way is that of `walk`, of as
-/// many nodes as `simulated_count` says if `simulate` > 0, up to the first whose choice is not known (NOT_ASKED), which
-/// is left out: never the root. Choices off the path are not used. A path ends at a choice that is NOT_FINITE, unless it
-/// is simulated. The host receives the position without a token; everything else uses token 0 there. Writes, with `most` =
-/// steps + 1: accepted_node `[batch, most]`: the way from the root; what the host reads, in its own memory, at place
-/// *output_place of output `[places, output_ints]`: `[batch]` counts of produced tokens, 1 to most, and `[batch, most]`
-/// tokens: the choices along the way, drafts and then the bonus token, or of one that is NOT_FINITE its position,
-/// negated; those past the count are of no use. move_from, move_to `[batch, most]`: cache rows for compact_cache, −1
-/// past the count. The rows r = b·most + i of the draft's extension: token = that of i; position = length + i; write =
-/// the cache row of that position; slot; prefix = length + i + 1; own_count 0; row_source, the row whose features they
-/// take: b·nodes + accepted_node[i], or, where the target ran in two passes (ahead_place `[batch·nodes]` as inner_rows
-/// has left it, not null), batch and the place of a listed node, or the request itself for the node where its walk
-/// stood. Rows past the count are padding: they belong to the dummy slot, see nothing, write nothing (−1), and repeat
-/// the last token and source. last_row `[batch]`: b·most + count − 1. group_prefix, group_rows `[batch]`: length and
-/// count (null: not written). Then length[slot] += count, but stays within the slot's pages (rows after them are
-/// padding too), and root[slot] = the last token; the dummy slot's stay as they are: its requests accept the root
-/// alone, and all their rows are padding. All but `chosen` is older than the target's pass, in which rotation or
-/// attention releases late, and is read before the kernel ahead has ended (see `await_predecessor`). Grid batch, 128
-/// threads; nodes ≤ 128, most ≤ 128.
+/// nodes]`, batch_slot `[batch]`, seed `[slots]` (only for simulation), page_table. The path is that of `walk`, of
+/// `simulated_count` nodes if `simulate` > 0. It ends before the first node, other than the root, whose choice is not
+/// known (NOT_ASKED). Choices off the path are not used. A path ends at a choice that is NOT_FINITE, unless it is
+/// simulated. The host receives the position without a token; everything else uses token 0 there.
+///
+/// Writes, with `most` = steps + 1:
+/// - accepted_node `[batch, most]`: the path from the root.
+/// - For the host, in its own memory, at place *output_place of output `[places, output_ints]`: `[batch]` counts of
+/// produced tokens, 1 to most, and `[batch, most]` tokens: the choices along the path, drafts and then the bonus token.
+/// A choice that is NOT_FINITE is written as −(position + 1). Tokens after the count have no meaning.
+/// - move_from, move_to `[batch, most]`: cache rows for compact_cache, −1 after the count.
+/// - The rows r = b·most + i of the draft's extend: row_token = token i; row_position = length + i; row_write = the
+/// cache row of that position; row_slot; row_prefix = length + i + 1; row_own_count = 0; row_source, the row whose
+/// features they read: b·nodes + accepted_node[i]. If the target ran in two passes (ahead_place `[batch·nodes]` as
+/// inner_rows left it, not null), it is batch + the place of a listed node, or the request itself for the node at which
+/// its walk ended. Rows after the count are padding: they belong to the dummy slot, see nothing, write nothing (−1),
+/// and repeat the last token and source.
+/// - last_row `[batch]`: b·most + count − 1.
+/// - group_prefix, group_rows `[batch]`: length and count (null: not written).
+/// - length[slot] += count, clamped to the slot's pages (rows after them are padding too), and root[slot] = the last
+/// token. Those of the dummy slot stay unchanged: its requests accept the root alone, and all their rows are padding.
+///
+/// All inputs but `chosen` are older than the target's pass, in which rotation or attention releases late, and are read
+/// before the previous kernel has ended (see `await_predecessor`). Grid batch, 128 threads; nodes ≤ 128, most ≤ 128.
 extern "C" __global__ void __launch_bounds__(128)
     accept_drafts(const int* chosen, const int* node_token, const int* node_parent, const int* node_depth,
                   const int* batch_slot, const u64* seed, int nodes, int most, int dummy_slot, float simulate,
@@ -169,7 +179,7 @@ extern "C" __global__ void __launch_bounds__(128)
                   int* row_source, int* last_row, int* group_prefix, int* group_rows, const int* ahead_place) {
   __shared__ Tree tree;
   __shared__ int path[MOST_NODES];
-  // Cache rows of positions from the request's length on.
+  // Cache rows of the positions from the request's length on.
   __shared__ int cache_rows[MOST_NODES];
   __shared__ int count;
   int request = (int)blockIdx.x, thread = (int)threadIdx.x;
@@ -231,13 +241,12 @@ extern "C" __global__ void __launch_bounds__(128)
 #define COPY_THREADS 128
 #define COPIES 8
 
-/// Moves the accepted rows of all caches to where their positions belong.
+/// Moves the accepted rows of all caches to the rows of their positions.
 ///
-/// base: for each of `planes` = 2 · layers (keys, then values) a plane of `plane_bytes`, in which row r begins at
-/// r · row_bytes; both multiples of 16. move_from, move_to `[batch, most]` as `accept_drafts` left them. In ascending order a
-/// row's destination never lies ahead of its source, and no later source is an earlier destination, so that several
-/// rows may be read before the first is written; each thread does so for columns of 16 bytes of its own.
-/// Grid (planes, batch), 128 threads.
+/// base: `planes` = 2 · layers planes (keys, then values) of `plane_bytes`, in which row r starts at r · row_bytes;
+/// both multiples of 16. move_from, move_to `[batch, most]` as `accept_drafts` left them. In ascending order a row's
+/// destination is never after its source, and no later source is an earlier destination. So several rows may be read
+/// before the first is written; each thread does so for its own columns of 16 bytes. Grid (planes, batch), 128 threads.
 extern "C" __global__ void __launch_bounds__(128)
     compact_cache(unsigned char* base, u64 plane_bytes, int row_bytes, const int* move_from, const int* move_to, int most) {
   wait_for_predecessor();

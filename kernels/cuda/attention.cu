@@ -1,22 +1,22 @@
-// Attention of rows over the paged cache, each row on its own.
+// Attention of rows over the paged cache, each row separately.
 //
-// What a row sees is a list of cache rows: positions 0 .. prefix − 1 of its slot through the page table, then rows of its
-// own (the nodes on its way through a tree, or a beam's scratch rows). A prompt, a decoded token, a node of a tree and a
-// beam are all rows of this kind.
+// A row sees a list of cache rows: positions 0 .. prefix − 1 of its slot through the page table, then the row's own
+// rows (the nodes on its path through a tree, or a beam's scratch rows). A prompt token, a decoded token, a node of a
+// tree and a beam are all rows of this kind.
 //
-// The order in which a row's keys are summed is a function of how many it sees, of nothing else: not of the batch, the
-// other rows or the pass. So a position has the same bits whether it was prefilled, decoded or verified. Where products are
-// added up, `multiply_add` says how: a compiler that may choose could choose otherwise in another of these kernels.
-// A block computes one row or several. Several rows share only the loads of keys that all of them see.
+// The order in which a row's keys are summed depends only on the number of keys that it sees: not on the batch, the
+// other rows or the pass. So a position has the same bits whether it was prefilled, decoded or verified. Products are
+// accumulated with explicit `multiply_add`: a compiler that may contract could do so differently in different kernels.
+// A block computes one row or several; several rows share only the loads of keys that all of them see.
 //
 // -DHEAD_DIM: elements of a head.
 #include "common.cuh"
 #include "rows.cuh"
 #include "merge.cuh"
 
-/// Adds up, over the lanes of a team, COUNT values that each of them has. In every step a lane adds what another lane has: of
-/// all its values if it has only one left, else of one half of them, and the other lane takes the other half. What a lane ends
-/// with are sums of the values from COUNT · place / LANES on.
+/// Sums COUNT values per lane over the lanes of a team. While a lane has more than one value left, it keeps one half of
+/// them, exchanges the other half for its partner's and adds; the last value is reduced by a butterfly. A lane ends
+/// with the sums of the values from COUNT · place / LANES on.
 template <int COUNT, int MASK = LANES / 2>
 __device__ __forceinline__ void team_sums(float* values, int place) {
   if constexpr (MASK > 0 && COUNT > 1) {
@@ -33,7 +33,8 @@ __device__ __forceinline__ void team_sums(float* values, int place) {
   }
 }
 
-/// Weighs keys for a row. The row sees those keys of the team, TEAMS apart, that come before `live`, the first being `key`.
+/// Scores keys and turns them into softmax weights for a row. The row sees the team's keys `key`, `key + TEAMS`, … that
+/// are below `live`.
 template <int GROUP, int ROWS>
 __device__ __forceinline__ void weigh(Block<GROUP, ROWS>& block, Lane<GROUP, ROWS>& lane, int r,
                                       const float keys[TOGETHER][OWN], int key, int live) {
@@ -75,7 +76,7 @@ __device__ __forceinline__ void weigh(Block<GROUP, ROWS>& block, Lane<GROUP, ROW
   lane.most[r] = larger;
 }
 
-/// Adds weighed values for a row.
+/// Adds weighted values for a row.
 template <int GROUP, int ROWS>
 __device__ __forceinline__ void add(const Block<GROUP, ROWS>& block, Lane<GROUP, ROWS>& lane, int r,
                                     const float values[TOGETHER][OWN]) {
@@ -107,25 +108,25 @@ __device__ __forceinline__ void unpack_heads(const uint4 raw[TOGETHER][PIECES], 
   }
 }
 
-/// Takes rows through the keys of the split: rows of one slot, whose splits begin at the same key.
+/// Attends to the keys of the split: rows of one slot whose splits begin at the same key.
 template <int GROUP, int ROWS>
 __device__ __forceinline__ void attend_rows(Block<GROUP, ROWS>& block, Lane<GROUP, ROWS>& lane, const Operands& given,
                                             const Piece& piece, int first, int behind) {
-  // The last end, and up to where keys are positions that all rows see.
+  // The largest end, and the end of the keys that are positions which all rows see.
   int end = 0, same = block.seen[first].end;
 #pragma unroll 1
   for (int r = first; r < behind; r++) {
     end = max(end, block.seen[r].end);
     same = min(same, min(block.seen[r].end, block.seen[r].prefix));
   }
-  // The first team of the warp, which all its lanes know to be the same.
+  // The first team of the warp, known to the compiler as uniform over its lanes.
   int first_team = shuffle(lane.team, 0);
   u32 stride = (u32)(given.kv_heads * HEAD_DIM);
   for (int tile = piece.split * block.seen[first].chunk; tile < end; tile += TILE) {
     block_sync();
     look_up(block, given, piece, first, behind, tile);
     block_sync();
-    // All teams of a warp run as long as the first of them: shuffles need every lane.
+    // All teams of a warp run as long as its first one: shuffles need every lane.
     for (int step = first_team; step < min(TILE, end - tile); step += SPAN) {
       int key = step + lane.team - first_team;
       bool alike = tile + step + (TOGETHER - 1) * TEAMS + WARP / LANES <= same;
@@ -159,8 +160,9 @@ __device__ __forceinline__ void attend_rows(Block<GROUP, ROWS>& block, Lane<GROU
   }
 }
 
-/// One block: ROWS rows or fewer, a key/value head, a split of the keys, and GROUP of the query heads that share the key/value
-/// head. Teams of LANES lanes take keys in turn; each keeps a running softmax, and they are merged in order at the end.
+/// One block: up to ROWS rows, a key/value head, a split of the keys, and GROUP of the query heads that share the
+/// key/value head. Teams of LANES lanes take keys in turn; each keeps a running softmax, and they are merged in order
+/// at the end.
 template <int GROUP, int ROWS>
 __device__ __forceinline__ void attend(const Operands& given) {
   __shared__ Block<GROUP, ROWS> block;
@@ -188,7 +190,7 @@ __device__ __forceinline__ void attend(const Operands& given) {
     lane.most[r] = -infinity();
     lane.sum[r] = 0.0f;
   }
-  // Rows that are not of one slot, or whose splits begin at different keys, go one after the other.
+  // Rows of different slots, or whose splits begin at different keys, are processed one after the other.
   int beside = alike ? piece.rows : 1;
   for (int first = 0; first < piece.rows; first += beside) {
     attend_rows(block, lane, given, piece, first, first + beside);
@@ -207,13 +209,14 @@ __device__ __forceinline__ void attend(const Operands& given) {
    row_own, own_stride, rows, together, heads, kv_heads, scale, partial, counters, max_splits}
 
 /// out `[rows, heads · HEAD_DIM]`; query rows `query_stride` apart; keys and values `[cache rows, kv_heads, HEAD_DIM]`;
-/// page_table `[slots, table_width]`; row_slot, row_prefix, row_own_count `[rows]`, row_own `[rows, own_stride]`. Rows come in
-/// runs of `together`, the last one perhaps shorter, of which one slot is expected; only speed depends on it.
-/// Workspace: partial, float `[rows, heads, max_splits, HEAD_DIM + 4]`; counters `[rows, grid.x]`, zero before and after.
-/// Grid (kv_heads · ceil(group / n), blocks, max_splits), 128 threads, where group = heads / kv_heads, n is the first number in
-/// the name: query heads that share the loads of their key/value head, and blocks are ceil(run / m) for each run, m being the
-/// second number: rows of a block, 1 if there is none. At most 512 splits. Splits that rows do not have come last, since theirs
-/// are blocks that end at once.
+/// page_table `[slots, table_width]`; row_slot, row_prefix, row_own_count `[rows]`, row_own `[rows, own_stride]`. Rows
+/// come in runs of `together` (the last one may be shorter) that are expected to have one slot; only speed depends on
+/// it. Workspace: partial, float `[rows, heads, max_splits, HEAD_DIM + 4]`; counters `[rows, grid.x]`, zero before and
+/// after. Grid (kv_heads · ceil(group / n), blocks, max_splits), 128 threads. group = heads / kv_heads; n, the first
+/// number in the name, is the number of query heads that share the loads of their key/value head. blocks is the sum of
+/// ceil(run / m) over the runs; m, the second number in the name (default: 1), is the number of rows of a block. At
+/// most 512 splits. Splits are the slowest grid dimension, so that blocks of splits that rows do not have come last;
+/// they end at once.
 extern "C" __global__ void __launch_bounds__(128) attention_rows_1(PARAMETERS) { attend<1, 1>(OPERANDS); }
 extern "C" __global__ void __launch_bounds__(128, 4) attention_rows_1_of_4(PARAMETERS) { attend<1, 4>(OPERANDS); }
 extern "C" __global__ void __launch_bounds__(128) attention_rows_2(PARAMETERS) { attend<2, 1>(OPERANDS); }

@@ -1,6 +1,6 @@
-// As attention_few_16 of attention_few.cu, for this many groups that nothing is split: four blocks find room on a
-// multiprocessor, and 512 blocks on most devices at once. What they have under way of keys and values waits in the
-// first-level cache, of which they need more of it. This is a separate file because that setting is per file.
+// As attention_few_16 of attention_few.cu, for so many groups that nothing is split: four blocks fit on a
+// multiprocessor, and 512 blocks on most devices at once. Their keys and values in flight wait in the L1 cache, of
+// which they need more. That setting is per file, so this is a separate file.
 //
 // -DHEAD_DIM: elements of a head. Not for float, nor for heads of 256.
 #include "common.cuh"
@@ -13,7 +13,8 @@
 #include "pieces.cuh"
 #include "few.cuh"
 
-/// As attention_few_16, for groups of up to 8 pairs, but with 96 threads, and grid.x 1: neither partial nor counters are used.
+/// As attention_few_16, for groups of up to 8 pairs, but with 96 threads and grid.x = 1: partial and counters are not
+/// used.
 extern "C" __global__ void __launch_bounds__(96, 4) attention_alone_8(GROUP_PARAMETERS) {
   attend<1, 3, false, false>(GROUP_ARGUMENTS, NO_ROTATION);
 }

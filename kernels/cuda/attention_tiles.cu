@@ -1,12 +1,12 @@
-// Attention over the paged cache on tensor cores for many (row, head) pairs: pieces of prompts, the trees of a batch; and for few
-// of this many groups that these keep the device busy. See groups.cuh for what is read and when.
+// Attention over the paged cache on tensor cores for many (row, head) pairs: chunks of prompts, the trees of a batch;
+// and for small groups if there are enough of them to keep the device busy. See groups.cuh for what is read and when.
 //
-// A block's warps share tiles of keys and values in shared memory, which copies fill ahead. Queries lie there too: a warp
-// spends most of its time waiting for its own last instruction, so it is warps side by side that count, and those are
-// bounded by registers.
+// A block's warps share tiles of keys and values in shared memory, which asynchronous copies fill in advance. Queries
+// are in shared memory too: a warp spends most of its time waiting for its own last instruction, so occupancy counts,
+// and registers limit it.
 //
-// Faster than attention.cu where rows share what they see. The order of its sums depends on the group, so it does not
-// serve batch-invariant mode.
+// Faster than attention.cu where rows share what they see. The order of its sums depends on the group, so it is not
+// used in batch-invariant mode.
 //
 // -DHEAD_DIM: elements of a head. Not for float.
 #include "common.cuh"
@@ -16,23 +16,23 @@
 #include "splits.cuh"
 #include "softmax.cuh"
 
-/// Keys of a tile: those of a word of a mask, and one for each lane.
+/// Keys of a tile: one per bit of a mask word and one per lane.
 #define KEYS 32
-/// Tiles that are in shared memory or on their way there.
+/// Tiles that are in shared memory or in flight.
 #define STAGES (HEAD_DIM <= 128 ? 3 : 2)
-/// Bytes from one key to the next in shared memory: an odd number of 16-byte pieces, so that the eight rows of an 8×8 tile
-/// lie in different banks.
+/// Bytes from one key to the next in shared memory: an odd number of 16-byte pieces, so that the eight rows of an 8×8
+/// tile are in different banks.
 #define KEY_BYTES (HEAD_DIM * 2 + 16)
 #define STEPS (HEAD_DIM / 16)
-/// Accesses of 16 bytes that a key takes.
+/// 16-byte accesses per key.
 #define PIECES (HEAD_DIM / 8)
-/// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of them, and its queries.
+/// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of these, and its queries.
 #define BUFFER (2 * KEYS * KEY_BYTES)
 
-/// Floats of a lane's sums.
+/// Floats of a lane's running softmax.
 #define STATE (HEAD_DIM / 2 + 4)
 
-/// Merges KW warps that hold the same pairs: the first takes up the others, in their order. A whole block calls it.
+/// Merges KW warps that hold the same pairs: the first adds the others, in order. Called by a whole block.
 template <int KW>
 __device__ __forceinline__ void merge_warps(Softmax& s, float* state, int tile, int part, float scale) {
   if (part > 0) {
@@ -62,8 +62,8 @@ __device__ __forceinline__ void merge_warps(Softmax& s, float* state, int tile, 
   }
 }
 
-/// One block: MT tiles of 16 pairs of a group and a key/value head over one split. Each tile has KW warps, which take parts
-/// of each tile of keys and are merged at the end.
+/// One block: MT tiles of 16 pairs of a group and a key/value head over one split. Each tile has KW warps, which take
+/// parts of each tile of keys and are merged at the end.
 template <int MT, int KW>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   constexpr int THREADS = MT * KW * WARP, PAIRS = MT * 16;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   if ((int)blockIdx.x >= split.count) return;
 
   int width = kv_heads * HEAD_DIM;
-  // The next tile to load, and the word that gives the cache row of its key `lane`.
+  // The next tile to load, and the page-table word or own row for its key `lane`.
   int next = split.begin, found = 0;
   auto find = [&] {
     if (next < split.end) found = look_up<KEYS>(pairs, split, next, lane(), page_size);
@@ -109,7 +109,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   if (split.begin < split.end) sight.look(pairs, split, split.begin, row_own_mask, mask_words);
   load_ahead<KEYS>(STAGES - 1, pairs, split, split.begin, 1, load);
 
-  // The queries of a warp's tile.
+  // The queries of this warp's tile.
   unsigned char* queries = shared + STAGES * BUFFER + tile * 16 * KEY_BYTES;
   for (int i = part * WARP + lane(); i < 16 * PIECES; i += KW * WARP) {
     int pair = pairs.first_pair + tile * 16 + i / PIECES, piece = i % PIECES;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 
   for (int t = split.begin; t < split.end; t++) {
     copy_async_wait<STAGES - 2>();
-    // Also: all have done with the tile whose place the next one takes.
+    // Also: all warps are done with the tile whose place the next one takes.
     block_sync();
     load();
     const unsigned char* key_tile = shared + (t - split.begin) % STAGES * BUFFER + part * PART * KEY_BYTES;
@@ -167,7 +167,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   add_up_lanes(s);
 
   float *state = (float*)shared, *records = state + MT * (KW - 1) * STATE * WARP;
-  // All have done with tiles and queries, whose place others take.
+  // All warps are done with tiles and queries, whose memory is reused.
   block_sync();
   if (KW > 1) merge_warps<KW>(s, state, tile, part, scale);
   if (part == 0) write_pairs(s, out, pairs, split, tile * 16, heads, scale, records, partial, max_splits);
@@ -176,8 +176,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   }
 }
 
-/// As attention_few.cu says, but for the threads: 64 for 16 pairs, 128, and 256 for 128 pairs; and dynamic shared memory for STAGES
-/// tiles of keys and values, and the queries, KEY_BYTES each.
+/// As attention_few_16, but with 64 threads for 16 pairs, 256 for 128 pairs, and 128 otherwise; dynamic shared memory
+/// for STAGES tiles of keys and values and for the queries, KEY_BYTES each.
 extern "C" __global__ void __launch_bounds__(64, 4) attention_tiles_16(GROUP_PARAMETERS) { attend<1, 2>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 4 : 1) attention_tiles_32(GROUP_PARAMETERS) { attend<2, 2>(GROUP_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, HEAD_DIM <= 128 ? 4 : 1) attention_tiles_64(GROUP_PARAMETERS) { attend<4, 1>(GROUP_ARGUMENTS); }

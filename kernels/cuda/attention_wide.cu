@@ -1,10 +1,10 @@
-// Attention over the paged cache by Hopper's warp groups for many (row, head) pairs: pieces of prompts, the trees of a batch. See
-// groups.cuh for what is read and when.
+// Attention over the paged cache with Hopper's warp-group products for many (row, head) pairs: chunks of prompts, the
+// trees of a batch. See groups.cuh for what is read and when.
 //
-// As attention_tiles.cu, but a product takes 64 pairs, and reads queries, keys and values from shared memory where they lie
-// (wgmma.cuh), so that neither lanes nor registers carry them. Two blocks run on a multiprocessor: while one weighs scores
-// between its two products, the other multiplies, and what both have under way keeps second-level cache busy. A block is a
-// warp group, or two that take tiles in turns.
+// As attention_tiles.cu, but a product takes 64 pairs and reads queries, keys and values directly from shared memory
+// (wgmma.cuh), so they take neither load instructions nor registers. Two blocks run on a multiprocessor: while one
+// weighs scores between its two products, the other multiplies, and the loads of both keep the L2 cache busy. A block
+// is one warp group, or two that take tiles in turn.
 //
 // -DHEAD_DIM: elements of a head, 64 or 128. Not for float.
 #include "common.cuh"
@@ -15,27 +15,27 @@
 #include "softmax.cuh"
 #include "wgmma.cuh"
 
-/// Keys of a tile, and words of their bits.
+/// Keys of a tile, and mask words for them.
 #define KEYS 64
 #define WORDS (KEYS / 32)
-/// Accesses of 16 bytes that a key takes.
+/// 16-byte accesses per key.
 #define PIECES (HEAD_DIM / 8)
 /// Bytes of 64 dims of 64 keys, values or queries: rows of 128 bytes.
 #define SQUARE (64 * 128)
-/// Bytes of 64 keys, values or queries: their squares, one after the other.
+/// Bytes of 64 keys, values or queries: consecutive squares.
 #define ALL_DIMS (HEAD_DIM / 64 * SQUARE)
-/// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of them, and its queries.
+/// Bytes of a tile's keys and values. A block's dynamic shared memory is STAGES of these per team, and its queries.
 #define BUFFER (2 * ALL_DIMS)
 
-/// Where a 16-byte piece of a key, value or query lies.
+/// Offset of a 16-byte piece of a key, value or query.
 __device__ __forceinline__ u32 place_of_piece(int row, int piece) { return piece / 8 * SQUARE + place_of<128>(row, piece % 8); }
 
-/// Of a team: a warp group, and the pairs that its products take.
+/// Threads of a team (a warp group), and pairs per product.
 #define THREADS 128
 #define PAIRS 64
 
-/// PAIRS pairs of a group and a key/value head over one split, whose tiles TEAMS warp groups take in turns; of each team STAGES tiles
-/// are in shared memory or on their way there.
+/// PAIRS pairs of a group and a key/value head over one split, whose tiles TEAMS warp groups take in turn; each team
+/// has STAGES tiles in shared memory or in flight.
 template <int TEAMS, int STAGES>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   constexpr int COPIES = KEYS * PIECES / THREADS;
@@ -60,7 +60,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
 #pragma unroll
     for (int i = 0; i < WORDS; i++) to[i] = look_up<KEYS>(pairs, split, at, i * 32 + lane(), page_size);
   };
-  // Nobody else reads the keys and values of a group that is one block.
+  // If a group is a single block, no other block reads its keys and values.
   u64 policy = (int)gridDim.y == kv_heads ? passing() : staying();
   auto load = [&] {
     if (next < split.end) {
@@ -91,7 +91,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   int first = (warp() - team * (THREADS / WARP)) * 16;
   Sight<WORDS> sight(pairs, pairs.first_pair + first, row_prefix);
   if (next < split.end) sight.look(pairs, split, next, row_own_mask, mask_words);
-  // Where a thread's pieces of the queries lie is found before they are there.
+  // The addresses of a thread's pieces of the queries are computed before the queries are available.
   constexpr int QUERY_COPIES = PAIRS * PIECES / (TEAMS * THREADS);
   auto own_pair = [](int n) { return n * (TEAMS * THREADS / PIECES) + (int)threadIdx.x / PIECES; };
   const T* asked[QUERY_COPIES];
@@ -114,7 +114,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   for (int turn = split.begin; turn < split.end; turn += TEAMS) {
     copy_async_wait<STAGES - 2>();
     fence_for_products();
-    // Also: all have done with the tile whose place the next one takes.
+    // Also: all warps are done with the tile whose place the next one takes.
     block_sync();
     load();
     int t = turn + team;
@@ -146,7 +146,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   }
   copy_async_wait<0>();
   add_up_lanes(s);
-  // All have done with tiles and queries, whose place records take.
+  // All warps are done with tiles and queries, whose memory the records reuse.
   block_sync();
   static_assert(TEAMS <= 2, "one team takes in what one other has summed");
   if (TEAMS == 2) {
@@ -161,11 +161,13 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS) {
   }
 }
 
-/// As attention_few.cu says, but for THREADS; dynamic shared memory for three tiles of keys and values, and the queries.
+/// As attention_few_16, but with THREADS threads; dynamic shared memory for three tiles of keys and values and for the
+/// queries.
 extern "C" __global__ void __launch_bounds__(THREADS, 2) attention_wide(GROUP_PARAMETERS) { attend<1, 3>(GROUP_ARGUMENTS); }
 
-/// The same by two teams, 2 · THREADS and four tiles: a warp that has a scheduler for itself waits for its own instructions most of
-/// the time. Heads of 128 leave registers for one such block on a multiprocessor, which is slower than two of the above.
+/// The same with two teams, 2 · THREADS threads and four tiles: a single warp per scheduler waits for its own
+/// instructions most of the time. With heads of 128, registers allow only one such block on a multiprocessor, which is
+/// slower than two of the above.
 extern "C" __global__ void __launch_bounds__(2 * THREADS, HEAD_DIM == 64 ? 2 : 1) attention_wide_by_two(GROUP_PARAMETERS) {
   attend<2, 2>(GROUP_ARGUMENTS);
 }

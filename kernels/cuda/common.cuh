@@ -1,6 +1,6 @@
-// What all kernels share: the element type, warp and block operations, tensor-core and copy instructions.
+// Shared by all kernels: the element type, warp and block operations, tensor-core and copy instructions.
 //
-// No header is included: NVRTC compiles these files on machines that have no CUDA toolkit. What is not plain C++ is
+// No header is included: NVRTC compiles these files on machines that have no CUDA toolkit. Whatever is not plain C++ is
 // written here as PTX, and again in emulator/emulator.h, which lets a C++ compiler run the kernels on the CPU.
 #pragma once
 
@@ -43,26 +43,28 @@ __device__ __forceinline__ void block_sync() { __syncthreads(); }
 __device__ __forceinline__ void warp_sync() { __syncwarp(); }
 __device__ __forceinline__ void memory_fence() { __threadfence(); }
 
-/// Clusters: blocks side by side in x that run at the same time and use each other's dynamic shared memory. Kernels that are
-/// launched so keep nothing in static shared memory over a `cluster_wait`: the emulator has one of it for all blocks.
+/// Clusters: neighbouring blocks in x that run at the same time and can read each other's dynamic shared memory.
+/// Kernels launched with clusters keep nothing in static shared memory across a `cluster_wait`: the emulator has one
+/// copy of it for all blocks.
 #if __CUDA_ARCH__ >= 900
 #define CLUSTERS 1
-/// Says that a thread has come here; `cluster_wait` then waits until all threads of the cluster have, those that have ended apart. What
-/// blocks have in their own shared memory can be read by the others then, and nothing that they wrote elsewhere: of that a thread would
-/// wait until all of the device can see it, after whatever memory is busy with. A block must not end while others may read.
+/// Arrives at the cluster barrier; `cluster_wait` then waits until all threads of the cluster that have not exited have
+/// arrived. This publishes only what blocks wrote to their own shared memory, not other writes: a thread would have to
+/// wait until the whole device can see those, behind all memory traffic in progress. A block must not end while others
+/// may read its memory.
 __device__ __forceinline__ void cluster_arrive_with_own() {
   asm volatile("fence.release.sync_restrict::shared::cta.cluster;\nbarrier.cluster.arrive.relaxed;" ::: "memory");
 }
-/// The same of threads that have read what others have, and publish nothing.
+/// The same for threads that have read other blocks' memory and publish nothing.
 __device__ __forceinline__ void cluster_arrive_relaxed() { asm volatile("barrier.cluster.arrive.relaxed;" ::: "memory"); }
 __device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait;" ::: "memory"); }
-/// The block's place in its cluster.
+/// The block's rank in its cluster.
 __device__ __forceinline__ int cluster_rank() {
   u32 rank;
   asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return (int)rank;
 }
-/// What another block of the cluster has where this one has `own`: 4, 8 or 16 bytes.
+/// Loads the value of another block of the cluster at the address that `own` has in this one: 4, 8 or 16 bytes.
 __device__ __forceinline__ float load_from_block(const float* own, int rank) {
   float value;
   asm volatile(
@@ -121,8 +123,8 @@ __device__ __forceinline__ u32 ballot(bool value) { return __ballot_sync(~0u, va
 __device__ __forceinline__ int atomic_add(int* at, int value) { return atomicAdd(at, value); }
 __device__ __forceinline__ u32 atomic_add(u32* at, u32 value) { return atomicAdd(at, value); }
 __device__ __forceinline__ u64 atomic_add(u64* at, u64 value) { return atomicAdd(at, value); }
-/// Adds, and orders: what this thread has written or seen written (also by its block, before a `block_sync`) can be seen
-/// by a thread of any block whose own such addition comes later.
+/// Adds with acquire-release order: what this thread has written or seen written (also by its block, before a
+/// `block_sync`) is visible to a thread of any block whose own such addition comes later.
 __device__ __forceinline__ int atomic_add_ordered(int* at, int value) {
   int old;
   asm volatile("atom.acq_rel.gpu.global.add.s32 %0, [%1], %2;" : "=r"(old) : "l"(at), "r"(value) : "memory");
@@ -149,8 +151,8 @@ __device__ __forceinline__ float exp_accurate(float x) { return expf(x); }
 __device__ __forceinline__ float log_accurate(float x) { return logf(x); }
 __device__ __forceinline__ float inverse_root(float x) { return rsqrtf(x); }
 
-/// 16 bytes in one load, in order with what this thread writes. Not by the read-only path: caches and the residual stream
-/// are read with it too.
+/// Loads 16 bytes at once, ordered with this thread's writes. Does not use the read-only path, because caches and the
+/// residual stream are read with it too.
 __device__ __forceinline__ uint4 load_16(const void* at) {
   uint4 value;
   asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -158,8 +160,8 @@ __device__ __forceinline__ uint4 load_16(const void* at) {
                : "l"(at));
   return value;
 }
-/// Two or four floats, zeros unless they are `there`. A condition around a plain load the compiler moves after the use
-/// before it, so that of several such loads each waits for the last one's result; these are under way together.
+/// Loads two or four floats, or zeros unless `there`. With a condition around plain loads the compiler moves each load
+/// after the use of the one before, so that each waits for the previous result; these are in flight together.
 __device__ __forceinline__ float2 load_if(bool there, const float2* at) {
   float2 value;
   asm volatile(
@@ -179,8 +181,8 @@ __device__ __forceinline__ float4 load_if(bool there, const float4* at) {
   return value;
 }
 
-/// Loads that go past the first-level cache, which may still hold what memory was before: the only ones for what is read
-/// before `wait_for_predecessor`, and for what other blocks of the same kernel have written.
+/// Loads that bypass the L1 cache, which may hold stale data: required for what is read before `wait_for_predecessor`,
+/// and for what other blocks of the same kernel have written.
 __device__ __forceinline__ int load_fresh(const int* at) {
   int value;
   asm volatile("ld.global.cg.s32 %0, [%1];" : "=r"(value) : "l"(at));
@@ -213,20 +215,20 @@ __device__ __forceinline__ uint4 load_fresh_any_16(const void* at) {
   return value;
 }
 
-/// What second-level cache gives up first: what a round reads once, weights above all, would else drive out what is used again
-/// soon, such as rows, sums, lists of pages and the kernels' code.
+/// L2 policy "evict first": data that a round reads once, above all weights, would otherwise evict what is reused soon,
+/// such as rows, sums, page lists and the kernels' code.
 __device__ __forceinline__ u64 passing() {
   u64 policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-/// What it keeps like anything else.
+/// L2 policy "evict normal".
 __device__ __forceinline__ u64 staying() {
   u64 policy;
   asm("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-/// As load_fresh…, of what passes.
+/// As load_fresh…, with the policy `passing`.
 __device__ __forceinline__ uint2 load_passing_8(const void* at) {
   uint2 value;
   asm volatile("ld.global.cg.L2::cache_hint.v2.u32 {%0, %1}, [%2], %3;"
@@ -242,34 +244,34 @@ __device__ __forceinline__ uint4 load_passing_16(const void* at) {
   return value;
 }
 
-/// Asks for a line of 128 bytes in second-level cache.
+/// Prefetches a line of 128 bytes into the L2 cache.
 __device__ __forceinline__ void prefetch_line(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
 
 __device__ __forceinline__ u32 shared_address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 
-/// An address in shared memory for copies with a policy: one of 32 bits, a part of which is the same for all threads, ptxas of
-/// CUDA 13.0 puts into an instruction that Hopper refuses as illegal.
+/// A 64-bit address in shared memory for copies with a policy. From a 32-bit one, part of which is the same for all
+/// threads, ptxas of CUDA 13.0 generates an instruction that Hopper rejects as illegal.
 __device__ __forceinline__ u64 shared_address_64(const void* at) {
   u64 address;
   asm("cvta.to.shared.u64 %0, %1;" : "=l"(address) : "l"(at));
   return address;
 }
 
-/// Starts a copy of 16 bytes from global to shared memory, past the first-level cache.
+/// Starts a copy of 16 bytes from global to shared memory, bypassing the L1 cache.
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(shared_address(shared)), "l"(global) : "memory");
 }
-/// The same of 4 bytes.
+/// The same for 4 bytes, through the L1 cache.
 __device__ __forceinline__ void copy_async_4(void* shared, const void* global) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(shared)), "l"(global) : "memory");
 }
-/// Copies 16 bytes of zeros instead, if they are not real; then nothing is read.
+/// Writes 16 bytes of zeros instead if not `real`; then nothing is read.
 __device__ __forceinline__ void copy_async_16_or_zero(void* shared, const void* global, bool real) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
                "r"(real ? 16 : 0)
                : "memory");
 }
-/// Both, with a policy of second-level cache for what is read.
+/// Both, with an L2 policy for what is read.
 __device__ __forceinline__ void copy_async_16(void* shared, const void* global, u64 policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"l"(shared_address_64(shared)), "l"(global),
                "l"(policy)
@@ -281,13 +283,13 @@ __device__ __forceinline__ void copy_async_16_or_zero(void* shared, const void* 
                : "memory");
 }
 __device__ __forceinline__ void copy_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-/// Waits until at most `pending` of the committed groups are under way.
+/// Waits until at most `pending` of the committed groups are in flight.
 template <int pending>
 __device__ __forceinline__ void copy_async_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
-/// Four 8×8 tiles of 2-byte elements from shared memory; lane i gives the address of row i % 8 of tile i / 8.
+/// Loads four 8×8 tiles of 2-byte elements from shared memory; lane i gives the address of row i % 8 of tile i / 8.
 __device__ __forceinline__ void ldmatrix_x4(u32 tile[4], const void* row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(tile[0]), "=r"(tile[1]), "=r"(tile[2]), "=r"(tile[3])
@@ -299,39 +301,39 @@ __device__ __forceinline__ void ldmatrix_x4_transposed(u32 tile[4], const void* 
                : "r"(shared_address(row)));
 }
 
-/// Transposes an 8×8 tile of 2-byte elements, of which lane i holds elements 2 (i % 4) and the next of row i / 4.
+/// Transposes an 8×8 tile of 2-byte elements; lane i holds elements 2 (i % 4) and 2 (i % 4) + 1 of row i / 4.
 __device__ __forceinline__ u32 transpose_8x8(u32 pair) {
   u32 transposed;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
   return transposed;
 }
 
-/// Lets this many cycles pass.
+/// Waits for this many cycles.
 __device__ __forceinline__ void let_pass(int cycles) {
   for (long long start = clock64(); clock64() - start < cycles;) {
   }
 }
 
-/// Lets the next kernel start (programmatic dependent launch), once all blocks of this one have said so or ended; so it
-/// never takes a place that one of them waits for.
+/// Lets the next kernel start (programmatic dependent launch) once all blocks of this one have called this or ended; so
+/// it never takes a place that one of them waits for.
 __device__ __forceinline__ void release_successor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-/// Waits until the kernels before have ended and what they wrote can be seen. Every kernel does so before it reads or
-/// writes anything that another one writes or reads, but for what a late release allows.
+/// Waits until the previous kernels have ended and their writes are visible. Every kernel does so before it reads or
+/// writes anything that another one writes or reads, except what a late release allows.
 ///
 /// A kernel that releases its successor only after this wait has seen all earlier kernels end, since kernels end in
-/// order. What is launched after may therefore read ahead of its own wait whatever no kernel from this one on writes,
-/// with `load_fresh…` or `copy_async_16`; it still writes nothing before it waits. The same holds after a kernel that
-/// releases nothing before it ends, such as a library's.
+/// order. Kernels launched after it may therefore read, before their own wait, anything that no kernel from this one on
+/// writes, with `load_fresh…` or `copy_async_16`; they still write nothing before they wait. The same holds after a
+/// kernel that releases nothing before it ends, such as a library's.
 __device__ __forceinline__ void await_predecessor() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// Both at once, the release first: the next kernel starts the part that does not depend on this one.
+/// Both at once, the release first: the next kernel starts its part that does not depend on this one.
 __device__ __forceinline__ void wait_for_predecessor() {
   release_successor();
   await_predecessor();
@@ -352,7 +354,7 @@ __device__ __forceinline__ void mma_16816(float d[4], const u32 a[4], const u32 
 
 #endif  // EMULATOR
 
-/// The largest score of a row so far, finite, so that differences from it are numbers.
+/// The largest score of a row so far, or 0 if there is none, so that differences from it are finite.
 __device__ __forceinline__ float reference_of(float most) { return most == -infinity() ? 0.0f : most; }
 
 // -------------------------------------------------------------------------------------------------------- the element type
@@ -387,9 +389,9 @@ __device__ __forceinline__ u32 pack(float low, float high) {
 #endif
 
 #if defined(T_PAIRS) || defined(T_F32)
-/// `silu(gate) · up`; silu is rounded as in frameworks that run it as an operation of its own. What the fast instructions lose
-/// vanishes in that rounding of a 2-byte type. A division is no instruction but a chain of them, and a thread of a linear layer
-/// has up to 56 gates.
+/// `silu(gate) · up`, with silu rounded as in frameworks that run it as a separate operation. The error of the fast
+/// instructions vanishes in that rounding to a 2-byte type. A division is a chain of instructions, and a thread of a
+/// linear layer has up to 56 gates.
 __device__ __forceinline__ float gated(float gate, float up) {
 #if defined(T_PAIRS)
   float silu = gate * inverse_fast(1.0f + exp_fast(-gate));
@@ -405,8 +407,8 @@ __device__ __forceinline__ float gated(float gate, float up) {
 __device__ __forceinline__ int lane() { return (int)(threadIdx.x % WARP); }
 __device__ __forceinline__ int warp() { return (int)(threadIdx.x / WARP); }
 
-/// A number that all lanes of a warp have, so that the compiler knows it too: no branch on it parts them, and what follows from it is
-/// computed once for a warp.
+/// A value that is equal in all lanes of a warp, in a form that the compiler recognises as uniform: branches on it do
+/// not diverge, and what follows from it is computed once per warp.
 __device__ __forceinline__ int same(int number) { return shuffle(number, 0); }
 
 /// The sum over a warp in every lane, in a fixed order.
@@ -424,31 +426,33 @@ __device__ __forceinline__ float warp_max(float value) {
   return value;
 }
 
-/// A product of numbers that are not negative, as one instruction.
+/// A product of non-negative numbers, as one instruction.
 __device__ __forceinline__ u64 wide(int a, int b) { return (u64)(u32)a * (u32)b; }
 
-/// Elements from one row of this many sums of squares to the next: whole accesses.
+/// Elements between the rows of a matrix of `count` sums of squares per row: `count` rounded up to whole 16-byte
+/// accesses.
 __device__ __forceinline__ int squares_stride(int count) { return (count + 3) / 4 * 4; }
 
-/// Where a row's 16-byte chunk lies in shared memory whose rows have this many bytes: permuted within 128 of them, so that those of
-/// eight rows lie in different banks, and as products of warp groups read them.
+/// Offset of a row's 16-byte chunk in shared memory with rows of BYTES bytes: swizzled within 128 bytes, so that the
+/// same chunk of eight rows is in different banks, and as warp-group products read it.
 template <int BYTES>
 __device__ __forceinline__ u32 place_of(int row, int chunk) {
   return (u32)(row * BYTES + (chunk ^ (row & 7)) * 16);
 }
 
-/// The sum over a block in every thread, in a fixed order. `scratch` is shared, 32 floats; may be used again at once.
+/// The sum over a block in every thread, in a fixed order. `scratch` is 32 floats of shared memory, reusable after the
+/// call.
 __device__ __forceinline__ float block_sum(float value, float* scratch) {
   value = warp_sum(value);
   if (lane() == 0) scratch[warp()] = value;
   block_sync();
-  // Every warp adds up the warps' sums: a barrier less than if one did.
+  // Every warp sums the warps' sums: one barrier fewer than if only one did.
   int warps = (int)((blockDim.x + WARP - 1) / WARP);
   float sum = warp_sum(lane() < warps ? scratch[lane()] : 0.0f);
   block_sync();
   return sum;
 }
-/// The largest over a block in every thread; `scratch` as above.
+/// The maximum over a block in every thread; `scratch` as above.
 __device__ __forceinline__ float block_max(float value, float* scratch) {
   value = warp_max(value);
   if (lane() == 0) scratch[warp()] = value;

@@ -1,9 +1,9 @@
-// The layers of experts in float, on the plain cores, for tests and for `--dtype float32`. See route.cu for pairs.
+// Experts in float, on CUDA cores, for tests and for `--dtype float32`. See route.cu for pairs.
 #include "common.cuh"
 
 #define WARPS 8
 
-/// The product of a row with an output's weights, in an order that depends on the inputs alone.
+/// The product of a row with an output's weights, in an order that depends on the number of inputs alone.
 __device__ __forceinline__ float product(const float* x, const float* w, int inputs) {
   float sum = 0.0f;
   for (int k = lane(); k < inputs; k += WARP) sum = multiply_add(x[k], w[k], sum);
