@@ -1,15 +1,16 @@
-// Copies of tiles from global to shared memory by Hopper's copy engine (TMA), and the barriers that signal their arrival.
+// Copies of tiles from global to shared memory by Hopper's copy engine (TMA), and the barriers that signal their
+// arrival.
 //
-// A tile is rows of 64 elements of 2 bytes, laid out as wgmma.cuh reads them. One thread asks for all of it. What lies outside of
-// the matrix arrives as zeros.
+// A tile is rows of 64 elements of 2 bytes, in the layout that wgmma.cuh reads. One thread starts the copy of a whole
+// tile. Elements outside the matrix arrive as zeros.
 //
-// A barrier lies in shared memory. Its phase ends when as many have arrived as it was made for, and all bytes that they have
-// announced have; then the next begins. Phases are told apart by whether their number is even.
+// A barrier is in shared memory. Its phase ends when the expected number of arrivals and all announced bytes have
+// arrived; then the next phase begins. Phases are distinguished by parity.
 #pragma once
 
 #ifndef EMULATOR
 
-/// A matrix in global memory and how it is cut into tiles; the host makes it (`Device::tiles`). A parameter of kernels, as
+/// Descriptor of a matrix in global memory and its tiles, made by the host (`Device::tiles`). A kernel parameter, as
 /// `const __grid_constant__ Tiles`.
 struct __align__(128) Tiles {
   u64 words[16];
@@ -18,7 +19,7 @@ struct __align__(128) Tiles {
 __device__ __forceinline__ void barrier_init(u64* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)), "r"(arrivals) : "memory");
 }
-/// Lets the engine see barriers that this thread has made.
+/// Makes the barriers that this thread has initialised visible to the copy engine.
 __device__ __forceinline__ void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
 /// Arrives, and announces bytes.
 __device__ __forceinline__ void barrier_expect(u64* barrier, int bytes) {
@@ -45,8 +46,8 @@ __device__ __forceinline__ void prefetch_tiles(const Tiles* tiles) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(tiles) : "memory");
 }
 
-/// Starts a copy of the tile whose first element is `column` of `row`; its bytes arrive at the barrier. `policy` is one of those
-/// of common.cuh.
+/// Starts a copy of the tile whose first element is `column` of `row`; its bytes arrive at the barrier. `policy` is one
+/// of the cache policies in common.cuh.
 __device__ __forceinline__ void copy_tile(void* shared, const Tiles* tiles, int column, int row, u64* barrier, u64 policy) {
   asm volatile(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%2, %3}], "
@@ -54,7 +55,7 @@ __device__ __forceinline__ void copy_tile(void* shared, const Tiles* tiles, int 
       "l"(tiles), "r"(column), "r"(row), "r"(shared_address(barrier)), "l"(policy)
       : "memory");
 }
-/// The same of a matrix cut in `Tile::OfHalves`; `eight` counts eights of rows of one half.
+/// The same for a matrix cut as `Tile::OfHalves`; `eight` counts groups of eight rows of one half.
 __device__ __forceinline__ void copy_tile_of_halves(void* shared, const Tiles* tiles, int column, int eight, u64* barrier,
                                                     u64 policy) {
   asm volatile(

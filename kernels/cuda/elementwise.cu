@@ -1,13 +1,13 @@
-// What works on rows alone: embedding, norms with residual, rotary embedding with cache write, gated activation, and the
-// moving of rows. T is the element type of activations, weights and caches.
+// Kernels that work on rows separately: embedding, norms with residual, rotary embedding with cache write, gated
+// activation, and gathering of rows. T is the element type of activations, weights and caches.
 #include "common.cuh"
 #include "rotation.cuh"
 
-// Elements that one 16-byte access moves.
+// Elements per 16-byte access.
 #define VECTOR (16 / (int)sizeof(T))
 
-/// 16 bytes of T as floats. Apart from loading where something else is loaded too: what the compiler unpacks ahead of a branch, it
-/// waits for there.
+/// 16 bytes of T as floats. Separate from the load where something else is loaded too: the compiler waits for a load at
+/// a branch if it unpacks it before that.
 __device__ __forceinline__ void unpack_vector(uint4 raw, float values[VECTOR]) {
   const u32 words[4] = {raw.x, raw.y, raw.z, raw.w};
 #ifdef T_PAIRS
@@ -38,7 +38,7 @@ __device__ __forceinline__ void write_vector(T* at, const float values[VECTOR]) 
   *(uint4*)at = make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/// Four neighbouring elements, whose place is a multiple of 4, in one access; and as floats.
+/// Four consecutive elements at an index that is a multiple of 4, in one access; and as floats.
 #ifdef T_PAIRS
 typedef uint2 Four;
 #else
@@ -68,25 +68,26 @@ __device__ __forceinline__ float4 operator+(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/// The sum of four neighbours of a row that a linear layer has left in at most MOST parts, float `[count, rows, width]`. `at` is
-/// their place in the first part, `part` the elements of a part.
+/// The sum of four consecutive elements of a row that a linear layer has left in at most MOST parts, float `[count,
+/// rows, width]`. `at` points to them in the first part; `part` is the number of elements of a part.
 template <int MOST = MOST_PARTS>
 __device__ __forceinline__ float4 sum_parts(const float* at, int count, u64 part) {
-  // All loads are under way before the first is added.
+  // All loads are in flight before the first is added.
   float4 four[MOST], sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
   for (int p = 0; p < MOST; p++) four[p] = load_if(p < count, (const float4*)(at + p * part));
 #pragma unroll
   for (int p = 0; p < MOST; p++) {
-    // To add the zeros after the last would do as well, but GCC 12 vectorizes that to a wrong sum in the emulator.
+    // Adding the zeros after the last would be equally correct, but GCC 12 vectorizes that to a wrong sum in the
+    // emulator.
     if (p < count) sum = sum + four[p];
   }
   return sum;
 }
 
-/// Four neighbours of a residual stream, which takes up what is added: parts, a row, or nothing (`part_count` 0 and `add` null).
-/// All of it is under way together. The sum also goes to `keep` unless that is null. `part` as in `sum_parts`; of what may be null
-/// the place is told beside.
+/// Four consecutive elements of a residual stream, to which parts, a row, or nothing (`part_count` 0 and `add` null) is
+/// added. All loads are in flight together. The sum also goes to `keep` unless that is null. `part` as in `sum_parts`;
+/// pointers that may be null come with a separate offset.
 __device__ __forceinline__ float4 take_up(T* stream, const T* add, u64 add_at, const float* parts, int part_count, u64 part,
                                           T* keep, u64 keep_at) {
   Four raw = *(const Four*)stream;
@@ -104,8 +105,8 @@ __device__ __forceinline__ float4 take_up(T* stream, const T* add, u64 add_at, c
   return x;
 }
 
-/// Adds up such rows; `out` is float instead of T if `out_is_float`, and then nothing is rounded. Grid: (pieces of the width,
-/// rows).
+/// Sums the parts of such rows; `out` is float instead of T if `out_is_float`, and then nothing is rounded. Grid:
+/// (pieces of the width, rows).
 extern "C" __global__ void __launch_bounds__(256, 4)
 add_parts(void* out, int out_is_float, int out_stride, const float* parts, int count, int width) {
   wait_for_predecessor();
@@ -120,7 +121,8 @@ add_parts(void* out, int out_is_float, int out_stride, const float* parts, int c
     write_four((T*)out + to, sum);
 }
 
-/// Rows of an embedding: `out[r] = table[tokens[r]]`, rows `out_stride` apart. Grid: rows. Width is a multiple of VECTOR.
+/// Rows of an embedding: `out[r] = table[tokens[r]]`, rows `out_stride` apart. Grid: rows. Width is a multiple of
+/// VECTOR.
 extern "C" __global__ void __launch_bounds__(256)
 embed(T* out, int out_stride, const T* table, const int* tokens, int width, int vocabulary) {
   wait_for_predecessor();
@@ -145,7 +147,8 @@ __device__ __forceinline__ void read_parts(const float* at, int count, u64 part,
   }
 }
 
-/// Writes a row times `scale` and its weights, to `also` too unless that is null. A thread has its first vector at hand.
+/// Writes a row times `scale` and its weights, also to `also` unless that is null. A thread already holds its first
+/// vector.
 __device__ __forceinline__ void write_normed(T* out, T* also, const T* from, const T* weight, const float first[VECTOR],
                                              const float first_weight[VECTOR], float scale, int width) {
   int begin = (int)threadIdx.x * VECTOR, step = (int)blockDim.x * VECTOR;
@@ -162,8 +165,8 @@ __device__ __forceinline__ void write_normed(T* out, T* also, const T* from, con
   }
 }
 
-/// A row of the norms below. With few rows it is latency that counts: a thread asks for its weight before the kernel ahead
-/// has ended, and reads its part of the row once. What is added is in at most MOST parts, or whole if that is 0.
+/// A row of the norms below. With few rows latency counts: a thread loads its weight before the previous kernel has
+/// ended, and reads its part of the row once. The addend is in at most MOST parts, or whole if MOST is 0.
 template <int MOST>
 __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int stream_stride, const T* add, int add_stride,
                                          const float* parts, int part_count, const T* weight, T* keep, int keep_stride,
@@ -209,20 +212,20 @@ __device__ __forceinline__ void norm_row(T* out, int out_stride, T* stream, int 
   out, out_stride, stream, stream_stride, add, add_stride, parts, part_count, weight, keep, keep_stride, source, width, \
       epsilon
 
-/// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; left out if `add` is null), then
-/// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there.
-/// Rows of stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of `stream` that it
-/// reads; then `add` is not used. Width is a multiple of VECTOR. Grid: rows; a thread for each vector of a row, up to 512.
+/// RMS norm of a row, after adding a residual: `stream = stream + add` (rounded to T; skipped if `add` is null), then
+/// `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. With `keep`, the sum is also written there. Rows of
+/// stream, add, out and keep are `*_stride` apart. `source` (or null) maps a row to the row of `stream` that it reads;
+/// then `add` is not used. Width is a multiple of VECTOR. Grid: rows; one thread per vector of a row, up to 512.
 extern "C" __global__ void __launch_bounds__(512) rms_norm(NORM) { norm_row<0>(NORM_ARGUMENTS); }
 
-/// The same where a linear layer has left what is added in parts.
+/// The same with the addend in the parts of a linear layer.
 extern "C" __global__ void __launch_bounds__(512, 1) rms_norm_parts(NORM) { norm_row<MOST_PARTS>(NORM_ARGUMENTS); }
 
-/// The same of two parts, with registers for as few: where there are many rows, several blocks of a multiprocessor count.
+/// The same with two parts, and registers for only two: with many rows, several blocks per multiprocessor count.
 extern "C" __global__ void __launch_bounds__(512, 2) rms_norm_two(NORM) { norm_row<2>(NORM_ARGUMENTS); }
 
-/// A norm's part that no sum over a row holds up: `stream = stream + add` and `keep` as `rms_norm`, or what is added,
-/// if anything is, is left in parts; then `out = stream · weight`, and of each piece of a row its sum of squares,
+/// The part of a norm that needs no sum over the whole row: `stream = stream + add` and `keep` as in `rms_norm`, with
+/// an optional addend, possibly in parts; then `out = stream · weight`, and the sum of squares of each piece of a row,
 /// `squares[row, piece]`, from which the next layer computes the scale (ring.cuh). Width is a multiple of 4. Grid:
 /// (pieces of UNSCALED_PIECE, rows).
 #define UNSCALED_PIECE 512
@@ -245,11 +248,11 @@ norm_unscaled(T* out, int out_stride, T* stream, int stream_stride, const T* add
   if (threadIdx.x == 0) squares[(u64)row * squares_stride((int)gridDim.x) + blockIdx.x] = sum;
 }
 
-/// The input of an EAGLE-3 layer, and of an MTP layer's projection: side by side, the normed embedding of a row's token and its normed feature, `[rows, 2 ·
-/// width]`. Row r has row `source[r]` of `features` (null: r), `feature_stride` apart. The feature, normed if
-/// `stream_is_normed`, also goes to `stream`, `[rows, width]`. Norms as `rms_norm`. With `position`, rows at position 0 have
-/// zeros for an embedding. Grid: (rows, 2), the embedding first; a
-/// thread for each vector of a row, up to 512.
+/// The input of an EAGLE-3 layer, and of an MTP layer's projection: the normed embedding of a row's token next to its
+/// normed feature, `[rows, 2 · width]`. Row r reads row `source[r]` of `features` (null: r), `feature_stride` apart.
+/// The feature, normed if `stream_is_normed`, also goes to `stream`, `[rows, width]`. Norms as in `rms_norm`. With
+/// `position`, the embedding of rows at position 0 is zero. Grid: (rows, 2), the embedding first; one thread per vector
+/// of a row, up to 512.
 extern "C" __global__ void __launch_bounds__(512)
 join_normed(T* joined, const T* table, const int* token, int vocabulary, const T* token_norm, const T* features,
             int feature_stride, const int* source, const T* feature_norm, T* stream, int stream_is_normed,
@@ -286,8 +289,8 @@ join_normed(T* joined, const T* table, const int* token, int vocabulary, const T
   write_normed(out, is_feature && stream_is_normed ? kept : nullptr, from, weight, first, first_weight, scale, width);
 }
 
-/// `stream = stream + add`, both `[rows, width]`, rows apart by their strides; with `keep`, the sum is written there too. What
-/// is added may also be what a linear layer has left in `parts`. Grid: rows.
+/// `stream = stream + add`, both `[rows, width]`, with separate strides; with `keep`, the sum is also written there.
+/// The addend may also be the `parts` of a linear layer. Grid: rows.
 extern "C" __global__ void __launch_bounds__(256, 4)
 add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float* parts, int part_count, T* keep,
          int keep_stride, int width) {
@@ -299,8 +302,8 @@ add_rows(T* stream, int stream_stride, const T* add, int add_stride, const float
   }
 }
 
-/// `out[r] = from[source[r]]`, rows of `width` elements apart by their strides. A source below 0 leaves the row alone;
-/// with `target`, the row goes to `out[target[r]]`. Grid: (rows, pieces of 256 accesses).
+/// `out[r] = from[source[r]]`, rows of `width` elements with separate strides. A negative source leaves the row
+/// unchanged; with `target`, the row goes to `out[target[r]]`. Grid: (rows, pieces of 256 accesses).
 extern "C" __global__ void __launch_bounds__(256)
 gather_rows(T* out, int out_stride, const int* target, const T* from, int from_stride, const int* source, int width) {
   wait_for_predecessor();
@@ -343,13 +346,14 @@ add_bias(T* x, int stride, const T* bias, int width) {
   write_vector(x + row * stride + i, value);
 }
 
-/// The work of a warp of the two kernels below: HEADS heads, whose loads are under way together.
+/// The work of a warp of the two kernels below: HEADS heads, whose loads are in flight together.
 template <int HEADS, bool IN_PARTS>
 __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int part_count, const float2* table, int positions,
                                              const int* position, const int* write, T* keys, T* values,
                                              const T* query_norm, const T* key_norm, float epsilon, int heads,
                                              int kv_heads, int head_dim, int releases_late) {
-  // Where the next attention reads ahead, the attention of the previous layer released late, so rows may be read ahead too.
+  // If the next attention reads before its wait, the attention of the previous layer released late, so rows may be read
+  // early too.
   if (releases_late) await_predecessor();
   release_successor();
   int first = ((int)blockIdx.x * (int)(blockDim.x / WARP) + warp()) * HEADS, row = (int)blockIdx.y;
@@ -357,7 +361,7 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
   if (first >= all) return;
   u64 place = (u64)row * all * head_dim, part = (u64)gridDim.y * all * head_dim;
   T* own = qkv + place;
-  // Of each head two neighbours from `i` on, and two half a head after.
+  // Two consecutive elements of each head from `i` on, and the two half a head later.
   auto read = [&](float2 (&two)[2 * HEADS], int i) {
     const float* from[2 * HEADS] = {};
 #pragma unroll
@@ -373,7 +377,7 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
   int to = load_fresh(write + row), at = load_fresh(position + row);
   at = at < 0 ? 0 : at >= positions ? positions - 1 : at;
   const float2* turns = table + (u64)at * half;
-  // As if their heads were numbered like those of `qkv`.
+  // Offset as if their heads were numbered like those of `qkv`.
   T* cached_keys = keys + (long long)max(to, 0) * (kv_heads * head_dim) - heads * head_dim;
   T* cached_values = values + (long long)max(to, 0) * (kv_heads * head_dim) - (heads + kv_heads) * head_dim;
   float4 turning = lane() * 2 < half ? *(const float4*)(turns + lane() * 2) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
@@ -392,7 +396,7 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
 #pragma unroll
     for (int k = 0; k < HEADS; k++) scale[k] = inverse_root(warp_sum(scale[k]) / (float)head_dim + epsilon);
   }
-  // Two neighbours at once.
+  // Two consecutive elements at once.
 #pragma unroll 1
   for (int i = lane() * 2; i < half; i += WARP * 2) {
     float2 two[2 * HEADS] = {};
@@ -426,23 +430,23 @@ __device__ __forceinline__ void rotate_heads(T* qkv, const float* parts, int par
   qkv, parts, part_count, table, positions, position, write, keys, values, query_norm, key_norm, epsilon, heads,        \
       kv_heads, head_dim, releases_late
 
-/// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values), queries in
-/// place, keys and values into the cache row `write[row]` (none below 0). Element i of a head turns with element
-/// i + head_dim / 2 by the angle whose cosine and sine stand in `table[position][head_dim / 2]` (already scaled).
-/// Optional RMS norms of each head before the rotation (Qwen3). `releases_late`: only after its wait, so that attention may read
-/// ahead of its own (groups.cuh).
-/// Grid: ((heads + 2 · kv_heads) / 4 / 4, rows), 128 threads, four heads a warp; head_dim is a multiple of 4.
+/// Rotates queries and keys of `qkv` (`[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values). Queries are
+/// rotated in place; keys and values go to cache row `write[row]` (below 0: not written). Element i of a head is
+/// rotated with element i + head_dim / 2 by the angle whose cosine and sine are in `table[position][head_dim / 2]`
+/// (already scaled). Optional RMS norms of each head before the rotation (Qwen3). `releases_late`: releases the
+/// successor only after its own wait, so that attention may read before its wait (groups.cuh). Grid: ((heads + 2 ·
+/// kv_heads) / 4 / 4, rows), 128 threads, four heads per warp; head_dim is a multiple of 4.
 extern "C" __global__ void __launch_bounds__(128) rotate_and_write(ROTATION) {
   rotate_heads<4, false>(ROTATION_ARGUMENTS);
 }
 
-/// The same where a linear layer has left `qkv` in parts: rows are read from there, and queries written to `qkv`.
-/// Grid: ((heads + 2 · kv_heads) / 4, rows), a head a warp.
+/// The same with `qkv` in the parts of a linear layer: rows are read from there, and queries written to `qkv`. Grid:
+/// ((heads + 2 · kv_heads) / 4, rows), one head per warp.
 extern "C" __global__ void __launch_bounds__(128, 8) rotate_and_write_parts(ROTATION) {
   rotate_heads<1, true>(ROTATION_ARGUMENTS);
 }
 
-/// Fills with values that are evenly spread over ±`bound`, a function of seed and place. Grid: any.
+/// Fills with values uniformly distributed in ±`bound`, a function of seed and index. Grid: any.
 extern "C" __global__ void __launch_bounds__(256)
 fill_random(T* out, u64 count, float bound, u64 seed) {
   wait_for_predecessor();

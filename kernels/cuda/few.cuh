@@ -1,22 +1,22 @@
-// What attention_few.cu and attention_alone.cu do: attention over the paged cache on tensor cores for few (row, head) pairs.
-// See groups.cuh for what is read and when.
+// The block of attention_few.cu and attention_alone.cu: attention over the paged cache on tensor cores for few (row,
+// head) pairs. See groups.cuh for what is read and when.
 //
-// Where all pairs of a group fit a block, it also does the work of rotate_and_write, and directly follows the qkv layer.
-// Each block of a group rotates the same queries: that costs less than a kernel between, or waiting for each other.
+// If all pairs of a group fit a block, it also does the work of rotate_and_write, and directly follows the qkv layer.
+// Each block of a group rotates the same queries: that costs less than a separate kernel or a wait between blocks.
 //
-// It is latency that counts, and bytes on their way. So nothing passes through shared memory: a warp takes pieces of 16
-// keys for itself (pieces.cuh). Keys and values are the left factors of its products, the pairs 8 columns a tile.
+// Latency and bytes in flight count here, so nothing passes through shared memory: a warp reads pieces of 16 keys by
+// itself (pieces.cuh). Keys and values are the left factors of its products, the pairs 8 columns per tile.
 //
-// Dynamic shared memory: what is staged (staged.cuh), and in its place later the warps' sums of 8 pairs and, where
-// there are splits, records of the block's pairs (splits.cuh). Not for heads of 256: there are too few registers.
+// Dynamic shared memory: the staged rows (staged.cuh), later replaced by the warps' sums of 8 pairs and, with splits,
+// by records of the block's pairs (splits.cuh). Not for heads of 256: there are too few registers.
 #pragma once
 
-/// What a warp has summed up, of columns 2 (lane % 4) and the next of each tile of pairs: over a lane's own keys, but for the largest
-/// score.
+/// A warp's sums for columns 2 (lane % 4) and 2 (lane % 4) + 1 of each tile of pairs. `most` is over the warp's keys,
+/// the others are over this lane's keys.
 template <int NT>
 struct Sums {
   float most[NT][2], total[NT][2];
-  /// Of tile m and column i: dims m and TILES + m of this lane's.
+  /// For tile m and column i: dims m and TILES + m of this lane.
   float acc[NT][TILES][4];
 };
 
@@ -37,8 +37,8 @@ __device__ __forceinline__ void clear(Sums<NT>& sums) {
   }
 }
 
-/// The weights of a piece's keys, as right factors, from their scores, which are the sums of two; what is summed up already is scaled
-/// to them.
+/// Computes the weights of a piece's keys, as right factors, from their scores (each the sum of two accumulators), and
+/// rescales the sums so far.
 template <int NT>
 __device__ __forceinline__ void weigh(Sums<NT>& sums, u32 (&weight)[NT][2], const float (&score)[NT][4],
                                       const float (&second)[NT][4], const Split& split, int piece, const int (&prefix)[NT][2],
@@ -80,7 +80,7 @@ __device__ __forceinline__ void weigh(Sums<NT>& sums, u32 (&weight)[NT][2], cons
   }
 }
 
-/// What a warp's sums of a pair take in shared memory, in fours of floats; those of 8 pairs of all warps lie there, then records.
+/// Size of a warp's sums of a pair in shared memory, in float4. Those of 8 pairs of all warps come first, then records.
 #define STATE (HEAD_DIM / 4 + 1)
 template <int WARPS>
 __device__ __forceinline__ float* records_of() {
@@ -88,8 +88,8 @@ __device__ __forceinline__ float* records_of() {
   return (float*)shared + WARPS * 8 * STATE * 4;
 }
 
-/// Merges the warps' sums, in their order: to the result where there is one split, else to the split's record. A whole block calls
-/// it.
+/// Merges the warps' sums in order: into the result if there is one split, else into the split's record. Called by a
+/// whole block.
 template <int NT, int WARPS, bool ROTATES, bool SPLITS>
 __device__ __forceinline__ void merge_warps(Sums<NT>& sums, T* out, const Pairs& pairs, const Split& split, int heads,
                                             float* partial, int max_splits) {
@@ -109,7 +109,7 @@ __device__ __forceinline__ void merge_warps(Sums<NT>& sums, T* out, const Pairs&
       }
     }
   }
-  // Sums take the place of what was staged.
+  // Sums reuse the memory of the staged rows.
   if (ROTATES) block_sync();
 #pragma unroll
   for (int n = 0; n < NT; n++) {
@@ -157,16 +157,17 @@ __device__ __forceinline__ void merge_warps(Sums<NT>& sums, T* out, const Pairs&
   }
 }
 
-/// One block: 8 · NT pairs of a group and a key/value head over one split. Its warps take pieces in turn and are merged at
-/// the end. If ROTATES, the group has no more pairs, and the queries, and keys and values of its own rows, are rotated here.
-/// There is one split unless SPLITS.
+/// One block: 8 · NT pairs of a group and a key/value head over one split. Its warps take pieces in turn and are merged
+/// at the end. If ROTATES, the group has no more pairs than that, and the queries, and keys and values of its own rows,
+/// are rotated here. There is one split unless SPLITS.
 template <int NT, int WARPS, bool ROTATES, bool SPLITS>
 __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   constexpr int PAIRS = 8 * NT;
-  // A group that rotates is one block: no other block reads its keys and values, and it has those of its own rows itself.
+  // A group that rotates is one block: no other block reads its keys and values, and it holds those of its own rows
+  // itself.
   constexpr Source OLDER = ROTATES ? PASSING : STAYING, NEW = ROTATES ? ANYWHERE : STAYING;
   DYNAMIC_SHARED(shared);
-  // Later holds the sums.
+  // Reused for the sums later.
   T* staged = (T*)shared;
   int key = lane() / 4, column = lane() % 4 * 2;
   if (!reads_ahead) await_predecessor();
@@ -183,16 +184,16 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   auto cache_row = [&](int at, int found) {
     return cache_row_of<KEYS>(pairs, split, at, lane() % KEYS, page_size, found);
   };
-  // Of this piece and the next.
+  // For this piece and the next.
   int piece = split.begin + same(warp()), found = find(piece), next_found = find(piece + WARPS);
-  // Of row `lane` of the group.
+  // For row `lane` of the group.
   int row_position = 0, row_write = -1;
   if (ROTATES) {
     int own_row = pairs.first_row + min(lane(), pairs.rows - 1);
     row_position = load_fresh(position + own_row);
     row_write = load_fresh(write + own_row);
   }
-  // Of columns 2 (lane % 4) and the next; the words are the masks' for this piece.
+  // For columns 2 (lane % 4) and 2 (lane % 4) + 1; mask words for this piece.
   int prefix[NT][2], pair_row[NT][2];
   u32 mask[NT][2];
   auto look = [&](int at) {
@@ -218,7 +219,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     u64 at = wide(cache_row, width) + (u32)(pairs.kv_head * HEAD_DIM);
     return Begin{keys + at, values + at};
   };
-  // What this pass writes is in shared memory if the block rotates.
+  // If the block rotates, what this pass writes is in shared memory.
   auto begin_of_new = [&](int cache_row) {
     Begin begin = begin_of_row(cache_row);
 #pragma unroll 1
@@ -233,8 +234,8 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     load_keys<OLDER>(some_keys, begin);
     load_values<OLDER>(some_values, begin);
   }
-  // A warp has registers for one piece: the next is asked for in second-level cache meanwhile, which is too much to ask where
-  // nothing is split.
+  // A warp has registers for one piece: meanwhile the next is prefetched into the L2 cache. Without splits the groups
+  // are too many for that.
   auto ask_ahead = [&](int at, int found) {
     if (!SPLITS || at >= split.end) return;
     const T* line = (lane() < KEYS ? keys : values) + wide(cache_row(at, found), width) + pairs.kv_head * HEAD_DIM;
@@ -243,7 +244,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   };
   ask_ahead(piece + WARPS, next_found);
   if (!ROTATES) wait_for_predecessor();
-  // Of a block that rotates they stay in shared memory.
+  // A block that rotates keeps them in shared memory.
   uint4 queries[NT][KEY_PARTS];
   if (ROTATES) {
     bool is_last = (int)blockIdx.x == split.count - 1;
@@ -261,7 +262,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
     load_keys<NEW>(some_keys, begin);
     load_values<NEW>(some_values, begin);
   }
-  // Of pair lane / 4: dims as of keys.
+  // For pair lane / 4: dims as of keys.
   const T* query_from[NT];
 #pragma unroll
   for (int n = 0; n < NT; n++) {
@@ -278,7 +279,7 @@ __device__ __forceinline__ void attend(GROUP_PARAMETERS, ROTATION_PARAMETERS) {
   clear(sums);
   for (; piece < split.end; piece += WARPS) {
     bool more = piece + WARPS < split.end;
-    // Two sums at least, so that a product does not wait for the one before it.
+    // At least two accumulators, so that a product does not wait for the one before it.
     float score[NT][4], second[NT][4];
 #pragma unroll
     for (int n = 0; n < NT; n++) {

@@ -1,4 +1,5 @@
-// FP8 matrices in the order of the streaming kernels (weights.cuh): dequantised to T for other kernels, and random ones.
+// FP8 matrices in the order of the streaming kernels (weights.cuh): dequantised to T for other kernels, and random
+// matrices.
 #define W_FP8 1
 #include "common.cuh"
 #include "weights.cuh"
@@ -19,7 +20,7 @@ dequantise(T* out, const W* w, int rows, int inputs W_PARAMETERS) {
     u32 low[4], high[4];
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      // Inputs 2i and 2i + 1, and those 8 after.
+      // Inputs 2i and 2i + 1, and the two 8 after them.
       decode(low[i], high[i], words[i]);
       float2 one = unpack(low[i]), other = unpack(high[i]);
       low[i] = pack(one.x * scale, one.y * scale);
@@ -31,7 +32,7 @@ dequantise(T* out, const W* w, int rows, int inputs W_PARAMETERS) {
   }
 }
 
-/// Fills with numbers of which all are equally likely, a function of seed and place; none is NaN. Grid: any.
+/// Fills with uniformly random bytes without NaN, a function of seed and index. Grid: any.
 extern "C" __global__ void __launch_bounds__(256) fill_random_fp8(W* out, u64 count, u64 seed) {
   wait_for_predecessor();
   for (u64 i = (u64)blockIdx.x * blockDim.x + threadIdx.x; i < count; i += (u64)gridDim.x * blockDim.x) {

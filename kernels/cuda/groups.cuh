@@ -1,16 +1,18 @@
-// What the attention kernels for tensor cores share: the rows that a block works for, where their keys lie, and what falls to a
-// split of them.
+// Shared by the attention kernels for tensor cores: the rows that a block works on, the cache rows of their keys, and
+// the share of a split.
 //
-// A group is a run of rows of one slot: a piece of a prompt, the nodes of a tree, the beams of a draft step. A row sees
-// positions 0 .. prefix − 1 of its slot and those of the group's own rows that its mask names (see own_rows.cu). Keys are
-// read for all rows of a group and all query heads of a key/value head together: in pieces of KEYS, first the positions,
-// then the own rows. Splits take equal numbers of pieces.
+// A group is a run of rows of one slot: a chunk of a prompt, the nodes of a tree, the beams of a draft step. A row sees
+// positions 0 .. prefix − 1 of its slot, and those of the group's own rows that are set in its mask (see own_rows.cu).
+// Keys are read once for all rows of a group and all query heads of a key/value head: in pieces of KEYS, first the
+// positions, then the own rows. Splits take equal numbers of pieces.
 //
-// These kernels read ahead of their wait what is older than the pass: prefixes, groups, pages, own rows and masks; and keys
-// and values of `settled` positions. What this pass writes are its own rows, or in a group without own rows the positions
-// from its first row's last on; those wait, as do the queries. They may, for the last kernel that released its successor only after
-// its own wait is behind all that writes these: rotate_and_write or, where that does not or they rotate themselves, the attention
-// over the layer before. Over the first layer of a pass rotate_and_write always does, and kernels that rotate themselves wait first.
+// Before their wait these kernels read what is older than the pass: prefixes, groups, pages, own rows and masks, and
+// the keys and values of `settled` positions. What this pass writes (own rows, or in a group without own rows the
+// positions from its first row's last on) is read after the wait, as are the queries. This is safe because the last
+// kernel that released its successor only after its own wait runs after all kernels that write these inputs. That
+// kernel is rotate_and_write, or the previous layer's attention if rotate_and_write releases early or the attention
+// kernels rotate themselves. In the first layer of a pass rotate_and_write always releases late, and kernels that
+// rotate themselves wait first.
 #pragma once
 
 #define GROUP_PARAMETERS                                                                                                \
@@ -26,28 +28,29 @@
 /// The (row, query head) pairs of a block, numbered row by row within the group, and what they see.
 struct Pairs {
   int first_row, first_pair;
-  /// Rows and pairs of the whole group; the block's pairs end there too.
+  /// Rows of the whole group, and its number of pairs, where the block's pairs end too.
   int rows, end_pair;
-  /// Query heads of the key/value head, and which that is.
+  /// Query heads per key/value head, and the index of the latter.
   int group, kv_head;
   float inverse_group, inverse_page;
-  /// Positions that the longest of the block's rows sees, and own rows of the group.
+  /// Positions that the longest of the block's rows sees, and number of own rows of the group.
   int longest, own;
-  /// Positions that were written before this pass.
+  /// Number of positions that were written before this pass.
   int settled;
   const int *table, *own_rows;
 };
 
 /// The part of a block's pieces that this split takes.
 struct Split {
-  /// Pieces of positions; after them come pieces of own rows.
+  /// Number of pieces of positions; pieces of own rows follow them.
   int positions;
   int begin, end;
-  /// How many splits take any.
+  /// Number of splits that have pieces.
   int count;
 };
 
-/// ⌊number / by⌋ where `inverse` is about 1 / by: a division takes many more instructions, all of them one after another.
+/// ⌊number / by⌋, with `inverse` about 1 / by: a division takes many more instructions, each dependent on the one
+/// before.
 __device__ __forceinline__ int quotient(int number, int by, float inverse) {
   int about = (int)((float)number * inverse);
   about -= about * by > number;
@@ -62,8 +65,8 @@ __device__ __forceinline__ int head_of(const Pairs& pairs, int pair) {
   return pairs.kv_head * pairs.group + pair - quotient(pair, pairs.group, pairs.inverse_group) * pairs.group;
 }
 
-/// What block (y, z) of a grid works for, up to PAIRS pairs of it; every warp finds it out for itself. False where there
-/// is nothing to do.
+/// Finds the up to PAIRS pairs of block (y, z) of a grid; every warp computes it for itself. False if the block has no
+/// work.
 template <int PAIRS>
 __device__ __forceinline__ bool find_pairs(Pairs& pairs, const int* page_table, int table_width, int page_size,
                                            const int* row_slot, const int* row_prefix, const int* group_own,
@@ -103,8 +106,9 @@ __device__ __forceinline__ bool find_pairs(Pairs& pairs, const int* page_table, 
   return true;
 }
 
-/// The share of split `blockIdx.x` in pieces of KEYS, of which a block takes `together` at a time: as many splits as there are such
-/// turns, and the same number of pieces for each, since the multiprocessor with the most bytes to read is the last.
+/// The share of split `blockIdx.x` in pieces of KEYS; a block takes `together` pieces at a time. There are as many
+/// splits as such turns (at most `max_splits`), with the same number of pieces each, since the multiprocessor with the
+/// most bytes to read finishes last.
 template <int KEYS>
 __device__ __forceinline__ Split find_split(const Pairs& pairs, int together, int max_splits) {
   Split split;
@@ -124,8 +128,8 @@ __device__ __forceinline__ bool is_settled(const Pairs& pairs, const Split& spli
   return piece < split.positions && min((piece + 1) * KEYS, pairs.longest) <= pairs.settled;
 }
 
-/// Calls `load` for this many pieces, from `first` on each `step`-th, which it counts: those that are settled ahead of the wait, after
-/// which the kernel is released that follows.
+/// Calls `load` for `count` pieces, every `step`-th from `first`. Settled pieces at the start are loaded before the
+/// wait. After the wait the successor is released.
 template <int KEYS, class Load>
 __device__ __forceinline__ void load_ahead(int count, const Pairs& pairs, const Split& split, int first, int step, Load&& load) {
   bool waits = true;
@@ -142,8 +146,9 @@ __device__ __forceinline__ void load_ahead(int count, const Pairs& pairs, const 
   if (waits) wait();
 }
 
-/// What tells the cache row of a key of a piece: its page, or itself. After the last key stands the last: nobody sees it,
-/// but its values have to be finite. A loaded word is not touched before it is used: a warp would wait for it.
+/// The word that gives the cache row of a key of a piece: its page, or the row itself. Indices after the last key give
+/// the last key: no row sees it, but its values have to be finite. The loaded word is not touched before it is used,
+/// because the warp would wait for it.
 template <int KEYS>
 __device__ __forceinline__ int look_up(const Pairs& pairs, const Split& split, int piece, int key, int page_size) {
   int own = (piece - split.positions) * KEYS + key, position = piece * KEYS + key;
@@ -161,7 +166,7 @@ __device__ __forceinline__ int cache_row_of(const Pairs& pairs, const Split& spl
   return (found - quotient(position, page_size, pairs.inverse_page)) * page_size + position;
 }
 
-/// The word of a row's mask that tells which keys of a piece it sees, from its key `from` on; nothing for positions.
+/// The word of a row's mask for the keys of a piece from its key `from` on; 0 for pieces of positions.
 template <int KEYS>
 __device__ __forceinline__ u32 look_at_mask(const Pairs& pairs, const Split& split, int piece, const u32* row_own_mask,
                                             int mask_words, int row, int from = 0) {
@@ -171,7 +176,8 @@ __device__ __forceinline__ u32 look_at_mask(const Pairs& pairs, const Split& spl
   if (from > 0 && own >= pairs.own) return 0;
   return (u32)load_fresh((const int*)row_own_mask + wide(row, mask_words) + (u32)(own / 32));
 }
-/// Which keys of a piece a row sees, as bits, from its key `from` on, a multiple of 32; KEYS is 16 or such a multiple.
+/// The keys of a piece that a row sees, as bits, from its key `from` on, a multiple of 32; KEYS is 16 or such a
+/// multiple.
 template <int KEYS>
 __device__ __forceinline__ u32 seen_keys(const Split& split, int piece, int prefix, u32 mask, int from = 0) {
   if (piece >= split.positions) return mask >> (piece - split.positions) * KEYS % 32;

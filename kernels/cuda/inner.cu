@@ -1,5 +1,5 @@
 // Verification in two passes. Whether a draft is accepted depends only on the target's token after its parent, so the
-// target first runs over the nodes that have children, and then, for each request, over the one node where its walk
+// target first runs over the nodes that have children, and then, for each request, over the one node at which its walk
 // ends.
 #include "common.cuh"
 #include "order.cuh"
@@ -8,7 +8,7 @@
 #define NODES_A_LANE (MOST_NODES / WARP)
 #define INNER_WARPS 32
 
-/// Which nodes of a request's tree are the parents of others: a bit for each (`lane + 32·i` in word i), in all lanes. None of
+/// The nodes of a request's tree that have children: one bit per node (`lane + 32·i` in word i), in all lanes. None for
 /// padding.
 __device__ __forceinline__ void find_inner(u32 (&inner)[NODES_A_LANE], const int* parents, int nodes, bool runs) {
 #pragma unroll
@@ -28,7 +28,7 @@ __device__ __forceinline__ void find_inner(u32 (&inner)[NODES_A_LANE], const int
   }
 }
 
-/// The keys of a lane's nodes: larger where the draft considers a visit more likely; 0 for leaves.
+/// The sort keys of a lane's nodes: larger if the draft considers a visit more likely; 0 for leaves.
 __device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&inner)[NODES_A_LANE], const float* scores) {
 #pragma unroll
   for (int i = 0; i < NODES_A_LANE; i++) {
@@ -37,14 +37,15 @@ __device__ __forceinline__ void find_keys(u32 (&key)[NODES_A_LANE], const u32 (&
   }
 }
 
-/// Lists the inner nodes of trees, those that have children: all, or where they are more than `capacity` the likeliest of the batch,
-/// among equals the first. Since no node is likelier than its parent, the way to a listed node is listed too.
+/// Lists the inner nodes of trees, those that have children: all of them, or if there are more than `capacity` the
+/// likeliest of the batch, ties to the first. Since no node is likelier than its parent, the path to a listed node is
+/// listed too.
 ///
-/// Reads node_parent and node_score `[batch, nodes]` (the draft's log-probability of the way to a node), batch_slot `[batch]`.
-/// Writes row `[capacity]`: request by request b·nodes + node of each listed node, in ascending order, and −1 after the last;
-/// place `[batch·nodes]`: where in the list a node stands, −1 for all others; group_first `[batch + 1]`: where the nodes of a request
-/// begin, then how many are listed. Of padding nothing is listed.
-/// Grid 1, 1024 threads, of which a warp takes a request at a time; nodes ≤ 128.
+/// Reads node_parent and node_score `[batch, nodes]` (the draft's log-probability of the path to a node), batch_slot
+/// `[batch]`. Writes row `[capacity]`: request by request b·nodes + node of each listed node, in ascending order, and
+/// −1 after the last; place `[batch·nodes]`: the index of a node in the list, −1 for all others; group_first `[batch +
+/// 1]`: the index of the first node of each request, then the number of listed nodes. No node of padding is listed.
+/// Grid 1, 1024 threads; a warp takes one request at a time; nodes ≤ 128.
 extern "C" __global__ void __launch_bounds__(1024)
     inner_rows(int* place, int* row, int* group_first, int capacity, const int* node_parent, const float* node_score,
                const int* batch_slot, int batch, int nodes, int dummy_slot) {
@@ -58,8 +59,8 @@ extern "C" __global__ void __launch_bounds__(1024)
     find_keys(key, inner, node_score + begin);
   };
 
-  // The key of the last that is listed, and how many of those with this key are: a byte of the key at a time, from the top. A
-  // histogram of the keys that agree so far tells the next.
+  // Radix select: `bound` becomes the key of the last listed node and `ties` the number of listed nodes with this key,
+  // one byte of the key at a time from the top, each from a histogram of the keys that agree so far.
   u32 bound = 0;
   int ties = 0, left = capacity;
 #pragma unroll 1
@@ -114,7 +115,7 @@ extern "C" __global__ void __launch_bounds__(1024)
     int at = above_before + sum_of(lane() < warp() ? others_above : 0, WARP) + min(tied_so_far, ties);
     above_before += sum_of(others_above, WARP);
     tied_before += sum_of(others_tied, WARP);
-    // Their next counts follow this.
+    // The next iteration overwrites the counts.
     block_sync();
     if (request >= batch) continue;
     if (lane() == 0) group_first[request] = at;
@@ -140,13 +141,13 @@ extern "C" __global__ void __launch_bounds__(1024)
 
 #define PICKING_WARPS 4
 
-/// Lays out a pass over some rows of another.
+/// Lays out a pass over some rows of another pass.
 ///
-/// Reads picked `[count]`, a row of the other each, or −1 for padding; known (null, or `[rows of the other]`): where it is not
-/// NOT_ASKED the row is not wanted, and padding stands in its place; and of the other rows what they are (see attention.cu) and the
-/// positions of the tokens after them, row_sample. Writes the same of the rows 0 to count − 1. Padding belongs to the dummy slot,
-/// sees nothing and writes nothing (−1); its token, position and sample are 0.
-/// Grid ceil(count / 4), 128 threads: a warp a row.
+/// Reads picked `[count]`, a row of the other pass each, or −1 for padding; known (null, or `[rows of the other]`): a
+/// row for which it is not NOT_ASKED is not needed, and padding replaces it; and the other pass's row descriptions (see
+/// attention.cu) and row_sample, the positions of the tokens after them. Writes the same for rows 0 to count − 1.
+/// Padding belongs to the dummy slot, sees nothing and writes nothing (−1); its token, position and sample are 0. Grid
+/// ceil(count / 4), 128 threads: one warp per row.
 extern "C" __global__ void __launch_bounds__(PICKING_WARPS * WARP)
     pick_rows(const int* picked, const int* known, int count, int dummy_slot, int own_stride, const int* row_token,
               const int* row_position, const int* row_write, const int* row_slot, const int* row_prefix,

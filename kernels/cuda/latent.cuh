@@ -1,15 +1,15 @@
-// What the kernels of latent attention share: sizes, how the keys of a row are split, and where they lie.
+// Shared by the kernels of latent attention: sizes, the splits of a row's keys, and their cache rows.
 #pragma once
 
 #define WIDTH (RANK + ROTATED)
-/// Floats of a split's record: RANK sums, their largest score, their weight, and what fills 16 bytes.
+/// Floats of a split's record: RANK sums, their largest score, their weight, and padding to 16 bytes.
 #define RECORD (RANK + 4)
-/// Keys of a split are a multiple of this many, whatever tile a kernel takes.
+/// Keys of a split are a multiple of this, whatever the kernel's tile.
 #define UNIT 64
-/// Keys of a split that is not the last one, at least.
+/// Minimum number of keys of a split that is not the last one.
 #define FEWEST_KEYS 128
 
-/// The splits of a row: a function of how many keys it sees and of the splits that there may be, of nothing else.
+/// The splits of a row: a function of the number of keys that it sees and of `max_splits` alone.
 struct Splits {
   int chunk, count;
 };
@@ -19,11 +19,11 @@ __device__ __forceinline__ Splits splits_of(int total, int max_splits) {
   return Splits{chunk, max((total + chunk - 1) / chunk, 1)};
 }
 
-/// What a block has of a row.
+/// What a block sees of a row's keys.
 struct Seen {
   const int *table, *own;
   int prefix, begin, end, page_size;
-  /// The word that gives the cache row of a key. It is not touched before use, because a warp would wait for it.
+  /// The word that gives the cache row of a key. It is not touched before use, because the warp would wait for it.
   __device__ __forceinline__ int look_up(int key) const {
     key = min(key, end - 1);
     return load_fresh(key < prefix ? table + key / page_size : own + (key - prefix));

@@ -1,25 +1,28 @@
 // Attention of all heads over the latent plane of the paged cache, on tensor cores.
 //
-// A cache row is one latent vector with one rotated key after it, which all heads read: it scores as a whole, and its latent part is
-// the value. So the heads of a row are the rows of a product, and each row of the pass is computed on its own: with 128 heads it fills
-// the tensor cores alone, and nothing is gained from rows that see the same. What a row sees is a list, as in attention.cu: positions
-// 0 .. prefix − 1 of its slot through the page table, then cache rows of its own.
+// A cache row is one latent vector followed by one rotated key, which all heads read: the whole row is the key, and its
+// latent part is the value. So the heads of a row are the rows of a product, and each row of the pass is computed
+// separately: with 128 heads it fills the tensor cores alone, and sharing keys between rows would gain nothing. What a
+// row sees is a list, as in attention.cu: positions 0 .. prefix − 1 of its slot through the page table, then its own
+// cache rows.
 //
-// The order in which a row's keys are summed is a function of how many it sees and of `max_splits`, of nothing else: not of the batch, the
+// The order in which a row's keys are summed depends only on their number and on `max_splits`: not on the batch, the
 // other rows or the pass. So a position has the same bits whether it was prefilled, decoded or verified.
 //
-// A block takes 16 · TILES heads of a row through one split. Of each piece of KEYS keys, which copies bring ahead, some warps score
-// their part of the keys for 16 heads; weights then go through shared memory, and each warp sums a quarter of the columns of the values.
+// A block takes 16 · TILES heads of a row through one split. For each piece of KEYS keys, which are copied in advance,
+// some warps score their part of the keys for 16 heads; weights then go through shared memory, and each warp sums a
+// quarter of the columns of the values.
 //
-// -DRANK, a multiple of 64, and -DROTATED, of 16: values of a latent vector, and of the rotated key. -DKEYS: 32 or 64. Not for float.
+// -DRANK, a multiple of 64, and -DROTATED, of 16: sizes of a latent vector and of the rotated key. -DKEYS: 32 or 64.
+// Not for float.
 #include "common.cuh"
 
 #ifdef T_PAIRS
 #include "latent.cuh"
 
 #define STEPS (WIDTH / 16)
-/// Accesses of 16 bytes that a cache row takes, and bytes from one to the next in shared memory: whole lines, within which `place_of`
-/// permutes.
+/// 16-byte accesses per cache row, and bytes from one to the next in shared memory: whole lines, within which
+/// `place_of` swizzles.
 #define CHUNKS (WIDTH / 8)
 #define ROW_BYTES ((WIDTH * 2 + 127) / 128 * 128)
 #define WEIGHT_BYTES 128
@@ -32,10 +35,10 @@ static_assert(KEYS == 32 || KEYS == 64, "a weight's line holds them, and a split
 template <int TILES>
 struct Shape {
   static constexpr int PAIRS = TILES * 16, WARPS = TILES == 4 ? 8 : 4;
-  /// Warps that score the same heads, each a part of the keys; others wait meanwhile.
+  /// Warps that score the same heads, each a part of the keys; other warps wait meanwhile.
   static constexpr int KEY_WARPS = WARPS / TILES < KEYS / 16 ? WARPS / TILES : KEYS / 16;
   static constexpr int PART = KEYS / KEY_WARPS;
-  /// Tiles of 16 heads of which a warp sums its columns.
+  /// Tiles of 16 heads for which a warp sums its columns.
   static constexpr int OWN_TILES = TILES / (WARPS / COLUMN_WARPS);
   /// Keys that a warp copies.
   static constexpr int COPIED = KEYS / WARPS;
@@ -68,7 +71,7 @@ __device__ __forceinline__ void attend(T* out, const T* query, const T* latents,
     const T* from = query + ((u64)row * heads + first_head + min(pair, live - 1)) * WIDTH + chunk * 8;
     copy_async_16_or_zero(queries + place_of<ROW_BYTES>(pair, chunk), from, pair < live);
   }
-  // The word that gives the cache row of this lane's key in the next piece, whose copies the warp starts.
+  // The word that gives the cache row of this lane's key in the next piece, whose copies this warp starts.
   int found = 0;
   auto first_key = [&](int piece) { return seen.begin + piece * KEYS + warp() * S::COPIED; };
   auto look = [&](int piece) {
@@ -93,7 +96,8 @@ __device__ __forceinline__ void attend(T* out, const T* query, const T* latents,
   load(0);
   look(1);
 
-  // As a scoring warp: its tile, its part of the keys, and of the two rows of a lane the largest score and the sum of its weights.
+  // As a scoring warp: its tile, its part of the keys, and for the two rows of a lane the largest score and the sum of
+  // weights.
   bool scores = warp() < TILES * S::KEY_WARPS;
   int tile = warp() / S::KEY_WARPS, part = warp() % S::KEY_WARPS;
   float most[2] = {-infinity(), -infinity()}, sum[2] = {0.0f, 0.0f};
@@ -109,7 +113,7 @@ __device__ __forceinline__ void attend(T* out, const T* query, const T* latents,
 #pragma unroll 1
   for (int piece = 0; piece < pieces; piece++) {
     copy_async_wait<0>();
-    // Also: all have done with the piece whose place the next one takes.
+    // Also: all warps are done with the piece whose place the next one takes.
     block_sync();
     load(piece + 1);
     look(piece + 2);
@@ -246,16 +250,17 @@ __device__ __forceinline__ void attend(T* out, const T* query, const T* latents,
   }
 }
 
-/// out `[rows, heads, RANK]`: means of latent vectors, of rows that have one split; query `[rows, heads, WIDTH]`; latents
-/// `[cache rows, WIDTH]`; page_table `[slots, table_width]`; row_slot, row_prefix, row_own_count `[rows]`, row_own
-/// `[rows, own_stride]`. `scale` is that of powers of 2. Splits of rows that have several leave their records in partial, float
-/// `[rows, heads, max_splits, RECORD]`, for `latent_merge`. Grid (ceil(heads / n), rows, max_splits), 256 threads for 64 heads, else 128;
-/// n is the number in the name. Dynamic shared memory: n + 2 · KEYS rows of ROW_BYTES, n of WEIGHT_BYTES, and (2 · KEY_WARPS + 2) · n floats.
+/// out `[rows, heads, RANK]`: weighted means of latent vectors, for rows that have one split; query `[rows, heads,
+/// WIDTH]`; latents `[cache rows, WIDTH]`; page_table `[slots, table_width]`; row_slot, row_prefix, row_own_count
+/// `[rows]`, row_own `[rows, own_stride]`. `scale` includes log2(e). Rows with several splits leave records in partial,
+/// float `[rows, heads, max_splits, RECORD]`, for `latent_merge`. Grid (ceil(heads / n), rows, max_splits), 256 threads
+/// for 64 heads, else 128; n is the number in the name. Dynamic shared memory: n + 2 · KEYS rows of ROW_BYTES, n of
+/// WEIGHT_BYTES, and (2 · KEY_WARPS + 2) · n floats.
 extern "C" __global__ void __launch_bounds__(128, 1) latent_attention_16(PARAMETERS) { attend<1>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(128, 1) latent_attention_32(PARAMETERS) { attend<2>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 1) latent_attention_64(PARAMETERS) { attend<4>(ARGUMENTS); }
 
-/// Merges the splits of rows that have several, in their order. Grid (heads, rows), 128 threads.
+/// Merges the splits of rows that have several, in order. Grid (heads, rows), 128 threads.
 extern "C" __global__ void __launch_bounds__(128)
 latent_merge(T* out, const int* row_prefix, const int* row_own_count, const float* partial, int max_splits) {
   wait_for_predecessor();

@@ -1,5 +1,5 @@
-// What attention over expanded keys and values takes (latent_prompt.cu): a linear layer expands latent vectors that lie side by side, by
-// weights that are turned back from how absorbed attention has them; queries are turned where they are.
+// Preparation for attention over expanded keys and values (latent_prompt.cu): a linear layer expands contiguous latent
+// vectors by weights that are transposed back from the layout of absorbed attention; queries are rotated in place.
 //
 // Not for float.
 #include "common.cuh"
@@ -9,7 +9,8 @@
 
 #define TILE 32
 
-/// to `[heads, nope, rank]` of from `[heads, rank, nope]`; both sizes are multiples of 32. Grid (rank / 32, nope / 32, heads), 256 threads.
+/// Transposes `[heads, rank, nope]` of `from` to `[heads, nope, rank]` of `to`; both sizes are multiples of 32. Grid
+/// (rank / 32, nope / 32, heads), 256 threads.
 extern "C" __global__ void __launch_bounds__(256) latent_turn_weights(T* to, const T* from, int rank, int nope) {
   __shared__ T tile[TILE][TILE + 2];
   wait_for_predecessor();
@@ -22,11 +23,12 @@ extern "C" __global__ void __launch_bounds__(256) latent_turn_weights(T* to, con
   for (int i = first; i < TILE; i += 256 / TILE) to[head + (u64)(n + i) * rank + r + column] = tile[column][i];
 }
 
-/// The first `count` positions of a slot, side by side: latent vectors to `latents` `[padded, rank]`, keys to `turned` `[padded, rotated]`;
-/// from `count` on zeros. `cache` has rows of rank + rotated values, both multiples of 8; `pages` the slot's pages. Grid: padded · (rank +
-/// rotated) / 8 in 256s; 256 threads.
+/// Gathers the first `count` positions of a slot: latent vectors to `latents` `[padded, rank]`, keys to `turned`
+/// `[padded, rotated]`; zeros from `count` on. `cache` has rows of rank + rotated values, both multiples of 8; `pages`
+/// is the slot's page list. Grid: padded · (rank + rotated) / 8 / 256; 256 threads.
 ///
-/// Releases its successor only after its own wait, so that linear layers after it may read ahead the weights that have been turned before.
+/// Releases its successor only after its own wait, so that the linear layers that follow may read the transposed
+/// weights before their wait.
 extern "C" __global__ void __launch_bounds__(256)
 latent_gather(T* latents, T* turned, const T* cache, const int* pages, int page_size, int count, int padded, int rank, int rotated) {
   await_predecessor();
@@ -42,7 +44,7 @@ latent_gather(T* latents, T* turned, const T* cache, const int* pages, int page_
   *(uint4*)to = values;
 }
 
-/// Turns the rotated part of each head of rows `x` `[rows, heads, nope + rotated]` where it is. Grid: rows; 256 threads.
+/// Rotates the rotary part of each head of rows `x` `[rows, heads, nope + rotated]` in place. Grid: rows; 256 threads.
 extern "C" __global__ void __launch_bounds__(256)
 latent_turn_queries(T* x, const float2* table, int positions, const int* position, int heads, int nope, int rotated, int interleaved) {
   wait_for_predecessor();

@@ -1,6 +1,7 @@
-// Latent attention in float32: the products with a matrix for each head, and attention over the latent plane. Right before fast.
+// Latent attention in float32: the products with a matrix per head, and attention over the latent plane. Written to be
+// correct, not fast.
 //
-// -DRANK, -DROTATED: values of a latent vector, and of the rotated key after it.
+// -DRANK, -DROTATED: sizes of a latent vector, and of the rotated key after it.
 #include "common.cuh"
 
 #ifdef T_F32
@@ -8,12 +9,12 @@
 
 #define WIDTH (RANK + ROTATED)
 #define THREADS 128
-/// Keys that are scored together, one by a thread.
+/// Keys that are scored together, one per thread.
 #define TILE THREADS
 /// Values of a mean that a thread sums.
 #define OWN ((RANK + THREADS - 1) / THREADS)
 
-/// An output of a head for a row, by a thread.
+/// One output of a head for a row, by one thread.
 __device__ __forceinline__ void multiply(const T* x, const T* weight, T* y, int inputs, int outputs) {
   int output = (int)(blockIdx.y * THREADS + threadIdx.x);
   if (output >= outputs) return;
@@ -22,7 +23,7 @@ __device__ __forceinline__ void multiply(const T* x, const T* weight, T* y, int 
   y[output] = sum;
 }
 
-/// As in latent_heads.cu, but for the grid: (heads, ceil(rank / 128), rows).
+/// As in latent_heads.cu, with grid (heads, ceil(rank / 128), rows).
 extern "C" __global__ void __launch_bounds__(128)
 latent_queries(const T* x, const T* weight, T* y, const float2* table, int positions, const int* position, int rows, int nope,
                int rank, int rotated, int interleaved) {
@@ -43,8 +44,8 @@ latent_values(const T* x, const T* weight, T* y, int rows, int rank, int value) 
   multiply(x + of * rank, weight + head * value * rank, y + of * value, rank, value);
 }
 
-/// As latent_attention.cu says, without splits: a block takes a head of a row through all keys that it sees. `scale` is that of
-/// powers of 2. Grid (heads, rows), 128 threads.
+/// As in latent_attention.cu, without splits: a block takes a head of a row through all keys that it sees. `scale`
+/// includes log2(e). Grid (heads, rows), 128 threads.
 extern "C" __global__ void __launch_bounds__(128)
 latent_attention(T* out, const T* query, const T* latents, const int* page_table, int table_width, int page_size,
                  const int* row_slot, const int* row_prefix, const int* row_own_count, const int* row_own, int own_stride,

@@ -1,14 +1,18 @@
-// Attention of a piece of a prompt over expanded keys and values of latent attention, by Hopper's warp groups (wgmma.cuh).
+// Attention of a chunk of a prompt over expanded keys and values of latent attention, with Hopper's warp-group products
+// (wgmma.cuh).
 //
-// Absorbed, a pair of row and key costs 2 · rank + rotated products a head; expanded, nope + rotated + value: with DeepSeek-V3's sizes
-// 320 for 1,088. Keys and values of heads are in memory for this purpose only (latent_expand.cu), in the order of positions, so that
-// nothing is looked up. The key that all heads share is read from where the heads' own keys end.
+// Absorbed, a pair of row and key costs 2 · rank + rotated products per head; expanded, nope + rotated + value: with
+// DeepSeek-V3's sizes 320 instead of 1,088. The heads' keys and values are expanded for this kernel only
+// (latent_expand.cu), in the order of positions, so that no page is looked up. The key that all heads share is copied
+// after each head's own key.
 //
-// A block takes 128 rows of a head, each of its two warp groups 64, whose queries stay in registers. Scores are weighed while the values
-// of the tile before are summed; both groups read the same tiles, of which two are in shared memory or on their way there.
+// A block takes 128 rows of a head. Each of its two warp groups takes 64, whose queries stay in registers. Scores are
+// weighed while the values of the previous tile are summed; both groups read the same tiles, of which two are in shared
+// memory or in flight.
 //
-// -DNOPE, -DROTATED, -DVALUE: values of a key that are a head's own, of the one that is shared, and of a value: in multiples of 8, the
-// keys' together of 16; VALUE is 64 or 128. -DKEYS: keys of a tile, a multiple of 32 from 64 on. Not for float.
+// -DNOPE, -DROTATED, -DVALUE: sizes of a head's own part of a key, of the shared part, and of a value: multiples of 8,
+// those of the key together of 16; VALUE is 64 or 128. -DKEYS: keys of a tile, a multiple of 32, at least 64. Not for
+// float.
 #include "common.cuh"
 
 #if defined(T_PAIRS) && (defined(EMULATOR) || defined(__CUDA_ARCH_FEAT_SM90_ALL))
@@ -19,28 +23,30 @@
 /// Values of a key, and products of 16 of them.
 #define WIDTH (NOPE + ROTATED)
 #define STEPS (WIDTH / 16)
-/// Accesses of 16 bytes.
+/// 16-byte accesses.
 #define OWN_CHUNKS (NOPE / 8)
 #define SHARED_CHUNKS (ROTATED / 8)
 #define VALUE_CHUNKS (VALUE / 8)
-/// Bytes of 64 values of a tile's keys, of all values of these, and of their values: columns one after the other.
+/// Bytes of 64 columns of a tile's keys or values, of all columns of the keys, and of all columns of the values: column
+/// blocks are consecutive.
 #define COLUMN (KEYS * 128)
 #define ALL_KEYS ((WIDTH + 63) / 64 * COLUMN)
 #define ALL_VALUES (VALUE / 64 * COLUMN)
-/// The same of a group's queries.
+/// The same for a group's queries.
 #define QUERY_COLUMN (64 * 128)
 #define ALL_QUERIES ((WIDTH + 63) / 64 * QUERY_COLUMN)
 
-/// Where a chunk of a row lies, in columns APART bytes apart.
+/// Offset of a chunk of a row, with column blocks APART bytes apart.
 template <int APART>
 __device__ __forceinline__ u32 place_of_chunk(int row, int chunk) { return chunk / 8 * APART + place_of<128>(row, chunk % 8); }
 
-/// What a block copies of keys and values.
+/// Copies of a block's keys and values.
 struct Copies {
   const T *keys, *values, *turned;
-  /// Values from one position to the next.
+  /// Elements from one position to the next.
   int key_stride, value_stride;
-  /// The last position that any row sees. Copies of it fill the last tile: no row sees them, but their values have to be finite.
+  /// The last position that any row sees. Copies of it fill the last tile: no row sees them, but their values have to
+  /// be finite.
   int last;
 
   __device__ __forceinline__ void load_keys(unsigned char* to, int tile) const {
@@ -62,7 +68,7 @@ struct Copies {
 
  private:
   __device__ __forceinline__ int position(int tile, int key) const { return min(tile * KEYS + key, last); }
-  /// Calls `copy` for a thread's share of COUNT.
+  /// Calls `copy` for this thread's share of COUNT.
   template <int COUNT, class Copy>
   static __device__ __forceinline__ void each(Copy&& copy) {
 #pragma unroll
@@ -85,7 +91,7 @@ __device__ __forceinline__ void start_scores(float (&score)[KEYS / 2], const u32
   products_commit();
 }
 
-/// Starts the sum of a tile's values.
+/// Starts the weighted sum of a tile's values.
 __device__ __forceinline__ void start_sums(float (&sum)[VALUE / 2], const u32 (&weight)[KEYS / 16][4], Place values) {
   products_begin();
 #pragma unroll
@@ -95,14 +101,14 @@ __device__ __forceinline__ void start_sums(float (&sum)[VALUE / 2], const u32 (&
   products_commit();
 }
 
-/// Softmax of a lane's two rows, as keys come in.
+/// Online softmax of a lane's two rows.
 struct Rows {
-  /// How many positions they see.
+  /// Number of positions that each row sees.
   int sees[2];
-  /// The largest scores, not scaled yet, and what a lane's own columns weigh.
+  /// The largest scores, unscaled, and the sum of weights of a lane's own columns.
   float most[2], sum[2];
 
-  /// Makes weights of the scores of tile t, and says what earlier sums shrink by.
+  /// Turns the scores of tile t into weights, and returns in `keep` the factor for earlier sums.
   __device__ __forceinline__ void weigh(float (&score)[KEYS / 2], float (&keep)[2], int t, float scale) {
     int first = t * KEYS + lane() % 4 * 2;
     if (t * KEYS + KEYS > min(sees[0], sees[1])) {
@@ -136,10 +142,10 @@ __device__ __forceinline__ void pack_weights(u32 (&weight)[KEYS / 16][4], const 
   for (int i = 0; i < KEYS / 4; i++) weight[i / 4][i % 4] = pack(score[2 * i], score[2 * i + 1]);
 }
 
-/// Row `i` of `rows` sees positions 0 .. start + i. query: rows `query_stride` apart, of each head WIDTH values, the last ROTATED turned;
-/// keys `[positions, heads, NOPE]`, values `[positions, heads, VALUE]`, turned `[positions, ROTATED]`; out: rows `out_stride` apart, of
-/// each head VALUE values. `scale` has log₂ e in it. Grid (heads, ceil(rows / 128)), 256 threads; dynamic shared memory: twice ALL_KEYS
-/// and ALL_VALUES.
+/// Row `i` of `rows` sees positions 0 .. start + i. query: rows `query_stride` apart, WIDTH values per head, the last
+/// ROTATED of them rotated; keys `[positions, heads, NOPE]`, values `[positions, heads, VALUE]`, turned `[positions,
+/// ROTATED]`; out: rows `out_stride` apart, VALUE values per head. `scale` includes log2(e). Grid (heads, ceil(rows /
+/// 128)), 256 threads; dynamic shared memory: twice ALL_KEYS and ALL_VALUES.
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
 latent_prompt(T* out, int out_stride, const T* query, int query_stride, const T* all_keys, const T* all_values, const T* turned, int start,
               int rows, float scale) {
@@ -147,12 +153,13 @@ latent_prompt(T* out, int out_stride, const T* query, int query_stride, const T*
   unsigned char* value_tiles = shared + 2 * ALL_KEYS;
   wait_for_predecessor();
 
-  // The blocks with the most keys begin.
+  // The blocks with the most keys start first.
   int heads = (int)gridDim.x, head = (int)blockIdx.x, first_row = ((int)gridDim.y - 1 - (int)blockIdx.y) * ROWS;
   int last_row = min(first_row + ROWS, rows) - 1, count = (start + last_row) / KEYS + 1;
   Copies copies = {all_keys + head * NOPE, all_values + head * VALUE, turned, heads * NOPE, heads * VALUE, start + last_row};
 
-  // Queries lie where keys will be, until they are in registers. After the last row the last one is repeated, and not written.
+  // Queries are staged in the memory of the keys until they are in registers. After the last row, that row is repeated
+  // and not written.
 #pragma unroll 1
   for (int i = (int)threadIdx.x; i < ROWS * (WIDTH / 8); i += THREADS) {
     int row = i / (WIDTH / 8), chunk = i % (WIDTH / 8);
@@ -196,7 +203,8 @@ latent_prompt(T* out, int out_stride, const T* query, int query_stride, const T*
   for (int t = 0; t + 1 < count; t++) {
     copy_async_wait<0>();
     fence_for_products();
-    // Also: all have done with the keys of tile t and with the values of the one before, whose places the next ones take.
+    // Also: all warps are done with the keys of tile t and with the values of tile t − 1, whose places the next ones
+    // take.
     block_sync();
     if (t + 2 < count) copies.load_keys(shared + t % 2 * ALL_KEYS, t + 2);
     copies.load_values(value_tiles + (t + 1) % 2 * ALL_VALUES, t + 1);

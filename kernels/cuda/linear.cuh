@@ -1,12 +1,12 @@
-// What linear.cu and linear_pairs.cu share: a block of a layer whose weights stream through a ring.
+// Shared by linear.cu and linear_pairs.cu: a block of a layer whose weights stream through a ring.
 #pragma once
 
-/// One block: M tiles of 16 outputs a warp (8 if GATED), ROWS rows, one part of the inputs, or if FOLD all of them.
+/// One block: M tiles of 16 outputs per warp (8 if GATED), ROWS rows, one part of the inputs, or if FOLD all of them.
 template <int ROWS, bool GATED, bool FOLD, int M = 1>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, int x_stride, const W* w, const T* bias, int rows,
                                          int inputs, int outputs, SCALE_PARAMETERS, int share, int pause W_PARAMETERS) {
   constexpr int TILES = ROWS / 8, RING_STAGES = STAGES(ROWS), OUTPUTS = (GATED ? 8 : 16) * M;
-  // Many rows are scaled by their norm.
+  // With more rows, the norm kernel applies the scale.
   constexpr bool SCALES = ROWS <= 32;
   DYNAMIC_SHARED(shared);
   int thread = (int)threadIdx.x, threads = (int)blockDim.x, warps = threads / WARP;
@@ -15,9 +15,10 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
   int begin = FOLD ? 0 : part * share, end = FOLD ? inputs : min(begin + share, inputs);
   int steps = (end - begin + PIECE - 1) / PIECE;
 
-  // A thread copies one chunk of every fourth row of a warp's 16 · M, and what falls to it of the rows of x: this many of their stages;
-  // what lies after these is zeros. For outputs that the layer does not have it copies the first, and they are not written. All of it
-  // is found ahead of the wait, after which all stages are asked for at once.
+  // A thread copies one chunk of every fourth row of a warp's 16 · M, and its share of the rows of x. `inside` is the
+  // number of stages with data for it; after these it copies zeros. For outputs that the layer does not have it copies
+  // the first one's weights, and they are not written. All addresses are computed before the wait, after which all
+  // stages are requested at once.
   int chunk = thread % W_CHUNKS, own_row = thread / W_CHUNKS, apart = threads / W_CHUNKS;
   int inside = (end - begin - chunk * W_CHUNK + PIECE - 1) / PIECE;
   const W* from[4 * M];
@@ -40,7 +41,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
   int inside_row = x_row < rows_here ? (end - begin - x_chunk * 8 + PIECE - 1) / PIECE : 0;
   auto load_rows = [&](int step, unsigned char* stage) {
     stage += warps * 16 * M * ROW_BYTES;
-    // Blocks have four warps or more: of this many rows a thread has one.
+    // Blocks have at least four warps, so a thread copies at most one of this many rows.
     constexpr int AT_ONCE = 4 * WARP / CHUNKS;
 #pragma unroll
     for (int i = 0; i < (ROWS + AT_ONCE - 1) / AT_ONCE; i++) {
@@ -52,9 +53,9 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const T* x, in
       }
     }
   };
-  // Rows of a tile of sums are outputs group and group + 8; columns are rows 2 · quarter and the next of eight.
+  // Rows of a tile of sums are outputs group and group + 8; columns are rows 2 · quarter and 2 · quarter + 1 of eight.
   int group = lane() / 4, quarter = lane() % 4;
-  // Of the first tile; the others follow.
+  // For the first tile; the others follow.
   constexpr int APART = GATED ? 8 : 16;
   int output = first_output + warp() * OUTPUTS + group;
   float low[M], high[M];

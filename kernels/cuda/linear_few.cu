@@ -1,8 +1,8 @@
 // Linear layers of up to 4 rows: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`. T is a 2-byte type.
 //
-// A block has few outputs and all their inputs, which its warps share, so that results are whole where linear.cu would leave
-// them in parts; each block reads all of x, which with more rows would be too much. Weights stream through a ring as there.
-// Sums have another order, which does not depend on the other rows.
+// A block has few outputs and all their inputs, which its warps share, so that results are complete where linear.cu
+// would leave them in parts; each block reads all of x, which would be too much with more rows. Weights stream through
+// a ring as in linear.cu. Sums have a different order, which does not depend on the other rows.
 #include "common.cuh"
 #include "weights.cuh"
 #include "ring.cuh"
@@ -18,14 +18,14 @@
 #define ARGUMENTS y, y_is_float, x, x_stride, w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, pause W_ARGUMENTS
 
 /// Extra arguments of the kernels that add to a residual stream. The stream is y, of T; it is also written to `keep`
-/// unless that is null, and times `norm` `[outputs]` to `normed` `[rows, outputs]`. Each block leaves the sums of
-/// squares of its outputs in `own_squares` (see ring.cuh), from which the next layer computes the norm's scale.
+/// unless that is null, and multiplied by `norm` `[outputs]` to `normed` `[rows, outputs]`. Each block leaves the sums
+/// of squares of its outputs in `own_squares` (see ring.cuh), from which the next layer computes the norm's scale.
 #define STREAM_PARAMETERS T *keep, int keep_stride, const T *norm, T *normed, float *own_squares
 #define STREAM_ARGUMENTS keep, keep_stride, norm, normed, own_squares
 #define NO_STREAM nullptr, 0, nullptr, nullptr, nullptr
 
-/// One block: 16 outputs, FEW_ROWS rows, all inputs or, if HALVED, those of this block of a cluster of two. A warp takes PIECE
-/// of a stage; sums are added in order of the warps, then of the blocks.
+/// One block: 16 outputs, FEW_ROWS rows, and all inputs or, if HALVED, this block's half in a cluster of two. A warp
+/// takes PIECE inputs of a stage; sums are added in the order of the warps, then of the blocks.
 template <bool HALVED, bool ADDS>
 __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   constexpr int W_ROW = FEW_WARPS * ROW_BYTES, X_ROW = FEW_WARPS * X_ROW_BYTES;
@@ -43,8 +43,9 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   }
 #endif
   int steps = (end - begin + FEW_PIECE - 1) / FEW_PIECE;
-  // A thread copies one chunk of four of a stage's outputs, and of a row: this many of their stages; what lies after these is zeros.
-  // For outputs that the layer does not have it copies the first, and they are not written.
+  // A thread copies one chunk of four of a stage's outputs, and of a row. `inside` is the number of stages with data
+  // for it; after these it copies zeros. For outputs that the layer does not have it copies the first one's weights,
+  // and they are not written.
   int inside = (end - begin - chunk * W_CHUNK + FEW_PIECE - 1) / FEW_PIECE;
   int x_chunk = thread % X_CHUNKS, x_row = thread / X_CHUNKS;
   int inside_row = x_row < rows ? (end - begin - x_chunk * 8 + FEW_PIECE - 1) / FEW_PIECE : 0;
@@ -81,7 +82,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   scaled.start(w_scales, w_shift, w_columns, low_row < outputs ? low_row : 0, high_row < outputs ? high_row : 0,
                begin + warp() * PIECE, FEW_WARPS);
 #endif
-  // What is added to a stream comes of rows as they are.
+  // The input of layers that add to a stream is not unscaled.
   Scales<FEW_ROWS, 2> of_rows(0, rows, ADDS ? nullptr : squares, count);
   fill_ring<RING_STAGES>(shared, STAGE_BYTES, steps, pause, load_weights, load_rows);
   of_rows.ask();
@@ -94,7 +95,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
     scaled.ask(begin + (step + 1) * FEW_PIECE + warp() * PIECE < end);
 #pragma unroll
     for (int k = 0; k < PIECE / 16; k += 2) {
-      // Columns after the last row take another row's numbers, and are not written.
+      // Columns after the last row repeat another row's values, and are not written.
       u32 a[2][4], b[4];
       load_weights_32<W_ROW>(a, stage, warp() * (PIECE / 16) + k);
       ldmatrix_x4(b, rows_of + place_of<X_ROW>(lane() % FEW_ROWS, warp() * CHUNKS + k * 2 + lane() / 8));
@@ -105,7 +106,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   };
   go_round<RING_STAGES>(shared, STAGE_BYTES, steps, load_weights, load_rows, multiply);
   block_sync();
-  // Of each warp, 16 outputs of FEW_ROWS rows.
+  // 16 outputs of FEW_ROWS rows for each warp.
   float* sums = (float*)shared;
   int group = lane() / 4, column = lane() % 4 * 2;
   if (column < FEW_ROWS) {
@@ -123,7 +124,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   }
 #ifdef CLUSTERS
   if (HALVED) {
-    // The second block leaves its sums after its ring for the first to add, and ends when that has ended.
+    // The second block leaves its sums after its ring for the first to add, and ends after the first has read them.
     bool is_first = cluster_rank() == 0;
     float* left = (float*)(shared + RING_STAGES * STAGE_BYTES) + thread;
     if (!is_first && row < FEW_ROWS) *left = value;
@@ -159,20 +160,20 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   normed[place] = from_float(value * by);
 }
 
-/// Up to FEW_ROWS rows. Grid: outputs / 16, 256 threads. `inputs` and `x_stride` are multiples of 8, `bias` may be null, y is
-/// float instead of T if `y_is_float`. Dynamic shared memory: as many stages of 16 rows of weights and FEW_ROWS of x, with FEW_PIECE inputs, as RING
-/// holds, and 16 · FEW_ROWS floats where blocks are halved.
+/// Up to FEW_ROWS rows. Grid: outputs / 16, 256 threads. `inputs` and `x_stride` are multiples of 8, `bias` may be
+/// null, y is float instead of T if `y_is_float`. Dynamic shared memory: as many stages as fit into RING, of 16 rows of
+/// weights and FEW_ROWS of x with FEW_PIECE inputs each, and 16 · FEW_ROWS floats for halved blocks.
 extern "C" __global__ void __launch_bounds__(256, W_BESIDE) linear_few(PARAMETERS) { block_of<false, false>(ARGUMENTS, NO_STREAM); }
 
 #ifdef CLUSTERS
-/// The same in clusters of two blocks, each with half of the inputs, where there are so few outputs that blocks of all inputs
-/// would leave half of the device's places empty. Grid: 2 · outputs / 16.
+/// The same in clusters of two blocks, each with half of the inputs, for layers with so few outputs that blocks of all
+/// inputs would leave half of the device idle. Grid: 2 · outputs / 16.
 extern "C" __global__ void __launch_bounds__(256, W_BESIDE) linear_few_halved(PARAMETERS) {
   block_of<true, false>(ARGUMENTS, NO_STREAM);
 }
 #endif
 
-/// Both, of rows as they are, adding to a residual stream.
+/// Both, for rows that are already scaled, adding to a residual stream.
 extern "C" __global__ void __launch_bounds__(256, W_BESIDE + 1) few_to_stream(PARAMETERS, STREAM_PARAMETERS) {
   block_of<false, true>(ARGUMENTS, STREAM_ARGUMENTS);
 }

@@ -1,4 +1,4 @@
-// Merges the parts of a row's sums in attention.cu: first over the teams of a block, then over splits.
+// Merges the partial sums of a row in attention.cu: first over the teams of a block, then over splits.
 #pragma once
 
 __device__ __forceinline__ float4 multiply_add(float share, float4 values, float4 sums) {
@@ -15,7 +15,7 @@ __device__ __forceinline__ void write_quotients(T* at, float4 sums, float weight
 #endif
 }
 
-/// Merges the teams, in their order: to the result of a row that has one split, else to that of the split.
+/// Merges the teams in order: into the result of a row that has one split, else into that of the split.
 template <int GROUP, int ROWS>
 __device__ __forceinline__ void merge_teams(Block<GROUP, ROWS>& block, const Lane<GROUP, ROWS>& lane,
                                             const Operands& given, const Piece& piece) {
@@ -41,7 +41,7 @@ __device__ __forceinline__ void merge_teams(Block<GROUP, ROWS>& block, const Lan
     int pair = i / TEAMS, t = i % TEAMS;
     float largest = -infinity();
     for (int other = 0; other < TEAMS; other++) largest = max(largest, block.team_max[pair][other]);
-    // A team without keys has the largest score −∞ and weighs nothing.
+    // A team without keys has the largest score −∞ and no weight.
     bool weighs = block.team_sum[pair][t] > 0.0f;
     block.team_share[pair][t] = weighs ? exp_fast(block.team_max[pair][t] - largest) : 0.0f;
   }
@@ -76,7 +76,7 @@ __device__ __forceinline__ void merge_teams(Block<GROUP, ROWS>& block, const Lan
   }
 }
 
-/// The last block of a row's heads merges the splits, in their order.
+/// The last block of a row's heads to finish merges the splits, in order.
 template <int GROUP, int ROWS>
 __device__ __forceinline__ void merge_splits(Block<GROUP, ROWS>& block, const Operands& given, const Piece& piece) {
   int thread = (int)threadIdx.x, max_splits = given.max_splits;
@@ -96,7 +96,7 @@ __device__ __forceinline__ void merge_splits(Block<GROUP, ROWS>& block, const Op
   for (int r = 0; r < ROWS; r++) any = any || block.is_last[r];
   if (!any) return;
   memory_fence();
-  // Where the teams' sums were: the share of each split, and its weight.
+  // In the memory of the teams' sums: the share of each split, and its weight.
   float2* shares = (float2*)block.team_acc;
 #pragma unroll 1
   for (int i = thread; i < ROWS * GROUP * max_splits; i += WARPS * WARP) {

@@ -1,9 +1,9 @@
 // An order on logits and scores that is the same for every kernel and for the CPU: larger first, ties to the lower
-// index, NaN after everything; and what the kernels around trees and sampling share.
+// index, NaN after everything. Also helpers of the kernels of trees and sampling.
 #pragma once
 
-/// Placeholder for the target's token after a row that has none, because it was not requested or because the row's
-/// largest logit is not finite: its choice is known then, and no draft is it.
+/// Placeholders for the target's token after a row that has none: NOT_ASKED if it was not requested; NOT_FINITE if the
+/// row's largest logit is not finite. The latter is a known choice, which no draft equals.
 #define NOT_ASKED -1
 #define NOT_FINITE -2
 
@@ -13,7 +13,7 @@ __device__ __forceinline__ u32 ordered(float value) {
   u32 bits = float_bits(value + 0.0f);
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
-/// The number of such an integer; −∞ for NaN's.
+/// The inverse of `ordered`; −∞ for NaN.
 __device__ __forceinline__ float unordered(u32 key) {
   if (key == 0) return -infinity();
   return bits_float(key & 0x80000000u ? key ^ 0x80000000u : ~key);
@@ -24,7 +24,7 @@ __device__ __forceinline__ u64 composite(float value, u32 index) { return (u64)o
 __device__ __forceinline__ u32 composite_index(u64 key) { return ~(u32)key; }
 __device__ __forceinline__ float composite_value(u64 key) { return unordered((u32)(key >> 32)); }
 
-/// Whether such an integer is that of a number between the infinities, which are 0x007fffff and 0xff800000.
+/// Whether such an integer has a finite value; the infinities are 0x007fffff and 0xff800000.
 __device__ __forceinline__ bool is_finite_key(u64 key) { return (u32)(key >> 32) - 0x00800000u < 0xff000000u; }
 
 __device__ __forceinline__ u64 warp_best(u64 key) {
@@ -36,7 +36,7 @@ __device__ __forceinline__ u64 warp_best(u64 key) {
   return key;
 }
 
-/// The most groups of threads that look for their best key together.
+/// Maximum number of groups of threads that find their best key together.
 #define SELECT_GROUPS 128
 
 /// Shared memory of `select_best`.
@@ -46,15 +46,15 @@ struct Selection {
   int candidates;
 };
 
-/// A sum over this many neighbours of a warp, a power of two, in all of them.
+/// The sum over `lanes` neighbouring lanes of a warp, a power of two, in all of them.
 __device__ __forceinline__ int sum_of(int value, int lanes) {
 #pragma unroll 1
   for (int mask = 1; mask < lanes; mask *= 2) value += shuffle_xor(value, mask);
   return value;
 }
 
-/// Puts those of some keys that fewer than `count` others surpass where their rank says; a block calls it, after a barrier. As
-/// many threads compare a key with the others as there are for each.
+/// Writes the keys that fewer than `count` others surpass at their ranks. Called by a block after a barrier. As many
+/// threads compare a key with the others as there are available for each.
 __device__ __forceinline__ void rank_candidates(const u64* candidate, int candidates, u64* best, int count) {
   int threads = (int)blockDim.x, shift = 5;
   while (shift > 0 && candidates << shift > threads) shift--;
@@ -70,14 +70,14 @@ __device__ __forceinline__ void rank_candidates(const u64* candidate, int candid
   }
 }
 
-/// Puts the `count` largest of a block's keys into `best`, largest first, 0 where there are fewer. Keys are all different
-/// but for 0; `keys(bound, take)` calls `take` with all of a thread's that reach the bound, which few threads are asked for;
-/// `largest` is the largest of them. `group` threads look for their best key together: a power of two up to 32, at least
-/// `count` groups and at most SELECT_GROUPS of them in a block; `candidate` has room for all keys of `count` groups. It may be
-/// called again at once.
+/// Writes the `count` largest of a block's keys to `best`, largest first, padded with 0. Keys are distinct except for
+/// 0. `keys(bound, take)` calls `take` with all of a thread's keys that reach the bound, and runs only in the few
+/// threads that have one; `largest` is the thread's largest key. `group` threads find their best key together: a power
+/// of two up to 32, with at least `count` and at most SELECT_GROUPS groups in a block; `candidate` has room for all
+/// keys of `count` groups. It may be called again at once.
 ///
-/// The count-th largest of the maxima of groups of threads is a lower bound that at most this many keys reach; these few are
-/// ranked by counting. So there is neither a sort nor a loop over `count`, and four barriers in all.
+/// The count-th largest of the groups' maxima is a lower bound that few keys reach; these are ranked by counting. So
+/// there is neither a sort nor a loop over `count`, and four barriers in all.
 template <class Keys>
 __device__ __forceinline__ void select_best(Selection& selection, u64* candidate, u64* best, Keys keys, u64 largest, int count,
                                             int group) {
@@ -96,7 +96,7 @@ __device__ __forceinline__ void select_best(Selection& selection, u64* candidate
     selection.candidates = 0;
   }
   block_sync();
-  // The threads of a group compare it with their shares of the others.
+  // The threads of a group each compare it with a share of the others.
   int better = 0;
 #pragma unroll 1
   for (int i = thread & group - 1; i < groups; i += group) better += selection.group[i] > of_group;
@@ -114,9 +114,9 @@ __device__ __forceinline__ void select_best(Selection& selection, u64* candidate
   block_sync();
 }
 
-/// The cache row of a position of a slot; −1 after its pages. A sequence that has ended may run there for a round,
-/// until the host has seen its end: nothing is written, and what it reads no longer matters. The host writes page tables,
-/// between rounds: they may be read before the kernel ahead has ended.
+/// The cache row of a position of a slot; −1 after its pages. A sequence that has ended may run past them for a round,
+/// until the host has seen its end: nothing is written, and what it reads no longer matters. The host writes page
+/// tables between rounds, so they may be read before the previous kernel has ended.
 __device__ __forceinline__ int cache_row(const int* page_table, int table_width, int page_size, int slot, int position) {
   int page = position / page_size;
   if (page >= table_width) return -1;
@@ -129,7 +129,7 @@ __device__ __forceinline__ u64 mix(u64 value) {
   value = (value ^ value >> 27) * 0x94D049BB133111EBull;
   return value ^ value >> 31;
 }
-/// 53 random bits, a function of seed and position: `uniform` of the CPU is this over 2⁵³.
+/// 53 random bits, a function of seed and position; the CPU's `uniform` is this over 2⁵³.
 __device__ __forceinline__ u64 random_bits(u64 seed, int position) {
   return mix(mix(seed + 0x9E3779B97F4A7C15ull) ^ (u64)position * 0xD1B54A32D192ED03ull) >> 11;
 }

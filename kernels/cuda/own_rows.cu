@@ -1,16 +1,17 @@
-// The own rows of a group, each listed once: for attention_few.cu and attention_tiles.cu, whose
-// blocks then read cache rows and masks instead of the rows' own lists. The lists are the same for all layers of a pass, so
-// this runs once for each pass.
+// Lists each own row of a group once, for attention_few.cu and attention_tiles.cu, whose blocks then read cache rows
+// and masks instead of the rows' own lists. The lists are the same for all layers of a pass, so this runs once per
+// pass.
 #include "common.cuh"
 
 #define MOST_ROWS 128
 
-/// Finds each (place in a row's list, cache row) of a group once, place by place and within it in the order of rows.
+/// Finds each distinct (place in a row's list, cache row) of a group once, ordered by place and then by row.
 ///
-/// Reads row_own_count `[rows]` and row_own `[rows, own_stride]`, and the groups as attention_few.cu. Writes for each
-/// group g: group_own_count `[groups]`; from group_own `[first row · own_stride]` on this many cache rows; and for its rows
-/// row_own_mask `[rows, mask_words]`: bit i of the words that hold this many bits = sees the i-th of them.
-/// Grid: groups, 128 threads; a group has at most 128 rows, and 32 · mask_words ≥ rows of a group · own_stride.
+/// Reads row_own_count `[rows]`, row_own `[rows, own_stride]`, and the groups as in attention_few.cu. Writes for each
+/// group g: group_own_count `[groups]`; that many cache rows at group_own `[first row · own_stride]`; and for its rows
+/// row_own_mask `[rows, mask_words]`: bit i is set if the row sees own row i. Only the words that hold these bits are
+/// written. Grid: groups, 128 threads; a group has at most 128 rows, and 32 · mask_words ≥ rows of a group ·
+/// own_stride.
 extern "C" __global__ void __launch_bounds__(128)
     gather_own(int* group_own, int* group_own_count, u32* row_own_mask, int mask_words, const int* row_own_count,
                const int* row_own, int own_stride, const int* group_first, int group_rows, int rows) {
@@ -56,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(128)
     if (first) group_own[at] = mine;
     block_sync();
     if (mine >= 0) {
-      // Places rise with the depth: words are written in their order.
+      // Places grow with depth, so words are written in order.
       at = place[like];
       for (; word < at / 32; word++, bits = 0) mask[word] = bits;
       bits |= 1u << at % 32;

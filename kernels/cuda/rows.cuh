@@ -1,10 +1,10 @@
-// What a block of attention.cu has: rows and heads, queries, what the rows see, and sums.
+// The state of a block of attention.cu: rows and heads, queries, what the rows see, and sums.
 #pragma once
 
 #define VECTOR (16 / (int)sizeof(T))
 #define WARPS 4
-#define TILE (WARPS * WARP)  // keys whose cache rows are looked up at once, one by a thread
-#define TOGETHER 4           // keys that a team has under way
+#define TILE (WARPS * WARP)  // keys whose cache rows are looked up at once, one per thread
+#define TOGETHER 4           // keys that a team has in flight
 #define FEWEST_KEYS 128      // of a split that is not the last one
 
 /// Lanes that hold one key: a power of two that covers the head in 16-byte pieces.
@@ -14,9 +14,9 @@ constexpr int LANES = lanes_of(HEAD_DIM / VECTOR);
 constexpr int PIECES = (HEAD_DIM / VECTOR + LANES - 1) / LANES;
 constexpr int TEAMS = WARPS * WARP / LANES;
 constexpr int OWN = PIECES * VECTOR;
-/// Keys that all teams together have under way.
+/// Keys that all teams together have in flight.
 constexpr int SPAN = TOGETHER * TEAMS;
-/// Floats of the partial result of a split: HEAD_DIM sums, their largest score, their weight, and what fills 16 bytes.
+/// Floats of a split's partial result: HEAD_DIM sums, their largest score, their weight, and padding to 16 bytes.
 constexpr int PARTIAL = HEAD_DIM + 4;
 
 __device__ __forceinline__ void unpack_piece(uint4 raw, float* values) {
@@ -33,7 +33,7 @@ __device__ __forceinline__ void unpack_piece(uint4 raw, float* values) {
   }
 }
 
-/// Reads what this lane holds of a head.
+/// Reads this lane's part of a head.
 __device__ __forceinline__ void read_head(const T* head, int place, uint4 raw[PIECES]) {
 #pragma unroll
   for (int p = 0; p < PIECES; p++) {
@@ -42,7 +42,7 @@ __device__ __forceinline__ void read_head(const T* head, int place, uint4 raw[PI
   }
 }
 
-/// What the kernels are given.
+/// The arguments of the kernels.
 struct Operands {
   T* out;
   const T* query;
@@ -56,7 +56,7 @@ struct Operands {
   int *counters, max_splits;
 };
 
-/// What a block computes: rows, heads, and one split.
+/// The work of a block: rows, heads, and one split.
 struct Piece {
   int first_row, rows, kv_head, first_head, heads, split;
 };
@@ -64,11 +64,11 @@ struct Piece {
 /// What a row sees in a split: positions below `prefix` of a slot, then its own rows, up to `end`.
 struct Seen {
   int slot, prefix, chunk, splits, end;
-  /// Whether the split has a result: the first always has one, be it zeros.
+  /// Whether the split has a result: the first always has one, possibly zeros.
   bool live;
 };
 
-/// Shared memory of a block. Pairs are of a row and a head.
+/// Shared memory of a block. A pair is a row and a head.
 template <int GROUP, int ROWS>
 struct Block {
   static constexpr int PAIRS = ROWS * GROUP;
@@ -77,7 +77,7 @@ struct Block {
   };
   float4 queries[PAIRS][OWN / 4][LANES];
   float4 team_acc[TEAMS][PAIRS][LANES * OWN / 4];
-  /// Of the keys under way, and after them what is kept of the sums so far.
+  /// Weights of the keys in flight, followed by the factor that rescales the sums so far.
   OfHeads weights[TEAMS][ROWS][TOGETHER + 1];
   float team_max[PAIRS][TEAMS], team_sum[PAIRS][TEAMS], team_share[PAIRS][TEAMS];
   Seen seen[ROWS];
@@ -85,10 +85,10 @@ struct Block {
   bool is_last[ROWS];
 };
 
-/// What a lane holds. Scores, and so their largest and the sum of their weights, it has of one head.
+/// The state of a lane. Scores, their maximum and the sum of their weights are of one head only.
 template <int GROUP, int ROWS>
 struct Lane {
-  /// Lanes of a team that hold scores of the same head, and how many each.
+  /// Lanes of a team that hold scores of the same head, and number of scores per lane.
   static constexpr int SHARERS = LANES / GROUP, HELD = SHARERS < TOGETHER ? TOGETHER / SHARERS : 1;
   int team, place, head, first_held;
   float acc[ROWS][GROUP][OWN], most[ROWS], sum[ROWS];
@@ -102,7 +102,7 @@ __device__ __forceinline__ Piece piece_of_block(const Operands& given, int group
   piece.first_head = piece.kv_head * group + part * group_part;
   piece.heads = min(group_part, group - part * group_part);
   piece.split = (int)blockIdx.z;
-  // Rows of one run. For a row alone this comes to the block's number without a division.
+  // Rows of one run. With one row per block this is the block's number, without a division.
   int blocks = (given.together + ROWS - 1) / ROWS, run = (int)blockIdx.y / blocks * given.together;
   piece.first_row = ROWS == 1 ? (int)blockIdx.y : run + (int)blockIdx.y % blocks * ROWS;
   piece.rows = ROWS == 1 ? 1 : min(ROWS, min(run + given.together, given.rows) - piece.first_row);
@@ -123,7 +123,7 @@ template <int GROUP, int ROWS>
 __device__ __forceinline__ void read_rows(Block<GROUP, ROWS>& block, const Operands& given, const Piece& piece) {
   int thread = (int)threadIdx.x, row = piece.first_row + thread, slot = 0, prefix = 0, own_count = 0;
   if (thread < piece.rows) {
-    // On their way while queries are read.
+    // In flight while queries are read.
     slot = given.row_slot[row];
     prefix = given.row_prefix[row];
     own_count = given.row_own_count[row];
