@@ -1,22 +1,23 @@
-// Linear layers of 33 and more rows with weights in FP8 on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs, inputs]`
-// in the order of weights.cuh. T is a 2-byte type.
+// Linear layers of 33 and more rows with FP8 weights on Hopper: `y = x · wᵀ + bias`, x `[rows, inputs]`, w `[outputs,
+// inputs]` in the order of weights.cuh. T is a 2-byte type.
 //
-// As in linear_wide.cu a block has a multiprocessor, whose shared memory is one ring that the copying engine fills (bulk.cuh) and two
-// warp groups empty. But outputs are the 64 of a product's left factor, which a warp converts to T in registers, and rows are its
-// columns: the products of warp groups read converted weights from nowhere else without writing them to shared memory first. A
-// group multiplies 64 inputs while it converts the next 64.
+// As in linear_wide.cu a block has a multiprocessor to itself, and its shared memory is one ring that the copy engine
+// fills (bulk.cuh) and two warp groups consume. But outputs are the 64 rows of a product's left factor, which a warp
+// converts to T in registers, and rows are its columns: only the left factor of a warp-group product can come from
+// registers, so converted weights need not be written to shared memory first. A group multiplies 64 inputs while it
+// converts the next 64.
 //
-// A block computes COLUMNS outputs of ROWS rows over one part of the inputs at a time. More rows are further units, neighbours of
-// those that read the same weights, which second-level cache then has.
+// A block computes COLUMNS outputs of ROWS rows over one part of the inputs at a time. More rows are further units,
+// next to those that read the same weights, which are then in the L2 cache.
 //
-// Scales multiply sums of 128 inputs, or where an output has one for all of its inputs, its whole sum at the end: the sums of
-// products that are yet to be scaled need registers of their own, which leaves room for half as many outputs.
+// Scales multiply sums of 128 inputs, or if an output has a single scale, its whole sum at the end: sums of products
+// that are not scaled yet need separate registers, which leaves room for half as many outputs.
 //
-// A layer of few columns is dealt in parts of `share` inputs, whose float sums the next kernel adds up. The bias belongs to the first
-// part. A row's result depends on how a layer is dealt, and on nothing in the other rows.
+// A layer with few columns is divided into parts of `share` inputs, whose float sums the next kernel adds. The bias
+// belongs to the first part. A row's result depends on how a layer is divided, and not on the other rows.
 //
-// Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` of w `[2 · outputs, inputs]`, gate first: of 16 outputs of a warp
-// eight are the gate's, and eight those of the other half that belong to them.
+// Gated kernels compute `y = silu(x · gateᵀ) · (x · upᵀ)` with w `[2 · outputs, inputs]`, gate first: the 16 outputs of
+// a warp are eight of the gate and the corresponding eight of the up half.
 #define W_FP8 1
 #include "common.cuh"
 #include "weights.cuh"
@@ -26,24 +27,24 @@
 #include "bulk.cuh"
 #include "tile_ring.cuh"
 
-/// Threads of a block, whose third warp group copies, finds scales, and gives up registers for the two that multiply.
+/// Threads of a block: its third warp group copies, computes scales, and gives up registers for the two that multiply.
 #define BLOCK_THREADS (MULTIPLIERS + 128)
 #define REGISTERS 232
 #define OTHER_REGISTERS 40
-/// Outputs of two warp groups that have one product's each.
+/// Outputs of two warp groups with one product each.
 #define GROUPS_OUTPUTS 128
 /// Inputs that a group converts together.
 #define CONVERTED 64
-/// Bytes of a stage for this many rows and columns: two tiles of rows of 64 inputs each, and one of weights.
+/// Bytes of a stage with this many rows and columns: two tiles of rows of 64 inputs each, and one of weights.
 #define STAGE_BYTES(rows, columns) ((rows) * X_ROW_BYTES + (columns) * ROW_BYTES)
 
-/// What a block computes at a time: outputs of some rows, over a part of the inputs.
+/// A unit of work: outputs of some rows, over a part of the inputs.
 struct Unit {
   int first_output, first_row, part, begin, steps;
 };
 
-/// Starts the products of 64 inputs of a tile of weights and all rows: a lane's row of the left factor begins at `weights`, and
-/// these are its inputs from chunk `chunk` on, of 16 each. `left` holds the left factor until the products are done.
+/// Starts the products of 64 inputs of a tile of weights with all rows. A lane's row of the left factor begins at
+/// `weights`; its inputs start at chunk `chunk` of 16 each. `left` holds the left factor until the products are done.
 template <int ROWS>
 __device__ __forceinline__ void multiply_converted(float (&sum)[ROWS / 2], u32 (&left)[CONVERTED / 16][4],
                                                    const unsigned char* weights, int chunk, Place rows) {
@@ -60,8 +61,8 @@ __device__ __forceinline__ void multiply_converted(float (&sum)[ROWS / 2], u32 (
   products_commit();
 }
 
-/// One block. It takes every n-th unit, and its ring continues from one to the next. A group has TILES products' outputs; with one,
-/// sums are scaled 128 inputs by 128, and with two at the end, by the only scale of an output.
+/// One block. It takes every n-th unit, and its ring continues from one to the next. A group has the outputs of TILES
+/// products; with one, sums are scaled every 128 inputs, and with two at the end, by the only scale of an output.
 template <int ROWS, int TILES, bool GATED>
 __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x, const Tiles* w, const T* bias, int rows,
                                          int inputs, int outputs, SCALE_PARAMETERS, const int* needed, int share, int parts,
@@ -69,7 +70,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
   if (left_out(needed)) return;
   constexpr int COLUMNS = TILES * GROUPS_OUTPUTS, OUTPUTS = GATED ? COLUMNS / 2 : COLUMNS;
   constexpr int X_TILE = ROWS * 128, BYTES = STAGE_BYTES(ROWS, COLUMNS);
-  // Outputs of a warp that belong to one half of the weights, and of a product.
+  // Outputs per warp and per product that belong to one half of the weights.
   constexpr int OF_WARP = GATED ? 8 : 16, OF_PRODUCT = 4 * OF_WARP;
   DYNAMIC_SHARED(shared);
   TileRing ring(shared + stages * BYTES, stages);
@@ -89,7 +90,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
       return;
     }
     if (threadIdx.x > MULTIPLIERS) return;
-    // Tiles are told in pairs of bytes.
+    // Descriptors of weights have 2-byte elements: pairs of bytes.
     auto load_weights = [&](const Unit& unit, int step, int at) {
       barrier_expect(ring.full + at, BYTES);
       unsigned char* to = shared + at * BYTES + 2 * X_TILE;
@@ -151,7 +152,7 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 #pragma unroll
         for (int c = 0; c < 2 * TILES; c++) {
           int half = c % 2, tile = c / 2;
-          // Those before the last are done, and their left factors no longer needed.
+          // All but the last are done, and their left factors no longer needed.
           products_wait_but<1>();
           if (c == 1 && step > 0) ring.leave(before);
           multiply_converted<ROWS>((float(&)[ROWS / 2])sum[tile], left[half], own_weights + stage + tile * OF_PRODUCT * ROW_BYTES,
@@ -199,18 +200,18 @@ __device__ __forceinline__ void block_of(void* y, int y_is_float, const Tiles* x
 #define ARGUMENTS \
   y, y_is_float, &x, &w, bias, rows, inputs, outputs, SCALE_ARGUMENTS, needed, share, parts, pause, stages W_ARGUMENTS
 
-/// `wide_fp8_<r>_<c>`: units of r rows and c columns; with 256, weights have one scale an output. Grid: at most as many blocks as there
-/// are units, outputs / c · parts · rows / r; BLOCK_THREADS threads. Tiles of x have r rows; w is told as a matrix of pairs of bytes, in tiles
-/// of c rows. `inputs` and `outputs` are multiples of 16 and 8, `share` of PIECE; `bias` may be null; rows that are yet to be scaled
-/// are at most r; y is `[rows, outputs]` of T, or of float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`.
-/// Where `needed`, which may be null, points at 0, nothing is read or written. Dynamic shared memory:
-/// stages · (STAGE_BYTES(r, c) + 16) + 8 + 4 r.
+/// `wide_fp8_<r>_<c>`: units of r rows and c columns; with 256, weights have one scale per output. Grid: at most as
+/// many blocks as there are units, outputs / c · parts · rows / r; BLOCK_THREADS threads. Tiles of x have r rows; the
+/// descriptor of w is a matrix of pairs of bytes, in tiles of c rows. `inputs` and `outputs` are multiples of 16 and 8,
+/// `share` of PIECE; `bias` may be null; there are at most r rows if they are unscaled; y is `[rows, outputs]` of T, or
+/// of float if `y_is_float`, and with more than one part float `[parts, rows, outputs]`. If `needed`, which may be
+/// null, points at 0, nothing is read or written. Dynamic shared memory: stages · (STAGE_BYTES(r, c) + 16) + 8 + 4 r.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_64_128(PARAMETERS) { block_of<64, 1, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_128_128(PARAMETERS) { block_of<128, 1, false>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_128_256(PARAMETERS) { block_of<128, 2, false>(ARGUMENTS); }
 
-/// Gated: one part; `outputs` counts those of y, of which a unit has c / 2; tiles of w have half of their rows, and w and bias
-/// twice as many. Otherwise as above.
+/// Gated: one part; `outputs` counts those of y, of which a unit has c / 2; tiles of w have half as many rows, and w
+/// and bias twice as many. Otherwise as above.
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_64_128_gated(PARAMETERS) { block_of<64, 1, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_128_128_gated(PARAMETERS) { block_of<128, 1, true>(ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(BLOCK_THREADS, 1) wide_fp8_128_256_gated(PARAMETERS) { block_of<128, 2, true>(ARGUMENTS); }

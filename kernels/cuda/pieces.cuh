@@ -1,35 +1,36 @@
-// A piece of 16 keys and their values, as a warp of few.cuh loads and multiplies it: as it lies in memory, in whole 16-byte accesses.
-// A product sums over all dims of a head and over all keys of a piece, in any order as long as both factors have the same; so a lane
-// takes neighbouring dims where the instruction speaks of scattered ones.
+// A piece of 16 keys and their values, as a warp of few.cuh loads and multiplies it: in its memory layout, in whole
+// 16-byte accesses. A product sums over all dims of a head and over all keys of a piece, in any order that both factors
+// share; so a lane takes consecutive dims where the instruction's fragment layout has scattered ones.
 #pragma once
 
 /// Keys of a piece.
 #define KEYS 16
-/// 32 dims of a key are one access of four lanes.
+/// Four lanes read 32 dims of a key in one access.
 #define KEY_PARTS (HEAD_DIM / 32)
-/// Dims of a value that one access takes, and how many accesses a lane makes for its HEAD_DIM / 8.
+/// Dims of a value per access, and accesses of a lane for its HEAD_DIM / 8 dims.
 #define VALUE_PART (HEAD_DIM % 64 == 0 ? 8 : 4)
 #define VALUE_PARTS (HEAD_DIM / 8 / VALUE_PART)
 /// Tiles of 16 dims.
 #define TILES (HEAD_DIM / 16)
 
 struct Keys {
-  /// Of keys lane / 4 and lane / 4 + 8: dims 32 j + 8 (lane % 4) and the 7 after.
+  /// For keys lane / 4 and lane / 4 + 8: dims 32 j + 8 (lane % 4) to + 7.
   uint4 part[2][KEY_PARTS];
 };
 struct Values {
-  /// Of keys 2 (lane % 4), the next, and these + 8: dims VALUE_PART (8 j + lane / 4) and those after, two a word.
+  /// For keys 2 (lane % 4), the next, and these + 8: VALUE_PART dims from VALUE_PART (8 j + lane / 4) on, two per word.
   u32 word[4][HEAD_DIM / 16];
 };
 
-/// Where the head of a key and that of its value begin, in the cache or in shared memory. Of a piece, lane i knows it of key i % 16.
+/// Addresses of the head of a key and of its value, in the cache or in shared memory. Lane i holds those of key i % 16
+/// of a piece.
 struct Begin {
   const T *key, *value;
 };
 __device__ __forceinline__ const T* shuffle(const T* at, int lane) { return (const T*)shuffle((u64)at, lane); }
 
-/// Whence keys and values are loaded: from the cache, there to stay in second-level cache or to pass through it, or from the cache
-/// and from shared memory.
+/// Where keys and values are loaded from: the cache, with L2 policy "evict normal" or "evict first", or either the
+/// cache or shared memory.
 enum Source { STAYING, PASSING, ANYWHERE };
 template <Source SOURCE>
 __device__ __forceinline__ uint2 load_8_of(const T* at) {
@@ -70,7 +71,7 @@ __device__ __forceinline__ void load_values(Values& to, const Begin& begin) {
     }
   }
 }
-/// The elements of dim i of a lane of two keys.
+/// The elements of a lane's dim i of two keys.
 __device__ __forceinline__ u32 of_dim(const u32* one, const u32* other, int i) {
   return i % 2 == 0 ? (one[i / 2] & 0xffff) | other[i / 2] << 16 : one[i / 2] >> 16 | (other[i / 2] & 0xffff0000u);
 }

@@ -1,10 +1,10 @@
-// What the ranks of a group pass to each other within a pass: sums of what each has computed a part of, and logits of which each
-// has some tokens.
+// Exchanges between the ranks of a tensor-parallel group within a pass: sums of partial results, and logits of which
+// each rank has some tokens.
 //
-// Every rank has a mailbox: two turns, in each a lot of lines (lines.cuh) for each rank that sends. An exchange sends lines to
-// all mailboxes and waits for those of its own. Exchanges are numbered, the same on all ranks, and take turns; that two are
-// enough follows from the order of a stream: a rank sends number n once its own n - 1 has ended, so all others had begun n - 1,
-// hence ended n - 2 and read what it left.
+// Every rank has a mailbox: two turns, each with an array of lines (lines.cuh) per sending rank. An exchange sends
+// lines to all mailboxes and waits for those in its own. Exchanges are numbered, identically on all ranks, and
+// alternate between the turns. Two are enough because of stream order: a rank sends number n once its own n - 1 has
+// ended, so all others had started n - 1, hence ended n - 2 and read its lines.
 #include "common.cuh"
 #include "lines.cuh"
 
@@ -16,16 +16,17 @@
 
 /// A group, as one of its ranks sees it.
 struct Group {
-  /// Addresses of all mailboxes, in the order of ranks.
+  /// Addresses of all mailboxes, in rank order.
   const u64* mailboxes;
-  /// The number of the last exchange, blocks of this one that have ended, those that have begun, and whether to give up.
+  /// The number of the last exchange, the numbers of blocks of this one that have ended and that have started, and
+  /// whether to give up.
   int* state;
-  /// The host's words: whether to give up, and of each rank for whom it waited in vain, counted from 1.
+  /// The host's words: whether to give up, and for each rank the rank whose line timed out, counted from 1.
   u32* words;
   int rank, ranks;
-  /// Lines that a rank sends at once, at most.
+  /// Maximum number of lines that a rank sends in one exchange.
   int capacity;
-  /// Milliseconds to wait.
+  /// Timeout in milliseconds.
   int patience;
 };
 
@@ -35,14 +36,14 @@ __device__ __forceinline__ unsigned char* line_at(const Group& group, u64 mailbo
   return (unsigned char*)mailbox + (lot * group.capacity + line) * 16;
 }
 
-/// Waits for a line from a rank. Returns zeros if it, or another kernel, has waited for too long.
+/// Waits for a line from a rank. Returns zeros if it, or another kernel, has timed out.
 __device__ __forceinline__ uint2 await_line(const Group& group, u64 mailbox, u32 number, int sender, int line) {
   const unsigned char* at = line_at(group, mailbox, number, sender, line);
   u64 until = 0;
   for (int looks = 1;; looks++) {
     uint4 found = load_line(at);
     if (found.y == number && found.w == number) return make_uint2(found.x, found.z);
-    // What another thread has learnt from the host, all that wait after it learn soon.
+    // One thread learns from the host to give up; the others soon learn it from device memory.
     if (looks % FEW_LOOKS == 0 && load_fresh(group.state + 3)) return make_uint2(0, 0);
     if (looks % LOOKS) continue;
     between_looks();
@@ -61,7 +62,7 @@ __device__ __forceinline__ uint2 await_line(const Group& group, u64 mailbox, u32
   }
 }
 
-/// The exchange is over for a block; for the last one, over.
+/// Counts a block as ended; the last block ends the exchange.
 __device__ __forceinline__ void end_exchange(const Group& group, u32 number) {
   block_sync();
   if (threadIdx.x == 0 && atomic_add_ordered(&group.state[1], 1) == (int)gridDim.x - 1) {
@@ -91,7 +92,7 @@ __device__ __forceinline__ float4 from_lines(const uint2 lines[LINES]) {
 }
 #endif
 
-/// Four neighbours of rows in T, as lines.
+/// Four consecutive elements of rows in T, as lines.
 __device__ __forceinline__ void load_lines(const T* at, uint2 lines[LINES]) {
 #pragma unroll
   for (int l = 0; l < LINES; l++) lines[l] = *((const uint2*)at + l);
@@ -104,8 +105,8 @@ __device__ __forceinline__ float4 plus(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-/// What a rank has computed of a sum: rows in T, or yet in `part_count` parts, float `[part_count, all rows, width]`, `part` elements
-/// each, which are added up and rounded.
+/// A rank's part of a sum: rows in T, or `part_count` parts of a linear layer, float `[part_count, all rows, width]`,
+/// `part` elements each, which are summed and rounded.
 struct Own {
   const T* add;
   int add_stride;
@@ -115,7 +116,7 @@ struct Own {
   int width;
 };
 
-/// Four neighbours of it.
+/// Four consecutive elements of it.
 __device__ __forceinline__ void own_lines(const Own& from, int row, int column, uint2 lines[LINES]) {
   if (!from.part_count) {
     load_lines(from.add + (u64)row * from.add_stride + column, lines);
@@ -124,7 +125,7 @@ __device__ __forceinline__ void own_lines(const Own& from, int row, int column, 
   float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
   const float* at = from.parts + (u64)row * from.width + column;
   for (int first = 0; first < from.part_count; first += 8) {
-    // All loads are under way before the first is added.
+    // All loads are in flight before the first is added.
     float4 four[8];
 #pragma unroll
     for (int p = 0; p < 8; p++)
@@ -137,7 +138,7 @@ __device__ __forceinline__ void own_lines(const Own& from, int row, int column, 
   to_lines(x, lines);
 }
 
-/// Sends lines to all others.
+/// Sends lines to all other ranks.
 __device__ __forceinline__ void send_lines(const Group& group, const u64 there[MOST_RANKS], u32 number, int unit,
                                            const uint2 lines[LINES]) {
 #pragma unroll
@@ -149,7 +150,7 @@ __device__ __forceinline__ void send_lines(const Group& group, const u64 there[M
   }
 }
 
-/// The sum over all ranks, in their order, so that all have the same bits.
+/// The sum over all ranks, in rank order, so that all have the same bits.
 __device__ __forceinline__ float4 sum_lines(const Group& group, u64 mailbox, u32 number, int unit, const uint2 own[LINES]) {
   float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 1
@@ -163,7 +164,7 @@ __device__ __forceinline__ float4 sum_lines(const Group& group, u64 mailbox, u32
   return sum;
 }
 
-/// The addresses of all mailboxes, which are never written again; returns that of this rank.
+/// Reads the addresses of all mailboxes, which never change; returns that of this rank.
 __device__ __forceinline__ u64 read_mailboxes(const Group& group, u64 there[MOST_RANKS]) {
 #pragma unroll
   for (int r = 0; r < MOST_RANKS; r++) there[r] = r < group.ranks ? group.mailboxes[r] : 0;
@@ -173,8 +174,8 @@ __device__ __forceinline__ u64 read_mailboxes(const Group& group, u64 there[MOST
 #define GROUP const u64 *mailboxes, int *state, u32 *words, int rank, int ranks, int capacity, int patience
 #define GROUP_ARGUMENTS mailboxes, state, words, rank, ranks, capacity, patience
 
-/// The sum over all ranks of rows that each has a part of (`Own`); `out` may be `add`. Each thread has four neighbours. Grid: (pieces
-/// of all rows).
+/// The sum over all ranks of rows of which each has a part (`Own`); `out` may be `add`. Each thread has four
+/// consecutive elements. Grid: (pieces of all rows).
 extern "C" __global__ void __launch_bounds__(256, 4)
 sum_ranks(T* out, int out_stride, const T* add, int add_stride, const float* parts, int part_count, u64 part, int width,
           int rows, GROUP) {
@@ -200,11 +201,12 @@ sum_ranks(T* out, int out_stride, const T* add, int add_stride, const float* par
   end_exchange(group, number);
 }
 
-/// Neighbours by four that a thread has of a row, at most.
+/// Maximum number of groups of four elements of a row per thread.
 #define UNITS 2
 
-/// The same, and then what `rms_norm` does: `stream = stream + sum`, rounded to T, kept in `keep` too unless that is null, and `out =
-/// stream · inverse_root(mean(stream²) + epsilon) · weight`. Of few rows: two kernels would wait for each other. Grid: rows.
+/// The same, followed by `rms_norm`: `stream = stream + sum`, rounded to T, also written to `keep` unless that is null,
+/// and `out = stream · inverse_root(mean(stream²) + epsilon) · weight`. For few rows, where two kernels would wait for
+/// each other. Grid: rows.
 extern "C" __global__ void __launch_bounds__(1024, 1)
 sum_ranks_norm(T* out, int out_stride, T* stream, int stream_stride, const T* weight, T* keep, int keep_stride, float epsilon,
                const T* add, int add_stride, const float* parts, int part_count, u64 part, int width, GROUP) {
@@ -256,9 +258,9 @@ sum_ranks_norm(T* out, int out_stride, T* stream, int stream_stride, const T* we
   end_exchange(group, number);
 }
 
-/// Whole rows of logits, float `[rows, vocabulary]`, of which rank r has those of `part` tokens from the lesser of r · part and
-/// vocabulary - part on, `[rows, part]`; of tokens that two have, the first's count. Each thread has two neighbours. Of all of
-/// them an exchange brings as many as there is room for, from `first` on. Grid: (pieces).
+/// Whole rows of logits, float `[rows, vocabulary]`. Rank r has the logits of `part` tokens from min(r · part,
+/// vocabulary - part) on, `[rows, part]`; of tokens that two ranks have, those of the lower rank are used. Each thread
+/// has two consecutive elements. An exchange transfers as many as fit, from `first` on. Grid: (pieces).
 extern "C" __global__ void __launch_bounds__(256, 4)
 gather_ranks(float* out, const float* own_logits, int part, int vocabulary, int rows, u64 first, GROUP) {
   const Group group{GROUP_ARGUMENTS};

@@ -1,23 +1,25 @@
-// What the linear layers that stream weights through shared memory share: stages of a ring, scales of rows, and what they write.
+// Shared by the linear layers that stream weights through shared memory: stages of a ring, scales of rows, and writing
+// of results.
 //
-// Two of their blocks fill a multiprocessor's shared memory. Those that attention stands beside are bounded to 48 or 64 registers
-// nevertheless, so that its blocks find room.
+// Two of their blocks fill a multiprocessor's shared memory. Kernels that run next to attention are still limited to 48
+// or 64 registers, so that attention's blocks fit.
 #pragma once
 
-/// What rows that are normed but for their scale are multiplied with, which multiplies a layer's sums instead: `squares`
-/// `[rows, count]`, rows a multiple of 4 apart, are sums of squares of pieces of a row's `inputs` elements; null for rows as
-/// they are.
+/// The scale of rows that are normed except for it; it multiplies a layer's sums instead. `squares` `[rows, count]`,
+/// rows a multiple of 4 apart, are sums of squares of pieces of a row's `inputs` elements; null for rows that need no
+/// scale.
 #define SCALE_PARAMETERS const float *squares, int count, float epsilon
 #define SCALE_ARGUMENTS squares, count, epsilon
 
-/// -DRING: bytes of the ring of one of two blocks. The stages that it holds with 128 outputs, for this many rows.
+/// -DRING: bytes of the ring of each of two blocks. STAGES is the number of stages that fit for 128 outputs and `rows`
+/// rows.
 #define STAGES(rows) (RING / (8 * 16 * ROW_BYTES + (rows) * X_ROW_BYTES) < 6 ? RING / (8 * 16 * ROW_BYTES + (rows) * X_ROW_BYTES) : 6)
 
-/// Fills all but one stage of a ring: weights, which do not depend on the kernel before, are under way while that ends; rows are
-/// asked for after it. Of steps that there are not, both ask for zeros.
+/// Fills all but one stage of a ring: weights, which do not depend on the previous kernel, are loaded while that ends;
+/// rows are loaded after it. For steps past the end both load zeros.
 ///
-/// A ring may be filled at a pace, a stage of weights every `pause` cycles. All of a narrow layer is asked for within a microsecond
-/// else, and what the kernel ahead is still to load then waits after it.
+/// The filling may be paced, one stage of weights every `pause` cycles. Otherwise all loads of a narrow layer are
+/// issued within a microsecond, and the remaining loads of the previous kernel queue behind them.
 template <int COUNT, class Weights, class Rows>
 __device__ __forceinline__ void fill_ring(unsigned char* ring, int stage_bytes, int steps, int pause, Weights&& load_weights,
                                           Rows&& load_rows) {
@@ -34,8 +36,8 @@ __device__ __forceinline__ void fill_ring(unsigned char* ring, int stage_bytes, 
   }
 }
 
-/// Goes through the steps of a ring that is filled so: `multiply` with a step and its stage, while the stage before takes the next
-/// that is asked for.
+/// Runs the steps of a ring filled this way: calls `multiply` with a step and its stage, while the previous stage is
+/// refilled.
 template <int COUNT, class Weights, class Rows, class Multiply>
 __device__ __forceinline__ void go_round(unsigned char* ring, int stage_bytes, int steps, Weights&& load_weights,
                                          Rows&& load_rows, Multiply&& multiply) {
@@ -45,7 +47,7 @@ __device__ __forceinline__ void go_round(unsigned char* ring, int stage_bytes, i
 #pragma unroll 1
   for (int step = 0; step < steps; step++) {
     copy_async_wait<COUNT - 2>();
-    // All have also multiplied what `next` holds.
+    // All warps have also multiplied what `next` holds.
     block_sync();
     if (step + COUNT - 1 < steps) {
       load_weights(step + COUNT - 1, next);
@@ -59,22 +61,22 @@ __device__ __forceinline__ void go_round(unsigned char* ring, int stage_bytes, i
   copy_async_wait<0>();
 }
 
-/// Adds to a sum those of four sums of squares that a row has, of which the first is its `at`-th of this many `pieces`.
+/// Adds to a sum up to four sums of squares of a row, the first of which is at index `at` of `pieces`.
 __device__ __forceinline__ void add_squares(float& sum, uint4 four, int at, int pieces) {
   const u32 words[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
   for (int k = 0; k < 4; k++) sum += at + k < pieces ? bits_float(words[k]) : 0.0f;
 }
 
-/// The sums of squares of a block's ROWS rows from `first_row` on, of which a thread has every so manieth four of a row; the
-/// first AT_HAND of them arrive while products run.
+/// The sums of squares of a block's ROWS rows from `first_row` on. A row has `sharers` threads, each of which loads
+/// every `sharers`-th group of four; the first AT_HAND groups arrive while products run.
 template <int ROWS, int AT_HAND>
 struct Scales {
   uint4 at_hand[AT_HAND];
   const float* from;
   int sharers, first, pieces;
 
-  /// Finds where they are, which takes a division. Whole blocks call this and the next.
+  /// Computes the addresses, which takes a division. Called by whole blocks, as are the next two.
   __device__ __forceinline__ Scales(int first_row, int rows, const float* squares, int count) {
     sharers = (int)blockDim.x / ROWS / 4 * 4;
     int own = (int)threadIdx.x / sharers;
@@ -83,7 +85,7 @@ struct Scales {
     pieces = real ? count : 0;
     from = squares + (u64)(real ? first_row + own : 0) * squares_stride(count);
   }
-  /// Asks for them, after the wait.
+  /// Loads the first of them, after the wait.
   __device__ __forceinline__ void ask() {
 #pragma unroll
     for (int i = 0; i < AT_HAND; i++) {
@@ -91,7 +93,7 @@ struct Scales {
       if (first + i * sharers * 4 < pieces) at_hand[i] = load_fresh_16(from + first + i * sharers * 4);
     }
   }
-  /// The rows' scales, in memory of the ring, when no warp reads that any more.
+  /// The rows' scales, in the memory of the ring once no warp reads that any more.
   __device__ __forceinline__ const float* find(float* ring, int inputs, float epsilon) const {
     float own = 0.0f;
 #pragma unroll
@@ -118,7 +120,7 @@ struct Scales {
   }
 };
 
-/// What the bias adds to two sums of a thread, in the first part: of an output and the one 8 after, or if GATED of gate and up.
+/// The bias for two sums of a thread, in the first part: of an output and the one 8 after, or if GATED of gate and up.
 template <bool GATED>
 __device__ __forceinline__ void find_bias(float& low, float& high, const T* bias, int part, int output, int outputs) {
   low = high = 0.0f;

@@ -1,10 +1,10 @@
-// What rotating a head of a qkv layer takes: for rotate_and_write, and for the attention kernels that rotate themselves.
+// Rotation of the heads of a qkv layer: for rotate_and_write, and for the attention kernels that rotate themselves.
 #pragma once
 
-/// Parts in which a linear layer leaves its sums, at most.
+/// Maximum number of parts in which a linear layer leaves its sums.
 #define MOST_PARTS 8
 
-/// Two neighbouring elements as floats; their place is even.
+/// Two consecutive elements as floats; the index of the first is even.
 __device__ __forceinline__ float2 read_pair(const T* at) {
 #ifdef T_PAIRS
   return unpack(*(const u32*)at);
@@ -23,8 +23,9 @@ __device__ __forceinline__ float2 rounded(float2 x) {
   return make_float2(to_float(from_float(x.x)), to_float(from_float(x.y)));
 }
 
-/// Neighbours that a linear layer has left in parts, two at each of some places in the first part, the next `part` elements
-/// after: their sums, rounded to T. The loads of this many parts at all places are under way together.
+/// Sums, rounded to T, of pairs of elements that a linear layer has left in parts: one pair at each of PLACES addresses
+/// in the first part; the next parts follow `part` elements apart. The loads of TOGETHER parts at all addresses are in
+/// flight together.
 template <int PLACES, int TOGETHER>
 __device__ __forceinline__ void read_pairs_of_parts(float2 (&sum)[PLACES], const float* const (&at)[PLACES], int count,
                                                     u64 part) {
@@ -53,11 +54,12 @@ __device__ __forceinline__ void read_pairs_of_parts(float2 (&sum)[PLACES], const
   for (int k = 0; k < PLACES; k++) sum[k] = rounded(sum[k]);
 }
 
-/// Two neighbours of a head, normed: `scale` is that of the head.
+/// Two consecutive elements of a head, normed: `scale` is that of the head.
 __device__ __forceinline__ float2 normed(float2 x, float scale, float2 weight) {
   return rounded(make_float2(x.x * scale * weight.x, x.y * scale * weight.y));
 }
-/// Turns two neighbours together with those half a head after. `turns` are cosine and sine of the first, then of the second.
+/// Rotates two consecutive elements with the two half a head later. `turns` are cosine and sine of the first, then of
+/// the second.
 __device__ __forceinline__ void turn(float2& low, float2& high, float4 turns) {
   float2 turned = make_float2(low.x * turns.x - high.x * turns.y, low.y * turns.z - high.y * turns.w);
   high = make_float2(high.x * turns.x + low.x * turns.y, high.y * turns.z + low.y * turns.w);

@@ -1,11 +1,12 @@
 // The router of an expert layer: from rows to the experts of each, and from these to tiles of rows for each expert.
 //
-// A pair is a row and one of its `chosen` experts: pair = row · chosen + place, places in ascending order of experts. What every
-// row passes (shared experts) are the experts after the routed ones, with weight 1: the last places of a row.
+// A pair is a row and one of its `chosen` experts: pair = row · chosen + place, with places in ascending order of
+// experts. Shared experts, which every row passes, follow the routed ones, with weight 1: they are the last places of a
+// row.
 //
-// A tile is an expert with up to TILE of its pairs, in ascending order of rows. Tiles lie in order of experts, as records of
-// integers: the expert, how many pairs it has, two unused, TILE pairs, and the bits of their TILE weights. Neither depends on the
-// order in which blocks run.
+// A tile is an expert with up to TILE of its pairs, in ascending order of rows. Tiles are ordered by expert, as records
+// of integers: the expert, the number of its pairs, two unused, TILE pairs, and the bits of their TILE weights. Neither
+// order depends on the order in which blocks run.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -19,7 +20,7 @@
 
 __device__ __forceinline__ int record_size(int tile) { return RECORD_HEAD + 2 * tile; }
 
-/// How experts are chosen; see reference/route.rs. `experts` and `chosen` count shared experts too.
+/// How experts are chosen; see reference/route.rs. `experts` and `chosen` include shared experts.
 #define ROUTER_PARAMETERS                                                                                              \
   const float *correction, int experts, int chosen, int shared, int is_sigmoid, int groups, int groups_kept,           \
       int renormalises, float added, float factor
@@ -39,7 +40,7 @@ struct Choice {
 
 __device__ __forceinline__ float load_fresh_float(const float* at) { return bits_float((u32)load_fresh((const int*)at)); }
 
-/// Leaves the experts of groups that are not kept without a key. Groups are ranked by the sum of their two best.
+/// Clears the keys of experts in groups that are not kept. Groups are ranked by the sum of their two best.
 __device__ __forceinline__ void keep_groups(Choice& choice, int routed, int groups, int groups_kept) {
   int size = routed / groups;
   for (int g = (int)threadIdx.x; g < groups; g += (int)blockDim.x) {
@@ -67,7 +68,7 @@ __device__ __forceinline__ void keep_groups(Choice& choice, int routed, int grou
   block_sync();
 }
 
-/// Chooses the experts of a row from its logits; a whole block.
+/// Chooses the experts of a row from its logits. Called by a whole block.
 __device__ __forceinline__ void choose(Choice& choice, const float* logits, int* expert, float* weight, ROUTER_PARAMETERS) {
   int routed = experts - shared, kept = chosen - shared, thread = (int)threadIdx.x;
   float most = -infinity(), sum = 0.0f;
@@ -211,10 +212,10 @@ __device__ __forceinline__ void route(const T* x, int x_stride, const T* w, int 
 #define ROUTE_ARGUMENTS                                                                                                \
   x, x_stride, w, rows, inputs, rounds, logits, counters, expert, weight, tiles, tile_count, tile, ROUTER_ARGUMENTS
 
-/// The experts and weights of rows, `[rows, chosen]` each. `w` is `[routed experts, inputs]`, `logits` float `[rows, routed experts]`,
-/// rounded to T if `rounds`; `counters` `[rows / 1, 4 or 16]` are zero before and after. Of a single row also its tiles. Every logit is
-/// summed up in an order that depends on `inputs` alone. Grid: (routed experts / ROUTE_EXPERTS, rows / 1, 4 or 16), 256 threads;
-/// `inputs` is a multiple of VECTOR.
+/// The experts and weights of rows, `[rows, chosen]` each. `w` is `[routed experts, inputs]`, `logits` float `[rows,
+/// routed experts]`, rounded to T if `rounds`; `counters` `[rows / 1, 4 or 16]` are zero before and after. For a single
+/// row also writes its tiles. Every logit is summed in an order that depends on `inputs` alone. Grid: (routed experts /
+/// ROUTE_EXPERTS, rows / 1, 4 or 16), 256 threads; `inputs` is a multiple of VECTOR.
 extern "C" __global__ void __launch_bounds__(256, 1) route_rows_1(ROUTE) { route<1>(ROUTE_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 1) route_rows_4(ROUTE) { route<4>(ROUTE_ARGUMENTS); }
 extern "C" __global__ void __launch_bounds__(256, 1) route_rows_16(ROUTE) { route<16>(ROUTE_ARGUMENTS); }
@@ -235,8 +236,8 @@ __device__ __forceinline__ int sum_before(int value, int* scratch) {
   return before + sum - value;
 }
 
-/// The tiles of some rows' pairs. A block writes those of its expert: it counts the pairs of all, so that it knows
-/// where its own begin, and waits for no other block. A thread has a run of neighbouring pairs. Grid: experts, 256
+/// The tiles of the pairs of some rows. A block writes those of its expert: it counts the pairs of all experts to find
+/// where its own begin, and waits for no other block. A thread has a run of consecutive pairs. Grid: experts, 256
 /// threads.
 extern "C" __global__ void __launch_bounds__(256)
 group_pairs(const int* expert, const float* weight, int pairs, int experts, int tile, int* tiles, int* tile_count) {

@@ -3,7 +3,7 @@
 //
 // Weights are integers, 2⁴⁴ for the best token, so that sums do not depend on the order of the terms: the same logits,
 // seed and position give the same token in any batch. Nothing is sorted: a filter is a cut in one order of all tokens
-// (by weight, then by lower id), which histograms find.
+// (by weight, then by lower id), which is found with histograms.
 #include "common.cuh"
 #include "order.cuh"
 
@@ -12,12 +12,12 @@
 #define BINS_A_THREAD 4
 #define BINS (BINS_A_THREAD * SAMPLE_THREADS)
 #define DIGIT_BITS 11
-/// Tokens that are ranked by counting.
+/// Maximum number of tokens that are ranked by counting.
 #define LISTED 1024
 
 /// Tokens farther from the best one have weight 0: 2⁴⁴·e⁻³¹ is the last that rounds to 1.
 #define FARTHEST -31.0f
-/// Bins a unit of logit, so that the farthest token still has one.
+/// Bins per unit of logit, so that the farthest token still has one.
 #define BINS_A_UNIT 66.0f
 
 struct Sampling {
@@ -28,31 +28,31 @@ struct Sampling {
   int listed, bin;
 };
 
-/// A row, its scale, and what the filters have left of it.
+/// A row, its scale, and what the filters leave of it.
 struct Row {
   const float* logits;
   int vocabulary;
   float temperature, largest;
-  /// Tokens with a smaller key (see `composite`, of the distance) are out.
+  /// Tokens with a smaller key (see `composite`, of the distance) are excluded.
   u64 cut;
-  /// So are the ones farther from the best.
+  /// So are tokens farther from the best one.
   float farthest;
 };
 
-/// Scaled logit less the best one.
+/// Scaled logit minus the best one.
 __device__ __forceinline__ float distance_of(const Row& row, float logit) { return logit / row.temperature - row.largest; }
 __device__ __forceinline__ u64 weight_of(float distance) {
   return (u64)(exp_accurate(distance) * 17592186044416.0f + 0.5f);
 }
-/// Whether the filters leave a token; never one that is not a number.
+/// Whether the filters leave a token; false for NaN.
 __device__ __forceinline__ bool is_left(const Row& row, float distance, int index) {
   return distance >= row.farthest && (row.cut == 0 || composite(distance, (u32)index) >= row.cut);
 }
 
-/// Loads in flight a lane.
+/// Loads in flight per lane.
 #define LOADS 4
 
-/// Calls `visit(index, distance)` for all tokens that are left from `begin` to `end`, which a warp shares.
+/// Calls `visit(index, distance)` for all remaining tokens from `begin` to `end`, which a warp shares.
 template <class Visit>
 __device__ __forceinline__ void visit_tokens(const Row& row, int begin, int end, Visit visit) {
   bool aligned = ((u64)(row.logits + begin) & 15) == 0;
@@ -84,7 +84,7 @@ __device__ __forceinline__ void visit_tokens(const Row& row, int begin, int end,
   }
 }
 
-/// Tokens that one warp looks at: the vocabulary in equal parts, in order.
+/// Tokens per warp: the vocabulary in equal parts, in order.
 __device__ __forceinline__ int part_of_a_warp(int vocabulary) {
   int part = (vocabulary + SAMPLE_WARPS - 1) / SAMPLE_WARPS;
   return (part + 3) / 4 * 4;
@@ -117,18 +117,18 @@ __device__ __forceinline__ u64 sum_before(u64 value, u64* warps, u64& total) {
   return sum - value + shuffle(through - own, warp());
 }
 
-/// The key of the last token that stays when tokens stay as long as those before them, in order, measure less than an
+/// The key of the last token that stays: tokens stay, in order, as long as those before them measure less than an
 /// amount. By count (top-k) the amount is given and each token measures 1; by weight (top-p) it is `share` of the sum,
-/// at least 1 so that the best token stays. The old cut if all stay.
+/// at least 1 so that the best token stays. Returns the old cut if all stay.
 ///
-/// A histogram tells the bin in which the amount is reached; few tokens in it are listed and ranked by counting. Where
-/// they are many, their bin is divided again: first by distance from the best token, which spreads the usual rows evenly,
-/// then by the digits of the key, which differ at last.
+/// A histogram gives the bin in which the amount is reached; if it has few tokens, they are listed and ranked by
+/// counting. If it has many, the bin is divided again: first by distance from the best token, which spreads typical
+/// rows evenly, then by the digits of the key, which are distinct in the end.
 template <bool BY_WEIGHT>
 __device__ __forceinline__ u64 find_cut(Sampling& shared, const Row& row, u64 amount, float share) {
   int thread = (int)threadIdx.x;
   int first_bin = -1, shift = 64 - DIGIT_BITS;
-  // The digits that are known, and by how much a key is shifted to compare them.
+  // The known digits, and the shift of a key to compare with them.
   u64 known = 0;
   int known_shift = 0;
   u64 before = 0;
@@ -148,7 +148,7 @@ __device__ __forceinline__ u64 find_cut(Sampling& shared, const Row& row, u64 am
       if (bin >= 0) atomic_add(&shared.histogram[bin], BY_WEIGHT ? weight_of(distance) : (u64)1);
     });
     block_sync();
-    // Not before: the level before is read until the barriers above.
+    // Not earlier: the previous level's count is read until the barriers above.
     if (thread == 0) shared.listed = 0;
     u64 bins[BINS_A_THREAD], sum = 0, total;
 #pragma unroll
@@ -214,13 +214,13 @@ __device__ __forceinline__ u64 multiply_high(u64 a, u64 b) {
 
 /// Draws the token of each row whose slot does not choose greedily (temperature 0).
 ///
-/// logits `[rows, row_stride]`, of which `vocabulary` count; row_slot and row_sample_position (how many tokens stand
+/// logits `[rows, row_stride]`, of which `vocabulary` count; row_slot and row_sample_position (the number of tokens
 /// before the one to be drawn) `[rows]`; temperature, top_p (≥ 1: off), top_k (0: off), min_p (≤ 0: off) and seed
-/// `[slots]`. `chosen` `[rows]` holds the largest logit's index when the kernel begins (argmax_rows), and the draw when
-/// it ends: the token at which the sum of weights by id exceeds a random share of the whole. Greedy rows keep theirs, as
-/// do rows whose largest scaled logit is not finite: the limit of a vanishing temperature. So do rows that have none (NOT_FINITE).
-/// Grid rows, 512 threads: one block a row, which reads the row from the second-level cache a few times; without
-/// filters once.
+/// `[slots]`. `chosen` `[rows]` holds the index of the largest logit (argmax_rows) at the start, and the draw at the
+/// end: the token at which the sum of weights by id exceeds a random share of the total. Greedy rows keep theirs, as do
+/// rows whose largest scaled logit is not finite (the limit of a vanishing temperature), and rows without a token
+/// (NOT_FINITE). Grid rows, 512 threads: one block per row, which reads the row from the L2 cache a few times; once
+/// without filters.
 extern "C" __global__ void __launch_bounds__(512)
     sample_rows(int* chosen, const float* logits, int row_stride, int vocabulary, const int* row_slot,
                 const int* row_sample_position, const float* temperature, const float* top_p, const int* top_k,
@@ -244,13 +244,13 @@ extern "C" __global__ void __launch_bounds__(512)
   // A share of the best one's probability is a distance from it; the best one itself stays.
   if (min_p[slot] > 0.0f) row.farthest = min(max(log_accurate(min_p[slot]), FARTHEST), 0.0f);
 
-  // Which warp's part the draw falls into, then which of the part's tokens.
+  // First the warp whose part contains the draw, then the token within the part.
   u64 sum = 0, total;
   visit_all(row, [&](int, float distance) { sum += weight_of(distance); });
   u64 before = sum_before(sum, shared.warps, total);
   if (total == 0) return;
   u64 drawn = multiply_high(random_bits(seed[slot], row_sample_position[at]) << 11, total);
-  // Of all lanes of a warp the last one's sum goes furthest.
+  // The last lane of a warp has the largest sum.
   if (lane() == WARP - 1) shared.list_weight[warp()] = before + sum;
   block_sync();
   int part = part_of_a_warp(vocabulary), chosen_part = 0;

@@ -1,23 +1,24 @@
-// The best of a row of logits: a cluster of blocks reads the row, each block its own share of it, and the first one
-// merges what they have found and left in their shared memory. So a row costs one trip to memory.
+// The best logits of a row: a cluster of blocks reads the row, each block its share, and the first block merges the
+// results that the others leave in their shared memory. So a row costs one round trip to memory.
 #include "common.cuh"
 #include "order.cuh"
 
-// Instructions come from memory like data, and after a large layer nothing of them is in any cache: a few thousand of them
-// take longer than all else here. So loops are short and only unrolled where loads have to be under way together.
+// Instructions come from memory like data, and after a large layer none of them are in any cache: a few thousand would
+// take longer than everything else here. So loops are short and only unrolled where loads have to be in flight
+// together.
 
 #define THREADS 512
 #define WARPS (THREADS / WARP)
-/// Values of a thread at a time.
+/// Values that a thread processes at a time.
 #define ITEMS 8
-/// This many times at most it reads before the block selects.
+/// Maximum number of reads before the block selects.
 #define TURN 2
-/// Threads that look for their best value together: a group's is found by exchanges, and compared with those of all others.
-/// Where few are wanted a few large groups do.
+/// Threads that find their best value together: a group's is found by shuffles, and compared with those of all others.
+/// For small counts a few large groups suffice.
 #define LARGE_GROUP 16
 #define SMALL_GROUP 4
 
-/// A part of a row, whose sum of exponentials is taken by itself: what a block reads, or one of several shares of it.
+/// A part of a row with a separate sum of exponentials: what a block reads, or one of several shares of it.
 struct Share {
   const float* row;
   int begin, end;
@@ -29,12 +30,13 @@ __device__ __forceinline__ Share share_of(const float* row, int vocabulary, int 
   return Share{row, begin, min(begin + length, vocabulary)};
 }
 
-/// The index of a thread's item: four neighbours a load, loads of the threads side by side, from `first` on.
+/// The index of a thread's item: four consecutive values per load, loads of neighbouring threads adjacent, from `first`
+/// on.
 __device__ __forceinline__ int index_of(int first, int item) {
   return first + item / 4 * (4 * THREADS) + 4 * (int)threadIdx.x + item % 4;
 }
-/// A thread's items from `first` on, all loads under way together. NaN after the end, which `index < end` tells from NaN in
-/// the row.
+/// A thread's items from `first` on, all loads in flight together. NaN after the end; `index < end` distinguishes it
+/// from NaN in the row.
 template <int ITEMS_AT_ONCE>
 __device__ __forceinline__ void load_items(float (&values)[ITEMS_AT_ONCE], const Share& share, int first) {
   bool aligned = ((u64)share.row & 15) == 0;
@@ -54,7 +56,7 @@ __device__ __forceinline__ void load_items(float (&values)[ITEMS_AT_ONCE], const
   }
 }
 
-/// The best of a thread's items as a key, 0 where it has none.
+/// The best of a thread's items as a key, 0 if it has none.
 template <int ITEMS_AT_ONCE>
 __device__ __forceinline__ u64 best_of_items(const float (&values)[ITEMS_AT_ONCE], int first, int end) {
   float largest = -infinity();
@@ -73,7 +75,7 @@ __device__ __forceinline__ u64 best_of_items(const float (&values)[ITEMS_AT_ONCE
   return index < end ? composite(item < 0 ? values[0] : largest, (u32)index) : 0;
 }
 
-/// The best of some keys, as one warp sees it.
+/// The best of some keys, computed by one warp.
 __device__ __forceinline__ u64 best_of(const u64* keys, int count) {
   u64 best = 0;
 #pragma unroll 1
@@ -81,15 +83,16 @@ __device__ __forceinline__ u64 best_of(const u64* keys, int count) {
   return warp_best(best);
 }
 
-/// Copies what a block of the cluster has from `own` on to this block, after what the blocks ahead of it have; a warp calls it.
+/// Copies `count` values at `own` of block `block` of the cluster to their place in `all`, ordered by block. Called by
+/// a warp.
 template <class Value>
 __device__ __forceinline__ void gather(Value* all, const Value* own, int count, int block) {
 #pragma unroll 1
   for (int at = lane(); at < count; at += WARP) all[block * count + at] = load_from_block(own + at, block);
 }
 
-/// The largest of some values, and the sum of exponentials relative to it. NaN counts as −∞; of an infinite largest value
-/// the logarithm is that value, whatever else there is, so that the sum is not used.
+/// The largest of some values, and the sum of exponentials relative to it. NaN counts as −∞; if the largest value is
+/// infinite, the logarithm of the sum is that value, so the sum is not used.
 struct Mass {
   float largest, sum;
 };
@@ -114,13 +117,13 @@ __device__ __forceinline__ Mass join(Mass a, Mass b) {
   float largest = a.largest > b.largest ? a.largest : b.largest;
   return Mass{largest, sum_under(a, largest) + sum_under(b, largest)};
 }
-/// Of a warp, in a fixed order, in all its lanes.
+/// Over a warp, in a fixed order, in all its lanes.
 __device__ __forceinline__ Mass warp_mass(Mass mass) {
   float largest = warp_max(mass.largest);
   return Mass{largest, warp_sum(sum_under(mass, largest))};
 }
-/// Of all shares of a row, as one warp sees it: `masses` are those of each share's warps. The order is that of the shares, however
-/// many blocks there are.
+/// Over all shares of a row, computed by one warp: `masses` are those of each share's warps. The order is that of the
+/// shares, regardless of the number of blocks.
 __device__ __forceinline__ Mass mass_of_shares(const Mass* masses, int count) {
   Mass mass = {-infinity(), 0.0f};
 #pragma unroll 1
@@ -131,16 +134,16 @@ __device__ __forceinline__ Mass mass_of_shares(const Mass* masses, int count) {
 __device__ __forceinline__ float log_sum_exp(Mass mass) {
   return is_finite(mass.largest) ? mass.largest + log_accurate(mass.sum) : mass.largest;
 }
-/// The log-probability of a logit: −∞ for NaN, and for what infinite logits produce.
+/// The log-probability of a logit: −∞ for NaN, and for NaN that results from infinite logits.
 __device__ __forceinline__ float log_probability(float logit, float shift) {
   float value = logit - shift;
   return value == value ? value : -infinity();
 }
 
-/// How often a block reads of a share.
+/// Number of reads of a block for a share.
 __device__ __forceinline__ int pieces_of(int length) { return (length + ITEMS * THREADS - 1) / (ITEMS * THREADS); }
 
-/// How a row is dealt out: `length` values a share, and `shares` of them, side by side, a block.
+/// How a row is divided: `length` values per share, and `shares` consecutive shares per block.
 struct Deal {
   const float* row;
   int vocabulary, length, shares;
@@ -150,12 +153,12 @@ struct Deal {
 struct Handed {
   /// What threads have read since the block last selected, item by item.
   float* kept;
-  /// Of the warps of each share of the block, and in the first block of all.
+  /// Of the warps of each share of this block; and in the first block of all blocks.
   Mass *own_masses, *masses;
-  /// The best `count` keys of the block, largest first, or where one is wanted the best of each warp; and in the first block the keys
-  /// of all.
+  /// The best `count` keys of the block, largest first, or if count is 1 the best of each warp; and in the first block
+  /// the keys of all blocks.
   u64 *best, *keys;
-  /// What `select_best` ranks.
+  /// Candidates of `select_best`.
   u64* candidate;
 };
 
@@ -164,17 +167,18 @@ __device__ __forceinline__ int group_for(int count) { return 2 * LARGE_GROUP * c
 /// Keys that each block leaves.
 __device__ __forceinline__ int own_keys_of(int count) { return count == 1 ? WARPS : count; }
 
-/// The common part of `top_k_rows` and `logprob_rows`: the best `count` of a row, or as many as it has, in `handed.best`,
-/// and the mass of the row, in the first block of its cluster, which gets `true`. All threads have arrived.
+/// The common part of `top_k_rows` and `logprob_rows`: the best `count` of a row, or as many as it has, in
+/// `handed.best`, and the mass of the row, in the first block of its cluster, for which it returns true after a block
+/// barrier.
 __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Deal& deal, int count) {
   __shared__ Selection selection;
-  // Of each turn its first index and the end of its share.
+  // For each turn its first index and the end of its share.
   __shared__ int2 range[TURN];
   int thread = (int)threadIdx.x, blocks = (int)gridDim.x, rank = cluster_rank();
   int own_masses = deal.shares * WARPS, own_keys = own_keys_of(count);
   int pieces = pieces_of(deal.length), all = pieces * deal.shares;
   int number = 0, piece = 0, turn = 0;
-  // The next piece of a share, which is read while this one is processed.
+  // The next piece of a share, which is loaded while this one is processed.
   int next_first = 0, next_end = 0;
   float next[ITEMS] = {};
   bool selected = false;
@@ -210,7 +214,7 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
       if (lane() == 0) handed.own_masses[share * WARPS + warp()] = whole;
     }
     if (count == 1 || turn < TURN && read < all) continue;
-    // What was best so far takes part again.
+    // The best so far take part again.
     u64 before = selected && thread < count ? handed.best[thread] : 0;
     auto keys = [&](u64 bound, auto take) {
       take(before);
@@ -240,7 +244,7 @@ __device__ __forceinline__ bool best_of_row(Handed handed, Mass& mass, const Dea
   cluster_arrive_with_own();
   cluster_wait();
   if (rank != 0) {
-    // No block ends while the first reads what it has.
+    // No block ends while the first reads its results.
     cluster_arrive_relaxed();
     cluster_wait();
     return false;
@@ -277,14 +281,14 @@ __device__ __forceinline__ Handed handed_in(unsigned char* dynamic, int length, 
 /// The best of each row with their log-probabilities (log-softmax over the row), best first, ties to the lower index.
 ///
 /// logits `[rows, row_stride]`, of which `vocabulary` count; ids and logprobs `[rows, count]`, count ≤ 64.
-/// `token_map[index]` is the token of an index (null: the index itself). NaN counts as −∞, after it in the order. Where
+/// `token_map[index]` is the token of an index (null: the index itself). NaN counts as −∞, after it in the order. If
 /// the row has fewer than `count` values, the rest is id 0 with −∞.
 ///
-/// Grid (blocks, rows) in clusters of all `blocks` of a row, 8 at most, 512 threads: block b takes `shares` shares from
-/// b · shares on, share s indices s · length to (s + 1) · length − 1, `length` a multiple of 4. Length and number of shares
-/// depend on the vocabulary alone, and the result on nothing else: a row does not depend on the other rows, nor on how many
-/// blocks there are. Dynamic shared memory: `handed_in`, and of `count` > 1 this many candidates for each: group · (8 · n + 1), n
-/// being the times that a block reads before it selects.
+/// Grid (blocks, rows) in clusters of all `blocks` of a row, at most 8, 512 threads: block b takes `shares` shares from
+/// b · shares on, share s indices s · length to (s + 1) · length − 1, `length` a multiple of 4. Length and number of
+/// shares depend on the vocabulary alone, and so does the order of the result's sums: a row depends neither on the
+/// other rows nor on the number of blocks. Dynamic shared memory: `handed_in`, and if `count` > 1, group · (8 · n + 1)
+/// candidates for each of `count`, n being the number of reads before a block selects.
 extern "C" __global__ void __launch_bounds__(THREADS)
     top_k_rows(int* ids, float* logprobs, const float* logits, int row_stride, int vocabulary, int length, int shares,
                int count, const int* token_map) {
@@ -303,11 +307,11 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   }
 }
 
-/// The index of the largest logit of each row, ties to the lower index; NaN loses against everything. NOT_FINITE where the largest
-/// is not finite.
+/// The index of the largest logit of each row, ties to the lower index; NaN loses against everything. NOT_FINITE if the
+/// largest is not finite.
 ///
-/// logits `[rows, row_stride]`, of which `vocabulary` count; chosen `[rows]`. Grid and clusters as `top_k_rows`, a share a block;
-/// 8 bytes a warp of dynamic shared memory for each block and for all of them.
+/// logits `[rows, row_stride]`, of which `vocabulary` count; chosen `[rows]`. Grid and clusters as in `top_k_rows`, one
+/// share per block; dynamic shared memory: 8 bytes per warp, for this block and for all blocks.
 extern "C" __global__ void __launch_bounds__(THREADS)
     argmax_rows(int* chosen, const float* logits, int row_stride, int vocabulary, int length) {
   wait_for_predecessor();
@@ -341,12 +345,12 @@ extern "C" __global__ void __launch_bounds__(THREADS)
   if (lane() == 0) chosen[row] = is_finite_key(key) ? (int)composite_index(key) : NOT_FINITE;
 }
 
-/// For requests that ask: the log-probability of a token, and the best tokens with theirs, before temperature and
+/// For requests that want log-probabilities: that of a token, and the best tokens with theirs, before temperature and
 /// filters.
 ///
 /// Row r is about token[r] after logits row row_source[r] (null: r), for slot row_slot[r]; rows whose
-/// logprob_count[slot] is negative are left alone. Writes logprobs `[rows]`, top_ids and top_logprobs `[rows, count]`,
-/// 1 ≤ count ≤ 64, of which a request takes as many as it asked for. All else as `top_k_rows`.
+/// logprob_count[slot] is negative are skipped. Writes logprobs `[rows]`, top_ids and top_logprobs `[rows, count]`, 1 ≤
+/// count ≤ 64, of which a request uses as many as it requested. All else as in `top_k_rows`.
 extern "C" __global__ void __launch_bounds__(THREADS)
     logprob_rows(float* logprobs, int* top_ids, float* top_logprobs, const int* token, const float* logits, int row_stride,
                  int vocabulary, int length, int shares, int count, const int* row_slot, const int* logprob_count,

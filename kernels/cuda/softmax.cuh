@@ -1,14 +1,14 @@
-// What attention kernels share in which a lane has the scores of two rows, as the products of 16 (row, head) pairs leave them:
-// rows lane / 4 and lane / 4 + 8, and of every eight columns 2 (lane % 4) and the next.
+// Shared by the attention kernels in which a lane has the scores of two rows, in the accumulator layout of products of
+// 16 (row, head) pairs: rows lane / 4 and lane / 4 + 8, and of every eight columns 2 (lane % 4) and the next.
 #pragma once
 
-/// What a lane's two rows see of tiles of 32 · WORDS keys. What lies after the last pair repeats it, and is not written.
+/// What a lane's two rows see of tiles of 32 · WORDS keys. Indices after the last pair repeat it, and are not written.
 template <int WORDS>
 struct Sight {
   int row[2], prefix[2];
   u32 mask[2][WORDS];
 
-  /// Of a warp's 16 pairs, of which the first is `first_pair`.
+  /// For a warp's 16 pairs, the first of which is `first_pair`.
   __device__ __forceinline__ Sight(const Pairs& pairs, int first_pair, const int* row_prefix) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -16,7 +16,7 @@ struct Sight {
       prefix[half] = load_fresh(row_prefix + row[half]);
     }
   }
-  /// Asks for the masks of a tile.
+  /// Loads the masks of a tile.
   __device__ __forceinline__ void look(const Pairs& pairs, const Split& split, int tile, const u32* row_own_mask, int mask_words) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -25,7 +25,7 @@ struct Sight {
         mask[half][i] = look_at_mask<32 * WORDS>(pairs, split, tile, row_own_mask, mask_words, row[half], i * 32);
     }
   }
-  /// The keys of the tile that was looked at, as bits.
+  /// The keys of the loaded tile that the rows see, as bits.
   __device__ __forceinline__ void seen(u32 (&keys)[2][WORDS], const Split& split, int tile) const {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -36,7 +36,7 @@ struct Sight {
 };
 
 struct Softmax {
-  /// Of both rows; scores are not scaled yet.
+  /// For both rows; scores are unscaled.
   float most[2], sum[2];
   /// Of every eight columns two of the first row, then two of the second.
   float acc[HEAD_DIM / 2];
@@ -52,7 +52,7 @@ __device__ __forceinline__ void begin(Softmax& s) {
   for (int i = 0; i < HEAD_DIM / 2; i++) s.acc[i] = 0.0f;
 }
 
-/// Takes in that the largest score of a row is now at least `larger`; all lanes of a warp together.
+/// Raises the largest score of a row to `larger` and rescales its sums; all lanes of a warp together.
 __device__ __forceinline__ void raise(Softmax& s, int half, float larger, float scale) {
   float keep = exp2_fast((s.most[half] - reference_of(larger)) * scale);
   bool changes = s.most[half] != larger;
@@ -67,15 +67,16 @@ __device__ __forceinline__ void raise(Softmax& s, int half, float larger, float 
   }
 }
 
-/// Takes in the scores of COUNT · 2 keys, of which the rows see those that have their bit, the first of them bit `first`; and
-/// says what their values weigh, as the left factor of products of 16 keys each. A lane sums its own columns.
+/// Adds the scores of COUNT · 2 keys to the online softmax, and returns the weights of their values as the left factor
+/// of products of 16 keys each. The rows see the keys whose bit is set, the first key at bit `first`. A lane sums its
+/// own columns.
 template <int COUNT, int WORDS>
 __device__ __forceinline__ void weigh(Softmax& s, float (&score)[COUNT], u32 (&weight)[COUNT / 8][4],
                                       const u32 (&seen)[2][WORDS], int first, float scale) {
   u32 all = ~0u;
 #pragma unroll
   for (int i = 0; i < WORDS; i++) all &= seen[0][i] & seen[1][i];
-  // What a row does not see scores −∞.
+  // Keys that a row does not see score −∞.
   if (ballot(all != ~0u) != 0) {
 #pragma unroll
     for (int i = 0; i < COUNT; i++) {
@@ -112,7 +113,7 @@ __device__ __forceinline__ void weigh(Softmax& s, float (&score)[COUNT], u32 (&w
   s.sum[1] += sum[2] + sum[3];
 }
 
-/// Adds up what the lanes of a row have summed.
+/// Sums over the lanes of a row.
 __device__ __forceinline__ void add_up_lanes(Softmax& s) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -121,7 +122,7 @@ __device__ __forceinline__ void add_up_lanes(Softmax& s) {
   }
 }
 
-/// Leaves what a lane has summed for `take_in`, its values `apart` from each other.
+/// Stores a lane's state for `take_in`, values `apart` from each other.
 __device__ __forceinline__ void hand_over(const Softmax& s, float* to, int apart) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -132,7 +133,7 @@ __device__ __forceinline__ void hand_over(const Softmax& s, float* to, int apart
   for (int i = 0; i < HEAD_DIM / 2; i++) to[(4 + i) * apart] = s.acc[i];
 }
 
-/// Takes in what another lane has summed of the same pairs over other keys.
+/// Merges another lane's state of the same pairs over other keys.
 __device__ __forceinline__ void take_in(Softmax& s, const float* from, int apart, float scale) {
 #pragma unroll
   for (int half = 0; half < 2; half++) {
@@ -148,7 +149,8 @@ __device__ __forceinline__ void take_in(Softmax& s, const float* from, int apart
   }
 }
 
-/// Writes a warp's 16 pairs, of which the first is the block's `first`: the result, or where there are splits its record.
+/// Writes a warp's 16 pairs, the first of which is the block's `first`: the result, or with several splits this split's
+/// record.
 __device__ __forceinline__ void write_pairs(const Softmax& s, T* out, const Pairs& pairs, const Split& split, int first, int heads,
                                             float scale, float* records, float* partial, int max_splits) {
 #pragma unroll

@@ -1,14 +1,16 @@
-// How the splits of the attention kernels for tensor cores come together.
+// Merging of the splits of the attention kernels for tensor cores.
 #pragma once
 
-/// What a split keeps of a pair: HEAD_DIM sums, the largest score, the sum of weights, and nothing, to be whole accesses.
+/// Floats of a split's record of a pair: HEAD_DIM sums, the largest score, the sum of weights, and padding to whole
+/// accesses.
 #define RECORD (HEAD_DIM + 4)
 
-// Where there are clusters, the splits of a pair are the blocks of one: each keeps its records in shared memory, and merges an equal
-// share of all columns, which it reads from the others. Elsewhere records go through device memory, and the last block merges all.
+// With clusters, the splits of a pair are the blocks of a cluster: each keeps its records in shared memory, and merges
+// an equal share of all columns, which it reads from the others. Without, records go through device memory, and the
+// last block merges all.
 
-/// Writes some columns of this split's record of a pair. `records` are those in shared memory, one for each pair of the block; `own`
-/// is the pair's place among these, `place` that among all.
+/// Writes some columns of this split's record of a pair. `records` are those in shared memory, one per pair of the
+/// block; `own` is the pair's index among these, `place` its index among all pairs.
 template <class Columns>
 __device__ __forceinline__ void leave_record(float* records, float* partial, int own, int place, int max_splits, int column,
                                              Columns columns) {
@@ -19,7 +21,8 @@ __device__ __forceinline__ void leave_record(float* records, float* partial, int
 #endif
 }
 
-/// Four floats of a split's record, where `own` is that of this block, or in device memory that of the first split.
+/// Four floats of a split's record. `own` points into this block's record, or without clusters into that of the first
+/// split.
 __device__ __forceinline__ float4 load_of_split(const float* own, int split) {
 #ifdef CLUSTERS
   return load_from_block((const float4*)own, split);
@@ -29,7 +32,7 @@ __device__ __forceinline__ float4 load_of_split(const float* own, int split) {
 #endif
 }
 
-/// What a thread merges: items of four columns of a pair, from `first` on each `step`-th.
+/// A thread's share of the merge: items of four columns of a pair, every `step`-th from `first` on.
 struct Share {
   int first, step, items;
 };
@@ -46,7 +49,7 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Sh
     float most[ITEMS], total[ITEMS], sum[ITEMS][4];
 #pragma unroll
     for (int k = 0; k < ITEMS; k++) {
-      // Past the last item the last one is repeated, and not written.
+      // After the last item, that item is repeated and not written.
       int item = min(i + k * share.step, share.items - 1), turn = item / (HEAD_DIM / 4);
       int pair = pairs.first_pair + turn;
       d[k] = item % (HEAD_DIM / 4) * 4;
@@ -95,7 +98,7 @@ __device__ __forceinline__ void merge_items(T* out, const Pairs& pairs, const Sh
   }
 }
 
-/// Ends a split, after its records: merges what all splits of these pairs have left, in their order. A whole block calls it.
+/// Ends a split, after its records are written: merges all splits of these pairs, in order. Called by a whole block.
 template <int PAIRS, int THREADS>
 __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int splits, int heads, const float* records,
                                              float* partial, int* counters, int max_splits) {
@@ -113,7 +116,7 @@ __device__ __forceinline__ void merge_splits(T* out, const Pairs& pairs, int spl
   block_sync();
   if (!is_last) return;
 #endif
-  // Of many pairs a thread has several items: those of few splits are loaded together.
+  // With many pairs a thread has several items: those of few splits are loaded together.
   if (splits <= 2)
     merge_items<2, 4>(out, pairs, share, splits, heads, records, partial, max_splits);
   else if (splits <= 4)

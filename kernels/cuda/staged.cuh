@@ -1,12 +1,13 @@
-// What attention kernels that rotate themselves have in shared memory of their own pass: queries, and new keys and values.
+// Shared memory of the attention kernels that rotate themselves: queries, and keys and values of their own pass.
 #pragma once
 
-/// Rows of the pass that a rotating block has in shared memory, each HEAD_DIM elements, a bank's width apart: its queries by
-/// their places among the block's pairs, and from `keys` and `values` on those of the group's rows.
+/// Elements from one staged row to the next: HEAD_DIM and padding against bank conflicts. A rotating block stages its
+/// queries, by their index among the block's pairs, followed by the keys and then the values of the group's rows.
 #define STAGED (HEAD_DIM + 8)
 
-/// Extra arguments of a rotating kernel: rows of the qkv layer are `query`, or float sums `[part_count, rows, all heads]` if
-/// part_count is not 0; the rest as rotate_and_write. `reads_ahead`: what groups.cuh names may be read before the wait.
+/// Extra arguments of a rotating kernel: `query` are the rows of the qkv layer, or if part_count is not 0, `parts` are
+/// float sums `[part_count, rows, all heads]`; the rest as in rotate_and_write. `reads_ahead`: the inputs named in
+/// groups.cuh may be read before the wait.
 #define ROTATION_PARAMETERS                                                                                             \
   const float *parts, int part_count, const float2 *table, int positions, const int *position, const int *write,        \
       const T *query_norm, const T *key_norm, float epsilon, int reads_ahead
@@ -14,15 +15,15 @@
   parts, part_count, table, positions, position, write, query_norm, key_norm, epsilon, reads_ahead
 #define NO_ROTATION nullptr, 0, nullptr, 0, nullptr, nullptr, nullptr, nullptr, 0.0f, 1
 
-/// Rotates the block's queries to `staged`, and if `with_new` the keys and values of the group's rows after them, PAIRS rows
-/// each; if `writes`, to the cache too. Lane i knows position and cache row of row i of the group. A whole block calls it; it waits
-/// for the qkv layer itself, when a warp has found its first heads and their angles.
+/// Rotates the block's queries to `staged`, and if `with_new` the keys and values of the group's rows after them, PAIRS
+/// rows each; if `writes`, to the cache too. Lane i has position and cache row of row i of the group. Called by a whole
+/// block; it waits for the qkv layer itself, once a warp has computed its first heads and loaded their angles.
 template <int PAIRS, int WARPS>
 __device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool with_new, bool writes, T* keys, T* values,
                                              const T* qkv, int stride, int rows, int heads, int kv_heads, const float* parts,
                                              int part_count, const float2* table, const T* query_norm,
                                              const T* key_norm, float epsilon, int row_position, int row_write) {
-  // Heads of a warp whose loads are under way together. Of more the code takes longer to arrive than is gained.
+  // Heads of a warp whose loads are in flight together. With more, fetching the code costs more than is gained.
   constexpr int HEADS = PAIRS / WARPS, HALF = HEAD_DIM / 2;
   int queries = min(PAIRS, pairs.end_pair - pairs.first_pair), all = queries + (with_new ? 2 * pairs.rows : 0);
   int width = (heads + 2 * kv_heads) * HEAD_DIM, i = min(lane() * 2, HALF - 2);
@@ -32,7 +33,7 @@ __device__ __forceinline__ void rotate_group(T* staged, const Pairs& pairs, bool
     float2 two[2 * HEADS] = {};
     const float* from[2 * HEADS] = {};
     float4 turns[HEADS];
-    // Few rows come here: 32 bits tell their elements.
+    // There are few rows here: element offsets fit 32 bits.
     u32 place[HEADS];
     int to[HEADS], cached[HEADS];
 #pragma unroll

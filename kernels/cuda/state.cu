@@ -1,8 +1,8 @@
-// Small changes of what the device keeps of its requests.
+// Small updates of the requests' state on the device.
 #include "common.cuh"
 
-/// Sets the length and the last token of slots, update `[count, 3]` holds slot, length
-/// and token; a length below 0 leaves both alone. Grid ceil(count / 64), 64 threads.
+/// Sets the length and the last token of slots: update `[count, 3]` holds slot, length and token; a negative length
+/// leaves both unchanged. Grid ceil(count / 64), 64 threads.
 extern "C" __global__ void __launch_bounds__(64) set_state(int* length, int* root, const int* update, int count) {
   wait_for_predecessor();
   int at = (int)(blockIdx.x * 64 + threadIdx.x);

@@ -1,25 +1,26 @@
-// What linear_group.cu and linear_wide.cu share: a ring in which the copying engine leaves tiles (bulk.cuh) and warp groups multiply
-// them (wgmma.cuh), each at its own pace, while another warp finds the scales of the rows (ring.cuh).
+// Shared by linear_group.cu, linear_wide.cu and linear_wide_fp8.cu: a ring that the copy engine fills with tiles
+// (bulk.cuh) and whose tiles warp groups multiply (wgmma.cuh), each at its own pace, while another warp computes the
+// scales of the rows (ring.cuh).
 #pragma once
 
-/// Threads of a block that multiply; and all: a warp copies, and one finds the rows' scales.
+/// Threads of a block that multiply, and all threads: one more warp copies, and one computes the rows' scales.
 #define MULTIPLIERS 256
 #define THREADS 320
 
-/// Whether the result of a kernel is not needed, as decided by an earlier kernel: `needed`, if not null, points at 0.
-/// All threads of a block ask before they do anything else, and end if it is so; who asks has waited for the kernel
-/// ahead.
+/// Whether the result of a kernel is not needed, as decided by an earlier kernel: `needed` is not null and points at 0.
+/// All threads of a block call this first, and end if it is true; it waits for the previous kernel if `needed` is not
+/// null.
 __device__ __forceinline__ bool left_out(const int* needed) {
   if (!needed) return false;
   wait_for_predecessor();
   return load_fresh(needed) == 0;
 }
 
-/// What lies after the stages of a ring in which tiles arrive.
+/// What follows the stages of a ring in shared memory.
 struct TileRing {
-  /// A stage is full when its bytes are there, and empty when all warps that multiply are done with it.
+  /// A stage is full when its bytes have arrived, and empty when all warps that multiply are done with it.
   u64 *full, *empty;
-  /// Tells that the scales after it are there.
+  /// Signals that `scales` are written.
   u64* scaled;
   float* scales;
 
@@ -29,7 +30,7 @@ struct TileRing {
     scaled = empty + stages;
     scales = (float*)(scaled + 1);
   }
-  /// Makes the barriers; a whole block calls it.
+  /// Initialises the barriers. Called by a whole block.
   __device__ __forceinline__ void make(int stages) const {
     if (threadIdx.x == MULTIPLIERS) {
       for (int at = 0; at < stages; at++) {
@@ -45,8 +46,8 @@ struct TileRing {
   __device__ __forceinline__ void leave(int at) const {
     if (lane() == 0) barrier_arrive(empty + at);
   }
-  /// Finds the scales of this many rows after the wait, if they are yet to be scaled, and tells of them; a warp calls it. Where there
-  /// are few, several lanes share a row's sums of squares.
+  /// Computes the scales of `rows` rows after the wait, if they are unscaled, and signals them. Called by a warp. With
+  /// few rows, several lanes share a row's sums of squares.
   __device__ __forceinline__ void find_scales(int rows, int inputs, SCALE_PARAMETERS) const {
     if (!squares) return;
     wait_for_predecessor();
@@ -65,7 +66,7 @@ struct TileRing {
   }
 };
 
-/// A stage of a ring, and whether the ring has come round to it an odd number of times.
+/// A stage of a ring, and the parity of the number of passes over the ring.
 struct Slot {
   int at, turn;
 };
@@ -74,8 +75,8 @@ __device__ __forceinline__ void advance(Slot& slot, int stages) {
   if (++slot.at == stages) slot = {0, slot.turn ^ 1};
 }
 
-/// Asks for the first this many steps of a ring, as `fill_ring` of ring.cuh does: weights ahead of the wait, a stage every `pause`
-/// cycles, and rows after it.
+/// Starts the copies of the first `ahead` steps of a ring, as `fill_ring` of ring.cuh does: weights before the wait,
+/// one stage every `pause` cycles, and rows after it.
 template <class Weights, class Rows>
 __device__ __forceinline__ void fill_tiles(int ahead, int pause, const Tiles* x, Weights&& load_weights, Rows&& load_rows) {
   for (int step = 0; step < ahead; step++) {
@@ -87,8 +88,8 @@ __device__ __forceinline__ void fill_tiles(int ahead, int pause, const Tiles* x,
   for (int step = 0; step < ahead; step++) load_rows(step, step);
 }
 
-/// What the thread that copies does in a block that takes every n-th unit: it asks for all their steps, as stages become empty. Units
-/// say how many steps they have.
+/// The copying thread of a block that takes every n-th unit: starts the copies of all steps as stages become empty.
+/// `unit_of` returns a unit with its number of steps.
 template <class UnitOf, class Weights, class Rows>
 __device__ __forceinline__ void feed_units(const TileRing& ring, int units, int stages, int pause, const Tiles* x, UnitOf&& unit_of,
                                            Weights&& load_weights, Rows&& load_rows) {
@@ -111,8 +112,8 @@ __device__ __forceinline__ void feed_units(const TileRing& ring, int units, int 
   }
 }
 
-/// Adds the products of this many steps of a ring, from `slot` on: `left` and `right` are where a warp group's tiles lie in the first
-/// stage, and each stage is `stage_bytes` after the one before. Leaves all stages but the last, which it returns.
+/// Adds the products of `steps` steps of a ring, from `slot` on: `left` and `right` are a warp group's tiles in the
+/// first stage; stages are `stage_bytes` apart. Releases all stages but the last, which it returns.
 template <int COLUMNS>
 __device__ __forceinline__ int multiply_tiles(float (&sum)[COLUMNS / 2], const TileRing& ring, Slot& slot, int steps, int stages,
                                               int stage_bytes, Place left, Place right) {
@@ -124,7 +125,7 @@ __device__ __forceinline__ int multiply_tiles(float (&sum)[COLUMNS / 2], const T
 #pragma unroll
     for (u32 k = 0; k < PIECE / 16; k++) product_start<COLUMNS>(sum, left + stage + k * 32, right + stage + k * 32);
     products_commit();
-    // Those of the step before are done.
+    // The products of the previous step are done.
     products_wait_but<1>();
     if (step > 0) ring.leave(before);
     before = slot.at;

@@ -1,17 +1,18 @@
-// Steps of training whose time is memory's: rows of scores and logits, norms, the optimiser. Each goes through its tensors once or twice,
-// where a chain of elementwise operations goes through them six to ten times. Products are the library's.
+// Memory-bound steps of training: softmax over rows of scores and logits, norms, the optimiser. Each reads its tensors
+// once or twice, where a chain of elementwise operations would six to ten times. Matrix products are the library's.
 //
-// A block takes a row. Sums are in float, in one order: the same batch gives the same bits. T is the type of activations.
+// A block takes a row. Sums are in float, in one order: the same batch gives the same bits. T is the type of
+// activations.
 #include "common.cuh"
 
 #define THREADS 256
 
-/// The largest of a row's values and the sum of what they weigh: e to the difference.
+/// The largest of a row's values, and the sum of e^(value − largest).
 struct Weights {
   float most, sum;
 };
 
-/// Of those `count` values of a row of which `counts(place)` is true; one at least.
+/// Over the `count` values of a row for which `counts(place)` is true; at least one.
 template <class Counts>
 __device__ __forceinline__ Weights weigh_row(const T* row, int count, float* scratch, Counts&& counts) {
   // Never −∞: the difference of two infinities is NaN.
@@ -26,8 +27,8 @@ __device__ __forceinline__ Weights weigh_row(const T* row, int count, float* scr
   return Weights{most, block_sum(sum, scratch)};
 }
 
-/// Softmax of scores `[groups, rows, keys]`: row i sees the keys up to i, and all from `rows` on; 0 for the others. Grid: groups · rows;
-/// 256 threads.
+/// Softmax of scores `[groups, rows, keys]`: row i sees the keys up to i, and all from `rows` on; 0 for the others.
+/// Grid: groups · rows; 256 threads.
 extern "C" __global__ void __launch_bounds__(THREADS) train_causal_softmax(T* out, const T* scores, int rows, int keys) {
   __shared__ float scratch[WARP];
   wait_for_predecessor();
@@ -42,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) train_causal_softmax(T* ou
   }
 }
 
-/// The gradient of scores from weights and the gradient of these, `[rows, keys]`: w · (g − Σ w g). Grid: rows; 256 threads.
+/// The gradient of scores from weights and their gradient, `[rows, keys]`: w · (g − Σ w g). Grid: rows; 256 threads.
 extern "C" __global__ void __launch_bounds__(THREADS) train_softmax_gradient(T* out, const T* weights, const T* gradient, int keys) {
   __shared__ float scratch[WARP];
   wait_for_predecessor();
@@ -55,7 +56,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) train_softmax_gradient(T* 
   }
 }
 
-/// Softmax of logits `[rows, columns]` as float, and of each row Σ p log p. Grid: rows; 256 threads.
+/// Softmax of logits `[rows, columns]` as float, and Σ p log p of each row. Grid: rows; 256 threads.
 extern "C" __global__ void __launch_bounds__(THREADS)
 train_softmax(float* out, float* negative_entropy, const T* logits, int columns) {
   __shared__ float scratch[WARP];
@@ -73,7 +74,8 @@ train_softmax(float* out, float* negative_entropy, const T* logits, int columns)
   if (threadIdx.x == 0) negative_entropy[blockIdx.x] = sum;
 }
 
-/// Of each row of logits log Σ e, and Σ p (log p − log q): q is their softmax, p float `[rows, columns]`. Grid: rows; 256 threads.
+/// log Σ e^logit of each row, and Σ p (log p − log q) with q the softmax of the logits, p float `[rows, columns]`.
+/// Grid: rows; 256 threads.
 extern "C" __global__ void __launch_bounds__(THREADS)
 train_divergence(float* out, float* log_sums, const T* logits, const float* p, const float* negative_entropy, int columns) {
   __shared__ float scratch[WARP];
@@ -100,7 +102,7 @@ train_divergence_gradient(T* out, const T* logits, const float* log_sums, const 
   }
 }
 
-/// The place of the largest value of each row, the first of equals. Grid: rows; 256 threads.
+/// The index of the largest value of each row, ties to the lower index. Grid: rows; 256 threads.
 extern "C" __global__ void __launch_bounds__(THREADS) train_largest(u32* out, const T* x, int columns) {
   __shared__ float scratch[WARP];
   __shared__ int first[THREADS / WARP];
@@ -141,8 +143,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) train_norm(T* y, const T* 
   }
 }
 
-/// Gradients of a norm: of x, and of each block of the weight, float `[blocks, width]`, which are to be added up. Grid: blocks; 256 threads,
-/// dynamic shared memory for `width` floats.
+/// Gradients of a norm: of x, and of the weight per block, float `[blocks, width]`, which the caller sums. Grid:
+/// blocks; 256 threads, dynamic shared memory for `width` floats.
 extern "C" __global__ void __launch_bounds__(THREADS)
 train_norm_gradient(T* of_x, float* of_weight, const T* x, const float* weight, const T* gradient, int rows, int width, float epsilon) {
   __shared__ float scratch[WARP];
@@ -167,8 +169,8 @@ train_norm_gradient(T* of_x, float* of_weight, const T* x, const float* weight, 
   for (int i = (int)threadIdx.x; i < width; i += THREADS) of_weight[(u64)blockIdx.x * width + i] = sums[i];
 }
 
-/// A step of AdamW over `count` floats: moments take up `gradient` · `scale`; values keep `kept` of themselves and lose `rate` ·
-/// first / (sqrt(second) · `root` + epsilon). Grid: count in 256s · 4, one turn or more; 256 threads.
+/// A step of AdamW over `count` floats: the moments are updated with `gradient` · `scale`; values become value · `kept`
+/// − `rate` · first / (sqrt(second) · `root` + epsilon). Grid: any, about count / 1,024; 256 threads.
 extern "C" __global__ void __launch_bounds__(THREADS)
 train_adam(float* value, float* first, float* second, const float* gradient, u64 count, float scale, float beta1, float beta2, float rate,
            float root, float epsilon, float kept) {
@@ -182,7 +184,7 @@ train_adam(float* value, float* first, float* second, const float* gradient, u64
   }
 }
 
-/// Sums of squares of floats, one of each block, which are to be added up. Grid: blocks; 256 threads.
+/// Sums of squares of floats, one per block, which the caller sums. Grid: blocks; 256 threads.
 extern "C" __global__ void __launch_bounds__(THREADS) train_squares(float* out, const float* x, u64 count) {
   __shared__ float scratch[WARP];
   wait_for_predecessor();

@@ -1,35 +1,36 @@
-// Growing the draft tree on the device: beams, the pool of proposals, the best of the pool as a tree, and the rows of the
-// passes that run it. The rules are those of the CPU's `tree::Expansion`; ties go to the lower place in the pool.
+// Growing the draft tree on the device: beams, the pool of proposals, the best of the pool as a tree, and the rows of
+// the passes that run it. The rules are those of the CPU's `tree::Expansion`; ties go to the lower index in the pool.
 //
 // A round of `steps` ≥ 1:
 //   top_k_rows over the requests' logits
 //   draft_begin, then for step = 1 .. steps − 1: a draft pass over batch · topk rows, top_k_rows over them, and
 //     draft_expand(step) unless step is the last
-//   draft_finish, which takes the last top_k_rows itself (with steps = 1 there is neither draft_begin nor draft_expand)
-// Without speculation decode_begin takes the place of all of them.
+//   draft_finish, which processes the last top_k_rows itself (with steps = 1 there is neither draft_begin nor draft_expand)
+// Without speculation decode_begin replaces all of them.
 //
-// Places in the pool of a request: first `topk` for the tokens after the root, then topk² a step, beam by beam. Where
-// the draft's vocabulary holds fewer than topk tokens (`width` = the smaller of the two) places stay empty: their score
+// Layout of a request's pool: first `topk` places for the tokens after the root, then topk² per step, beam by beam. If
+// the draft's vocabulary has fewer than topk tokens (`width` = the smaller of the two), places stay empty: their score
 // is NaN, and a beam that does not exist has the place −1. It runs as padding.
 //
-// Positions after a slot's pages have no cache row: rows there write nothing (−1), and row 0 stands for them in lists of
+// Positions after a slot's pages have no cache row: rows there write nothing (−1), and row 0 replaces them in lists of
 // own rows (see `cache_row`).
 //
 // A request whose slot is `dummy_slot` is padding: all its rows see nothing and write nothing (write = −1). So do the
-// rows of beams that do not exist. Of the dummy slot only root is read, as a token that does no harm.
+// rows of beams that do not exist. Of the dummy slot only root is read, as a valid placeholder token.
 //
-// Every kernel has one block a request. `row_*` describe the rows of the next pass (see attention.cu). With `group_own` they
-// also leave what a request's rows see of their own, each of it once, as own_rows.cu does (see there for the layout).
+// Every kernel but decode_begin has one block per request. `row_*` describe the rows of the next pass (see
+// attention.cu). If `group_own` is given, they also list the own rows of a request once each, as own_rows.cu does (see
+// there for the layout).
 //
-// Only what `top_k_rows` has found is young: all else that these kernels read is older than the last draft pass, or than the
-// round, and is read before the kernel ahead has ended (see `await_predecessor`: in a pass rotation or attention
-// releases late, and a round is a graph or follows a copy).
-// Instructions are read like data, and nothing is in any cache by then: loops are not unrolled where they mostly run once.
+// Only the output of `top_k_rows` is recent: everything else that these kernels read is older than the last draft pass,
+// or than the round, and is read before the previous kernel has ended (see `await_predecessor`: in a pass rotation or
+// attention releases late, and a round is a graph or follows a copy). Instructions are read like data, and none are in
+// any cache at that point: loops that mostly run once are not unrolled.
 #include "common.cuh"
 #include "order.cuh"
 
 #define TREE_THREADS 256
-/// Threads that look for their best proposal together.
+/// Threads that find their best proposal together.
 #define SELECT_GROUP 4
 #define MOST_BEAMS 64
 #define MOST_NODES 128
@@ -39,8 +40,8 @@ __device__ __forceinline__ float sane(float score) {
   if (score != score) return -infinity();
   return (score < 0.0f ? score : 0.0f) + 0.0f;
 }
-/// Where `accept_drafts` leaves what it accepts for the host: the places take turns, so that the host may read one while the
-/// next round writes another. The kernel that lays out the rows of a round steps on.
+/// The place where `accept_drafts` writes its output for the host: places alternate, so that the host may read one
+/// while the next round writes another. The kernel that lays out the rows of a round advances it.
 __device__ __forceinline__ void next_output(int* place, int places) {
   int next = *place + 1;
   *place = next < places ? next : 0;
@@ -49,12 +50,12 @@ __device__ __forceinline__ float absent() { return bits_float(0x7fc00000u); }
 
 /// Starts the trees of a batch from the best tokens after each root.
 ///
-/// Reads ids and logprobs `[batch, topk]` (best first, `width` of each row count), batch_slot `[batch]`, length `[slots]`.
-/// Writes pool_token, pool_score and pool_parent `[batch, topk + (steps − 1)·topk²]`, beam_place `[batch, topk]`, and the
-/// rows r = b·topk + beam of the first draft pass: token; position = length; write = scratch_base + b·scratch_rows +
-/// beam, where scratch_rows = (steps − 1)·topk; slot; prefix = length; own = the write row alone (`own_stride` ≥
-/// steps − 1); row_source = b, the row of the state that it continues. Own rows of a request: those of its beams, in order.
-/// Grid batch, 64 threads; steps ≥ 2, topk ≤ 64.
+/// Reads ids and logprobs `[batch, topk]` (best first, `width` of each row count), batch_slot `[batch]`, length
+/// `[slots]`. Writes pool_token, pool_score and pool_parent `[batch, topk + (steps − 1)·topk²]`, beam_place `[batch,
+/// topk]`, and the rows r = b·topk + beam of the first draft pass: token; position = length; write = scratch_base +
+/// b·scratch_rows + beam, where scratch_rows = (steps − 1)·topk; slot; prefix = length; own = the write row alone
+/// (`own_stride` ≥ steps − 1); row_source = b, the row whose state it continues. Own rows of a request: those of its
+/// beams, in order. Grid batch, 64 threads; steps ≥ 2, topk ≤ 64.
 extern "C" __global__ void __launch_bounds__(64)
     draft_begin(int* pool_token, float* pool_score, int* pool_parent, int* beam_place, const int* ids,
                 const float* logprobs, const int* batch_slot, const int* length, int steps, int topk, int width,
@@ -94,12 +95,12 @@ extern "C" __global__ void __launch_bounds__(64)
   if (beam == 0) group_own_count[request] = beams;
 }
 
-/// The beams that a step's proposals come from, in shared memory: their places in the pool (−1 for none) and scores.
+/// The beams from which a step's proposals come, in shared memory: their places in the pool (−1 for none) and scores.
 struct Beams {
   int place[MOST_BEAMS];
   float score[MOST_BEAMS];
 };
-/// Reads the beams before the kernel ahead has ended; a barrier has to follow.
+/// Reads the beams before the previous kernel has ended; the caller has to follow with a barrier.
 __device__ __forceinline__ void read_beams(Beams& beams, const int* beam_place, const float* pool_score, int topk) {
   int beam = (int)threadIdx.x;
   if (beam >= topk) return;
@@ -108,8 +109,8 @@ __device__ __forceinline__ void read_beams(Beams& beams, const int* beam_place, 
   beams.score[beam] = place >= 0 ? bits_float((u32)load_fresh((const int*)pool_score + place)) : absent();
 }
 
-/// Puts a proposal of a step into the pool, whose part for this step begins at `pool_*`. Its key for a choice of the best: 0
-/// where there is none.
+/// Writes a proposal of a step to the pool, whose part for this step begins at `pool_*`. Returns its key for choosing
+/// the best: 0 if it does not exist.
 __device__ __forceinline__ u64 take_proposal(int at, int* pool_token, float* pool_score, int* pool_parent,
                                              const Beams& beams, const int* ids, const float* logprobs, int topk,
                                              int width, int& token) {
@@ -123,16 +124,15 @@ __device__ __forceinline__ u64 take_proposal(int at, int* pool_token, float* poo
   return exists ? composite(score, (u32)at) : 0;
 }
 
-/// Takes the proposals of draft pass `step` (1 ≤ step ≤ steps − 2) and chooses the beams of the next.
+/// Processes the proposals of draft pass `step` (1 ≤ step ≤ steps − 2) and chooses the beams of the next.
 ///
 /// Reads ids and logprobs `[batch·topk, topk]`, batch_slot, length, and the pool, beam_place and row_own as
-/// `draft_begin` or the step before left them. Writes all of these, and the rows of draft pass step + 1: as
+/// `draft_begin` or the previous step left them. Writes all of these, and the rows of draft pass step + 1: as
 /// `draft_begin`, but position = length + step, write = scratch_base + b·scratch_rows + step·topk + beam, own = the
-/// write rows of the beam's way, its own last, row_source = b·topk + the beam of this pass that it continues. Own rows of a
-/// request: those on the way of any beam, in ascending order.
-/// Grid batch, 256 threads; topk ≤ 64. Dynamic shared memory: 8 bytes a proposal, and where there are more than 256,
-/// Selection and 8 bytes for each of topk · (1 + 4 · turns), turns being what 256 threads need to see the proposals; then 4
-/// bytes for each of 3 · (step + 1) · topk.
+/// write rows of the beam's path, its own last, row_source = b·topk + the beam of this pass that it continues. Own rows
+/// of a request: those on the path of any beam, in ascending order. Grid batch, 256 threads; topk ≤ 64. Dynamic shared
+/// memory: 8 bytes per proposal; if there are more than 256, also Selection and 8 bytes for each of topk · (1 + 4 ·
+/// turns), turns being ceil(proposals / 256); then 4 bytes for each of 3 · (step + 1) · topk.
 extern "C" __global__ void __launch_bounds__(256)
     draft_expand(int* pool_token, float* pool_score, int* pool_parent, int* beam_place, const int* ids,
                  const float* logprobs, const int* batch_slot, const int* length, int step, int steps, int topk,
@@ -141,14 +141,15 @@ extern "C" __global__ void __launch_bounds__(256)
                  int* group_own, int* group_own_count, u32* row_own_mask, int mask_words) {
   DYNAMIC_SHARED(dynamic);
   __shared__ Beams beams;
-  // Of the new beams: −1 where there is none.
+  // For the new beams: −1 if there is none.
   __shared__ int proposal_of[MOST_BEAMS], token_of[MOST_BEAMS], found;
   int request = (int)blockIdx.x, thread = (int)threadIdx.x, proposals = topk * topk, seen = (step + 1) * topk;
   int turns = (proposals + TREE_THREADS - 1) / TREE_THREADS;
   u64* keys = (u64*)dynamic;
   Selection* selection = (Selection*)(keys + proposals);
   u64 *best = (u64*)(selection + 1), *candidate = best + topk;
-  // Scratch rows of the old beams' ways, [topk, step]; whether a scratch row is on a new beam's way, and its place there.
+  // Scratch rows of the old beams' paths, [topk, step]; whether a scratch row is on a new beam's path, and its index
+  // there.
   int* ways = (int*)(turns > 1 ? candidate + SELECT_GROUP * turns * topk : keys + proposals);
   int *on_way = ways + seen, *place = on_way + seen;
   u64 pool = (u64)request * (topk + (steps - 1) * proposals);
@@ -244,7 +245,7 @@ extern "C" __global__ void __launch_bounds__(256)
   }
   block_sync();
   if (thread >= topk) return;
-  // Places rise with the depth: words are written in their order.
+  // Places grow with depth, so words are written in order.
   u32* mask = row_own_mask + (u64)(request * topk + thread) * mask_words;
   u32 bits = 0;
   int word = 0, depths = runs ? step + 1 : 0;
@@ -280,14 +281,14 @@ __device__ __forceinline__ int sum_before(int value, int* warps, int& total) {
   return before;
 }
 
-/// What keeps the best of a pool: places with a key above `bound`, and the first `ties` of those with that key.
+/// The best of a pool: places with a key above `bound`, and the first `ties` of those with that key.
 struct Cut {
   u32 bound;
   int ties;
 };
 
-/// The cut that keeps the best `count` of the keys that are not 0 (all of them where there are fewer). One byte of the
-/// key at a time, from the top: a histogram of the keys that agree so far tells the next.
+/// The cut that keeps the best `count` of the nonzero keys (all of them if there are fewer). Radix select: one byte of
+/// the key at a time, from the top, each from a histogram of the keys that agree so far.
 __device__ __forceinline__ Cut cut_pool(const u32* keys, int places, int count, int* histogram, int* warps, int* chosen) {
   int thread = (int)threadIdx.x;
   u32 agreed = 0;
@@ -302,7 +303,7 @@ __device__ __forceinline__ Cut cut_pool(const u32* keys, int places, int count, 
       if (key > 0 && (u64)key >> (shift + 8) == agreed) atomic_add(&histogram[key >> shift & 255], 1);
     }
     block_sync();
-    // Thread t looks at byte 255 − t, so that those before it are the better ones.
+    // Thread t has byte 255 − t, so that threads before it have the better ones.
     int own = histogram[255 - thread], total;
     int better = sum_before(own, warps, total);
     if (shift == 24 && total <= count) return Cut{0, 0};
@@ -317,21 +318,19 @@ __device__ __forceinline__ Cut cut_pool(const u32* keys, int places, int count, 
   return Cut{agreed, left};
 }
 
-/// Takes the proposals of the last draft step, keeps the best of the pool as a tree, and lays out the rows that the
+/// Processes the proposals of the last draft step, keeps the best of the pool as a tree, and lays out the rows that the
 /// target verifies.
 ///
 /// Reads ids and logprobs `[batch·topk, topk]` of the last step (`[batch, topk]` if steps = 1), the pool and beam_place
-/// (if steps > 1), batch_slot, length and root `[slots]`, page_table `[slots, table_width]`.
-/// Writes node_token, node_parent (−1 for the root), node_depth, node_score (0 for the root) `[batch, nodes]`, and the rows
-/// r = b·nodes + n: token;
-/// position = length + depth; write = the cache row of position length + n; slot; prefix = length; own = the write rows
-/// of the way from the root to n, its own last (`own_stride` ≥ steps + 1), own_count = depth + 1; row_sample_position =
-/// length + depth + 1, the position of the token that follows. Own rows of a request: those of its nodes, in order.
-/// group_prefix `[batch]` gets each request's length (null: not written). output_place steps on, see `next_output`.
-/// Fewer candidates than nodes − 1: the rest are copies of the root (parent −1, depth 0, score −∞) that see themselves alone
-/// after the prefix, and that no walk reaches.
-/// Padding requests: prefix and own_count 0.
-/// Grid batch, 256 threads, 4 bytes of shared memory a place of the pool; 2 ≤ nodes ≤ 128, any depth.
+/// (if steps > 1), batch_slot, length and root `[slots]`, page_table `[slots, table_width]`. Writes node_token,
+/// node_parent (−1 for the root), node_depth, node_score (0 for the root) `[batch, nodes]`, and the rows r = b·nodes +
+/// n: token; position = length + depth; write = the cache row of position length + n; slot; prefix = length; own = the
+/// write rows of the path from the root to n, its own last (`own_stride` ≥ steps + 1), own_count = depth + 1;
+/// row_sample_position = length + depth + 1, the position of the token that follows. Own rows of a request: those of
+/// its nodes, in order. group_prefix `[batch]` is each request's length (null: not written). output_place advances, see
+/// `next_output`. If there are fewer candidates than nodes − 1, the rest are copies of the root (parent −1, depth 0,
+/// score −∞) that see themselves alone after the prefix, and that no walk reaches. Padding requests: prefix and
+/// own_count 0. Grid batch, 256 threads, 4 bytes of shared memory per place of the pool; 2 ≤ nodes ≤ 128, any depth.
 extern "C" __global__ void __launch_bounds__(256)
     draft_finish(int* pool_token, float* pool_score, int* pool_parent, const int* beam_place, const int* ids,
                  const float* logprobs, const int* batch_slot, const int* length, const int* root, const int* page_table,
@@ -355,7 +354,7 @@ extern "C" __global__ void __launch_bounds__(256)
   bool runs = slot != dummy_slot;
   int start = runs ? load_fresh(length + slot) : 0, node = thread, token = load_fresh(root + slot);
   if (node < nodes) writes[node] = runs ? cache_row(page_table, table_width, page_size, slot, start + node) : -1;
-  // What the last step proposes, from the beams that it continues: with one step the root, whose place is not used.
+  // The proposals of the last step continue its beams: with one step the root, whose place is not used.
   int width_of_step = steps == 1 ? topk : topk * topk, first = places - width_of_step;
   if (steps > 1) {
     read_beams(beams, beam_place + request * topk, pool_score, topk);
@@ -381,7 +380,7 @@ extern "C" __global__ void __launch_bounds__(256)
   block_sync();
 
   Cut cut = cut_pool(keys, places, nodes - 1, histogram, warps, chosen);
-  // Each thread numbers the kept ones of its own run of places, in order: parents come before their children.
+  // Each thread numbers the kept places of its own run, in order: parents come before their children.
   int run = (places + TREE_THREADS - 1) / TREE_THREADS;
   int begin = thread * run, end = begin + run < places ? begin + run : places;
   int above = 0, tied = 0;
@@ -457,8 +456,8 @@ extern "C" __global__ void __launch_bounds__(256)
 ///
 /// Reads batch_slot, length, root and page_table; writes the nodes as `draft_finish` with nodes = 1, and the rows:
 /// token = root; position = length; write = the cache row of that position; slot; prefix = length + 1; own_count 0;
-/// row_sample_position = length + 1; group_prefix = length (null: not written); output_place as there. Padding requests: prefix 0.
-/// Grid ceil(batch / 64), 64 threads.
+/// row_sample_position = length + 1; group_prefix = length (null: not written); output_place as there. Padding
+/// requests: prefix 0. Grid ceil(batch / 64), 64 threads.
 extern "C" __global__ void __launch_bounds__(64)
     decode_begin(const int* batch_slot, const int* length, const int* root, const int* page_table, int table_width,
                  int page_size, int batch, int dummy_slot, int* node_token, int* node_parent, int* node_depth,

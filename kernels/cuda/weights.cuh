@@ -1,20 +1,22 @@
 // The type of the weights that streaming kernels read: T, or with -DW_FP8 FP8 (e4m3) times float scales.
 //
-// FP8 is converted on the way from shared memory to the products, exactly: each number is one of T. Scales multiply sums of 128
-// inputs, which is what a block of them covers; where each row has one for all of its inputs, it is the same every time.
+// FP8 is converted exactly between shared memory and the products: each number is representable in T. Scales multiply
+// sums of 128 inputs, which share a scale; if a row has one scale for all of its inputs, it is the same every time.
 //
-// In memory each 16 numbers of a row lie in the order in which a lane needs them (`fp8_order` of the host): word i of four has
-// inputs 2i + 8, 2i, 2i + 9 and 2i + 1, so that its odd bytes are one word of a left factor, and its even bytes another.
+// In memory each 16 numbers of a row are in the order in which a lane needs them (`fp8_order` of the host): word i of
+// four has inputs 2i + 8, 2i, 2i + 9 and 2i + 1, so that its odd bytes are one word of a left factor, and its even
+// bytes another.
 #pragma once
 
 #ifdef W_FP8
 typedef unsigned char W;
-/// Blocks for which kernels of few rows leave registers: conversions need some more.
+/// Blocks per multiprocessor for which kernels of few rows leave registers: conversions need some more.
 #define W_BESIDE 3
 /// Inputs of a stage of a ring, and of 16 bytes of weights.
 #define PIECE 128
 #define W_CHUNK 16
-/// `w_scales` of rows of weights, `w_columns` each: row r has those of the (r >> w_shift)-th, one for each 128 inputs, or a single one.
+/// `w_scales` has `w_columns` scales per group of rows of weights: row r has those of group r >> w_shift, one for each
+/// 128 inputs, or a single one.
 #define W_PARAMETERS , const float *w_scales, int w_shift, int w_columns
 #define W_ARGUMENTS , w_scales, w_shift, w_columns
 /// Inputs that share a scale.
@@ -37,9 +39,9 @@ __device__ __forceinline__ u32 multiply_pair(u32 pair, u32 by) {
 }
 #endif
 
-/// Four numbers as pairs of T: those in bytes 1 and 3, and those in bytes 0 and 2. Exponent and mantissa go where T has its lowest bits
-/// of the exponent and its highest of the mantissa; a product with a power of two makes up for the difference of the biases, of
-/// numbers below the least exponent too.
+/// Four numbers as pairs of T: those in bytes 1 and 3, and those in bytes 0 and 2. Exponent and mantissa are moved to
+/// the lowest exponent bits and highest mantissa bits of T; multiplication by a power of two corrects the difference of
+/// the biases, for subnormal numbers too.
 __device__ __forceinline__ void decode(u32& odd, u32& even, u32 four) {
 #if defined(T_BF16)
   constexpr u32 SHIFT = 4, SIZE = 0x07f007f0u, BIAS = 0x7b807b80u;
@@ -51,13 +53,13 @@ __device__ __forceinline__ void decode(u32& odd, u32& even, u32 four) {
   even = multiply_pair((moved & 0x80008000u) | (moved >> SHIFT & SIZE), BIAS);
 }
 
-/// A left factor of 16 rows and 16 inputs, of which a lane has four of a low row and of a high one as they lie in memory.
+/// A left factor of 16 rows and 16 inputs, from a lane's four numbers of a low row and of a high one in memory order.
 __device__ __forceinline__ void convert(u32 (&a)[4], u32 low_row, u32 high_row) {
   decode(a[0], a[2], low_row);
   decode(a[1], a[3], high_row);
 }
 
-/// Left factors of 16 rows of weights, rows of this many bytes: of 32 inputs, from the so manieth sixteen on.
+/// Left factors of 16 rows of weights, rows of BYTES bytes, for the 32 inputs from 16 · `inputs_16` on.
 template <int BYTES>
 __device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned char* rows, int inputs_16) {
   u32 raw[4];
@@ -66,21 +68,22 @@ __device__ __forceinline__ void load_weights_32(u32 (&a)[2][4], const unsigned c
   for (int h = 0; h < 2; h++) convert(a[h], raw[2 * h], raw[2 * h + 1]);
 }
 
-/// Inputs of which left factors are loaded together, in sixteens.
+/// Inputs whose left factors are loaded together, in units of 16.
 #define W_LEFT 2
 template <int BYTES>
 __device__ __forceinline__ void load_left(u32 (&a)[2][4], const unsigned char* rows, int inputs_16) {
   load_weights_32<BYTES>(a, rows, inputs_16);
 }
 
-/// Sums of products of 16 rows of weights, of which a lane has rows lane / 4 and 8 more, while they are scaled 128 inputs by 128.
+/// Sums of products of 16 rows of weights, of which a lane has rows lane / 4 and lane / 4 + 8, scaled every 128 inputs.
 template <int TILES>
 struct Scaled {
   float piece[TILES][4], low, high, next_low, next_high;
   const float *low_from, *high_from;
   int step;
 
-  /// `low_row` and `high_row` of all rows of weights; the sums begin with input `begin`, and go on `stride` blocks further each time.
+  /// `low_row` and `high_row` are indices into all rows of weights; the sums start at input `begin`, and advance by
+  /// `stride` scale blocks each step.
   __device__ __forceinline__ void start(const float* w_scales, int w_shift, int w_columns, int low_row, int high_row, int begin,
                                         int stride) {
     int first = w_columns > 1 ? begin / W_BLOCK : 0;
@@ -99,7 +102,7 @@ struct Scaled {
       for (int i = 0; i < 4; i++) piece[t][i] = 0.0f;
     }
   }
-  /// Asks for the scales of what comes next, if something does.
+  /// Loads the scales of the next step, if there is one.
   __device__ __forceinline__ void ask(bool more) {
     next_low = low;
     next_high = high;
@@ -110,7 +113,7 @@ struct Scaled {
       next_high = *high_from;
     }
   }
-  /// Where products are added up that are yet to be scaled.
+  /// The accumulators of products that are not scaled yet.
   __device__ __forceinline__ float (&of(float (&)[TILES][4], int t))[4] { return piece[t]; }
   /// Scales them, and adds them to the sums.
   __device__ __forceinline__ void add(float (&sum)[TILES][4]) {
@@ -154,7 +157,8 @@ struct Scaled {
 };
 #endif
 
-/// Rows of weights of a stage of a ring have ROW_BYTES, those of x X_ROW_BYTES; in pieces of 16 bytes.
+/// Bytes of a row of weights in a stage (ROW_BYTES) and of a row of x (X_ROW_BYTES), and their numbers of 16-byte
+/// chunks.
 #define ROW_BYTES (PIECE * (int)sizeof(W))
 #define W_CHUNKS (PIECE / W_CHUNK)
 #define X_ROW_BYTES (PIECE * 2)

@@ -1,27 +1,29 @@
-// Products of matrices in shared memory by a warp group of 128 threads (Hopper's `wgmma`; no other architecture has it).
+// Products of matrices in shared memory by a warp group of 128 threads (Hopper's `wgmma`; no other architecture has
+// it).
 //
-// A tile in shared memory is rows of 64 elements of T (128 bytes) without gaps, from a multiple of 1,024 bytes on, with the
-// 16-byte chunks of a row permuted by it (`chunk ^ row % 8`). Four products of 16 inputs each take such a tile to its end.
-// Whoever wrote it has fenced (`fence_for_products`) ahead of the barrier that the products stand after.
+// A tile in shared memory is rows of 64 elements of T (128 bytes) without gaps, aligned to 1,024 bytes, with the
+// 16-byte chunks of a row swizzled by it (`chunk ^ row % 8`). Four products of 16 inputs each cover such a tile. The
+// threads that wrote it have fenced (`fence_for_products`) before the barrier that precedes the products.
 #pragma once
 
 #ifndef EMULATOR
 
-/// Changes how many registers each thread of a warp group has: some give up what others take. All threads of the group call it, once.
+/// Changes the number of registers per thread of a warp group: some groups give up registers for others. All threads of
+/// the group call it, once.
 template <int COUNT>
 __device__ __forceinline__ void take_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 template <int COUNT>
 __device__ __forceinline__ void give_up_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT)); }
 
-/// Lets products read what this thread has written to shared memory, and what `copy_async_wait` has waited for.
+/// Makes visible to products what this thread has written to shared memory, and what `copy_async_wait` has waited for.
 __device__ __forceinline__ void fence_for_products() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// Called before the first product of a group.
 __device__ __forceinline__ void products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 
-/// Where a tile lies, as products are told: in pieces of 16 bytes. Of an address counts what lies within the block: in a cluster it
-/// has its block's number above. What lies this many bytes after is an addition, where finding it anew from an address is four
-/// instructions for each product.
+/// The address of a tile as products take it, in units of 16 bytes. Only the offset within the block counts: in a
+/// cluster the bits above it hold the block's rank. A fixed offset is then a single addition, where converting an
+/// address takes four instructions per product.
 struct Place {
   u32 piece;
   __device__ __forceinline__ Place(u32 piece) : piece(piece) {}
@@ -29,7 +31,8 @@ struct Place {
   __device__ __forceinline__ Place operator+(u32 bytes) const { return Place(piece + (bytes >> 4)); }
 };
 
-/// A tile with 1,024 bytes from eight rows to the next, and where it is read across, `apart` from 64 columns to the next.
+/// Descriptor of a tile with 1,024 bytes between groups of eight rows, and if it is read transposed, `apart` bytes
+/// between groups of 64 columns.
 __device__ __forceinline__ u64 tile_descriptor(Place tile, int apart = 16) {
   return (u64)(tile.piece + ((u32)apart >> 4 << 16)) | (u64)(1024 >> 4 | 1 << 30) << 32;
 }
@@ -39,7 +42,7 @@ __device__ __forceinline__ u64 tile_descriptor(Place tile, int apart = 16) {
 #else
 #define PRODUCT_TYPES ".f32.f16.f16 "
 #endif
-// The sums of a product of this many columns, and what the instruction calls them.
+// The sums of a product with this many columns, and their names in the instruction.
 #define SUMS(i) "+f"(sum[i]), "+f"(sum[i + 1]), "+f"(sum[i + 2]), "+f"(sum[i + 3])
 #define SUMS_8 SUMS(0)
 #define SUMS_16 SUMS_8, SUMS(4)
@@ -97,16 +100,16 @@ __device__ __forceinline__ u64 tile_descriptor(Place tile, int apart = 16) {
 #define NAMES_208 NAMES_200 ", %100, %101, %102, %103"
 #define NAMES_216 NAMES_208 ", %104, %105, %106, %107"
 #define NAMES_224 NAMES_216 ", %108, %109, %110, %111"
-/// The instruction for some columns; `first` and `second` are the places of its tiles after the sums.
+/// The instruction for a number of columns; `first` and `second` are the operand numbers of its tiles, after the sums.
 #define PRODUCT(columns, first, second)                                                                                 \
   asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
                "k16" PRODUCT_TYPES "{" NAMES_##columns "}, %" #first ", %" #second ", adds, 1, 1, 0, 0;\n}"             \
                : SUMS_##columns                                                                                         \
                : "l"(tile_descriptor(left)), "l"(tile_descriptor(right)))
 
-/// Starts sum += left · rightᵀ: left is 64 rows and right COLUMNS rows of a tile, of both 16 inputs from the address on. Lane
-/// l of warp w of the group holds of 8 columns j rows 16 w + l / 4 (sum[4 j] and the next) and 8 more (the two after), of
-/// both columns 8 j + 2 (l % 4) and the next.
+/// Starts sum += left · rightᵀ: left is 64 rows and right COLUMNS rows of a tile, both with 16 inputs from the address
+/// on. Lane l of warp w of the group holds, for every 8 columns j, row 16 w + l / 4 (sum[4 j] and the next) and row 16
+/// w + l / 4 + 8 (the two after), each at columns 8 j + 2 (l % 4) and the next.
 template <int COLUMNS>
 __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], Place left, Place right) {
   static_assert(COLUMNS == 8 || COLUMNS == 16 || COLUMNS == 24 || COLUMNS == 32 || COLUMNS == 64 || COLUMNS == 96 ||
@@ -124,8 +127,8 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], Place l
   if constexpr (COLUMNS == 224) PRODUCT(224, 112, 113);
 }
 
-/// The instruction for some columns with a left factor from registers; `a` to `d` are its places, `tile` that of the right one, of
-/// which `descriptor` tells, and which is `turned` or not.
+/// The instruction with a left factor from registers; `a` to `d` are its operand numbers, `tile` that of the right
+/// factor, given by `descriptor`, and `turned` is 1 if that is transposed.
 #define PRODUCT_OF_REGISTERS(columns, a, b, c, d, tile, turned, descriptor)                                                                 \
   asm volatile("{\n.reg .pred adds;\nsetp.eq.u32 adds, 0, 0;\nwgmma.mma_async.sync.aligned.m64n" #columns               \
                "k16" PRODUCT_TYPES "{" NAMES_##columns "}, {%" #a ", %" #b ", %" #c ", %" #d "}, %" #tile               \
@@ -133,9 +136,9 @@ __device__ __forceinline__ void product_start(float (&sum)[COLUMNS / 2], Place l
                : SUMS_##columns                                                                                         \
                : "r"(left[0]), "r"(left[1]), "r"(left[2]), "r"(left[3]), "l"(descriptor))
 
-/// Starts sum += left · right: left is 64 rows of 16 inputs, of which a lane holds those of an operand of `mma_16816`, and right
-/// 16 rows of a tile, one for each input, with 64 columns of the result each; further columns lie in tiles `apart` bytes after.
-/// Sums as of `product_start`.
+/// Starts sum += left · right: left is 64 rows of 16 inputs, laid out in lanes as an operand of `mma_16816`; right is
+/// 16 rows of a tile, one per input, with 64 columns of the result each; further columns are in tiles `apart` bytes
+/// later. Sums as in `product_start`.
 template <int COLUMNS>
 __device__ __forceinline__ void product_of_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right,
                                                            int apart) {
@@ -144,7 +147,7 @@ __device__ __forceinline__ void product_of_registers_start(float (&sum)[COLUMNS 
   if constexpr (COLUMNS == 128) PRODUCT_OF_REGISTERS(128, 64, 65, 66, 67, 68, 1, tile_descriptor(right, apart));
 }
 
-/// Starts sum += left · rightᵀ with the same left factor, and right as of `product_start`.
+/// Starts sum += left · rightᵀ with the same left factor, and right as in `product_start`.
 template <int COLUMNS>
 __device__ __forceinline__ void product_with_registers_start(float (&sum)[COLUMNS / 2], const u32 (&left)[4], Place right) {
   static_assert(COLUMNS == 64 || COLUMNS == 96 || COLUMNS == 128, "others are not needed");
@@ -154,14 +157,13 @@ __device__ __forceinline__ void product_with_registers_start(float (&sum)[COLUMN
 }
 __device__ __forceinline__ void products_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-/// Waits for all products that have been started but those after the last this many `products_commit`; their sums are not to be
-/// used yet.
+/// Waits for all products except those of the last PENDING committed groups; the sums of these must not be used yet.
 template <int PENDING>
 __device__ __forceinline__ void products_wait_but() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
 
-/// The same, and what uses these sums, which are not of the last products, stays after the wait.
+/// The same for sums that are not of the pending products; their uses are kept after the wait.
 template <int PENDING, int COUNT>
 __device__ __forceinline__ void products_wait_but(float (&sum)[COUNT]) {
   products_wait_but<PENDING>();
@@ -173,7 +175,7 @@ __device__ __forceinline__ void products_wait_but(float (&sum)[COUNT]) {
 template <int COUNT>
 __device__ __forceinline__ void products_wait(float (&sum)[COUNT]) {
   asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-  // What uses the sums stays after the wait.
+  // Keeps uses of the sums after the wait.
 #pragma unroll
   for (int i = 0; i < COUNT; i++) asm volatile("" : "+f"(sum[i])::"memory");
 }
