@@ -1,5 +1,5 @@
-//! Compares each kernel with its CPU reference: the body of `spectune selftest`, and of the tests that run the kernels in
-//! the emulator.
+//! Compares each kernel with its CPU reference, for `spectune selftest` and for the tests that run the kernels in the
+//! emulator.
 
 mod accept;
 mod attention;
@@ -77,7 +77,7 @@ pub const CHECKS: [Check; 26] = [
     ("compact_cache", check_compact_cache),
 ];
 
-/// A named check of kernels that know no element type.
+/// A named check of kernels that are independent of the element type.
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
@@ -98,7 +98,7 @@ pub const UNTYPED_CHECKS: [UntypedCheck; 14] = [
     ("training, steps", check_training_steps),
 ];
 
-/// A stream of numbers that looks random and is the same everywhere.
+/// A pseudo-random number generator with the same stream on all platforms.
 #[derive(Clone, Debug)]
 pub struct Numbers(u64);
 

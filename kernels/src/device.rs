@@ -1,10 +1,10 @@
 //! A device that runs kernels: memory, compiled kernels, launches, graphs and events on one stream.
 //!
-//! There are two: a CUDA GPU, and an emulator that compiles the same kernels with the machine's C++ compiler and runs
-//! every CUDA thread as a fiber. The emulator is for tests, so that what a kernel computes is checked on any machine.
+//! There are two kinds: a CUDA GPU, and an emulator that compiles the same kernels with the host's C++ compiler and
+//! runs every CUDA thread as a fiber. The emulator is for tests, so that kernels can be checked on any machine.
 //!
-//! Addresses are plain numbers, and a launch trusts its arguments as CUDA does. So only the functions in [`crate::launch`],
-//! which check the lengths of their operands, launch kernels.
+//! Addresses are plain numbers, and a launch trusts its arguments as CUDA does. So only the functions in
+//! [`crate::launch`], which check the lengths of their operands, launch kernels.
 
 mod buffer;
 mod cache;
@@ -56,22 +56,22 @@ struct Inner {
 
 type KernelKey = (&'static str, String, &'static str);
 
-/// What a device is.
+/// Properties of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Such as `NVIDIA H200`.
     pub name: String,
     /// Version of the driver, such as `13.0`.
     pub driver: String,
-    /// Multiprocessors.
+    /// Number of multiprocessors.
     pub multiprocessors: usize,
     /// Compute capability, such as (9, 0).
     pub capability: (u32, u32),
-    /// Bytes of second-level cache.
+    /// Bytes of L2 cache.
     pub cache_bytes: usize,
-    /// Bytes of shared memory that one block may have.
+    /// Maximum number of bytes of shared memory per block.
     pub shared_bytes: usize,
-    /// Blocks of a cluster, at most: 1 where the architecture has none.
+    /// Maximum number of blocks of a cluster: 1 if the architecture has no clusters.
     pub most_cluster: usize,
     /// Whether kernels run on the CPU.
     pub emulated: bool,
@@ -81,21 +81,21 @@ pub struct Properties {
 #[derive(Clone)]
 pub struct Kernel(Arc<dyn KernelHandle>);
 
-/// How a kernel is launched.
+/// The launch configuration of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Blocks.
     pub grid: [u32; 3],
-    /// Threads a block.
+    /// Threads per block.
     pub block: u32,
     /// Bytes of dynamic shared memory.
     pub shared: u32,
-    /// Blocks side by side in x that are a cluster, which read each other's shared memory; 1 for none.
+    /// Blocks of a cluster, neighbours in x that read each other's shared memory; 1 for none.
     pub cluster: u32,
 }
 
 impl Geometry {
-    /// The same, in clusters of this many blocks in x, of which the grid has a multiple.
+    /// The same, in clusters of `blocks` blocks in x; the grid has a multiple of these.
     pub fn in_clusters(self, blocks: usize) -> Self {
         Self { cluster: blocks as u32, ..self }
     }
@@ -104,9 +104,9 @@ impl Geometry {
 /// Rows of 2-byte elements in a buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Matrix<'a> {
-    /// Where the first row begins.
+    /// The first row.
     pub at: Slice<'a>,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Elements of a row.
     pub columns: usize,
@@ -117,10 +117,10 @@ pub struct Matrix<'a> {
 /// The rows of a tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tile {
-    /// This many neighbours.
+    /// This number of consecutive rows.
     Rows(usize),
-    /// This many, a multiple of 16: eight neighbours of the upper half of the matrix, the same of the lower half, the next eight of
-    /// the upper half, and so on.
+    /// This number, a multiple of 16: eight rows of the upper half of the matrix, the corresponding eight of the lower
+    /// half, the next eight of the upper half, and so on.
     OfHalves(usize),
 }
 
@@ -135,7 +135,7 @@ pub struct Axis {
     pub tile: usize,
 }
 
-/// A [`Matrix`] and how it is cut into tiles, as the engine that copies them reads it.
+/// Descriptor of a [`Matrix`] and its tiles, as the copy engine reads it.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tiles([u64; 16]);
 
@@ -155,7 +155,7 @@ pub enum Arg {
 }
 
 impl Device {
-    /// The CUDA device of a number.
+    /// The CUDA device with this number.
     ///
     /// # Errors
     /// When the driver library is missing, the device does not exist, or it is older than Ampere.
@@ -163,7 +163,7 @@ impl Device {
         cuda::open(number).map(|(driver, properties)| Self::new(driver, properties))
     }
 
-    /// How many CUDA devices there are; 0 without a driver.
+    /// Number of CUDA devices; 0 without a driver.
     pub fn cuda_count() -> usize {
         cuda::count()
     }
@@ -180,13 +180,13 @@ impl Device {
         Self(Arc::new(Inner { driver, properties, kernels: Mutex::default(), captures: AtomicBool::new(false) }))
     }
 
-    /// What the driver's management library says of it now: clocks, power, throttling, other processes. `None` where
-    /// there is no such library, and of the emulator.
+    /// Clocks, power, throttling and other processes, as the driver's management library reports them now. `None`
+    /// without that library, and for the emulator.
     pub fn state(&self) -> Option<GpuState> {
         self.0.driver.state()
     }
 
-    /// What it is.
+    /// The properties of the device.
     pub fn properties(&self) -> &Properties {
         &self.0.properties
     }
@@ -199,15 +199,15 @@ impl Device {
         self.0.driver.memory()
     }
 
-    /// Takes memory, not initialised.
+    /// Allocates uninitialised memory.
     ///
     /// # Errors
-    /// When there is not enough.
+    /// When there is not enough memory.
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, DeviceError> {
         Buffer::new(self.0.driver.clone(), bytes)
     }
 
-    /// Takes memory and fills it with zeros.
+    /// Allocates memory and fills it with zeros.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -217,7 +217,7 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Takes memory and copies values into it.
+    /// Allocates memory and copies values into it.
     ///
     /// # Errors
     /// As [`allocate`](Self::allocate).
@@ -227,10 +227,10 @@ impl Device {
         Ok(buffer)
     }
 
-    /// Page-locked host memory, for copies that do not wait.
+    /// Allocates page-locked host memory, for asynchronous copies.
     ///
     /// # Errors
-    /// When there is not enough.
+    /// When there is not enough memory.
     pub fn host_buffer(&self, bytes: usize) -> Result<HostBuffer, DeviceError> {
         HostBuffer::new(self.0.driver.clone(), bytes)
     }
@@ -257,7 +257,7 @@ impl Device {
         unsafe { self.0.driver.read(from.address(), bytes) }
     }
 
-    /// All values of a slice.
+    /// Reads all values of a slice.
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -286,8 +286,8 @@ impl Device {
         unsafe { self.0.driver.copy(to.address(), from.address(), from.bytes()) }
     }
 
-    /// Starts a copy from a range (in bytes) of page-locked memory, in order with the stream, and returns at once. The range must not change
-    /// until the stream has passed.
+    /// Starts a copy from a range (in bytes) of page-locked memory, in order with the stream, and returns at once. The
+    /// range must not change until the stream has passed the copy.
     ///
     /// # Errors
     /// When the ranges do not fit, or the device fails.
@@ -298,7 +298,7 @@ impl Device {
         unsafe { self.0.driver.write_async(to.address(), from.address().add(range.start), range.len()) }
     }
 
-    /// Starts a copy to page-locked memory, `start` bytes after its begin, in order with the stream, and returns at once.
+    /// Starts a copy to page-locked memory, at offset `start` in bytes, in order with the stream, and returns at once.
     ///
     /// # Errors
     /// As [`write_async`](Self::write_async).
@@ -343,11 +343,11 @@ impl Device {
         unsafe { self.0.driver.launch(kernel.0.as_ref(), geometry, arguments) }
     }
 
-    /// Cuts a matrix into tiles of 64 columns, for kernels that copy them with the engine for that (`bulk.cuh`).
+    /// Cuts a matrix into tiles of 64 columns, for kernels that copy them with the copy engine (`bulk.cuh`).
     ///
     /// # Errors
-    /// When the buffer is too short, the matrix is not in whole accesses of 16 bytes, a tile has more than 256 rows or rows that
-    /// the matrix does not have in both halves, or the device has no such engine.
+    /// When the buffer is too short, the matrix is not in whole 16-byte accesses, a tile has more than 256 rows or rows
+    /// that the matrix does not have in both halves, or the device has no copy engine.
     pub fn tiles(&self, matrix: Matrix<'_>, tile: Tile) -> Result<Tiles, DeviceError> {
         let Matrix { at, rows, columns, stride } = matrix;
         let whole = at.address().is_multiple_of(16) && stride.is_multiple_of(8);
@@ -373,8 +373,9 @@ impl Device {
         }
     }
 
-    /// How many clusters of such a launch run at the same time: fewer than there is room for in all, since the multiprocessors
-    /// of a cluster are neighbours, and not every neighbourhood has a multiple of them.
+    /// Number of clusters of such a launch that run at the same time: fewer than the total capacity allows, since the
+    /// multiprocessors of a cluster are in the same group (GPC), and not every group has a multiple of the cluster
+    /// size.
     ///
     /// # Errors
     /// When the device refuses the geometry.
@@ -384,7 +385,7 @@ impl Device {
 
     /// Records what `work` launches instead of running it.
     ///
-    /// # Errors
+    /// When `work` fails, or does something that a graph cannot hold.
     /// When `work` fails, or does what a graph cannot hold.
     pub fn capture(&self, work: impl FnOnce() -> Result<(), DeviceError>) -> Result<Graph, DeviceError> {
         self.0.driver.begin_capture()?;
@@ -396,7 +397,7 @@ impl Device {
         graph
     }
 
-    /// Whether what is launched now is recorded.
+    /// Whether launches are currently recorded.
     pub fn is_capturing(&self) -> bool {
         self.0.captures.load(Ordering::Relaxed)
     }
@@ -409,7 +410,7 @@ impl Device {
         self.0.driver.run(graph)
     }
 
-    /// Marks the place that the stream has reached.
+    /// Records an event at the current end of the stream.
     ///
     /// # Errors
     /// When the device fails.
@@ -417,7 +418,7 @@ impl Device {
         self.0.driver.event()
     }
 
-    /// Marks the place that the stream has reached with an event that exists.
+    /// Records an existing event again, at the current end of the stream.
     ///
     /// # Errors
     /// When the device fails.
@@ -425,7 +426,7 @@ impl Device {
         self.0.driver.record(event)
     }
 
-    /// Waits for all that was launched.
+    /// Waits for all launched work.
     ///
     /// # Errors
     /// When a kernel has failed.
@@ -441,7 +442,7 @@ impl Device {
         self.0.driver.reach(other.driver())
     }
 
-    /// What runs it; products ask it for the plans of its matrix library.
+    /// The driver; [`matmul`] gets the plans of its matrix library from it.
     pub(crate) fn driver(&self) -> &dyn Driver {
         &*self.0.driver
     }
@@ -453,7 +454,7 @@ impl fmt::Debug for Device {
     }
 }
 
-/// Values without padding or pointers, for which every bit pattern is fine.
+/// Values without padding or pointers, for which every bit pattern is valid.
 ///
 /// # Safety
 /// Implement it for such types only.
@@ -473,7 +474,7 @@ pub fn bytes_of<N: Plain>(values: &[N]) -> &[u8] {
     unsafe { std::slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
 }
 
-/// The bytes of values, to change.
+/// The bytes of values, mutable.
 fn bytes_of_mut<N: Plain>(values: &mut [N]) -> &mut [u8] {
     // SAFETY: as in `bytes_of`, and every bit pattern is a value.
     unsafe { std::slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }

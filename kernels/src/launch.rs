@@ -83,7 +83,7 @@ use std::{
 
 use crate::device::{Arg, Device, DeviceError, Element, Geometry, Kernel, KernelFile, Properties, Slice};
 
-/// All kernel files of an element type and some head sizes on a device, each with its compiler options.
+/// All kernel files for an element type and some head sizes on a device, each with its compiler options.
 pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
     let linear = if element == Element::F32 { linear::FLOAT_FILE } else { linear::FILE };
     let mut files = vec![(elementwise::FILE, vec![element.option()]), (linear, linear::options(element, properties))];
@@ -123,12 +123,12 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
     files
 }
 
-/// Further files, for a model that several devices share.
+/// Additional files for a model that several devices share.
 pub fn rank_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
     vec![(ranks::FILE, vec![element.option()])]
 }
 
-/// Further files, for layers of experts.
+/// Additional files for layers of experts.
 pub fn expert_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
     let files = match element {
         Element::F32 => vec![experts::ROUTE_FILE, experts::FLOAT_FILE],
@@ -137,7 +137,7 @@ pub fn expert_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
     files.into_iter().map(|file| (file, vec![element.option()])).collect()
 }
 
-/// Further files, for layers of latent attention of these sizes.
+/// Additional files for layers of latent attention of these sizes.
 pub fn latent_files(element: Element, sizes: &[LatentDims], properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
     let mut files = vec![(latent::FILE, vec![element.option()])];
     if element != Element::F32 {
@@ -148,7 +148,7 @@ pub fn latent_files(element: Element, sizes: &[LatentDims], properties: &Propert
     files
 }
 
-/// Further files, for weights in FP8: of linear layers, and of experts if there are any.
+/// Additional files for FP8 weights: of linear layers, and of experts if `with_experts`.
 pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) -> Vec<(KernelFile, Vec<String>)> {
     if element == Element::F32 {
         return Vec::new();
@@ -163,7 +163,7 @@ pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) 
     linear.into_iter().chain(experts).map(of_fp8).chain(others).chain(wide).collect()
 }
 
-/// A name of the kernels that compute linear layers, which changes with their source.
+/// A version of the kernels that compute linear layers: the hash of their source.
 pub fn linear_version() -> String {
     let source = [
         linear::FILE,
@@ -185,26 +185,26 @@ pub struct Kernels {
     device: Device,
     element: Element,
     options: Vec<String>,
-    /// What [`clusters_at_once`](Self::clusters_at_once) has found, by blocks.
+    /// Results of [`clusters_at_once`](Self::clusters_at_once), by number of blocks.
     clusters: Arc<Mutex<HashMap<usize, usize>>>,
 }
 
 /// Rows in a buffer, `stride` elements apart.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
-    /// Where the first row begins.
+    /// The first row.
     pub at: Slice<'a>,
     /// Elements from one row to the next.
     pub stride: usize,
 }
 
 impl Kernels {
-    /// Kernels for activations, weights and caches of a type.
+    /// Kernels for this element type of activations, weights and caches.
     pub fn new(device: Device, element: Element) -> Self {
         Self { device, element, options: vec![element.option()], clusters: Arc::default() }
     }
 
-    /// The same on another device, with what this one has found or will find of devices of their kind: so that both launch the same.
+    /// The same on another device of the same kind; both share measured cluster counts, so that they launch the same.
     pub fn on(&self, device: Device) -> Self {
         Self { device, ..self.clone() }
     }
@@ -219,7 +219,7 @@ impl Kernels {
         self.element
     }
 
-    /// How many clusters of this many blocks run at the same time, one block per multiprocessor.
+    /// Number of clusters of `blocks` blocks that run at the same time, with one block per multiprocessor.
     fn clusters_at_once(&self, blocks: usize) -> Result<usize, DeviceError> {
         let Properties { multiprocessors, shared_bytes, .. } = *self.device.properties();
         if blocks == 1 {
@@ -229,7 +229,7 @@ impl Kernels {
         if let Some(known) = clusters.get(&blocks) {
             return Ok(*known);
         }
-        // Any kernel that takes all shared memory shows it.
+        // The count is the same for any kernel that takes all shared memory.
         let kernel = self.device.kernel(state::FILE, &[], "set_state")?;
         let geometry = grid([blocks, 1, 1], 64, shared_bytes).in_clusters(blocks);
         let found = self.device.clusters_at_once(&kernel, geometry)?;
@@ -245,7 +245,7 @@ impl Kernels {
         self.device.kernel(file, &weights.options(self.options.clone()), name)
     }
 
-    /// Elements that one 16-byte access moves.
+    /// Elements per 16-byte access.
     fn vector(&self) -> usize {
         16 / self.element.bytes()
     }
@@ -265,17 +265,17 @@ impl Kernels {
     }
 }
 
-/// An argument that is a buffer.
+/// A buffer argument.
 fn address(slice: Slice<'_>) -> Arg {
     Arg::Address(slice.address())
 }
 
-/// An argument that is a length or a number of things.
+/// A length or count argument.
 fn int(value: usize) -> Arg {
     Arg::Int(i32::try_from(value).unwrap_or(i32::MAX))
 }
 
-/// One dimension of blocks.
+/// A one-dimensional grid.
 fn line(blocks: usize, block: u32) -> Geometry {
     grid([blocks, 1, 1], block, 0)
 }
@@ -289,7 +289,7 @@ fn grid(blocks: [usize; 3], block: u32, shared: usize) -> Geometry {
     }
 }
 
-/// 32-bit integers for `count` things.
+/// Checks that a slice has room for `count` 32-bit integers.
 fn check_ints(slice: Slice<'_>, count: usize) -> Result<(), DeviceError> {
     slice.check(count * 4)
 }

@@ -1,4 +1,4 @@
-//! The numeric kernels: each defined by a plain f32 reference on the CPU.
+//! Numeric kernels, each defined by a plain f32 reference on the CPU.
 //!
 //! Everything in [`reference`] is batch-invariant: an output element is reduced in one fixed order that does not depend
 //! on the number of rows, on the other rows or on the threads. A position that is verified as one row of a tree has

@@ -1,4 +1,4 @@
-//! Maps files into memory, so that kernels can read the bytes of a checkpoint.
+//! Memory-mapped files, so that kernels can read the bytes of a checkpoint.
 
 use std::{fs::File, io, ops::Deref, path::Path};
 

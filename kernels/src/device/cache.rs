@@ -14,7 +14,7 @@ pub(super) fn folder() -> Option<PathBuf> {
     })
 }
 
-/// A file that ends with the hash of its contents, so that a truncated one is not used.
+/// Reads a file that ends with the hash of its contents. `None` if it is missing, truncated or damaged.
 pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     let mut bytes = fs::read(path).ok()?;
     let end = bytes.len().checked_sub(blake3::OUT_LEN)?;
@@ -22,7 +22,7 @@ pub(super) fn read(path: &Path) -> Option<Vec<u8>> {
     (blake3::hash(&bytes).as_bytes() == hash.as_slice()).then_some(bytes)
 }
 
-/// Writes to a temporary file next to it and renames, so that two processes may do so at once.
+/// Writes to a temporary file and renames it, so that two processes may write at once.
 pub(super) fn write(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

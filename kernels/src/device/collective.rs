@@ -1,19 +1,19 @@
-//! Sums over devices by their collective library, if available.
+//! Sums over devices with their collective library (NCCL), if available.
 
 use std::{fmt, sync::Arc};
 
 use super::{Device, DeviceError, Element, Slice, cuda, driver};
 
-/// The name of a group in the library.
+/// The library's identifier of a group.
 #[derive(Clone, Copy)]
 pub struct GroupId(pub(super) [u8; 128]);
 
-/// A device's part in such a group; clones share it.
+/// A device's membership in a group; clones share it.
 #[derive(Clone)]
 pub struct Collective(Arc<dyn driver::Collective>);
 
 impl GroupId {
-    /// A new one.
+    /// Creates an identifier.
     ///
     /// # Errors
     /// When the library is missing.
@@ -36,18 +36,18 @@ impl Collective {
         self.0.library()
     }
 
-    /// Adds up elements over all ranks in place, in order with the device's stream. All ranks call it in the same order with the
-    /// same sizes.
+    /// Sums elements over all ranks in place, in order with the device's stream. All ranks call it in the same order
+    /// with the same sizes.
     ///
     /// # Errors
-    /// When there are fewer elements, or the library fails.
+    /// When the slice is too short, or the library fails.
     pub fn sum(&self, values: Slice<'_>, count: usize, element: Element) -> Result<(), DeviceError> {
         values.check(count * element.bytes())?;
         // SAFETY: checked above.
         unsafe { self.0.sum(values.address(), count, element) }
     }
 
-    /// Lets go whoever waits for a rank, on devices too; nothing can be added up any more.
+    /// Releases all waits for other ranks, including those on devices; the group cannot be used afterwards.
     pub fn abort(&self) {
         self.0.abort();
     }

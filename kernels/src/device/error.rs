@@ -1,12 +1,12 @@
 //! Errors of a device.
 
-/// Why a device could not do something.
+/// Why a device operation failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceError {
     /// A library or a compiler is not on this machine.
     #[error("{library} was not found; {hint}")]
     Missing {
-        /// Its name.
+        /// Name of the library.
         library: String,
         /// What to install or set.
         hint: String,
@@ -17,11 +17,11 @@ pub enum DeviceError {
     /// Not enough memory.
     #[error("out of memory on the device: {needed_mib} MiB are needed, but {free_mib} MiB of {total_mib} MiB are free")]
     OutOfMemory {
-        /// Of this allocation.
+        /// Size of this allocation.
         needed_mib: u64,
-        /// Before it.
+        /// Free memory before it.
         free_mib: u64,
-        /// Of the device.
+        /// Total memory of the device.
         total_mib: u64,
     },
     /// A kernel does not compile.
@@ -31,10 +31,10 @@ pub enum DeviceError {
         file: String,
         /// Architecture or compiler.
         target: String,
-        /// What the compiler says.
+        /// The compiler's output.
         log: String,
     },
-    /// Lengths that do not fit: a mistake of the caller, found before the launch.
+    /// Lengths that do not fit: an error of the caller, found before the launch.
     #[error("{0}")]
     Shape(String),
     /// A call failed.
@@ -42,7 +42,7 @@ pub enum DeviceError {
     Failed {
         /// The call.
         call: String,
-        /// The driver's words.
+        /// The driver's message.
         reason: String,
     },
 }

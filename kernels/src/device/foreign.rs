@@ -1,4 +1,4 @@
-//! Kernels among those of another library that uses cudarc: on its stream, over memory that it has taken.
+//! Runs kernels together with those of another library that uses cudarc: on its stream, over its memory.
 
 use std::{fmt, sync::Arc};
 
@@ -6,15 +6,15 @@ use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, SyncOnDrop};
 
 use super::{Device, DeviceError, Slice, cuda};
 
-/// Memory that another library has taken, as a [`Slice`].
+/// Memory allocated by another library, as a [`Slice`].
 pub struct Foreign<'a> {
     slice: Slice<'a>,
-    /// Tells the library, when this goes, that its stream uses the memory.
+    /// On drop, tells the library that its stream has used the memory.
     _use: SyncOnDrop<'a>,
 }
 
 impl Device {
-    /// The device of a stream of another library, whose kernels and ours then run in one order.
+    /// A device on another library's stream, so that its kernels and ours run in one order.
     ///
     /// # Errors
     /// As [`cuda`](Self::cuda).
@@ -24,14 +24,14 @@ impl Device {
 }
 
 impl<'a> Foreign<'a> {
-    /// All of it, as kernels on the stream see it.
+    /// All of the memory, for kernels on `stream`.
     pub fn new<T>(memory: &'a CudaSlice<T>, stream: &'a CudaStream) -> Self {
         let (address, guard) = memory.device_ptr(stream);
         let slice = Slice::foreign(address, memory.len() * size_of::<T>());
         Self { slice, _use: guard }
     }
 
-    /// Where it lies.
+    /// The memory as a slice.
     pub fn slice(&self) -> Slice<'_> {
         self.slice
     }

@@ -1,5 +1,5 @@
-//! Whether CUDA's libraries are installed. If they are linked (a build without `dynamic-loading`), the program does not start
-//! without them.
+//! Whether CUDA's libraries are installed. If they are linked (a build without `dynamic-loading`), the program does not
+//! start without them.
 
 use super::DeviceError;
 
@@ -30,11 +30,11 @@ pub(super) fn has_cublaslt() -> bool {
     true
 }
 
-/// Lets the default memory pool of a device keep what is given back to it, for other libraries in the process that take
-/// memory from it: by default it goes back to the system whenever the host waits for the device, and is mapped anew after.
+/// Makes the default memory pool of a device keep freed memory, for other libraries in the process that allocate from
+/// it: by default it is returned to the system at every synchronisation, and has to be mapped again.
 ///
 /// # Errors
-/// When there is no such device.
+/// When the device does not exist.
 pub fn keep_pooled_memory(number: usize) -> Result<(), DeviceError> {
     use cudarc::driver::{result, sys};
     if !has_driver() {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What the driver says of a GPU; what it does not say is missing.
+/// What the driver reports about a GPU; what it does not report is `None` or empty.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GpuState {
     /// Clock of the multiprocessors in MHz.
@@ -11,16 +11,16 @@ pub struct GpuState {
     pub memory_clock_mhz: Option<u32>,
     /// Power in W.
     pub power_w: Option<f64>,
-    /// Most power in W that it may take.
+    /// Power limit in W.
     pub power_limit_w: Option<f64>,
     /// Temperature in °C.
     pub temperature_c: Option<u32>,
-    /// Why its clock is below its highest.
+    /// Reasons why its clock is below its maximum.
     pub throttle_reasons: Vec<&'static str>,
-    /// For how long its clock has been held down by the power limit, since the driver was loaded.
+    /// Time for which its clock has been limited by power, since the driver was loaded.
     pub power_throttled: Option<Duration>,
-    /// The same because of heat.
+    /// The same for heat.
     pub thermal_throttled: Option<Duration>,
-    /// Other processes with work on it, as far as this one may see them.
+    /// Other processes with work on it, as far as this one can see them.
     pub other_processes: Option<u32>,
 }

@@ -6,20 +6,20 @@ use crate::device::{DeviceError, KernelFile, Slice, Split};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "own_rows.cu", text: include_str!("../../cuda/own_rows.cu"), split: Split::Shared };
 
-/// Maximum number of rows of a group that can have own rows: a block has a thread for each.
+/// Maximum number of rows of a group that can have own rows: a block has one thread per row.
 const MOST_ROWS: usize = 128;
 
-/// The own rows of groups (in addition to their prefixes), each listed once: as [`Kernels::gather_own`] writes them for
+/// The own rows of groups (in addition to their prefixes), each listed once, as written by [`Kernels::gather_own`] for
 /// [`Kernels::rotate_and_attend`]. All int32.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnRows<'a> {
-    /// `[rows, own_stride]`: the cache rows of a group, from the place of its first row on.
+    /// `[rows, own_stride]`: the cache rows of a group start at its first row.
     pub cache_rows: Slice<'a>,
-    /// `[groups]`: how many.
+    /// `[groups]`: number of own rows of a group.
     pub count: Slice<'a>,
-    /// `[rows, mask_words]`: which of them a row sees, a bit each; see [`Kernels::own_mask_words`].
+    /// `[rows, mask_words]`: the own rows that a row sees, one bit each; see [`Kernels::own_mask_words`].
     pub mask: Slice<'a>,
-    /// Room for a row's own list.
+    /// Capacity of a row's own list.
     pub own_stride: usize,
 }
 
@@ -29,8 +29,8 @@ impl Kernels {
         (largest_group * own_stride).div_ceil(32)
     }
 
-    /// Lists the own rows of each group, each once. `count` int32 `[rows]` and `list` int32
-    /// `[rows, own_stride]` are the rows' own lists. Once for each pass: they are the same for all of its layers.
+    /// Lists the own rows of each group once each. `count` int32 `[rows]` and `list` int32 `[rows, own_stride]` are the
+    /// rows' own lists. Needed once per pass: all layers have the same lists.
     ///
     /// # Errors
     /// When a buffer is too short, a group has more than 128 rows, or the device fails.

@@ -7,7 +7,8 @@ pub(super) const FILE: KernelFile =
     KernelFile { name: "state.cu", text: include_str!("../../cuda/state.cu"), split: Split::Shared };
 
 impl Kernels {
-    /// Sets length and last token of slots: `update` holds slot, length and token of each, int32.
+    /// Sets length and last token of slots: `update` is int32 `[count, 3]` with slot, length and token; a negative
+    /// length leaves both unchanged.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.

@@ -4,17 +4,17 @@ use std::array::from_fn;
 
 use pulp::Simd;
 
-/// Running sums a reduction keeps: one 256-bit register of f32.
+/// Running sums of a reduction: one 256-bit register of f32.
 pub(super) const LANES: usize = 8;
 
 /// `a · b`, for several `a` by several `b` of one length: `products[i][j] = a[i] · b[j]`.
 ///
-/// How many are computed together does not change a bit of any of them.
+/// The number of products computed together does not change a bit of any of them.
 #[inline(always)]
 pub(super) fn dots<S: Simd, const A: usize, const B: usize>(simd: S, a: [&[f32]; A], b: [&[f32]; B]) -> [[f32; B]; A] {
     let length = a.first().map_or(0, |a| a.len());
     let (whole, blocks) = (length - length % LANES, length / LANES);
-    // The lengths are known, but not to the compiler, which would check each access.
+    // The compiler does not know the lengths, and would check each access.
     let a_blocks: [&[[f32; LANES]]; A] = from_fn(|i| &a[i].as_chunks().0[..blocks]);
     let b_blocks: [&[[f32; LANES]]; B] = from_fn(|j| &b[j].as_chunks().0[..blocks]);
     let mut sums = [[[0.0; LANES]; B]; A];
@@ -26,7 +26,7 @@ pub(super) fn dots<S: Simd, const A: usize, const B: usize>(simd: S, a: [&[f32];
         }
     }
     if whole < length {
-        // Zeros fill up the last block, so that the sums are only ever touched as whole registers and stay in them.
+        // The last block is padded with zeros, so that the sums are only accessed as whole registers and stay in them.
         let padded = |values: &[f32]| {
             let mut block = [0.0; LANES];
             block[..length - whole].copy_from_slice(&values[whole..length]);
@@ -56,7 +56,7 @@ pub(super) fn fold(sums: &[f32; LANES]) -> f32 {
     ((a + e) + (c + g)) + ((b + f) + (d + h))
 }
 
-/// `sums += a · b`, fused on every machine, so that results do not depend on the processor.
+/// `sums += a · b`, fused on all processors, so that results do not depend on them.
 #[inline(always)]
 fn add_product<S: Simd>(simd: S, a: &[f32; LANES], b: &[f32; LANES], sums: &mut [f32; LANES]) {
     const { assert!(LANES.is_multiple_of(S::F32_LANES), "registers do not straddle the sums") };

@@ -1,5 +1,5 @@
 //! The exponential, without branches or tables, so that a loop over it is vectorised, and with the same bits on every
-//! machine, which a platform's own function does not guarantee.
+//! machine, which the platform's function does not guarantee.
 
 /// `e^x` within two units in the last place; 0 below −104, infinite above 89, NaN for NaN.
 ///
@@ -24,7 +24,7 @@ pub(super) fn exp(x: f32) -> f32 {
     power * power_of_two(n >> 1) * power_of_two(n.wrapping_sub(n >> 1))
 }
 
-/// Wrapping, since a check for overflow would keep the loop out of vector registers; |n| is below 100.
+/// 2ⁿ. The addition wraps, since an overflow check would prevent vectorisation; |n| is below 100.
 #[inline(always)]
 fn power_of_two(n: i32) -> f32 {
     f32::from_bits((n.wrapping_add(127) as u32) << 23)

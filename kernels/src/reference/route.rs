@@ -1,9 +1,9 @@
 //! The router of an expert layer: from logits to the experts of each row and their weights.
 //!
-//! Semantics as in the published models' own code: Qwen3-MoE (softmax over all experts, the weights optionally divided by
-//! their sum), GLM-4.5 and DeepSeek-V3 (sigmoid, a correction that takes part in the selection only, selection limited to
-//! groups of experts, weights divided by their sum and scaled). Everything is float32: a correction at an offset of 7 keeps
-//! only 8 values in bfloat16.
+//! Semantics as in the published models' own code: Qwen3-MoE (softmax over all experts, the weights optionally divided
+//! by their sum), GLM-4.5 and DeepSeek-V3 (sigmoid, a correction that affects the selection only, selection limited to
+//! groups of experts, weights divided by their sum and scaled). Everything is float32: a correction at an offset of 7
+//! keeps only 8 values in bfloat16.
 
 use super::{exp::exp, select::top_k};
 
@@ -12,7 +12,7 @@ use super::{exp::exp, select::top_k};
 pub enum Scoring {
     /// Softmax over all experts.
     Softmax,
-    /// Each expert on its own.
+    /// Sigmoid of each expert's logit.
     Sigmoid,
 }
 
@@ -21,13 +21,13 @@ pub enum Scoring {
 pub struct Router {
     /// From logits to scores.
     pub scoring: Scoring,
-    /// Experts of a row.
+    /// Experts per row.
     pub top_k: usize,
-    /// Groups into which the experts are divided, in order of ids and all of one size; 1 where all compete.
+    /// Groups of equal size into which the experts are divided, in order of ids; 1 if all experts compete.
     pub groups: usize,
     /// Groups from which the experts of a row may come.
     pub top_k_groups: usize,
-    /// Divide the weights of a row by their sum plus this much; `None` leaves them as the scores are.
+    /// Divide the weights of a row by their sum plus this value; `None` uses the scores as weights.
     pub renormalize: Option<f32>,
     /// Factor on the weights, after the division.
     pub scale: f32,
@@ -36,21 +36,21 @@ pub struct Router {
 /// The experts of some rows: `[rows, top_k]` each, in ascending order of expert ids within a row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Routes {
-    /// Experts of a row.
+    /// Experts per row.
     pub top_k: usize,
     /// Expert ids.
     pub experts: Vec<u32>,
-    /// What each expert's output is multiplied by.
+    /// Factors on the experts' outputs.
     pub weights: Vec<f32>,
 }
 
 impl Router {
-    /// Routes rows of logits, `[rows, experts]`. `correction` (one value an expert) is added to the scores for the
-    /// selection and never enters the weights.
+    /// Routes rows of logits, `[rows, experts]`. `correction` (one value per expert) is added to the scores for the
+    /// selection and does not enter the weights.
     ///
-    /// A tie goes to the lowest id, of experts as of groups. A group's rank is the sum of its two largest corrected scores,
-    /// where two equal ones count both (torch's `topk(2)`); experts of other groups are out, whatever their score. The sum
-    /// of the weights runs in ascending order of ids. A NaN loses against every number.
+    /// Ties go to the lowest id, for experts and groups. A group's rank is the sum of its two largest corrected scores,
+    /// where two equal scores both count (torch's `topk(2)`); experts of other groups are excluded, whatever their
+    /// score. The sum of the weights is in ascending order of ids. NaN loses against every number.
     ///
     /// # Panics
     /// When the settings do not fit the number of experts: see [`fits`](Self::fits).
@@ -93,7 +93,7 @@ impl Router {
             let best_two = |group: &[f32]| top_k(group, 2).iter().fold(0.0, |sum, (_, rank)| sum + rank);
             let sums: Vec<f32> = ranks.chunks_exact(size).map(best_two).collect();
             let kept: Vec<usize> = top_k(&sums, self.top_k_groups).into_iter().map(|(group, _)| group).collect();
-            // Experts that are out take no part at all: as −∞ they would tie with kept ones whose rank is −∞.
+            // Excluded experts must not be candidates: with rank −∞ they would tie with kept ones of rank −∞.
             let kept_experts = (0..scores.len()).filter(|expert| kept.contains(&(expert / size)));
             let (ids, ranks): (Vec<usize>, Vec<f32>) = kept_experts.map(|expert| (expert, ranks[expert])).unzip();
             return top_k(&ranks, self.top_k).into_iter().map(|(at, _)| ids[at]).collect();
@@ -118,7 +118,7 @@ impl Scoring {
 }
 
 impl Routes {
-    /// Rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         self.experts.len().checked_div(self.top_k).unwrap_or_default()
     }
@@ -177,9 +177,9 @@ mod tests {
     #[test]
     fn experts_come_from_the_best_groups_alone() {
         let router = Router { groups: 3, top_k_groups: 1, ..SIGMOID };
-        // Expert 2 is the best of all, but the two of group 0 are better together; both of its equals count.
+        // Expert 2 is the best of all, but the two of group 0 are better together; equal scores both count.
         check(router, &[1.0, 1.0, 1.3, -9.0, 0.9, 0.9], None, &[0, 1]);
-        // Negative corrections: experts of other groups are out, even where kept ones rank below zero.
+        // Negative corrections: experts of other groups are excluded, even if kept ones rank below zero.
         check(router, &[0.0; 6], Some(&[-3.0, -3.0, -2.0, -2.5, -4.0, -0.6]), &[2, 3]);
         let two = Router { groups: 2, top_k_groups: 1, ..SIGMOID };
         check(two, &[0.0; 4], Some(&[f32::NEG_INFINITY; 4]), &[0, 1]);
