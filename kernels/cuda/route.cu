@@ -282,7 +282,7 @@ group_pairs(const int* expert, const float* weight, int pairs, int experts, int 
   }
 }
 
-/// Four neighbours of T as floats.
+/// Four consecutive elements of T as floats.
 __device__ __forceinline__ float4 read_four(const T* at) {
 #ifdef T_PAIRS
   uint2 raw = *(const uint2*)at;
@@ -293,8 +293,9 @@ __device__ __forceinline__ float4 read_four(const T* at) {
 #endif
 }
 
-/// The sum over a row's experts, in their order, rounded to T. If `parts` is not null it holds what is added, `[chosen, rows,
-/// width]`; else `y` does, `[pairs, width]`, yet to be weighted. Width is a multiple of 4. Grid: (width / 1024, rows), 256 threads.
+/// The sum over a row's experts, in order, rounded to T. If `parts` is not null, it holds the weighted summands
+/// `[chosen, rows, width]`; else `y` holds them without weights, `[pairs, width]`. Width is a multiple of 4. Grid:
+/// (width / 1024, rows), 256 threads.
 extern "C" __global__ void __launch_bounds__(256)
 sum_experts(T* out, int out_stride, const float* parts, const T* y, const float* weight, int chosen, int width) {
   wait_for_predecessor();

@@ -20,14 +20,14 @@ pub enum Element {
     F32,
 }
 
-/// Device memory that is given back when it is dropped.
+/// Device memory that is freed on drop.
 pub struct Buffer {
     driver: Arc<dyn Driver>,
     address: u64,
     bytes: usize,
 }
 
-/// A part of a [`Buffer`]. Kernels may write through it: memory of a device is shared by its nature.
+/// A part of a [`Buffer`]. Kernels may write through it: device memory is inherently shared.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice<'a> {
     address: u64,
@@ -43,7 +43,7 @@ pub struct HostBuffer {
 }
 
 impl Element {
-    /// Bytes of one.
+    /// Bytes per element.
     pub fn bytes(self) -> usize {
         match self {
             Self::F16 | Self::BF16 => 2,
@@ -91,7 +91,7 @@ impl Element {
 
 impl Buffer {
     pub(super) fn new(driver: Arc<dyn Driver>, bytes: usize) -> Result<Self, DeviceError> {
-        // Empty buffers have a distinct address, which keeps launchers free of special cases.
+        // Empty buffers have a distinct address too, so that launchers need no special cases.
         let address = driver.allocate(bytes.max(16))?;
         Ok(Self { driver, address, bytes })
     }
@@ -109,7 +109,7 @@ impl Buffer {
     /// A part of it, in bytes.
     ///
     /// # Panics
-    /// When it does not lie within.
+    /// When it is not within the buffer.
     pub fn range(&self, bytes: Range<usize>) -> Slice<'_> {
         self.slice().range(bytes)
     }
@@ -117,7 +117,7 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: the address came from `allocate` and is given back once; freeing waits for the kernels that use it.
+        // SAFETY: the address came from `allocate` and is freed once; freeing waits for the kernels that use it.
         unsafe { self.driver.free(self.address) }
     }
 }
@@ -132,12 +132,12 @@ impl<'a> Slice<'a> {
     /// No memory: the argument of an omitted part.
     pub const NONE: Slice<'static> = Slice { address: 0, bytes: 0, buffer: PhantomData };
 
-    /// Memory that another owner has taken, and keeps while it is borrowed.
+    /// Memory of another owner, which keeps it while it is borrowed.
     pub(super) fn foreign(address: u64, bytes: usize) -> Self {
         Self { address, bytes, buffer: PhantomData }
     }
 
-    /// Where it begins.
+    /// Its address.
     pub fn address(self) -> u64 {
         self.address
     }
@@ -150,16 +150,16 @@ impl<'a> Slice<'a> {
     /// A part of it, in bytes.
     ///
     /// # Panics
-    /// When it does not lie within.
+    /// When it is not within the slice.
     pub fn range(self, bytes: Range<usize>) -> Slice<'a> {
         assert!(bytes.start <= bytes.end && bytes.end <= self.bytes, "{bytes:?} is not within {} bytes", self.bytes);
         Slice { address: self.address + bytes.start as u64, bytes: bytes.len(), buffer: PhantomData }
     }
 
-    /// Whether it holds at least this many bytes.
+    /// Checks that it has at least this many bytes.
     ///
     /// # Errors
-    /// When it does not.
+    /// When it is shorter.
     #[track_caller]
     pub fn check(self, bytes: usize) -> Result<(), DeviceError> {
         if self.bytes >= bytes {
@@ -180,7 +180,7 @@ impl HostBuffer {
         self.address
     }
 
-    /// All of it, as kernels reach it over the bus: for a few words that spare a copy.
+    /// All of it, as kernels access it over the bus: for a few words, to avoid a copy.
     pub fn slice(&self) -> Slice<'_> {
         Slice { address: self.address as u64, bytes: self.bytes, buffer: PhantomData }
     }

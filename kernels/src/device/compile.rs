@@ -16,22 +16,22 @@ pub struct KernelFile {
     pub name: &'static str,
     /// Its text.
     pub text: &'static str,
-    /// How its kernels want the memory of a multiprocessor to be split.
+    /// Split of a multiprocessor's memory that its kernels need.
     pub split: Split,
 }
 
-/// How the memory of a multiprocessor is split between shared memory and first-level cache. Where two kernels want
-/// different splits, it has to run empty of the first before the second can begin on it.
+/// How the memory of a multiprocessor is split between shared memory and L1 cache. A kernel with a different split can
+/// only start on a multiprocessor once the previous kernel has left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// All shared memory there is: what streaming kernels have under way lies there, and the more of their blocks run side by
-    /// side, the better.
+    /// As much shared memory as possible: streaming kernels keep their data in flight there, and benefit from more
+    /// concurrent blocks.
     Shared,
-    /// Little shared memory: what loads to registers have under way waits in the cache.
+    /// Little shared memory: kernels that load to registers keep their data in flight in the cache.
     Cache,
 }
 
-/// What files may include, at most once each.
+/// Headers that files may include, at most once each.
 const HEADERS: [(&str, &str); 20] = [
     ("common.cuh", include_str!("../../cuda/common.cuh")),
     ("order.cuh", include_str!("../../cuda/order.cuh")),
@@ -56,7 +56,7 @@ const HEADERS: [(&str, &str); 20] = [
 ];
 
 impl KernelFile {
-    /// The text with its includes in place: NVRTC and the emulator get one file.
+    /// The text with all includes expanded: NVRTC and the emulator get one file.
     pub(crate) fn whole(self) -> String {
         HEADERS.iter().fold(self.text.to_owned(), |text, (name, header)| {
             let include = format!("#include \"{name}\"\n");
@@ -83,7 +83,7 @@ impl KernelFile {
     }
 }
 
-/// The binary of a file for an architecture such as `sm_90a`: from the cache, or compiled and put there.
+/// The binary of a file for an architecture such as `sm_90a`, from the cache or newly compiled and stored there.
 pub(super) fn cached(
     file: KernelFile,
     options: &[String],
@@ -103,7 +103,7 @@ pub(super) fn cached(
     }
     let binary = compile_for(file, options, architecture)?;
     if let Some(path) = path {
-        // A cache that cannot be written costs time, nothing else.
+        // A cache that cannot be written only costs time.
         let _ = cache::write(&path, &binary);
     }
     Ok(binary)
@@ -112,7 +112,7 @@ pub(super) fn cached(
 /// Compiles a file for an architecture such as `sm_90a`; needs NVRTC, but no GPU.
 ///
 /// # Errors
-/// When NVRTC is missing, or refuses the source.
+/// When NVRTC is missing, or rejects the source.
 pub fn compile_for(file: KernelFile, options: &[String], architecture: &str) -> Result<Vec<u8>, DeviceError> {
     if !libraries::has_nvrtc() {
         return Err(DeviceError::Missing {

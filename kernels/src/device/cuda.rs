@@ -1,7 +1,7 @@
-//! A CUDA GPU, through the driver library that is loaded at run time.
+//! A CUDA GPU, through the driver library, which is loaded at run time.
 //!
-//! One stream that does not wait for the legacy default stream; the device's primary context, which other libraries in
-//! the process share. Memory is taken with plain `cuMemAlloc`, never managed.
+//! Uses one stream that does not synchronise with the legacy default stream, and the device's primary context, which
+//! other libraries in the process share. Memory is allocated with plain `cuMemAlloc`, never managed.
 
 mod lt;
 mod nccl;
@@ -29,10 +29,10 @@ use super::{
     matmul::{Matmul, MatmulPlan},
 };
 
-/// The oldest architecture that has the instructions of the kernels: Ampere.
+/// The oldest architecture with the instructions that the kernels use: Ampere.
 const OLDEST: (u32, u32) = (8, 0);
 
-/// Percent of a multiprocessor's memory that is shared memory rather than first-level cache.
+/// Percentage of a multiprocessor's memory that is shared memory rather than L1 cache.
 const fn shared_share(split: Split) -> i32 {
     match split {
         Split::Shared => 100,
@@ -46,9 +46,9 @@ struct Cuda {
     device: sys::CUdevice,
     context: sys::CUcontext,
     stream: sys::CUstream,
-    /// Whose stream it is, if not our own.
+    /// The owner of the stream, if it is not our own.
     _owner: Option<Arc<CudaStream>>,
-    /// Bytes of shared memory that one block may have.
+    /// Maximum number of bytes of shared memory per block.
     most_shared: i32,
     architecture: String,
     /// Whether a kernel may start before its predecessor ends (Hopper and later).
@@ -96,18 +96,18 @@ unsafe impl Send for CudaEvent {}
 // SAFETY: a handle; as above.
 unsafe impl Sync for CudaEvent {}
 
-/// How many devices there are; 0 without a driver.
+/// Number of devices; 0 without a driver.
 pub(super) fn count() -> usize {
     let count = libraries::has_driver().then(|| result::init().and_then(|()| result::device::get_count()));
     count.and_then(Result::ok).and_then(|count| usize::try_from(count).ok()).unwrap_or_default()
 }
 
-/// A device with a stream of its own.
+/// A device with a separate stream.
 pub(super) fn open(number: usize) -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
     open_with(number, None)
 }
 
-/// The device of a stream of another owner, with that stream.
+/// The device of another owner's stream, using that stream.
 pub(super) fn on_stream(stream: Arc<CudaStream>) -> Result<(Arc<dyn Driver>, Properties), DeviceError> {
     open_with(stream.context().ordinal(), Some(stream))
 }
@@ -185,8 +185,7 @@ fn open_with(number: usize, owner: Option<Arc<CudaStream>>) -> Result<(Arc<dyn D
     Ok((Arc::new(cuda), properties))
 }
 
-/// The name under which NVRTC knows an architecture. From Hopper on there are instructions that only the name with an
-/// `a` allows.
+/// NVRTC's name of an architecture. From Hopper on, some instructions require the name with an `a`.
 fn architecture((major, minor): (u32, u32)) -> String {
     format!("sm_{major}{minor}{}", if major >= 9 { "a" } else { "" })
 }
@@ -221,7 +220,7 @@ impl Cuda {
         attributes
     }
 
-    /// How a kernel is launched; valid as long as the attributes.
+    /// The launch configuration; valid as long as the attributes.
     fn configuration(&self, geometry: Geometry, attributes: &mut [sys::CUlaunchAttribute]) -> sys::CUlaunchConfig {
         let Geometry { grid: [x, y, z], block, shared, .. } = geometry;
         sys::CUlaunchConfig {
@@ -243,10 +242,10 @@ impl Cuda {
         if let Some(module) = self.modules.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(*module);
         }
-        // Not locked while compiling: files compile side by side.
+        // Not locked while compiling, so that files compile in parallel.
         let binary = compile::cached(file, options, &self.architecture, &self.driver)?;
         self.enter()?;
-        // SAFETY: the binary is whole, as its hash or the compiler says.
+        // SAFETY: the binary is complete: its hash was checked, or it was just compiled.
         let module = unsafe { result::module::load_data(binary.as_ptr().cast::<c_void>()) };
         let module = Module(module.map_err(|error| failed(&format!("loading {}", file.name), error))?);
         self.modules.lock().unwrap_or_else(PoisonError::into_inner).insert(key, module);
@@ -254,7 +253,7 @@ impl Cuda {
     }
 }
 
-/// A kernel that this driver has loaded.
+/// Downcasts to a kernel that this driver has loaded.
 fn own_kernel(kernel: &dyn KernelHandle) -> Result<&CudaKernel, DeviceError> {
     let own = kernel.as_any().downcast_ref::<CudaKernel>();
     own.ok_or_else(|| failed("launching", "the kernel belongs to another device"))
@@ -262,7 +261,7 @@ fn own_kernel(kernel: &dyn KernelHandle) -> Result<&CudaKernel, DeviceError> {
 
 fn bus_address(device: sys::CUdevice) -> Option<CString> {
     let mut bytes = [0_u8; 32];
-    // SAFETY: at most as many bytes are written as the array has, with a zero at the end.
+    // SAFETY: at most the length of the array is written, including a final zero.
     let told = unsafe { sys::cuDeviceGetPCIBusId(bytes.as_mut_ptr().cast(), bytes.len() as i32, device) };
     told.result().ok()?;
     CStr::from_bytes_until_nul(&bytes).ok().map(ToOwned::to_owned)
@@ -300,7 +299,7 @@ impl Driver for Cuda {
             Ok(()) | Err(DriverError(sys::CUresult::CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)) => {}
             Err(error) => return Err(failed("cuCtxEnablePeerAccess", error)),
         }
-        // Only NVLink carries atomics.
+        // Only NVLink supports native atomics.
         let atomics = attribute(Attribute::CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED)?;
         Ok(if atomics { Link::NvLink } else { Link::Pcie })
     }
@@ -347,7 +346,7 @@ impl Driver for Cuda {
 
     unsafe fn free_host(&self, address: *mut u8, _bytes: usize) {
         if self.enter().is_ok() {
-            // Copies to or from it may be under way.
+            // Copies to or from it may be in progress.
             let _ = self.synchronize();
             // SAFETY: the caller's promise.
             let _ = unsafe { result::free_host(address.cast()) };
@@ -408,7 +407,7 @@ impl Driver for Cuda {
         // SAFETY: the module stays loaded until the process ends.
         let function = unsafe { result::module::get_function(module.0, symbol) };
         let function = function.map_err(|error| failed(&format!("looking for {name} in {}", file.name), error))?;
-        // What a kernel declares statically counts against the same limit.
+        // Static shared memory of a kernel counts against the same limit.
         use sys::CUfunction_attribute_enum as Attribute;
         let own = {
             let mut value = 0;
@@ -451,9 +450,9 @@ impl Driver for Cuda {
     fn tiles(&self, address: u64, axes: &[Axis]) -> Result<Tiles, DeviceError> {
         self.enter()?;
         let extent: Vec<u64> = axes.iter().map(|axis| axis.extent as u64).collect();
-        // Of the first axis, elements lie side by side.
+        // Elements along the first axis are contiguous.
         let apart: Vec<u64> = axes[1..].iter().map(|axis| axis.apart as u64 * 2).collect();
-        // Rows of 128 bytes, whose chunks of 16 are permuted as products read them.
+        // Rows of 128 bytes, whose 16-byte chunks are swizzled as products read them.
         let tile: Vec<u32> = axes.iter().map(|axis| axis.tile as u32).collect();
         let every = vec![1; axes.len()];
         let mut map = sys::CUtensorMap { opaque: [0; 16] };
@@ -513,7 +512,7 @@ impl Driver for Cuda {
                 .map(|()| executable.assume_init())
         };
         let executable = executable.map_err(|error| failed("cuGraphInstantiate", error))?;
-        // SAFETY: both are live. Uploading ahead keeps the first launch as short as the others.
+        // SAFETY: both are live. Uploading in advance keeps the first launch as short as the others.
         unsafe { result::graph::upload(executable, self.stream) }.map_err(|error| failed("cuGraphUpload", error))?;
         Ok(Graph(Box::new(CapturedGraph { graph, executable })))
     }
@@ -580,7 +579,7 @@ impl KernelHandle for CudaKernel {
 
 impl Drop for CapturedGraph {
     fn drop(&mut self) {
-        // SAFETY: both were made together and are destroyed once; the driver keeps what is running.
+        // SAFETY: both were created together and are destroyed once; the driver keeps what is running.
         unsafe {
             let _ = result::graph::exec_destroy(self.executable);
             let _ = result::graph::destroy(self.graph);

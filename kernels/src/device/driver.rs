@@ -7,25 +7,25 @@ use super::{
     matmul::{Matmul, MatmulPlan},
 };
 
-/// A loaded kernel, as its driver knows it.
+/// A loaded kernel of a driver.
 pub trait KernelHandle: Send + Sync {
-    /// For the driver to find its own type.
+    /// For the driver to downcast to its own type.
     fn as_any(&self) -> &dyn Any;
 }
 
-/// What was recorded between the start and the end of a capture.
+/// The work recorded by a capture.
 pub struct Graph(pub(super) Box<dyn Any + Send + Sync>);
 
-/// A mark in the stream.
+/// An event in the stream.
 pub struct Event(pub(super) Arc<dyn Mark>);
 
-/// A mark in the stream, as its driver knows it.
+/// An event of a driver.
 pub trait Mark: Send + Sync {
     /// Waits until the stream has passed it.
     fn wait(&self) -> Result<(), DeviceError>;
-    /// Time from an earlier mark to this one; both have passed.
+    /// Device time from an earlier event to this one; both have passed.
     fn since(&self, earlier: &dyn Mark) -> Result<Duration, DeviceError>;
-    /// For the driver to find its own type.
+    /// For the driver to downcast to its own type.
     fn as_any(&self) -> &dyn Any;
 }
 
@@ -38,19 +38,19 @@ impl Event {
         self.0.wait()
     }
 
-    /// Device time from an earlier mark to this one; both must have passed.
+    /// Device time from an earlier event to this one; both must have passed.
     ///
     /// # Errors
-    /// When one has not.
+    /// When one has not passed.
     pub fn since(&self, earlier: &Self) -> Result<Duration, DeviceError> {
         self.0.since(earlier.0.as_ref())
     }
 }
 
-/// What lies between two devices.
+/// The connection between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
-    /// The host's memory: both are emulated.
+    /// Host memory: both devices are emulated.
     Memory,
     /// PCIe.
     Pcie,
@@ -68,10 +68,10 @@ impl fmt::Display for Link {
     }
 }
 
-/// One device. All calls but `read`, `synchronize` and marks return before the device has finished; order is the order
-/// of calls.
+/// One device. All calls but `read`, `synchronize` and those of events return before the device has finished; work runs
+/// in the order of the calls.
 pub trait Driver: Send + Sync {
-    /// For a driver to find its own type in another device's.
+    /// For a driver to downcast another device to its own type.
     fn as_any(&self) -> &dyn Any;
     /// Enables peer access from this device to another, and returns the kind of link between them.
     fn reach(&self, other: &dyn Driver) -> Result<Link, DeviceError>;
@@ -116,9 +116,10 @@ pub trait Driver: Send + Sync {
         geometry: Geometry,
         arguments: &[Arg],
     ) -> Result<(), DeviceError>;
-    /// 2-byte elements from an address on, cut into tiles along 2 to 4 axes, whose first is that of elements side by side.
+    /// Describes 2-byte elements at an address, cut into tiles along 2 to 4 axes; elements of the first axis are
+    /// contiguous.
     fn tiles(&self, address: u64, axes: &[Axis]) -> Result<Tiles, DeviceError>;
-    /// How many clusters of such a launch run at the same time.
+    /// Number of clusters of such a launch that run at the same time.
     fn clusters_at_once(&self, kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError>;
     fn begin_capture(&self) -> Result<(), DeviceError>;
     fn end_capture(&self) -> Result<Graph, DeviceError>;
@@ -126,13 +127,13 @@ pub trait Driver: Send + Sync {
     fn event(&self) -> Result<Event, DeviceError>;
     fn record(&self, event: &Event) -> Result<(), DeviceError>;
     fn synchronize(&self) -> Result<(), DeviceError>;
-    /// Joins a group of the device's library of sums over devices; returns when all ranks have.
+    /// Joins a group of the device's collective library; returns when all ranks have joined.
     fn join(&self, id: &GroupId, rank: usize, ranks: usize) -> Result<Arc<dyn Collective>, DeviceError>;
-    /// A plan of the device's matrix library with this many partials; `None` if there is none.
+    /// A plan of the device's matrix library that computes `parts` partial sums; `None` without such a library.
     fn matmul_plan(&self, matmul: Matmul, parts: usize) -> Result<Option<Box<dyn MatmulPlan>>, DeviceError>;
 }
 
-/// A device's part in a group of its library of sums over devices.
+/// A device's membership in a group of its collective library.
 pub trait Collective: Send + Sync {
     fn library(&self) -> String;
     /// # Safety
@@ -142,12 +143,12 @@ pub trait Collective: Send + Sync {
     fn abort(&self);
 }
 
-/// An argument as a kernel reads it.
+/// An argument in the memory layout of a kernel parameter.
 #[repr(align(128))]
 pub(super) struct Value([u8; 128]);
 
 impl Value {
-    /// Where it lies, for a launch.
+    /// Its address, for a launch.
     pub(super) fn pointer(&mut self) -> *mut c_void {
         self.0.as_mut_ptr().cast()
     }

@@ -1,7 +1,7 @@
-//! Runs kernels on the CPU, through the machine's C++ compiler; see `emulator/emulator.h`.
+//! Runs kernels on the CPU, compiled by the host's C++ compiler; see `emulator/emulator.h`.
 //!
-//! Calls are synchronous, so their order is trivial. Allocations are filled with 0xFF bytes, which are NaN in every element
-//! type, so that reads of uninitialised memory show.
+//! Calls are synchronous, so their order is trivial. Allocations are filled with 0xFF bytes, which are NaN in every
+//! element type, so that reads of uninitialised memory are detected.
 
 use std::{
     alloc::{Layout, alloc, dealloc},
@@ -24,9 +24,9 @@ use super::{
 
 const RUNTIME: &str = include_str!("../../emulator/emulator.h");
 const ALIGNMENT: usize = 256;
-/// What it says that it has: few, so that small things are dealt to several blocks.
+/// Number of multiprocessors that it reports: few, so that small work is split over several blocks.
 const MULTIPROCESSORS: usize = 4;
-/// As many as every GPU with clusters offers.
+/// The number that every GPU with clusters supports.
 const MOST_CLUSTER: usize = 8;
 
 type Entry = unsafe extern "C" fn(*const u32, *const u32, u32, *mut *mut c_void);
@@ -45,7 +45,7 @@ struct EmulatedKernel {
     _library: Arc<Library>,
 }
 
-/// What a graph holds.
+/// An operation of a graph.
 enum Operation {
     Launch { entry: Entry, _library: Arc<Library>, geometry: Geometry, arguments: Vec<Arg> },
     Fill { to: u64, byte: u8, bytes: usize },
@@ -94,12 +94,12 @@ impl Emulator {
         Ok(library)
     }
 
-    /// Compiles a file to a library in the cache, unless it is there.
+    /// Compiles a file to a library in the cache, unless it is already there.
     fn compile(&self, file: KernelFile, options: &[String]) -> Result<PathBuf, DeviceError> {
         let entries: String = file.kernels().iter().map(|name| format!("EMULATED_KERNEL({name})\n")).collect();
         let source = format!("{RUNTIME}\n#line 1 \"{}\"\n{}\n{entries}", file.name, file.whole());
-        // Hidden: otherwise the loader makes one of what has the same name in two libraries, such as the shared memory of
-        // a kernel that is compiled for two head sizes.
+        // Hidden visibility: otherwise the loader merges symbols of the same name in two libraries, such as the shared
+        // memory of a kernel that is compiled for two head sizes.
         let mut all: Vec<String> = [
             "-std=c++17",
             "-O2",
@@ -144,14 +144,14 @@ impl Emulator {
         Ok(path)
     }
 
-    /// Puts an operation into the graph that is being captured, or runs it.
+    /// Adds an operation to the graph that is being captured, or runs it.
     fn take(&self, operation: Operation) {
         let mut capture = self.capture.lock().unwrap_or_else(PoisonError::into_inner);
         match capture.as_mut() {
             Some(operations) => operations.push(operation),
             None => {
                 drop(capture);
-                // SAFETY: the promises of the calls that made the operation.
+                // SAFETY: the promises of the calls that created the operation.
                 unsafe { operation.run() }
             }
         }
@@ -186,7 +186,7 @@ impl Driver for Emulator {
     }
 
     fn reach(&self, other: &dyn Driver) -> Result<Link, DeviceError> {
-        // All of them have the host's memory.
+        // All emulated devices share the host's memory.
         let other = other.as_any().downcast_ref::<Self>();
         other.map(|_| Link::Memory).ok_or_else(|| failed("reaching another device", "it is not emulated"))
     }
@@ -306,7 +306,7 @@ impl Driver for Emulator {
     }
 
     fn clusters_at_once(&self, _kernel: &dyn KernelHandle, geometry: Geometry) -> Result<usize, DeviceError> {
-        // One runs, however few multiprocessors there are said to be: clusters of all sizes are seen.
+        // At least one runs, however few multiprocessors are reported, so that clusters of all sizes are tested.
         Ok((MULTIPROCESSORS / geometry.cluster as usize).max(1))
     }
 

@@ -12,33 +12,34 @@ use std::{
 
 use super::{Buffer, Collective, Device, DeviceError, HostBuffer, Link, Slice};
 
-/// Ranks of a group, at most.
+/// Maximum number of ranks of a group.
 const MOST_RANKS: usize = 8;
 /// Bytes of a mailbox.
 const BYTES: usize = 64 << 20;
-/// The same of an emulated device: little, so that exchanges of several turns are seen.
+/// The same for emulated devices: little, so that exchanges in several steps are tested.
 const EMULATED_BYTES: usize = 256 << 10;
 /// Bytes of a line.
 const LINE: usize = 16;
-/// How long a kernel waits for another rank before it gives up. Another may be compiling kernels or timing them.
+/// Time that a kernel waits for another rank before it gives up. The other may be compiling or timing kernels.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A rank's view of a group: its own mailbox and those of the other ranks.
 #[derive(Debug)]
 pub struct Mail {
     rank: usize,
-    /// All mailboxes, in the order of ranks: none is given back while a rank may write to it.
+    /// All mailboxes, in rank order: none is freed while a rank may write to it.
     mailboxes: Vec<Arc<Buffer>>,
     /// Their addresses, u64.
     addresses: Buffer,
-    /// int32: the number of the last exchange, blocks of this one that have ended, that have begun, and whether a kernel has given up.
+    /// int32: the number of the last exchange, the numbers of blocks of this one that have ended and that have started,
+    /// and whether a kernel has given up.
     state: Buffer,
     alarm: Alarm,
-    /// Lines that a rank sends at once, at most.
+    /// Maximum number of lines that a rank sends in one exchange.
     capacity: usize,
 }
 
-/// Words of the host that all ranks see: whether to give up, and who has waited in vain for whom.
+/// Words of host memory that all ranks see: whether to give up, and for each rank the rank whose line timed out.
 #[derive(Clone, Debug)]
 pub struct Alarm {
     words: Arc<HostBuffer>,
@@ -47,7 +48,8 @@ pub struct Alarm {
 }
 
 impl Mail {
-    /// Lets devices reach each other. The parts of ranks 0, 1, …, and the slowest link between two of them.
+    /// Enables peer access between devices. Returns the mail of ranks 0, 1, …, and the slowest link between two of
+    /// them.
     ///
     /// # Errors
     /// When there are too many devices, they differ, or are not linked.
@@ -69,7 +71,7 @@ impl Mail {
             }
         }
         let bytes = if first.properties().emulated { EMULATED_BYTES } else { BYTES };
-        // No number is 0.
+        // Zero is not the number of any exchange.
         let mailboxes = devices.iter().map(|device| device.zeros(bytes).map(Arc::new));
         let mailboxes = mailboxes.collect::<Result<Vec<_>, _>>()?;
         let addresses: Vec<u64> = mailboxes.iter().map(|mailbox| mailbox.slice().address()).collect();
@@ -88,12 +90,12 @@ impl Mail {
         Ok((devices.iter().enumerate().map(mail).collect::<Result<_, _>>()?, slowest))
     }
 
-    /// Whose part it is.
+    /// The rank that this mail belongs to.
     pub fn rank(&self) -> usize {
         self.rank
     }
 
-    /// Ranks of the group.
+    /// Number of ranks of the group.
     pub fn ranks(&self) -> usize {
         self.mailboxes.len()
     }
@@ -127,14 +129,14 @@ impl Alarm {
         Ok(Self { words: Arc::new(words), collectives: Arc::default() })
     }
 
-    /// Lets kernels that wait for another rank give up, now and from now on. What they leave has no meaning.
+    /// Makes kernels that wait for another rank give up, now and from now on. Their results have no meaning.
     pub fn ring(&self) {
         self.words.word(0).store(1, Ordering::SeqCst);
         let collectives = std::mem::take(&mut *self.collectives.lock().unwrap_or_else(PoisonError::into_inner));
         collectives.iter().for_each(Collective::abort);
     }
 
-    /// Lets it end a rank's part in a group of the library too.
+    /// Makes the alarm also abort a rank's membership in a group of the collective library.
     pub fn also_ends(&self, collective: &Collective) {
         self.collectives.lock().unwrap_or_else(PoisonError::into_inner).push(collective.clone());
         if self.rung() {
@@ -142,12 +144,12 @@ impl Alarm {
         }
     }
 
-    /// Whether it was rung, by the host or by a kernel that waited for too long.
+    /// Whether it was rung, by the host or by a kernel that timed out.
     pub fn rung(&self) -> bool {
         self.words.word(0).load(Ordering::SeqCst) != 0
     }
 
-    /// A rank whose kernel has waited for too long, and for whom.
+    /// A rank whose kernel timed out, and the rank that it waited for.
     pub fn waited(&self, ranks: usize) -> Option<(usize, usize)> {
         let for_whom = |rank| self.words.word(1 + rank).load(Ordering::SeqCst) as usize;
         (0..ranks).find_map(|rank| Some((rank, for_whom(rank).checked_sub(1)?)))

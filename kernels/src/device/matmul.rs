@@ -1,4 +1,4 @@
-//! Matrix products by the device's own library (cuBLASLt), where it has one.
+//! Matrix products with the device's own library (cuBLASLt), if it has one.
 
 mod choice;
 
@@ -19,32 +19,32 @@ pub struct Matmul {
     pub element: Element,
     /// Type of y.
     pub result: Element,
-    /// Parts of the inputs whose sums may be left apart, in float, instead of y; 1 where y is needed.
+    /// Maximum number of parts of the inputs whose sums may be left separate, in float, instead of y; 1 if y is needed.
     pub most_parts: usize,
 }
 
-/// What the library calls an algorithm. Means the same to the same version of the library only.
+/// The library's encoding of an algorithm, valid for one version of the library.
 pub type Words = [u64; 8];
 
-/// One of the library's ways to compute a product.
+/// An algorithm of the library for a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Algorithm {
-    /// What the library calls it.
+    /// The library's encoding.
     pub words: Words,
     /// Bytes of workspace.
     pub workspace: usize,
 }
 
-/// In what algorithms of one kind differ.
+/// A property in which algorithms of one kind differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Axis {
     /// Rows and columns of the result that a block computes.
     Tile,
-    /// Blocks that share what they read.
+    /// Blocks that share the data they read.
     Cluster,
 }
 
-/// A product, whole or in parts, whose algorithm has been chosen.
+/// A product, whole or in parts, with a chosen algorithm.
 pub trait MatmulPlan: Send + Sync {
     /// Name and version of the library.
     fn library(&self) -> String;
@@ -52,88 +52,89 @@ pub trait MatmulPlan: Send + Sync {
     /// Bytes of workspace.
     fn workspace(&self) -> usize;
 
-    /// The algorithm that is chosen.
+    /// The chosen algorithm.
     fn words(&self) -> Words;
 
-    /// At most `most` algorithms, the one that the library expects to be the fastest first.
+    /// At most `most` algorithms, ordered by the library's estimate, fastest first.
     ///
     /// # Errors
     /// When the library has none for these shapes.
     fn algorithms(&self, most: usize) -> Result<Vec<Algorithm>, DeviceError>;
 
-    /// The algorithm of these words with everything else that the library has on an axis, whole where it splits the inputs. The
-    /// library may refuse many of them.
+    /// The algorithm with every other setting that the library has on an axis, without split-k. The library may reject
+    /// many of them.
     fn variants(&self, words: Words, axis: Axis) -> Vec<Words>;
 
-    /// How often an algorithm fills the device, as the library counts it; `None` where it cannot run it.
+    /// Number of waves in which an algorithm fills the device, as the library counts it; `None` if it cannot run it.
     fn waves(&self, words: Words) -> Option<f32>;
 
-    /// Takes the algorithm of these words from now on. False where the library cannot run it: then nothing changes.
+    /// Chooses this algorithm for later runs. Returns false, without effect, if the library cannot run it.
     fn choose(&mut self, words: Words) -> bool;
 
-    /// Runs it, in order with the stream: y takes the result, or if it `adds`, takes it up. In parts, y is float `[parts, rows,
+    /// Runs it, in order with the stream: writes y, or adds to it if `adds`. In parts, y is float `[parts, rows,
     /// outputs]`.
     ///
     /// # Errors
     /// When the device fails.
     ///
     /// # Safety
-    /// The addresses are of memory as long as the shapes and the workspace say.
+    /// The addresses must point to memory of the sizes that the shapes and the workspace require.
     unsafe fn run(&self, y: u64, adds: bool, x: u64, w: u64, workspace: u64) -> Result<(), DeviceError>;
 }
 
-/// What was the fastest for a shape.
+/// The fastest implementation for a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fastest {
     /// The library.
     Library {
-        /// In how many parts.
+        /// Number of parts.
         parts: usize,
-        /// By which algorithm.
+        /// The algorithm.
         words: Words,
     },
     /// One of the other timed kernels, by index.
     Own(usize),
 }
 
-/// Plans with their shapes.
+/// The plans of a product, and the choice among them.
 pub struct MatmulHandle {
     matmul: Matmul,
-    /// Of one part, of two, and so on.
+    /// For one part, two parts, and so on.
     plans: Vec<Box<dyn MatmulPlan>>,
-    /// Where the choice is kept between starts.
+    /// Path where the choice is stored between starts.
     kept: Option<PathBuf>,
     fastest: Option<Fastest>,
-    /// Those that may be faster in a pass than the fastest alone.
+    /// Implementations that may be faster than the fastest one in a pass, though not alone.
     others: Vec<Fastest>,
-    /// Whether a search has found what is not kept yet.
+    /// Whether a search has found a choice that is not stored yet.
     unkept: bool,
 }
 
 /// A kernel outside the library that computes the same product.
 pub type KernelLaunch<'a> = &'a dyn Fn() -> Result<(), DeviceError>;
 
-/// A kernel that competes with the library, and how to run it.
+/// The kernels that compete with the library, and how to run them.
 #[derive(Clone, Copy)]
 pub struct SearchSetup<'a> {
-    /// Kernels that compute the same; the index of each is kept.
+    /// Kernels that compute the same product; a stored choice refers to them by index.
     pub own_kernels: &'a [KernelLaunch<'a>],
-    /// A short kernel, like the ones before and after products.
+    /// A short kernel, like those before and after products.
     pub neighbour: KernelLaunch<'a>,
-    /// What the library's whole result needs besides until it is that of the own_kernels.
+    /// Further work that turns the library's complete result into that of `own_kernels`.
     pub behind_library: Option<KernelLaunch<'a>>,
-    /// What uses a result in this many parts, if it may be left in several. One that the library has added is not used.
+    /// The consumer of a result in this number of parts, if it may be left in several. Not run for a result that the
+    /// library has added to `onto`.
     pub user: Option<&'a dyn Fn(usize) -> Result<(), DeviceError>>,
 }
 
-/// Memory of a product.
+/// The memory of a product.
 #[derive(Clone, Copy, Debug)]
 pub struct Operands<'a> {
     /// The result.
     pub y: Slice<'a>,
-    /// Takes up the result instead, unless that is left in parts.
+    /// If given, the result is added to this instead, unless it is left in parts.
     pub onto: Option<Slice<'a>>,
-    /// Where it goes if it is left in parts, float `[parts, rows, outputs]`.
+    /// The result if it is left in parts, float `[parts, rows, outputs]`.
     pub parts: Slice<'a>,
     /// The input.
     pub x: Slice<'a>,
@@ -144,9 +145,9 @@ pub struct Operands<'a> {
 }
 
 impl MatmulHandle {
-    /// Takes what a search of an earlier start has found, else the algorithm that the library expects to be the fastest;
-    /// `None` where the device has no matrix library. `own_kernels` says which kernels are timed against the library's, and
-    /// changes when they do; without it nothing is kept on disk, or taken from there.
+    /// Uses the choice of an earlier search, or else the algorithm that the library expects to be the fastest; `None`
+    /// if the device has no matrix library. `own_kernels` identifies the kernels that are timed against the library's,
+    /// and changes when they do; without it, no choice is stored on disk or loaded.
     ///
     /// # Errors
     /// When the library has none for these shapes.
@@ -155,7 +156,7 @@ impl MatmulHandle {
         let name = own_kernels.map(|own_kernels| format!("{} {own_kernels}", whole.library()));
         let kept = name.and_then(|name| choice::path(device.properties(), &name, matmul));
         let mut plans = vec![whole];
-        // Parts that the library cannot do are not needed.
+        // Parts that the library cannot compute are skipped.
         let in_parts =
             (2..=matmul.most_parts).map_while(|parts| device.driver().matmul_plan(matmul, parts).ok().flatten());
         plans.extend(in_parts);
@@ -169,14 +170,14 @@ impl MatmulHandle {
         self.plan().workspace()
     }
 
-    /// What a search has found, of this start or an earlier one; `None` before there was one.
+    /// The choice of a search, of this start or an earlier one; `None` before a search.
     pub fn fastest(&self) -> Option<Fastest> {
         self.fastest
     }
 
-    /// Times some kernels, the algorithms that the library offers, and of more than 64 rows others that it has, and takes the
-    /// fastest. Waits for the device, some milliseconds, or a second or two of many rows; overwrites y, the parts and the
-    /// workspace. What is found is kept on disk when it is [settled](Self::settle).
+    /// Times our kernels, the algorithms that the library offers, and for more than 64 rows others that it has, and
+    /// chooses the fastest. Waits for the device, for some milliseconds, or a second or two with many rows; overwrites
+    /// y, the parts and the workspace. The choice is stored on disk when it is [settled](Self::settle).
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.
@@ -198,13 +199,14 @@ impl MatmulHandle {
         Ok(())
     }
 
-    /// Those that a search has found to be about as fast alone as [`fastest`](Self::fastest): in a pass, next to what
-    /// overlaps with them, one of them may be faster. Empty once it is settled.
+    /// Implementations that a search has found to be about as fast alone as [`fastest`](Self::fastest): in a pass, with
+    /// the kernels that overlap with them, one of them may be faster. Empty once the choice is settled.
     pub fn others(&self) -> &[Fastest] {
         &self.others
     }
 
-    /// Takes another that a search has found. False where the library cannot run it: then nothing changes.
+    /// Chooses another implementation that a search has found. Returns false, without effect, if the library cannot run
+    /// it.
     pub fn choose(&mut self, fastest: Fastest) -> bool {
         let can = choose(&mut self.plans, fastest);
         if can {
@@ -213,12 +215,12 @@ impl MatmulHandle {
         can
     }
 
-    /// What the library computes it with where nothing else has been chosen.
+    /// The library's algorithm if nothing else has been chosen.
     pub fn advice(&self) -> Words {
         self.plans[0].words()
     }
 
-    /// Takes what another device of the same kind has found, or else its library's advice.
+    /// Uses the choice of another device of the same kind, or else its library's advice.
     pub fn follow(&mut self, fastest: Option<Fastest>, advice: Words) {
         choose(&mut self.plans, Fastest::Library { parts: 1, words: advice });
         self.fastest = fastest.filter(|fastest| choose(&mut self.plans, *fastest));
@@ -229,12 +231,13 @@ impl MatmulHandle {
         self.others.clear();
         let unkept = std::mem::take(&mut self.unkept);
         if let (true, Some(fastest), Some(kept)) = (unkept, self.fastest, &self.kept) {
-            // A cache that cannot be written costs the next start a search, nothing else.
+            // A cache that cannot be written only costs the next start a search.
             let _ = choice::store(kept, fastest);
         }
     }
 
-    /// Runs the library's algorithm, in order with the stream: in how many parts it leaves the result.
+    /// Runs the library's algorithm, in order with the stream. Returns the number of parts in which it leaves the
+    /// result.
     ///
     /// # Errors
     /// When a slice is too short, or the device fails.
@@ -251,7 +254,7 @@ impl MatmulHandle {
         Ok(self.parts())
     }
 
-    /// In how many parts the library computes the product.
+    /// Number of parts in which the library computes the product.
     fn parts(&self) -> usize {
         match self.fastest {
             Some(Fastest::Library { parts, .. }) => parts,
@@ -277,7 +280,8 @@ impl MatmulHandle {
     }
 }
 
-/// Lets plans, of one part, of two, and so on, take an algorithm. False where the library cannot run it: then nothing changes.
+/// Chooses an algorithm among the plans for one part, two parts, and so on. Returns false, without effect, if the
+/// library cannot run it.
 fn choose(plans: &mut [Box<dyn MatmulPlan>], fastest: Fastest) -> bool {
     match fastest {
         Fastest::Library { parts, words } => {

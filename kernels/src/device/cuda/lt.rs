@@ -1,4 +1,4 @@
-//! cuBLASLt: the matrix products of many rows.
+//! cuBLASLt: matrix products with many rows.
 
 use std::{ffi::c_void, ptr, sync::Arc};
 
@@ -16,10 +16,10 @@ use crate::device::{
 /// Workspace of cuBLASLt; NVIDIA recommends 32 MiB on Hopper.
 const WORKSPACE: usize = 32 << 20;
 
-/// Tiles that the library lists of an algorithm, at most.
+/// Maximum number of tiles that the library lists for an algorithm.
 const MOST_TILES: usize = 4096;
 
-/// Shapes of clusters that its algorithms for Hopper and Blackwell come in, small ones.
+/// Small cluster shapes of its algorithms for Hopper and Blackwell.
 const CLUSTERS: [sys::cublasLtClusterShape_t; 6] = [
     sys::cublasLtClusterShape_t::CUBLASLT_CLUSTER_SHAPE_1x1x1,
     sys::cublasLtClusterShape_t::CUBLASLT_CLUSTER_SHAPE_2x1x1,
@@ -57,7 +57,7 @@ unsafe impl Send for Plan {}
 // SAFETY: as above.
 unsafe impl Sync for Plan {}
 
-/// Opens the library; `None` where it is not on this machine.
+/// Opens the library; `None` if it is not installed.
 pub fn open() -> Result<Option<Arc<Library>>, DeviceError> {
     if !libraries::has_cublaslt() {
         return Ok(None);
@@ -67,18 +67,19 @@ pub fn open() -> Result<Option<Arc<Library>>, DeviceError> {
 }
 
 impl Plan {
-    /// Takes the algorithm that the library ranks first. cuBLASLt counts by columns, so that y = x · wᵀ becomes yᵀ = wᵀᵀ · xᵀ. Parts
-    /// are a batch of products, each of some of the inputs.
+    /// Chooses the algorithm that the library ranks first. cuBLASLt is column-major, so y = x · wᵀ becomes yᵀ = wᵀᵀ ·
+    /// xᵀ. Parts are a batch of products, each over a share of the inputs.
     pub fn new(library: Arc<Library>, matmul: Matmul, parts: usize, stream: CUstream) -> Result<Self, DeviceError> {
         let Matmul { rows, inputs, outputs, element, result: kind, .. } = matmul;
-        // Each begins at 16 bytes.
+        // Each part starts at a multiple of 16 bytes.
         if parts > 1 && !inputs.is_multiple_of(parts * 16 / element.bytes()) {
             return Err(DeviceError::Shape(format!("{inputs} inputs of {} in {parts} equal parts", element.name())));
         }
         let failed =
             |error: result::CublasError| failed(&format!("choosing a cuBLASLt algorithm for {matmul:?}"), error);
         let (share, kind) = (inputs / parts, if parts > 1 { Element::F32 } else { kind });
-        // Height and width of one of the batch, elements from one column to the next, and to the next of the batch.
+        // Height and width of a matrix of the batch, elements from one column to the next, and from one matrix to the
+        // next.
         let layout = |element, height: usize, width: usize, column: usize, apart: usize| {
             let made = result::create_matrix_layout(data_type(element), height as u64, width as u64, column as i64)?;
             // SAFETY: the layout is live.
@@ -119,7 +120,7 @@ impl Plan {
         self.workspace = algorithm.workspace;
     }
 
-    /// Whether the library can run an algorithm, and what it says of it.
+    /// Checks whether the library can run an algorithm, and returns its properties.
     fn check(&self, words: Words) -> Option<sys::cublasLtMatmulHeuristicResult_t> {
         let algorithm = sys::cublasLtMatmulAlgo_t { data: words };
         let mut checked = no_result();
@@ -139,7 +140,7 @@ impl Plan {
         (asked.result().is_ok() && checked.workspaceSize <= WORKSPACE).then_some(checked)
     }
 
-    /// Asks the library to rank algorithms for this plan; fills `found` from its begin and returns how many there are.
+    /// Makes the library rank algorithms for this plan; fills the start of `found` and returns their number.
     fn rank(&self, found: &mut [sys::cublasLtMatmulHeuristicResult_t]) -> Result<usize, result::CublasError> {
         let preference = result::create_matmul_pref()?;
         let mut count = 0;
@@ -175,7 +176,7 @@ impl Plan {
 
 impl MatmulPlan for Plan {
     fn library(&self) -> String {
-        // SAFETY: the library is loaded: there is a handle of it.
+        // SAFETY: the library is loaded, since a handle exists.
         format!("cuBLASLt {}", unsafe { sys::cublasLtGetVersion() })
     }
 
@@ -297,7 +298,7 @@ unsafe fn set_batch(
     }
 }
 
-/// Changes a setting of an algorithm; false where the library knows no such setting or value.
+/// Changes a setting of an algorithm; false if the library does not support the setting or value.
 fn set<V: Copy>(
     algorithm: &mut sys::cublasLtMatmulAlgo_t,
     setting: sys::cublasLtMatmulAlgoConfigAttributes_t,
@@ -310,11 +311,11 @@ fn set<V: Copy>(
     set.result().is_ok()
 }
 
-/// The tiles in which an algorithm comes, as the library numbers them.
+/// The tile ids that an algorithm supports.
 fn tiles(algorithm: &sys::cublasLtMatmulAlgo_t) -> Vec<u32> {
     let mut tiles = vec![0_u32; MOST_TILES];
     let mut written = 0;
-    // SAFETY: at most as many bytes are written as there are.
+    // SAFETY: at most the size of the vector in bytes is written.
     let asked = unsafe {
         sys::cublasLtMatmulAlgoCapGetAttribute(
             algorithm,

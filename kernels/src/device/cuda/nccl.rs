@@ -1,4 +1,4 @@
-//! Sums over devices by NCCL, which is loaded on demand.
+//! Sums over devices with NCCL, which is loaded on demand.
 //!
 //! Its use of NVLink multicast (NVLS) is disabled before it is loaded.
 
@@ -15,7 +15,7 @@ use libloading::Library;
 
 use crate::device::{DeviceError, Element, GroupId, driver::Collective};
 
-/// Names under which it is installed: packages for Python bring the first alone.
+/// File names of the library; Python packages have only the first.
 const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 const SUCCESS: c_int = 0;
 /// `ncclSum`.
@@ -44,10 +44,10 @@ struct Nccl {
     version: Version,
 }
 
-/// A device's part in a group of NCCL's.
+/// A device's membership in an NCCL group.
 struct Communicator {
     nccl: Arc<Nccl>,
-    /// Null once it was aborted.
+    /// Null after it is aborted.
     comm: AtomicPtr<c_void>,
     context: sys::CUcontext,
     stream: sys::CUstream,
@@ -68,7 +68,7 @@ fn nccl() -> Result<Arc<Nccl>, DeviceError> {
 }
 
 fn load() -> Option<Nccl> {
-    // SAFETY: before any thread of NCCL exists; this process reads its environment by the standard library, which locks.
+    // SAFETY: no NCCL thread exists yet; this process reads its environment through the standard library, which locks.
     unsafe { std::env::set_var("NCCL_NVLS_ENABLE", "0") };
     // SAFETY: NVIDIA's own library, whose initializers may run at any time in any thread.
     let library = NAMES.iter().find_map(|name| unsafe { Library::new(*name) }.ok())?;
@@ -93,23 +93,23 @@ impl Nccl {
         }
         // SAFETY: accepts any number, and returns a static string or null.
         let text = unsafe { (self.error_string)(result) };
-        // SAFETY: not null, and a text that stays.
+        // SAFETY: not null, and a static string.
         let known = (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
         let reason = known.unwrap_or_else(|| format!("error {result}"));
         Err(DeviceError::Failed { call: call.into(), reason })
     }
 }
 
-/// A name for a new group.
+/// An identifier for a new group.
 pub fn group_id() -> Result<GroupId, DeviceError> {
     let nccl = nccl()?;
     let mut id = UniqueId([0; 128]);
-    // SAFETY: the name is written by the call.
+    // SAFETY: the identifier is written by the call.
     nccl.check("ncclGetUniqueId", unsafe { (nccl.get_unique_id)(&raw mut id) })?;
     Ok(GroupId(id.0.map(|byte| byte as u8)))
 }
 
-/// Joins a group; returns when all ranks have. The device's context is current.
+/// Joins a group; returns when all ranks have joined. The device's context must be current.
 pub fn join(
     id: &GroupId,
     rank: usize,
@@ -120,7 +120,7 @@ pub fn join(
     let nccl = nccl()?;
     let mut comm: Comm = std::ptr::null_mut();
     let id = UniqueId(id.0.map(|byte| byte as c_char));
-    // SAFETY: the handle is written by the call; numbers are a rank and its group's.
+    // SAFETY: the handle is written by the call; the numbers are a rank and the size of its group.
     let joined = unsafe { (nccl.init_rank)(&raw mut comm, ranks as c_int, id, rank as c_int) };
     nccl.check("ncclCommInitRank", joined)?;
     Ok(Arc::new(Communicator { nccl, comm: AtomicPtr::new(comm), context, stream }))
@@ -159,7 +159,7 @@ impl Collective for Communicator {
     fn abort(&self) {
         let comm = self.comm.swap(std::ptr::null_mut(), Ordering::SeqCst);
         if !comm.is_null() {
-            // SAFETY: live, and given back once.
+            // SAFETY: live, and aborted once.
             unsafe { (self.nccl.abort)(comm) };
         }
     }

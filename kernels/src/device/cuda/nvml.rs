@@ -20,9 +20,9 @@ const CLOCKS: [c_uint; 2] = [1, 2];
 const TEMPERATURE: c_uint = 0;
 /// `NVML_PERF_POLICY_POWER` and `NVML_PERF_POLICY_THERMAL`.
 const POLICIES: [c_uint; 2] = [0, 1];
-/// Most processes of a GPU that are counted.
+/// Maximum number of processes of a GPU that are counted.
 const MOST_PROCESSES: usize = 256;
-/// `nvmlClocksEventReasons`: why the clock is below its highest.
+/// `nvmlClocksEventReasons`: why the clock is below its maximum.
 const REASONS: &[(c_ulonglong, &str)] = &[
     (0x02, "applications clocks setting"),
     (0x04, "power limit"),
@@ -36,10 +36,10 @@ const REASONS: &[(c_ulonglong, &str)] = &[
 
 type Handle = *mut c_void;
 
-/// One GPU in the library's eyes.
+/// One GPU of the library.
 pub struct Nvml {
     library: Library,
-    /// The GPU's address on the bus, by which the library finds the same GPU as the driver.
+    /// The GPU's PCI address, by which the library finds the same GPU as the driver.
     address: CString,
 }
 
@@ -121,7 +121,7 @@ impl Nvml {
         (got == SUCCESS).then_some(value)
     }
 
-    /// The same of a function with a choice.
+    /// The same for a function with an enum argument.
     fn number_of(&self, name: &[u8], handle: Handle, choice: c_uint) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, c_uint, *mut c_uint) -> c_int;
         let mut value = 0;
@@ -138,7 +138,7 @@ impl Nvml {
         (got == SUCCESS).then_some(value)
     }
 
-    /// For how long the clock has been held down by a policy since the driver was loaded.
+    /// Time for which the clock has been limited by a policy since the driver was loaded.
     fn throttled(&self, handle: Handle, policy: c_uint) -> Option<Duration> {
         type Get = unsafe extern "C" fn(Handle, c_uint, *mut Violation) -> c_int;
         let mut time = Violation::default();
@@ -149,13 +149,13 @@ impl Nvml {
         (got == SUCCESS && time.reference > 0).then(|| Duration::from_nanos(time.violation))
     }
 
-    /// Processes with a compute context on the GPU, this one not counted. In a container they may not be visible.
+    /// Processes with a compute context on the GPU, except this one. In a container they may not be visible.
     fn other_processes(&self, handle: Handle) -> Option<u32> {
         type Get = unsafe extern "C" fn(Handle, *mut c_uint, *mut Process) -> c_int;
         let mut processes = [Process::default(); MOST_PROCESSES];
         let mut count = MOST_PROCESSES as c_uint;
-        // SAFETY: `nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, unsigned int *, nvmlProcessInfo_t *)` writes at most
-        // as many entries of this layout as the count says, and the count is the array's length.
+        // SAFETY: `nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t, unsigned int *, nvmlProcessInfo_t *)` writes
+        // at most `count` entries of this layout, and the count is the array's length.
         let got = unsafe {
             let get = self.library.get::<Get>(b"nvmlDeviceGetComputeRunningProcesses_v3\0").ok()?;
             get(handle, &mut count, processes.as_mut_ptr())
@@ -173,7 +173,7 @@ impl Drop for Nvml {
     fn drop(&mut self) {
         // SAFETY: `nvmlReturn_t nvmlShutdown(void)`, once for the `nvmlInit_v2` of `load`.
         if let Ok(end) = unsafe { self.library.get::<unsafe extern "C" fn() -> c_int>(b"nvmlShutdown\0") } {
-            // SAFETY: as above. What it returns changes nothing any more.
+            // SAFETY: as above. Its result no longer matters.
             unsafe { end() };
         }
     }

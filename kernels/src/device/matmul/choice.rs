@@ -1,7 +1,8 @@
 //! The fastest kernel for a shape, ours or one of the library's: measured once on the device, then stored on disk.
 //!
-//! The library ranks its algorithms by a model of the device, which is sometimes wrong by half. It also offers few of its
-//! algorithms: eight for a product of 256 rows with 28,672 outputs, where a tile that is not among them takes 7% less.
+//! The library ranks its algorithms by a model of the device, which is sometimes off by half. It also offers only a few
+//! of them: eight for a product of 256 rows with 28,672 outputs, where a tile that is not among them takes 7% less
+//! time.
 
 mod kept;
 mod screen;
@@ -13,27 +14,29 @@ pub(super) use kept::{load, path, store};
 use super::{Algorithm, Fastest, Matmul, MatmulPlan, Operands, SearchSetup, Words, choose};
 use crate::device::{Device, DeviceError, Element, Event, Graph, Slice};
 
-/// Algorithms that are timed, of as many parts.
+/// Maximum number of the library's algorithms that are timed for each number of parts.
 const MOST_ALGORITHMS: usize = 16;
-/// Runs of those that may be the fastest.
+/// Maximum number of runs of a candidate near the best.
 const MOST_RUNS: usize = 12;
-/// Those whose first timed run is within this factor of the best are timed again.
+/// Candidates whose first timed run is within this factor of the best are timed again.
 const NEAR: f64 = 1.15;
-/// Time of the runs after the first of each, on the device.
+/// Device time for all runs after the first of each candidate.
 const BUDGET: Duration = Duration::from_millis(40);
-/// Part by which a kernel has to be faster than one before it (own_kernels first, then in the library's order): less is noise.
+/// Fraction by which a kernel has to be faster than an earlier one (own_kernels first, then in the library's order);
+/// less is noise.
 const GAIN: f64 = 0.007;
-/// An algorithm of the library that takes at most this factor of the best, alone, may be faster in a pass. A rival that is
-/// [`NEAR`] may be: what it overlaps with does not show here.
+/// Library algorithms within this factor of the best, timed alone, may be faster in a pass. Our own kernels may be if
+/// they are [`NEAR`], because overlap with their neighbours does not show here.
 const EQUAL: f64 = 1.03;
-/// Algorithms of the library that are compared in a pass, besides the best.
+/// Maximum number of library algorithms, in addition to the best, that are compared in a pass.
 const MOST_EQUALS: usize = 2;
 
-/// Times own_kernels and the algorithms of plans, of one part, of two, and so on: the fastest, and after it those that may be faster in
-/// a pass. If the first is one of the library's, its plan is left with it. Empty where nothing could be timed.
+/// Times own_kernels and the algorithms of the plans for one part, two parts, and so on. Returns the fastest, followed
+/// by those that may be faster in a pass; empty if nothing could be timed. If the fastest is one of the library's, it
+/// stays chosen in its plan.
 ///
 /// # Safety
-/// The operands are as long as the shapes of the plans say.
+/// The operands have the lengths that the shapes of the plans require.
 pub(super) unsafe fn fastest(
     device: &Device,
     matmul: Matmul,
@@ -47,12 +50,12 @@ pub(super) unsafe fn fastest(
         let usable = plan.algorithms(MOST_ALGORITHMS)?.into_iter().filter(fits);
         candidates.extend(usable.map(|Algorithm { words, .. }| Fastest::Library { parts, words }));
     }
-    // Where memory is short, the workspace has to do: then small weights are timed warm.
+    // If memory is short, the workspace is used instead: then small weights are timed with a warm cache.
     let other = device.allocate(2 * device.properties().cache_bytes).ok();
     let other = other.as_ref().map_or(operands.workspace, |buffer| buffer.slice());
     let (begin, end) = (device.event()?, device.event()?);
     let mut race = Race { device, matmul, plans, operands, own_kernels, other, begin, end, graphs: Vec::new() };
-    // Kernels are loaded when they first run, and the library says only then of some that they cannot.
+    // Kernels are loaded when they first run; only then does the library reject some of them.
     candidates.retain(|candidate| (own_kernels.neighbour)().and_then(|()| race.run(*candidate)).is_ok());
     let mut times = Vec::new();
     near_best(&mut times, candidates, |candidate| race.alone(candidate))?;
@@ -68,7 +71,7 @@ pub(super) unsafe fn fastest(
     Ok(best)
 }
 
-/// What candidates are timed with.
+/// The setup in which candidates are timed.
 struct Race<'a> {
     device: &'a Device,
     matmul: Matmul,
@@ -79,12 +82,12 @@ struct Race<'a> {
     other: Slice<'a>,
     begin: Event,
     end: Event,
-    /// Those that were timed.
+    /// Graphs of the candidates that were timed.
     graphs: Vec<(Fastest, Graph)>,
 }
 
 impl Race<'_> {
-    /// Runs one, with what makes its result that of the others, and what uses it.
+    /// Runs a candidate, with the work that completes its result, and the consumer of the result.
     fn run(&mut self, candidate: Fastest) -> Result<(), DeviceError> {
         let SearchSetup { own_kernels, behind_library, user, .. } = self.own_kernels;
         let mut left_in = 1;
@@ -108,16 +111,16 @@ impl Race<'_> {
         Err(DeviceError::Shape("cuBLASLt refuses an algorithm that it has offered or run".into()))
     }
 
-    /// Runs the plan of this many parts.
+    /// Runs the plan with this number of parts.
     fn multiply(&self, parts: usize) -> Result<(), DeviceError> {
         let Operands { x, w, workspace, .. } = self.operands;
-        // The stream that is added to here is scratch memory.
+        // With `onto` the addition goes to y, which is scratch memory here.
         let (y, adds) = (self.result(parts), parts == 1 && self.operands.onto.is_some());
         // SAFETY: the promise of `fastest`; the workspace is as long as the algorithm needs.
         unsafe { self.plans[parts - 1].run(y.address(), adds, x.address(), w.address(), workspace.address()) }
     }
 
-    /// What a plan of this many parts writes.
+    /// The memory that a plan with this number of parts writes.
     fn result(&self, parts: usize) -> Slice<'_> {
         let values = self.matmul.rows * self.matmul.outputs;
         match parts {
@@ -126,9 +129,9 @@ impl Race<'_> {
         }
     }
 
-    /// What one takes. A run is like one in a pass: a graph, a short kernel ahead and one after, with which kernels of
-    /// ours overlap and the library's do not; and second-level cache is full of something else, as other layers' weights have
-    /// gone through.
+    /// Time of a candidate. A run resembles a pass: a graph, with a short kernel before and after, with which our
+    /// kernels overlap and the library's do not; and the L2 cache is filled with other data, as by other layers'
+    /// weights.
     fn alone(&mut self, candidate: Fastest) -> Result<Duration, DeviceError> {
         let known = self.graphs.iter().position(|(known, _)| *known == candidate);
         let at = known.unwrap_or(self.graphs.len());
@@ -140,7 +143,7 @@ impl Race<'_> {
         self.timed(|race| race.device.run(&race.graphs[at].1))
     }
 
-    /// What some work takes after other layers' weights.
+    /// Time of some work after the L2 cache has been overwritten.
     fn timed(&self, work: impl FnOnce(&Self) -> Result<(), DeviceError>) -> Result<Duration, DeviceError> {
         // While the device writes this, the host launches the rest.
         self.device.fill(self.other, 0)?;
@@ -152,7 +155,7 @@ impl Race<'_> {
     }
 }
 
-/// Runs all once, adds their times to those of others, and keeps those near the best.
+/// Runs all candidates once, adds them to the timed ones, and keeps those near the best.
 fn near_best<C: Copy, E>(
     times: &mut Vec<(C, Duration)>,
     candidates: Vec<C>,
@@ -182,7 +185,7 @@ fn repeat<C: Copy, E>(times: &mut [(C, Duration)], mut time: impl FnMut(C) -> Re
     Ok(())
 }
 
-/// The one with the shortest time; among equals the first wins.
+/// The candidate with the shortest time; ties go to the first.
 fn best_of<C: Copy>(times: &[(C, Duration)]) -> Option<C> {
     let mut best: Option<(C, Duration)> = None;
     for (candidate, time) in times {
@@ -193,7 +196,8 @@ fn best_of<C: Copy>(times: &[(C, Duration)]) -> Option<C> {
     best.map(|(candidate, _)| candidate)
 }
 
-/// The best, and after it those that may be faster in a pass: own_kernels, and some that are equally fast, the shortest time first.
+/// The best, followed by candidates that may be faster in a pass: own_kernels, and some that are equally fast, in order
+/// of time.
 fn finalists<C: Copy + PartialEq>(times: &[(C, Duration)], is_rival: impl Fn(C) -> bool) -> Vec<C> {
     let Some(best) = best_of(times) else { return Vec::new() };
     let mut others: Vec<(C, Duration)> = times.iter().copied().filter(|(candidate, _)| *candidate != best).collect();
@@ -216,7 +220,7 @@ fn finalists<C: Copy + PartialEq>(times: &[(C, Duration)], is_rival: impl Fn(C) 
 mod tests {
     use super::*;
 
-    /// The place of the best, and how many runs that took; a candidate's last time is that of all further runs.
+    /// The index of the best, and the number of runs; a candidate's last time is that of all further runs.
     fn picked(times: &[&[u64]]) -> (Option<usize>, usize) {
         let mut runs = vec![0; times.len()];
         let mut time = |at: usize| {

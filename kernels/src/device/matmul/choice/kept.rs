@@ -1,4 +1,4 @@
-//! The file of the fastest algorithms by shape.
+//! The file in which the fastest algorithm for a shape is stored.
 
 use std::{
     fs,
@@ -8,14 +8,14 @@ use std::{
 use super::super::{Fastest, Matmul};
 use crate::device::{Properties, cache};
 
-/// Version of what is kept and of how it is found.
+/// Version of the file format and of the search.
 const FORMAT: u32 = 4;
-/// Bytes of what is kept: parts and words of an algorithm, or 0 parts and the number of a rival.
+/// Bytes of a file: parts and words of an algorithm, or 0 parts and the index of one of our kernels.
 const BYTES: usize = 72;
-/// Parts, at most.
+/// Maximum number of parts.
 const MOST_PARTS: usize = 8;
 
-/// Where the choice for a shape on a device is kept; `None` without a cache folder.
+/// Path of the choice for a shape on a device; `None` without a cache folder.
 pub fn path(device: &Properties, library: &str, matmul: Matmul) -> Option<PathBuf> {
     let Matmul { rows, inputs, outputs, element, result, most_parts } = matmul;
     let shape = format!("{rows} {inputs} {outputs} {} {} {most_parts}", element.name(), result.name());
@@ -29,7 +29,7 @@ pub fn path(device: &Properties, library: &str, matmul: Matmul) -> Option<PathBu
     cache::folder().map(|folder| folder.join(format!("product-{}.algorithm", &key[..32])))
 }
 
-/// The contents of a file; `None` if it does not exist or is damaged.
+/// Loads a file; `None` if it does not exist or is damaged.
 pub fn load(path: &Path) -> Option<Fastest> {
     let whole = (BYTES + blake3::OUT_LEN) as u64;
     fs::metadata(path).ok().filter(|file| file.len() == whole)?;
@@ -47,7 +47,7 @@ pub fn load(path: &Path) -> Option<Fastest> {
     }
 }
 
-/// Keeps what was found.
+/// Stores a choice.
 pub fn store(path: &Path, found: Fastest) -> std::io::Result<()> {
     let mut words = [0; BYTES / 8];
     match found {
@@ -82,10 +82,10 @@ mod tests {
         }
         fs::write(&path, &whole[..BYTES]).expect("writable");
         assert_eq!(load(&path), None);
-        // A sound file of another length is not ours.
+        // An intact file of another length is invalid.
         cache::write(&path, &[0; BYTES + 8]).expect("writable");
         assert_eq!(load(&path), None);
-        // Nor is one of an unknown kind.
+        // So is one of an unknown kind.
         cache::write(&path, &[7; BYTES]).expect("writable");
         assert_eq!(load(&path), None);
         fs::remove_file(&path).expect("removable");

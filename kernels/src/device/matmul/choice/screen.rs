@@ -1,5 +1,5 @@
-//! Algorithms that the library has but does not offer. Each is run once; the fastest are timed with the others if their result
-//! equals that of an offered one.
+//! Algorithms that the library has but does not offer. Each is run once; the fastest are timed with the other
+//! candidates if their result equals that of an offered one.
 //!
 //! All tiles are tried first, then other cluster sizes for the best of them.
 
@@ -11,25 +11,25 @@ use crate::device::{
     matmul::{Axis, MatmulPlan, Words},
 };
 
-/// Factor by which an algorithm may fill the device more or less often than one that is known to be fast.
+/// Maximum factor between the wave counts of an algorithm and of one that is known to be fast.
 const MOST_UNLIKE: f32 = 3.0;
-/// Rows up to which what the library offers is enough: weights are what a product waits for, whatever the tile.
+/// Number of rows up to which the offered algorithms suffice: loading weights dominates, whatever the tile.
 const FEW_ROWS: usize = 64;
-/// Tiles that are tried with other clusters.
+/// Number of tiles that are tried with other clusters.
 const BEST_TILES: usize = 8;
-/// Algorithms that take part in the race.
+/// Maximum number of algorithms that enter the comparison.
 const BEST: usize = 8;
-/// What trying them may take; what has been found by then counts.
+/// Time limit of the trials; algorithms found by then are used.
 const LONGEST: Duration = Duration::from_secs(1);
-/// Places of a result that are compared, and values of each.
+/// Number of samples of a result that are compared, and number of values per sample.
 const SAMPLES: usize = 64;
 const SAMPLE: usize = 256;
-/// How far values of two algorithms may be apart, as a part of the largest: they round sums of another order.
+/// Maximum difference between values of two algorithms, relative to the largest value: their order of sums differs.
 const APART: f32 = 0.01;
 
 impl Race<'_> {
-    /// The best of this many parts beyond those with times, of the kinds of these; none where there are few rows, or none of as
-    /// many parts has come near the best of all.
+    /// The best unoffered algorithms with this number of parts, of the same kinds as those in `times`; none with few
+    /// rows, or if no algorithm with this number of parts is in `times` (near the best of all).
     pub(super) fn unoffered(
         &mut self,
         parts: usize,
@@ -69,8 +69,8 @@ impl Race<'_> {
         Ok(best)
     }
 
-    /// Those that the library can run, by what one run took. First come those that fill the device about as often as one that is
-    /// known to be fast; those that do so far more often are not tried, since their tiles are small.
+    /// The algorithms that the library can run, sorted by the time of one run. Those with a wave count similar to that
+    /// of `like`, which is known to be fast, come first; those whose count differs far more are not tried.
     fn screened(
         &mut self,
         parts: usize,
@@ -84,7 +84,7 @@ impl Race<'_> {
         let mut algorithms: Vec<(Words, f32)> = algorithms
             .into_iter()
             .filter_map(|words| Some((words, unlike(words)?)))
-            // What the library does not count is tried.
+            // Algorithms whose waves the library does not count are tried.
             .filter(|(_, unlike)| unlike.is_nan() || *unlike <= MOST_UNLIKE.ln())
             .collect();
         algorithms.sort_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -93,7 +93,7 @@ impl Race<'_> {
             if begin.elapsed() >= LONGEST {
                 break;
             }
-            // Its first run loads the kernel, and the library says only then of some that it cannot.
+            // The first run loads the kernel; only then does the library reject some of them.
             let usable = self.plans[parts - 1].choose(words)
                 && self.plans[parts - 1].workspace() <= self.operands.workspace.bytes()
                 && self.multiply(parts).is_ok();
@@ -105,11 +105,11 @@ impl Race<'_> {
         Ok(times)
     }
 
-    /// Some values that an algorithm computes, from all over the result.
+    /// Values that an algorithm computes, sampled across the whole result.
     fn sample(&mut self, parts: usize, words: Words) -> Result<Vec<f32>, DeviceError> {
         self.choose(parts, words)?;
         let result = self.result(parts);
-        // What is not written is NaN.
+        // Values that are not written are NaN.
         self.device.fill(result, 0xFF)?;
         self.multiply(parts)?;
         let element = if parts > 1 { Element::F32 } else { self.matmul.result };
@@ -126,14 +126,14 @@ impl Race<'_> {
     }
 }
 
-/// Whether two algorithms compute the same.
+/// Whether two algorithms compute the same result.
 fn agree(expected: &[f32], found: &[f32]) -> bool {
     let largest = expected.iter().fold(0.0, |largest: f32, value| largest.max(value.abs()));
     expected.len() == found.len()
         && expected.iter().zip(found).all(|(expected, found)| (expected - found).abs() <= largest * APART)
 }
 
-/// One algorithm for each kind among these: those of a kind differ in tile and cluster only.
+/// One algorithm of each kind: algorithms of a kind differ only in tile and cluster.
 fn kinds(plan: &dyn MatmulPlan, algorithms: &[(Words, Duration)]) -> Vec<Words> {
     let mut kinds: Vec<(Words, Words)> = Vec::new();
     for (words, _) in algorithms {
