@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(128)
 /// - accepted_node `[batch, most]`: the path from the root.
 /// - For the host, in its own memory, at place *output_place of output `[places, output_ints]`: `[batch]` counts of
 /// produced tokens, 1 to most, and `[batch, most]` tokens: the choices along the path, drafts and then the bonus token.
-/// A choice that is NOT_FINITE is written as −(position + 1). Tokens after the count have no meaning.
+/// A choice that is NOT_FINITE is written as its position, negated. Tokens after the count have no meaning.
 /// - move_from, move_to `[batch, most]`: cache rows for compact_cache, −1 after the count.
 /// - The rows r = b·most + i of the draft's extend: row_token = token i; row_position = length + i; row_write = the
 /// cache row of that position; row_slot; row_prefix = length + i + 1; row_own_count = 0; row_source, the row whose

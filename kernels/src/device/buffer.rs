@@ -202,7 +202,7 @@ impl HostBuffer {
         Err(DeviceError::Shape(format!("a host buffer holds {} bytes, {bytes} are needed", self.bytes)))
     }
 
-    /// Its values. Only when no copy to or from it is under way, and no kernel writes there.
+    /// Its values. Requires that no copy to or from it is in progress, and that no kernel writes to it.
     ///
     /// # Panics
     /// When the buffer is shorter.
@@ -213,7 +213,7 @@ impl HostBuffer {
         unsafe { std::slice::from_raw_parts(self.address.cast::<N>().add(start), count) }
     }
 
-    /// Its values, to change. Only when no copy to or from it is under way, and no kernel writes there.
+    /// Its values, mutable. Requires that no copy to or from it is in progress, and that no kernel writes to it.
     ///
     /// # Panics
     /// When the buffer is shorter.
@@ -227,7 +227,7 @@ impl HostBuffer {
 
 impl Drop for HostBuffer {
     fn drop(&mut self) {
-        // SAFETY: the address came from `allocate_host` and is given back once, after the copies and kernels that use it.
+        // SAFETY: the address came from `allocate_host` and is freed once, after the copies and kernels that use it.
         unsafe { self.driver.free_host(self.address, self.bytes) }
     }
 }
@@ -238,7 +238,7 @@ impl fmt::Debug for HostBuffer {
     }
 }
 
-// SAFETY: plain memory that belongs to the buffer alone.
+// SAFETY: plain memory that is owned by the buffer alone.
 unsafe impl Send for HostBuffer {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for HostBuffer {}

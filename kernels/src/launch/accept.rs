@@ -1,4 +1,4 @@
-//! `cuda/accept.cu`.
+//! Acceptance and cache compaction: `cuda/accept.cu`.
 
 use super::{InnerNodes, Kernels, Outputs, PassRows, Sequences, TreeNodes, address, check_ints, grid, int, line};
 use crate::device::{Arg, Buffer, DeviceError, KernelFile, Slice, Split};
@@ -6,7 +6,7 @@ use crate::device::{Arg, Buffer, DeviceError, KernelFile, Slice, Split};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "accept.cu", text: include_str!("../../cuda/accept.cu"), split: Split::Shared };
 
-/// Threads of a block of `accept_drafts`, and the most tokens of a round.
+/// Threads of a block of `accept_drafts`, and the maximum number of nodes of a tree and tokens of a round.
 const THREADS: usize = 128;
 
 /// The inputs of acceptance; `most` is steps + 1.
@@ -14,57 +14,58 @@ const THREADS: usize = 128;
 pub struct AcceptInputs<'a> {
     /// Requests, padding included.
     pub batch: usize,
-    /// Most nodes of a way, and so tokens that a request can produce.
+    /// Maximum number of nodes of a path, and so of tokens that a request can produce.
     pub most: usize,
     /// int32 `[batch]`.
     pub batch_slot: Slice<'a>,
-    /// The target's token after each node, int32 `[batch, nodes]`; −1 where it was not computed, and
-    /// [`NOT_FINITE`](super::NOT_FINITE) where it has none.
+    /// The target's token after each node, int32 `[batch, nodes]`; −1 if it was not computed, and
+    /// [`NOT_FINITE`](super::NOT_FINITE) if there is none.
     pub chosen: Slice<'a>,
     /// The trees.
     pub tree: TreeNodes<'a>,
-    /// Expected tokens per round that are accepted whatever the target says; `None` to ask the target.
+    /// Expected accepted tokens per round, simulated regardless of the target; `None` to use the target's choices.
     pub simulate: Option<f32>,
     /// Seed of each slot, 64-bit `[slots]`: the fraction of `simulate` is drawn with it.
     pub seed: Slice<'a>,
 }
 
-/// What [`Kernels::accept`] writes; `most` is that of the ways.
+/// Outputs of [`Kernels::accept`]; `most` as in [`AcceptInputs`].
 #[derive(Clone, Copy, Debug)]
 pub struct Acceptance<'a> {
     /// The accepted nodes, int32 `[batch, most]`.
     pub node: Slice<'a>,
-    /// Where the host finds the produced tokens.
+    /// The produced tokens, for the host.
     pub outputs: Outputs<'a>,
     /// The move of cache rows.
     pub moves: Moves<'a>,
-    /// The draft's extension, `batch · most` causal rows.
+    /// The draft's extend, `batch · most` causal rows.
     pub rows: PassRows<'a>,
-    /// The row of each of them that the target has left, int32 `[batch · most]`.
+    /// For each of these rows, the row of the target whose features it reads, int32 `[batch · most]`.
     pub row_source: Slice<'a>,
-    /// The last of each request, int32 `[batch]`.
+    /// The last row of each request, int32 `[batch]`.
     pub last_row: Slice<'a>,
     /// Length of each request before this round, int32 `[batch]`.
     pub group_prefix: Option<Slice<'a>>,
     /// Rows of each request that are not padding, int32 `[batch]`.
     pub group_rows: Option<Slice<'a>>,
-    /// What the target ran over first, if it ran in two passes: of the nodes where walks stood it has then left its rows at those of
-    /// their requests, and after the batch, in the order of their list, these.
+    /// The nodes of the target's first pass, if it ran in two. The rows of the second pass, for the nodes at which the
+    /// walks ended, are then at the indices of their requests, followed by the rows of the first pass in list order.
     pub ahead: Option<InnerNodes<'a>>,
 }
 
-/// What [`Kernels::advance_accept`] reads and writes besides.
+/// Further operands of [`Kernels::advance_accept`].
 #[derive(Clone, Copy, Debug)]
 pub struct AcceptWalk<'a> {
     /// Slot of each row of the target's pass, int32 `[batch · nodes]`.
     pub row_slot: Slice<'a>,
-    /// Position of the token after each of them, int32 `[batch · nodes]`.
+    /// Position of the token after each of these rows, int32 `[batch · nodes]`.
     pub row_sample_position: Slice<'a>,
     /// The current nodes of the walks: `batch`.
     pub stand: WalkState<'a>,
-    /// The nodes that were computed before the walks, if any.
+    /// The nodes whose choices were computed before the walks, if any.
     pub ahead: Option<InnerNodes<'a>>,
-    /// int32 `[2]`, the first 0 when a round begins: that of `step` mod 2 is 0 where no walk awaits a choice, so that it need not be found.
+    /// int32 `[2]`; the first is 0 when a round begins. After a step, element `step` mod 2 is 0 if no walk needs a
+    /// choice, so that the choices need not be computed.
     pub needed: Slice<'a>,
 }
 
@@ -73,29 +74,29 @@ pub struct AcceptWalk<'a> {
 pub struct WalkState<'a> {
     /// Their rows of the target's pass.
     pub row: Slice<'a>,
-    /// The slots of these.
+    /// The slots of these rows.
     pub slot: Slice<'a>,
-    /// The positions of the tokens after them.
+    /// The positions of the tokens after these rows.
     pub sample_position: Slice<'a>,
-    /// The target's tokens after them.
+    /// The target's tokens after these rows.
     pub choice: Slice<'a>,
 }
 
-/// Which cache rows move where, int32 `[batch, most]`; −1 for none.
+/// Moves of cache rows, int32 `[batch, most]`; −1 for none.
 #[derive(Clone, Copy, Debug)]
 pub struct Moves<'a> {
-    /// From here.
+    /// Source rows.
     pub from: Slice<'a>,
-    /// To here.
+    /// Destination rows.
     pub to: Slice<'a>,
 }
 
 /// Caches in one allocation: for each layer a plane of keys, then one of values.
 #[derive(Clone, Copy, Debug)]
 pub struct CachePlanes<'a> {
-    /// Where the first plane begins.
+    /// The first plane.
     pub at: Slice<'a>,
-    /// Twice the layers.
+    /// Number of planes: twice the layers.
     pub planes: usize,
     /// Rows of a plane.
     pub rows: usize,
@@ -119,7 +120,7 @@ impl AcceptInputs<'_> {
         seed.check(sequences.slots * 8)
     }
 
-    /// The arguments that both kernels begin with: choices, trees and slots, then seeds, sizes and what is simulated.
+    /// The first arguments of both kernels: choices, trees and slots, then seeds, sizes and the simulated length.
     fn arguments(self, sequences: Sequences<'_>) -> Vec<Arg> {
         let Self { most, batch_slot, chosen, tree, simulate, seed, .. } = self;
         let mut arguments = vec![address(chosen)];
@@ -132,7 +133,7 @@ impl AcceptInputs<'_> {
 }
 
 impl<'a> From<&'a [Buffer; 4]> for WalkState<'a> {
-    /// In the order of its fields.
+    /// Buffers in the order of the fields.
     fn from(buffers: &'a [Buffer; 4]) -> Self {
         let [row, slot, sample_position, choice] = buffers.each_ref().map(Buffer::slice);
         Self { row, slot, sample_position, choice }
@@ -159,9 +160,9 @@ impl AcceptWalk<'_> {
 }
 
 impl Kernels {
-    /// Stores the choices after the current nodes of the walks, and advances to the next nodes without a known choice;
-    /// at step 0 to the first, and nothing is chosen yet but what was asked for ahead. A walk stays at the end of its path.
-    /// Steps are taken one after the other, `most` after the first. Slots of the batch are trusted to exist.
+    /// Stores the choices after the current nodes of the walks, and advances to the next nodes without a known choice.
+    /// Step 0 goes to the first ones; the only choices known then are those computed in advance. A walk stays at the
+    /// end of its path. Steps run in order, `most` of them after the first. Slots of the batch are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
@@ -185,7 +186,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(ways.batch, THREADS as u32), &arguments) }
     }
 
-    /// Accepts, advances the sequences, and lays out the draft's extension. Slots of the batch are trusted to exist.
+    /// Accepts, advances the sequences, and lays out the draft's extend. Slots of the batch are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
@@ -231,10 +232,10 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(batch, THREADS as u32), &arguments) }
     }
 
-    /// Moves the accepted rows of all caches, as [`accept`](Self::accept) has said.
+    /// Moves the accepted rows of all caches as [`accept`](Self::accept) determined.
     ///
     /// # Errors
-    /// When a buffer is too short, rows are not in whole accesses of 16 bytes, or the device fails.
+    /// When a buffer is too short, rows are not in whole 16-byte accesses, or the device fails.
     pub fn compact_cache(
         &self,
         caches: CachePlanes<'_>,

@@ -1,4 +1,4 @@
-//! `cuda/attention.cu`.
+//! Attention of separate rows: `cuda/attention.cu`.
 
 use super::{Kernels, Rows, address, check_ints, grid, int};
 use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
@@ -6,12 +6,12 @@ use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "attention.cu", text: include_str!("../../cuda/attention.cu"), split: Split::Shared };
 
-/// Heads of these sizes can run.
+/// Supported head sizes.
 pub const HEAD_DIMS: [usize; 4] = [64, 96, 128, 256];
 
-/// Splits that rows are taken to have when it is decided how many of them a block takes.
+/// Number of splits that is assumed when the number of rows per block is chosen.
 const FEWEST_SPLITS: usize = 3;
-/// Splits that `attention.cu` has room to merge.
+/// Maximum number of splits that `attention.cu` can merge.
 const MOST_SPLITS: usize = 512;
 
 /// Operands of [`Kernels::attention_rows`].
@@ -19,7 +19,7 @@ const MOST_SPLITS: usize = 512;
 pub struct Attention<'a> {
     /// `[rows, heads · head_dim]`.
     pub out: Slice<'a>,
-    /// Rows that begin with `heads · head_dim` queries.
+    /// Rows that start with `heads · head_dim` queries.
     pub query: Rows<'a>,
     /// `[cache rows, kv_heads, head_dim]`.
     pub keys: Slice<'a>,
@@ -27,28 +27,28 @@ pub struct Attention<'a> {
     pub values: Slice<'a>,
     /// int32 `[slots, table_width]`.
     pub page_table: Slice<'a>,
-    /// Pages that a slot can have.
+    /// Maximum number of pages of a slot.
     pub table_width: usize,
-    /// Cache rows a page.
+    /// Cache rows per page.
     pub page_size: usize,
-    /// int32 `[rows]`: whose positions a row sees.
+    /// int32 `[rows]`: the slot whose positions a row sees.
     pub row_slot: Slice<'a>,
-    /// int32 `[rows]`: how many of them.
+    /// int32 `[rows]`: number of positions that a row sees.
     pub row_prefix: Slice<'a>,
-    /// int32 `[rows]`: how many further cache rows.
+    /// int32 `[rows]`: number of further cache rows that a row sees.
     pub row_own_count: Slice<'a>,
-    /// int32 `[rows, own_stride]`: which.
+    /// int32 `[rows, own_stride]`: these cache rows.
     pub row_own: Slice<'a>,
-    /// Room for them.
+    /// Capacity of a row's list.
     pub own_stride: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Rows that usually have one slot: each this many, from the first on. What they see alike can be read once for several of
-    /// them. Speed depends on it, results do not.
+    /// Length of the runs of rows, from the first on, that usually have one slot. Keys that several of them see can be
+    /// read once for all. Affects the speed only, not the results.
     pub together: usize,
     /// Query heads.
     pub heads: usize,
-    /// Key/value heads, of which `heads` is a multiple.
+    /// Key/value heads; `heads` is a multiple.
     pub kv_heads: usize,
     /// Elements of a head.
     pub head_dim: usize,
@@ -56,12 +56,12 @@ pub struct Attention<'a> {
     pub partial: Slice<'a>,
     /// int32 `[rows, heads]`, zero before and after.
     pub counters: Slice<'a>,
-    /// Parts into which a long list of keys is split, at most 512. The result's bits depend on it.
+    /// Maximum number of splits of a long list of keys, at most 512. The result's bits depend on it.
     pub max_splits: usize,
 }
 
 impl Kernels {
-    /// Bytes of workspace for some rows.
+    /// Bytes of workspace for this many rows.
     pub fn attention_workspace(rows: usize, heads: usize, head_dim: usize, max_splits: usize) -> usize {
         rows * heads * max_splits * (head_dim + 4) * 4
     }
@@ -92,8 +92,8 @@ impl Kernels {
         check_ints(attention.counters, rows * heads)?;
         attention.partial.check(Self::attention_workspace(rows, heads, head_dim, max_splits))?;
         let group = heads / kv_heads;
-        // Groups that no kernel fits run in parts of the size that leaves the fewest heads idle. A block takes as many rows as
-        // registers hold the sums of.
+        // Groups without a fitting kernel run in parts of the size that leaves the fewest heads idle. A block takes as
+        // many rows as registers can hold sums for.
         let (part, alone, several, block_rows) = match group {
             1 => (1, "attention_rows_1", "attention_rows_1_of_4", 4),
             2 => (2, "attention_rows_2", "attention_rows_2_of_4", 4),
@@ -103,7 +103,7 @@ impl Kernels {
         let parts = kv_heads * group.div_ceil(part);
         let together = together.clamp(1, rows.max(1));
         let blocks = |of: usize| rows / together * together.div_ceil(of) + (rows % together).div_ceil(of);
-        // Where that leaves few blocks, rows are better apart: a block takes longer with several.
+        // If that leaves few blocks, separate rows are better: a block takes longer with several.
         let (name, blocks) = match together > 1
             && parts * blocks(block_rows) * FEWEST_SPLITS >= self.device.properties().multiprocessors
         {

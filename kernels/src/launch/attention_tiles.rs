@@ -1,12 +1,12 @@
 //! Attention over groups of rows, by size:
 //!
 //! - `cuda/attention_few.cu`: few (row, head) pairs; also applies the rotation.
-//! - `cuda/attention_wide.cu`: many pairs, by warp groups on Hopper.
-//! - `cuda/attention_tiles.cu`: many pairs, by warps on other architectures and for other head sizes.
-//! - `cuda/attention_alone.cu`: small blocks, where there are more groups than blocks that run at once.
+//! - `cuda/attention_wide.cu`: many pairs, with warp-group products on Hopper.
+//! - `cuda/attention_tiles.cu`: many pairs, with warp products on other architectures and for other head sizes.
+//! - `cuda/attention_alone.cu`: small blocks, when there are more groups than blocks that run at once.
 //!
-//! Splits of attention form a cluster of blocks, which merge through distributed shared memory. Where the architecture has no
-//! clusters, the last block merges what the others have left in device memory.
+//! Splits of attention form a cluster of blocks, which merge through distributed shared memory. On architectures
+//! without clusters, the last block merges the records that the others have left in device memory.
 
 use super::{
     Attention, HEAD_DIMS, Kernels, OwnRows, Rotation, address, check_ints, grid, int, linear_wide::has_warp_groups,
@@ -27,49 +27,50 @@ pub(super) const ALONE_FILE: KernelFile =
 pub(super) const WIDE_FILE: KernelFile =
     KernelFile { name: "attention_wide.cu", text: include_str!("../../cuda/attention_wide.cu"), split: Split::Shared };
 
-/// Sizes of heads that `attention_wide.cu` knows, and the one of which it has blocks of two teams.
+/// Head sizes of `attention_wide.cu`, and the one for which it has blocks of two teams.
 pub(super) const WIDE_HEAD_DIMS: [usize; 2] = [64, 128];
 const TWO_TEAMS_HEAD_DIM: usize = 64;
 
-/// Heads of at most this size fit the registers of `few.cuh`.
+/// Largest head size that fits the registers of `few.cuh`.
 const MOST_OF_FEW: usize = 128;
-/// Heads of at most this size leave half of the registers to others, which pays for few blocks.
+/// Largest head size with which half of the registers are left to other blocks, which pays with few blocks.
 const MOST_IN_HALF: usize = 64;
-/// Minimum number of splits that pays for merging through device memory, without clusters.
+/// Maximum number of splits that are merged through device memory, without clusters.
 const MOST_SPLITS: usize = 32;
 
 /// Runs of rows that have one slot.
 #[derive(Clone, Copy, Debug)]
 pub enum Groups<'a> {
-    /// All of this many rows.
+    /// Groups of this many consecutive rows.
     Even(usize),
-    /// Any.
+    /// Arbitrary ranges.
     Ranges {
-        /// int32 `[groups + 1]`: the first row of each, then the number of rows.
+        /// int32 `[groups + 1]`: the first row of each group, then the number of rows.
         first: Slice<'a>,
-        /// Groups.
+        /// Number of groups.
         count: usize,
-        /// Rows of the largest.
+        /// Rows of the largest group.
         largest: usize,
     },
 }
 
-/// What rows in groups see, which also says what of it their pass writes: the rest is read before the pass gets there.
+/// What rows in groups see, and which part of it their pass writes: the rest may be read before the pass starts.
 #[derive(Clone, Copy, Debug)]
 pub enum Sees<'a> {
-    /// Positions alone. The rows of a group are consecutive positions in ascending order, each the last that its row sees:
-    /// the pass writes these, and all positions ahead of a group's first are older.
+    /// Positions alone. The rows of a group are consecutive positions in ascending order, each the last that its row
+    /// sees: the pass writes these, and all positions before a group's first are older.
     Positions,
-    /// Positions that are all older than the pass, and own rows that are being written.
+    /// Positions that are all older than the pass, and own rows that the pass writes.
     Own(OwnRows<'a>),
 }
 
 /// The kernel that precedes an attention in the pass, which determines what may be read before it has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ahead {
-    /// Kernels that lay the pass out: nothing.
+    /// Kernels that lay out the pass: nothing may be read early.
     Layout,
-    /// Attention over another layer, of the same rows: all that tells what rows see, and what of it is older than the pass.
+    /// Attention over another layer, of the same rows: everything that describes what rows see may be read early, and
+    /// the keys and values that are older than the pass.
     Layer,
 }
 
@@ -78,7 +79,7 @@ pub enum Ahead {
 struct Choice {
     file: KernelFile,
     name: &'static str,
-    /// Whether it does what [`Kernels::rotate_and_write`] does.
+    /// Whether it includes [`Kernels::rotate_and_write`].
     rotates: bool,
     /// (row, head) pairs of a block.
     pairs: usize,
@@ -87,7 +88,7 @@ struct Choice {
     releases_late: bool,
     /// Bytes of dynamic shared memory.
     shared: usize,
-    /// Blocks that run on a multiprocessor at the same time, and so how many splits pay; 0 where nothing is split.
+    /// Blocks that run on a multiprocessor at the same time, which limits the useful number of splits; 0 for no splits.
     resident: usize,
 }
 
@@ -113,11 +114,11 @@ impl Groups<'_> {
 }
 
 impl Kernels {
-    /// What [`rotate_and_write`](Self::rotate_and_write) does, and attention as [`attention_rows`](Self::attention_rows) after
-    /// it, on tensor cores, for rows that come in groups. One kernel does both where groups are small; then the rotated queries
-    /// are written nowhere. The number of splits is chosen here, so that the device is busy: at most that of the operands, and
-    /// where splits go through memory, as many as there is workspace for. The rows' own lists are not read: `sees` has taken
-    /// their place.
+    /// [`rotate_and_write`](Self::rotate_and_write) followed by attention as in
+    /// [`attention_rows`](Self::attention_rows), on tensor cores, for rows in groups. For small groups one kernel does
+    /// both, and the rotated queries are not written. The number of splits is chosen here to keep the device busy: at
+    /// most that of the operands, and if splits go through memory, at most as many as the workspace holds. The rows'
+    /// own lists are not read: `sees` replaces them.
     ///
     /// # Errors
     /// When a buffer is too short, the element type is float, the head size is not one of [`HEAD_DIMS`], the operands of
@@ -224,8 +225,8 @@ impl Kernels {
 }
 
 impl Kernels {
-    /// Splits of each of this many pieces of work, at most `most`: as many as run at once, since more would make a second wave,
-    /// and each has to be merged.
+    /// Number of splits for each of this many pieces of work, at most `most`: as many as run at once, since more would
+    /// make a second wave, and each has to be merged.
     fn splits(&self, pieces: usize, resident: usize, most: usize) -> Result<usize, DeviceError> {
         let Properties { multiprocessors, most_cluster, .. } = *self.device.properties();
         if most_cluster == 1 {
@@ -241,11 +242,11 @@ impl Kernels {
     }
 }
 
-/// The kernel for groups of this many pairs, `together` times: the widest that the pairs fill, but a narrower one where the
-/// blocks would leave multiprocessors idle. The keys are then read several times, from the second-level cache. `wide` says whether
-/// there are warp groups for heads of this size.
+/// The kernel for `together` groups of this many pairs: the widest that the pairs fill, or a narrower one if the blocks
+/// would leave multiprocessors idle; keys are then read several times, from the L2 cache. `wide` says whether there are
+/// warp-group kernels for heads of this size.
 fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize, wide: bool) -> Choice {
-    // Each warp's sums of 8 pairs, and with splits a record of each pair.
+    // Each warp's sums of 8 pairs, and with splits a record per pair.
     let few = |file, name, rotates, pairs, warps: u32, resident| Choice {
         file,
         name,
@@ -287,14 +288,14 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
     match head_dim <= MOST_OF_FEW {
         true if pairs <= 8 && fits(8) => few(FEW_FILE, "rotate_and_attend_8", true, 8, 8, 1),
         true if pairs <= 16 && fits(16) => {
-            // In clusters of 8, as many as multiprocessors or fewer: one request. Of small heads that is what runs beside others,
-            // of large ones what does not.
+            // In clusters of 8, at most as many blocks as multiprocessors: one request. With small heads that selects
+            // the variant that runs next to other blocks, with large heads the other one.
             let few_blocks = 16 * together <= multiprocessors;
             let beside = few_blocks == (head_dim <= MOST_IN_HALF);
             few(FEW_FILE, if beside { "rotate_and_attend_16_beside" } else { "rotate_and_attend_16" }, true, 16, 8, 1)
         }
-        // A block of two teams leaves no room for those of the rotation ahead, which one request pays for: in clusters of 8, as many
-        // blocks as multiprocessors or fewer.
+        // A block of two teams leaves no room for blocks of the preceding rotation, which costs time with a single
+        // request: in clusters of 8, at most as many blocks as multiprocessors.
         _ if wide
             && pairs > 16
             && head_dim == TWO_TEAMS_HEAD_DIM
@@ -302,9 +303,10 @@ fn choose(pairs: usize, together: usize, head_dim: usize, multiprocessors: usize
         {
             by_two
         }
-        // More groups than multiprocessors: as many blocks as run at once, if there are warp groups, which have more under way.
+        // More groups than multiprocessors: as many blocks as run at once, with warp groups if available, which have
+        // more bytes in flight.
         _ if wide && (pairs > 16 || fits_beside(by_group.pairs, by_group.resident)) => by_group,
-        // Or smaller blocks: independent ones, with more first-level cache for what is under way, or with tiles of their own.
+        // Or smaller blocks: independent ones, with more L1 cache for data in flight, or with separate tiles.
         true if pairs <= 8 => few(ALONE_FILE, "attention_alone_8", false, 8, 3, 0),
         true if pairs <= 16 => tiles("attention_tiles_16", 16, 2, 4),
         true if fits(16) => few(FEW_FILE, "attention_few_16", false, 16, 8, 1),
@@ -320,7 +322,7 @@ mod tests {
 
     #[test]
     fn few_blocks_of_small_heads_and_many_of_large_ones_stand_beside_others() {
-        // Pairs of a group, requests of 8 key/value heads, and elements of a head, on an H200.
+        // Pairs of a group, requests with 8 key/value heads, and head size, on an H200.
         for (pairs, requests, head_dim, expected) in [
             (16, 1, 64, "rotate_and_attend_16_beside"),
             (16, 2, 64, "rotate_and_attend_16"),

@@ -1,4 +1,4 @@
-//! `cuda/elementwise.cu`.
+//! Embedding, norms, rotation and other row-wise kernels: `cuda/elementwise.cu`.
 
 use super::{
     Kernels, Parts, Rows, Unscaled, address, check_ints, grid, int, line,
@@ -10,23 +10,23 @@ use crate::device::{Arg, DeviceError, Element, KernelFile, Slice, Split};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "elementwise.cu", text: include_str!("../../cuda/elementwise.cu"), split: Split::Shared };
 
-/// Elements of a row that a block of `norm_unscaled` has.
+/// Elements of a row per block of `norm_unscaled`.
 const UNSCALED_PIECE: usize = 512;
-/// Those of a block of `few_to_stream`, the least whose squares are summed up apart.
+/// Elements per block of `few_to_stream`, the smallest piece with a separate sum of squares.
 const LEAST_PIECE: usize = 16;
 
-/// Elements of a row from which on it is worth to leave its scale to the next layer; measured with 2,048 and 4,096.
+/// Row width from which it pays to leave the scale to the next layer; measured with 2,048 and 4,096.
 const LEAST_UNSCALED: usize = 2048;
 
-/// Rows that are skipped.
+/// Omitted rows.
 pub(super) const NO_ROWS: Rows<'static> = Rows { at: Slice::NONE, stride: 0 };
 
-/// What is added to the residual stream.
+/// An addend of the residual stream.
 #[derive(Clone, Copy, Debug)]
 pub enum Added<'a> {
     /// Rows.
     Rows(Rows<'a>),
-    /// What a linear layer has left in parts: their sum, rounded to the element type.
+    /// The parts of a linear layer: their sum, rounded to the element type.
     Parts(Parts<'a>),
 }
 
@@ -35,7 +35,7 @@ pub enum Added<'a> {
 pub struct RmsNorm<'a> {
     /// The normed rows.
     pub out: Rows<'a>,
-    /// The residual stream; takes up `add`.
+    /// The residual stream; `add` is added in place.
     pub stream: Rows<'a>,
     /// Added to the stream first.
     pub add: Option<Added<'a>>,
@@ -43,9 +43,9 @@ pub struct RmsNorm<'a> {
     pub weight: Slice<'a>,
     /// Optional copy of the input of the norm (the sum, if anything is added).
     pub keep: Option<Rows<'a>>,
-    /// Which row of the stream each row reads, int32; only without `add`.
+    /// The row of the stream that each row reads, int32; only without `add`.
     pub source: Option<Slice<'a>>,
-    /// Rows that are written.
+    /// Number of rows that are written.
     pub rows: usize,
     /// Elements of a row.
     pub width: usize,
@@ -56,7 +56,7 @@ pub struct RmsNorm<'a> {
 /// Operands of [`Kernels::join_normed`].
 #[derive(Clone, Copy, Debug)]
 pub struct JoinNormed<'a> {
-    /// `[rows, 2 · width]`: normed embeddings and features side by side.
+    /// `[rows, 2 · width]`: normed embeddings and features next to each other.
     pub joined: Slice<'a>,
     /// `[vocabulary, width]`.
     pub table: Slice<'a>,
@@ -64,19 +64,19 @@ pub struct JoinNormed<'a> {
     pub vocabulary: usize,
     /// int32 `[rows]`.
     pub token: Slice<'a>,
-    /// `[width]`, of embeddings.
+    /// `[width]`, norm of embeddings.
     pub token_norm: Slice<'a>,
     /// Features.
     pub features: Rows<'a>,
-    /// Which row of the features each row has, int32 `[rows]`.
+    /// The row of the features for each row, int32 `[rows]`.
     pub source: Option<Slice<'a>>,
-    /// `[width]`, of features.
+    /// `[width]`, norm of features.
     pub feature_norm: Slice<'a>,
-    /// Takes the features too, `[rows, width]` without space between.
+    /// Receives the features too, contiguous `[rows, width]`.
     pub stream: Rows<'a>,
-    /// Whether it takes them normed.
+    /// Whether it receives them normed.
     pub stream_is_normed: bool,
-    /// Positions of the rows, int32 `[rows]`, where the embedding of the row at position 0 is zero (MiMo's MTP layer).
+    /// Positions of the rows, int32 `[rows]`, if the embedding of the row at position 0 is zero (MiMo's MTP layer).
     pub zero_first: Option<Slice<'a>>,
     /// Rows.
     pub rows: usize,
@@ -91,7 +91,7 @@ pub struct JoinNormed<'a> {
 pub struct Rotation<'a> {
     /// `[rows, (heads + 2 · kv_heads) · head_dim]`: queries, keys, values.
     pub qkv: Slice<'a>,
-    /// What they are read from, if a linear layer has left them in parts: then only queries are written to `qkv`.
+    /// The source if a linear layer has left `qkv` in parts: then only queries are written to `qkv`.
     pub parts: Option<Parts<'a>>,
     /// float2 `[positions, head_dim / 2]`: cosine and sine.
     pub table: Slice<'a>,
@@ -161,24 +161,24 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
     }
 
-    /// Whether this many rows of a width are better left unscaled by [`rms_norm_unscaled`](Self::rms_norm_unscaled), for a layer
-    /// dealt by [`wide`](Self::wide) or another: of fewer, the norm takes no longer, and more keep the device busy. What is not
-    /// scaled yet may leave the range of float16.
+    /// Whether these rows are better left unscaled by [`rms_norm_unscaled`](Self::rms_norm_unscaled), for a layer
+    /// computed by [`wide`](Self::wide) (`by_wide`) or another kernel: with fewer rows the norm takes no longer, and
+    /// more keep the device busy. Values without the scale may exceed the range of float16.
     pub fn suits_unscaled(&self, rows: usize, width: usize, by_wide: bool) -> bool {
         let most = if by_wide { linear_wide::MOST_ROWS } else { MOST_ROWS_TO_SCALE };
         self.element == Element::BF16 && self.is_wide(width, LEAST_UNSCALED) && (5..=most).contains(&rows)
     }
 
-    /// Bytes of the sums of squares of rows, at most.
+    /// Maximum number of bytes of the sums of squares of rows.
     pub fn squares_bytes(rows: usize, width: usize) -> usize {
         rows.min(linear_wide::MOST_ROWS) * squares_stride(width.div_ceil(LEAST_PIECE)) * 4
     }
 
-    /// Residual and RMS norm of up to 128 rows that follow one another, but for the scale: that is left to the linear layer
-    /// after, which finds it from `squares`. What is written is not bounded as normed rows are: not for float16.
+    /// Residual and RMS norm of up to 128 consecutive rows, without the scale: the next linear layer computes that from
+    /// `squares`. The output is not bounded like normed rows, so not for float16.
     ///
     /// # Errors
-    /// When a buffer is too short, there are more rows, rows are gathered, or the device fails.
+    /// When a buffer is too short, there are more rows, `source` is given, or the device fails.
     pub fn rms_norm_unscaled<'a>(&self, norm: RmsNorm<'_>, squares: Slice<'a>) -> Result<Unscaled<'a>, DeviceError> {
         let RmsNorm { source, rows, width, epsilon, .. } = norm;
         if source.is_some() || rows > linear_wide::MOST_ROWS {
@@ -241,12 +241,13 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid([rows, 2, 1], threads, 0), &arguments) }
     }
 
-    /// A thread for each vector of a row, whole warps, as many as leave enough registers to each.
+    /// One thread per vector of a row, in whole warps, at most as many as leave enough registers for each.
     fn norm_threads(&self, width: usize) -> u32 {
         (width / self.vector()).next_multiple_of(32).clamp(32, 512) as u32
     }
 
-    /// Checks what norms work on: the arguments that they begin with, and in how many parts what is added is, 0 if it is whole.
+    /// Checks the operands of a norm. Returns the first arguments of its kernels, and the number of parts of the addend
+    /// (0: it is whole).
     fn norm_arguments(&self, norm: RmsNorm<'_>) -> Result<([Arg; 11], usize), DeviceError> {
         let RmsNorm { out, stream, add, weight, keep, source, rows, width, .. } = norm;
         self.check_rows(out, rows, width)?;
@@ -276,7 +277,7 @@ impl Kernels {
         Ok((arguments, count))
     }
 
-    /// Rows, address and number of parts of what is added.
+    /// Rows, address and number of parts of an addend.
     fn check_added<'a>(
         &self,
         add: Option<Added<'a>>,
@@ -323,7 +324,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(rows, block(width / 4)), &arguments) }
     }
 
-    /// `out[target[r]] = from[source[r]]`; without `source` or `target`, row r itself. A source below 0 leaves the row alone.
+    /// `out[target[r]] = from[source[r]]`; without `source` or `target`, row r itself. A negative source leaves the row
+    /// unchanged.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -388,7 +390,7 @@ impl Kernels {
         }
     }
 
-    /// Adds up what a linear layer has left in parts, to `[rows, width]` of the element type or float.
+    /// Sums the parts of a linear layer, to `[rows, width]` of the element type or float.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -413,7 +415,7 @@ impl Kernels {
         }
     }
 
-    /// Rotary embedding in place, keys and values into the cache.
+    /// Rotary embedding of queries in place, and of keys into the cache with the values.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -421,12 +423,12 @@ impl Kernels {
         self.rotate(rotation, true)
     }
 
-    /// The same, which lets the kernel after begin late, as [`Ahead`](super::Ahead) needs, or at once.
+    /// The same; releases the next kernel late, as [`Ahead`](super::Ahead) requires, or at once.
     pub(super) fn rotate(&self, rotation: Rotation<'_>, releases_late: bool) -> Result<(), DeviceError> {
         let Rotation { qkv, parts, keys, values, rows, heads, kv_heads, head_dim, .. } = rotation;
         let [parts_at, count, table, positions, position, write, query_norm, key_norm, epsilon] =
             self.rotation_arguments(rotation)?;
-        // Four warps, each with this many heads: what is read in parts takes the registers of several.
+        // Heads per warp of four warps: a head in parts takes the registers of several.
         let (name, heads_a_warp) =
             if parts.is_some() { ("rotate_and_write_parts", 1) } else { ("rotate_and_write", 4) };
         let kernel = self.kernel(FILE, name)?;
@@ -454,8 +456,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
 
-    /// The arguments of a kernel that rotates, between those for rows and cache: parts and their number, table and its rows,
-    /// positions, cache rows, norms and their epsilon.
+    /// The arguments of a kernel that rotates, between those for rows and cache: parts and their number, table and its
+    /// rows, positions, cache rows, norms and their epsilon.
     ///
     /// # Errors
     /// When a buffer is too short.
@@ -487,7 +489,7 @@ impl Kernels {
         ])
     }
 
-    /// Fills a buffer with values that are evenly spread over ±`bound`: weights of a shape without a checkpoint.
+    /// Fills a buffer with values uniformly distributed in ±`bound`: weights of a shape without a checkpoint.
     ///
     /// # Errors
     /// When the device fails.
@@ -501,7 +503,7 @@ impl Kernels {
     }
 }
 
-/// Address and number of partials, or 0 and 0.
+/// Address and number of parts, or 0 and 0.
 pub(super) fn check_parts<'a>(
     parts: Option<Parts<'a>>,
     rows: usize,

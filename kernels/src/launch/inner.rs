@@ -1,4 +1,4 @@
-//! `cuda/inner.cu`.
+//! Verification in two passes: `cuda/inner.cu`.
 
 use super::{AcceptInputs, Groups, Kernels, PassRows, Sequences, address, check_ints, int, line};
 use crate::device::{DeviceError, KernelFile, Slice, Split};
@@ -8,7 +8,7 @@ pub(super) const FILE: KernelFile =
 
 /// Threads of the block of `inner_rows`.
 const LISTING_THREADS: u32 = 1024;
-/// Rows that a block of `pick_rows` takes, a warp each.
+/// Rows per block of `pick_rows`, one per warp.
 const PICKED_ROWS: usize = 4;
 
 /// The nodes of trees that have children, as [`Kernels::inner_rows`] lists them: int32 each.
@@ -16,33 +16,34 @@ const PICKED_ROWS: usize = 4;
 pub struct InnerNodes<'a> {
     /// The index of each node in the list, `[batch, nodes]`; −1 for nodes that are not listed.
     pub place: Slice<'a>,
-    /// The list, `[capacity]`: their rows of a pass over all nodes; −1 after the last.
+    /// The list, `[capacity]`: rows of these nodes in a pass over all nodes; −1 after the last.
     pub row: Slice<'a>,
     /// The target's tokens after them, `[capacity]`.
     pub choice: Slice<'a>,
     /// The first list index of each request, then the total: `[batch + 1]`.
     pub first: Slice<'a>,
-    /// How many the list has room for.
+    /// Capacity of the list.
     pub capacity: usize,
 }
 
-/// The rows of a pass whose tokens are chosen.
+/// The rows of a pass whose next tokens are chosen.
 #[derive(Clone, Copy, Debug)]
 pub struct ChosenRows<'a> {
-    /// What they are.
+    /// The rows.
     pub rows: PassRows<'a>,
     /// The positions of the tokens after them, int32 `[rows]`.
     pub sample_position: Slice<'a>,
 }
 
-/// Rows that are picked out of a pass.
+/// Rows that are picked from a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Picked<'a> {
-    /// Which, int32 `[count]`; −1 for padding.
+    /// The picked rows, int32 `[count]`; −1 for padding.
     pub row: Slice<'a>,
-    /// How many.
+    /// Number of rows.
     pub count: usize,
-    /// The token after each row of the pass where it is known, else −1, int32: what is known is not picked. `None`: all are.
+    /// The token after each row of the pass if it is known, else −1, int32: rows with a known token are not picked.
+    /// `None`: all are.
     pub known: Option<Slice<'a>>,
 }
 
@@ -55,7 +56,7 @@ impl InnerNodes<'_> {
 }
 
 impl<'a> InnerNodes<'a> {
-    /// As groups of rows of a pass over the list, at most `nodes` each.
+    /// The list as groups of rows of a pass, at most `nodes` each.
     pub fn groups(self, batch: usize, nodes: usize) -> Groups<'a> {
         Groups::Ranges { first: self.first, count: batch, largest: nodes }
     }
@@ -69,8 +70,8 @@ impl ChosenRows<'_> {
 }
 
 impl Kernels {
-    /// Lists the inner nodes of all trees, or the likeliest of them where there is no room for all; of a listed node the way to it
-    /// is listed too. Slots of the batch are trusted to exist.
+    /// Lists the inner nodes of all trees, or the likeliest of them if there are more than the capacity; the path to a
+    /// listed node is listed too. Slots of the batch are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
@@ -93,10 +94,10 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(1, LISTING_THREADS), &arguments) }
     }
 
-    /// Lays out a pass over rows that are picked out of another, of `rows` rows.
+    /// Lays out a pass over rows that are picked from another one of `rows` rows.
     ///
     /// # Errors
-    /// When a buffer is too short, both passes differ in the room for a row's own list, or the device fails.
+    /// When a buffer is too short, the two passes have different capacities for a row's own list, or the device fails.
     pub fn pick_rows(
         &self,
         to: ChosenRows<'_>,
@@ -124,8 +125,8 @@ impl Kernels {
             arguments.extend(rows.causal());
             arguments.extend([rows.own, sample_position].map(address));
         }
-        // SAFETY: lengths are checked above; that rows are of the pass, and their lists as long as they say, is what the kernels
-        // promise that have written them.
+        // SAFETY: lengths are checked above; that rows are within the pass, and their lists as long as stated, is
+        // guaranteed by the kernels that have written them.
         unsafe { self.device.launch(&kernel, line(count.div_ceil(PICKED_ROWS), PICKED_ROWS as u32 * 32), &arguments) }
     }
 }

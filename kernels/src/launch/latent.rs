@@ -1,7 +1,7 @@
 //! Latent attention, projections: `cuda/latent.cu`, `cuda/latent_heads.cu`, and the products of `cuda/latent_float.cu`.
 //!
-//! Latent attention is absorbed (see [`reference::latent`](crate::reference)); prompts may also expand keys and values, with
-//! sums in another order (`latent_prompt.rs`).
+//! Latent attention is absorbed (see [`reference::latent`](crate::reference)); prompts may also expand keys and values,
+//! with sums in a different order (`latent_prompt.rs`).
 
 use super::{Kernels, Parts, Rows, address, check_ints, elementwise::check_parts, grid, int, latent_attention, line};
 use crate::device::{Arg, DeviceError, Element, Kernel, KernelFile, Slice, Split};
@@ -11,7 +11,7 @@ pub(super) const FILE: KernelFile =
 pub(super) const HEADS_FILE: KernelFile =
     KernelFile { name: "latent_heads.cu", text: include_str!("../../cuda/latent_heads.cu"), split: Split::Shared };
 
-/// Outputs of a block of `latent_heads.cu`, and of one of `latent_float.cu`.
+/// Outputs per block of `latent_heads.cu`, and of `latent_float.cu`.
 const OUTPUTS: usize = 64;
 const OUTPUTS_OF_FLOAT: usize = 128;
 
@@ -20,34 +20,34 @@ const OUTPUTS_OF_FLOAT: usize = 128;
 pub struct LatentDims {
     /// Query heads.
     pub heads: usize,
-    /// Values of a head of a query that are not rotated.
+    /// Values of a query head without rotary embedding.
     pub nope: usize,
-    /// Values of a head of a query that are, and of the key that all heads share.
+    /// Values of a query head with rotary embedding, and of the key that all heads share.
     pub rotated: usize,
-    /// Values of the latent vector.
+    /// Size of the latent vector.
     pub rank: usize,
     /// Values of a head's output.
     pub value: usize,
-    /// Whether neighbours turn together, not values half of the rotated ones apart.
+    /// Whether rotated pairs are neighbours, instead of half of the rotated values apart.
     pub interleaved: bool,
 }
 
 /// Operands of [`Kernels::write_latents`].
 #[derive(Clone, Copy, Debug)]
 pub struct LatentRows<'a> {
-    /// `[rows, first + rank + rotated]`: values on the way to queries, the latent vector, the key.
+    /// `[rows, first + rank + rotated]`: values that lead to queries, the latent vector, the key.
     pub x: Rows<'a>,
-    /// What they are read from instead, if a linear layer has left them in parts.
+    /// The source instead of `x`, if a linear layer has left it in parts.
     pub parts: Option<Parts<'a>>,
-    /// Values on the way to queries.
+    /// Number of values that lead to queries.
     pub first: usize,
     /// Their norm, `[first]`; `None`: they are copied.
     pub query_norm: Option<Slice<'a>>,
-    /// Takes them, `[rows, first]`.
+    /// Receives them, `[rows, first]`.
     pub queries: Slice<'a>,
     /// The norm of the latent vector, `[rank]`.
     pub norm: Slice<'a>,
-    /// Of both norms.
+    /// Epsilon of both norms.
     pub epsilon: f32,
     /// `[cache rows, rank + rotated]`.
     pub cache: Slice<'a>,
@@ -107,12 +107,12 @@ impl LatentDims {
         self.rank + self.rotated
     }
 
-    /// Values of all heads of a query, before anything is absorbed.
+    /// Values of all heads of a query, before absorption.
     pub fn query_width(&self) -> usize {
         self.heads * (self.nope + self.rotated)
     }
 
-    /// The reason why no kernel supports it, if none does.
+    /// The reason why no kernel supports the sizes, or `None` if one does.
     pub fn refused(&self) -> Option<String> {
         let Self { heads, nope, rotated, rank, value, .. } = *self;
         let fits = heads > 0
@@ -138,8 +138,8 @@ impl Kernels {
         dims.refused().map_or(Ok(()), |reason| Err(DeviceError::Shape(reason)))
     }
 
-    /// Norms the compressed queries and the latent vectors of rows, turns their keys, and writes latent vectors and keys to the
-    /// cache.
+    /// Norms the compressed queries and the latent vectors of rows, rotates their keys, and writes latent vectors and
+    /// keys to the cache.
     ///
     /// # Errors
     /// When a buffer is too short, no kernel supports the sizes, or the device fails.
@@ -183,7 +183,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(rows, 256), &arguments) }
     }
 
-    /// What the heads of rows score latent vectors with: each head's first values times its matrix, then its others, turned.
+    /// The absorbed queries of rows: each head's first values times its matrix, followed by its rotary part, rotated.
     ///
     /// # Errors
     /// As [`write_latents`](Self::write_latents).
@@ -220,7 +220,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
 
-    /// The outputs of heads from means of latent vectors: each head's times its matrix.
+    /// The outputs of heads from weighted means of latent vectors: each head's mean times its matrix.
     ///
     /// # Errors
     /// As [`write_latents`](Self::write_latents).
@@ -244,7 +244,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
 
-    /// The kernel for a product of this many outputs a head, by how many rows it takes at a time, and its blocks.
+    /// The kernel for a product with this many outputs per head, by the number of rows that it takes at a time, and its
+    /// blocks.
     fn of_heads(
         &self,
         [few, some, many]: [&'static str; 3],

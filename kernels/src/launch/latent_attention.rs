@@ -1,7 +1,7 @@
 //! Latent attention: `cuda/latent_attention.cu`, `cuda/latent_wide.cu` (Hopper), and attention of `cuda/latent_float.cu`.
 //!
-//! Each row of a pass is computed on its own, because the heads of one row fill the tiles of the tensor cores. A row reads what
-//! it sees from its list of cache rows, so the kernels serve both modes; only the number of splits differs.
+//! Each row of a pass is computed separately, because the heads of one row fill the tiles of the tensor cores. A row
+//! reads its list of cache rows, so the kernels serve both modes; only the number of splits differs.
 
 use super::{Kernels, LatentDims, address, check_ints, grid, int, linear_wide::has_warp_groups};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
@@ -19,7 +19,7 @@ pub(super) const FLOAT_FILE: KernelFile =
 /// Operands of [`Kernels::latent_attention`].
 #[derive(Clone, Copy, Debug)]
 pub struct LatentAttention<'a> {
-    /// `[rows, heads, rank]`: means of latent vectors.
+    /// `[rows, heads, rank]`: weighted means of latent vectors.
     pub out: Slice<'a>,
     /// `[rows, heads, rank + rotated]`.
     pub query: Slice<'a>,
@@ -27,35 +27,36 @@ pub struct LatentAttention<'a> {
     pub cache: Slice<'a>,
     /// int32 `[slots, table_width]`.
     pub page_table: Slice<'a>,
-    /// Pages that a slot can have.
+    /// Maximum number of pages of a slot.
     pub table_width: usize,
-    /// Cache rows a page.
+    /// Cache rows per page.
     pub page_size: usize,
-    /// int32 `[rows]`: whose positions a row sees.
+    /// int32 `[rows]`: the slot whose positions a row sees.
     pub row_slot: Slice<'a>,
-    /// int32 `[rows]`: how many of them.
+    /// int32 `[rows]`: number of positions that a row sees.
     pub row_prefix: Slice<'a>,
-    /// int32 `[rows]`: how many further cache rows.
+    /// int32 `[rows]`: number of further cache rows that a row sees.
     pub row_own_count: Slice<'a>,
-    /// int32 `[rows, own_stride]`: which.
+    /// int32 `[rows, own_stride]`: these cache rows.
     pub row_own: Slice<'a>,
-    /// Room for them.
+    /// Capacity of a row's list.
     pub own_stride: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Sizes.
     pub dims: LatentDims,
     /// Factor on the scores.
     pub scale: f32,
-    /// Float workspace of [`latent_workspace`](Kernels::latent_workspace) bytes for this many splits.
+    /// Float workspace of [`latent_workspace`](Kernels::latent_workspace) bytes for `max_splits` splits.
     pub partial: Slice<'a>,
-    /// Parts into which a long list of keys is split. The result's bits depend on it.
+    /// Maximum number of splits of a long list of keys. The result's bits depend on it.
     pub max_splits: usize,
-    /// Whether bits may depend on the number of rows: then there are as many splits, at most `max_splits`, as keep the device busy.
+    /// Whether bits may depend on the number of rows: then only as many splits, at most `max_splits`, as keep the
+    /// device busy.
     pub by_rows: bool,
 }
 
-/// A kernel that attends, and its geometry.
+/// An attention kernel and its geometry.
 struct Choice {
     file: KernelFile,
     options: Vec<String>,
@@ -67,14 +68,14 @@ struct Choice {
     shared: usize,
 }
 
-/// The sources of attention for such sizes, each with its options.
+/// The source files of attention for these sizes, each with its options.
 pub(super) fn sources(element: Element, dims: &LatentDims, properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
     let options = options(element, dims);
     if element == Element::F32 {
         return vec![(FLOAT_FILE, options)];
     }
     let by_groups = suits_wide(element, dims, properties).then(|| (WIDE_FILE, options.clone()));
-    // It also merges the splits of the other.
+    // It also merges the splits of the other kernel.
     let by_warps = (FILE, [options, vec![format!("-DKEYS={}", keys(dims, properties))]].concat());
     by_groups.into_iter().chain([by_warps]).collect()
 }
@@ -96,13 +97,13 @@ fn shared(heads: usize, keys: usize, dims: &LatentDims) -> usize {
     (heads + 2 * keys) * row + heads * 128 + (2 * key_warps + 2) * heads * 4
 }
 
-/// The same of a block of `latent_wide.cu`.
+/// The same for a block of `latent_wide.cu`.
 fn shared_by_groups(dims: &LatentDims) -> usize {
     let square = 64 * 128;
     3 * dims.width().div_ceil(64) * square + square + 5 * 64 * 4
 }
 
-/// Whether warp groups attend, whose products take 64 heads.
+/// Whether to use the warp-group kernel, whose products take 64 heads.
 fn suits_wide(element: Element, dims: &LatentDims, properties: &Properties) -> bool {
     has_warp_groups(element, properties)
         && dims.heads > 32
@@ -110,8 +111,7 @@ fn suits_wide(element: Element, dims: &LatentDims, properties: &Properties) -> b
         && shared_by_groups(dims) <= properties.shared_bytes
 }
 
-/// The kernel of the largest blocks for which there are heads and shared memory. The least of all suits every device that the kernels
-/// are compiled for.
+/// The kernel with the largest blocks that the heads and shared memory allow. The smallest fits every supported device.
 fn choose(element: Element, dims: &LatentDims, properties: &Properties) -> Choice {
     if suits_wide(element, dims, properties) {
         let (options, shared) = (options(element, dims), shared_by_groups(dims));
@@ -129,7 +129,7 @@ fn choose(element: Element, dims: &LatentDims, properties: &Properties) -> Choic
 }
 
 impl Kernels {
-    /// Bytes of workspace for some rows in this many splits each.
+    /// Bytes of workspace for this many rows and splits.
     pub fn latent_workspace(rows: usize, dims: &LatentDims, splits: usize) -> usize {
         if splits > 1 { rows * dims.heads * splits * (dims.rank + 4) * 4 } else { 0 }
     }

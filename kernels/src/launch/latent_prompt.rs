@@ -1,7 +1,9 @@
-//! Attention of prompts over expanded keys and values of latent attention: `cuda/latent_expand.cu` and `cuda/latent_prompt.cu` (Hopper).
+//! Attention of prompts over expanded keys and values of latent attention: `cuda/latent_expand.cu` and
+//! `cuda/latent_prompt.cu` (Hopper).
 //!
-//! Absorbed attention computes 3.4 times the products of expanded attention for DeepSeek-V3's sizes, which pays where few rows see
-//! what would have to be expanded. The order of sums is another, so batch-invariant mode does without it.
+//! Absorbed attention computes 3.4 times the products of expanded attention with DeepSeek-V3's sizes, which pays if few
+//! rows see the positions that would have to be expanded. The order of sums differs, so batch-invariant mode does not
+//! use expansion.
 
 use super::{Kernels, LatentDims, address, check_ints, grid, int, line, linear_wide::has_warp_groups};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
@@ -18,19 +20,19 @@ const KEYS: usize = 96;
 /// Operands of [`Kernels::gather_latents`].
 #[derive(Clone, Copy, Debug)]
 pub struct GatheredLatents<'a> {
-    /// Takes latent vectors: `[padded, rank]`.
+    /// Receives the latent vectors: `[padded, rank]`.
     pub latents: Slice<'a>,
-    /// Takes the keys that all heads share: `[padded, rotated]`.
+    /// Receives the keys that all heads share: `[padded, rotated]`.
     pub turned: Slice<'a>,
     /// `[cache rows, rank + rotated]`.
     pub cache: Slice<'a>,
     /// int32: the pages of a slot.
     pub pages: Slice<'a>,
-    /// Cache rows a page.
+    /// Cache rows per page.
     pub page_size: usize,
-    /// Positions, from the first on.
+    /// Number of positions, from the first on.
     pub count: usize,
-    /// Rows that are written: zeros from `count` on.
+    /// Number of rows that are written: zeros from `count` on.
     pub padded: usize,
     /// Sizes.
     pub dims: LatentDims,
@@ -39,9 +41,9 @@ pub struct GatheredLatents<'a> {
 /// Operands of [`Kernels::latent_prompt`].
 #[derive(Clone, Copy, Debug)]
 pub struct LatentPrompt<'a> {
-    /// `[rows, dims.heads, value]`, of which this writes the heads from `first_head` on.
+    /// `[rows, dims.heads, value]`; only the `heads` heads from `first_head` on are written.
     pub out: Slice<'a>,
-    /// `[rows, dims.heads, nope + rotated]`, turned.
+    /// `[rows, dims.heads, nope + rotated]`, rotated.
     pub query: Slice<'a>,
     /// `[positions, heads, nope]`.
     pub keys: Slice<'a>,
@@ -49,13 +51,13 @@ pub struct LatentPrompt<'a> {
     pub values: Slice<'a>,
     /// `[positions, rotated]`.
     pub turned: Slice<'a>,
-    /// The heads that keys and values are of.
+    /// The first head of `keys` and `values`.
     pub first_head: usize,
-    /// How many.
+    /// Number of heads.
     pub heads: usize,
     /// The position of the first row. A row sees all positions before it, and itself.
     pub start: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Sizes.
     pub dims: LatentDims,
@@ -63,7 +65,7 @@ pub struct LatentPrompt<'a> {
     pub scale: f32,
 }
 
-/// The sources for such sizes, each with its options.
+/// The source files for these sizes, each with its options.
 pub(super) fn sources(element: Element, dims: &LatentDims, properties: &Properties) -> Vec<(KernelFile, Vec<String>)> {
     if !Kernels::expands_latents(element, dims, properties) {
         return Vec::new();
@@ -93,7 +95,8 @@ impl Kernels {
             && shared(dims) <= properties.shared_bytes
     }
 
-    /// What absorbs keys, `[heads, rank, nope]`, as a linear layer has it: `to` takes `[heads, nope, rank]`.
+    /// Transposes the absorbed weights of keys, `[heads, rank, nope]`, to the layout of a linear layer, `[heads, nope,
+    /// rank]`.
     ///
     /// # Errors
     /// When a buffer is too short, no kernel supports the sizes, or the device fails.
@@ -109,7 +112,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid([rank / 32, nope / 32, heads], 256, 0), &arguments) }
     }
 
-    /// Lays the first positions of a slot side by side.
+    /// Copies the first positions of a slot to contiguous memory.
     ///
     /// # Errors
     /// As [`turn_latent_weights`](Self::turn_latent_weights).
@@ -137,8 +140,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(blocks, 256), &arguments) }
     }
 
-    /// Turns the rotated parts of queries `[rows, heads, nope + rotated]` where they are; `table` is float2 `[positions, rotated / 2]`,
-    /// `position` int32 `[rows]`.
+    /// Rotates the rotary parts of queries `[rows, heads, nope + rotated]` in place; `table` is float2 `[positions,
+    /// rotated / 2]`, `position` int32 `[rows]`.
     ///
     /// # Errors
     /// As [`turn_latent_weights`](Self::turn_latent_weights).
@@ -168,7 +171,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(rows, 256), &arguments) }
     }
 
-    /// Softmax attention of some heads of a piece of a prompt over their expanded keys and values.
+    /// Softmax attention of some heads of a chunk of a prompt over their expanded keys and values.
     ///
     /// # Errors
     /// As [`turn_latent_weights`](Self::turn_latent_weights).

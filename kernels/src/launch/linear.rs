@@ -1,8 +1,8 @@
 //! Linear layers that stream their weights: `cuda/linear.cu`.
 //!
-//! This kernel has the one summation order of batch-invariant mode and runs on every device. The default mode times it against
-//! [`linear_few`](super::linear_few) (up to 4 rows), on Hopper [`linear_group`](super::linear_group) (5 to 32 rows of wide
-//! layers) and [`linear_wide`](super::linear_wide) (up to 128 rows), and the device's library.
+//! This kernel has the one summation order of batch-invariant mode and runs on every device. The default mode times it
+//! against [`linear_few`](super::linear_few) (up to 4 rows), on Hopper [`linear_group`](super::linear_group) (5 to 32
+//! rows of wide layers) and [`linear_wide`](super::linear_wide) (up to 128 rows), and the device's library.
 
 use super::{Kernels, Rows, WeightScales, Weights, address, check_ints, grid, int};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Properties, Slice, Split};
@@ -16,29 +16,29 @@ pub(super) const FLOAT_FILE: KernelFile =
 
 /// Maximum number of rows of `linear_few.cu`.
 pub(super) const FEW_ROWS: usize = 4;
-/// Inputs of a stage of the ring, of plain weights.
+/// Inputs of a stage of the ring, with plain weights.
 pub(super) const PIECE: usize = 64;
 /// Bytes of a row of weights in a stage.
 const ROW: usize = 128;
-/// Stages of a ring, at most.
+/// Maximum number of stages of a ring.
 const MOST_STAGES: usize = 6;
-/// Rows that a block takes, at most.
+/// Maximum number of rows per block.
 const MOST_ROWS: usize = 64;
-/// Inputs and outputs of a layer from which on it is worth what only adds up over its length, such as adding to the stream at once;
-/// of narrower ones all that is requested ahead is requested at a pace. Measured with 4,096 and with 2,048.
+/// Number of inputs and outputs of a layer from which optimisations pay that scale with its size, such as adding to the
+/// stream directly. For narrower layers, all early loads are paced. Measured with 4,096 and with 2,048.
 pub(super) const WIDE_LAYER: usize = 4096;
-/// Rows of blocks, at most, that scale them where the norm has left that to them.
+/// Maximum number of rows of blocks that can apply a norm's scale.
 pub(super) const MOST_ROWS_TO_SCALE: usize = 32;
-/// Cycles between two stages of a narrow layer that are requested ahead, of more rows than `linear_few.cu` takes.
-/// Measured on an H200 with 8 rows and layers of 2,048, where a round gains 1.5%.
+/// Cycles between early loads of two stages of a narrow layer, with more rows than `linear_few.cu` takes. Measured on
+/// an H200 with 8 rows and layers of 2,048, where a round gains 1.5%.
 const PAUSE: usize = 300;
 /// Minimum number of inputs of a part: with fewer, a block ends almost before it starts.
 const LEAST_SHARE: usize = 512;
-/// Warps of a block.
+/// Possible numbers of warps per block.
 const WARPS: [usize; 5] = [8, 7, 6, 5, 4];
-/// Outputs of a block whose warps have pairs of tiles.
+/// Outputs per block of kernels whose warps have pairs of tiles.
 const PAIRS_OUTPUTS: usize = 128;
-/// Blocks that run side by side on a multiprocessor.
+/// Blocks that run concurrently on a multiprocessor.
 pub(super) const BLOCKS: usize = 2;
 
 /// Operands of [`Kernels::linear`].
@@ -46,54 +46,54 @@ pub(super) const BLOCKS: usize = 2;
 pub struct Linear<'a> {
     /// The result: of the element type, or float.
     pub y: Slice<'a>,
-    /// Whether the result is float whatever the element type.
+    /// Whether the result is float regardless of the element type.
     pub y_is_float: bool,
     /// The input.
     pub x: Rows<'a>,
-    /// `[outputs, inputs]`, of the element type or in FP8.
+    /// `[outputs, inputs]`, of the element type or FP8.
     pub weight: Slice<'a>,
-    /// Those of weights in FP8, which lie in the order of [`fp8_order`](super::fp8_order).
+    /// The scales of FP8 weights, which are in the order of [`fp8_order`](super::fp8_order).
     pub scales: Option<WeightScales<'a>>,
     /// `[outputs]`.
     pub bias: Option<Slice<'a>>,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
     /// Width of the input.
     pub inputs: usize,
     /// Width of the result.
     pub outputs: usize,
-    /// How the rows of the input are scaled, if that is left to the layer.
+    /// The pending scale of the input's rows, if the layer has to apply it.
     pub unscaled: Option<Unscaled<'a>>,
     /// int32 `[1]`: if it is 0 when the layer runs, the result is not needed and the warp-group kernels skip the layer:
     /// `y` is unchanged. Other kernels compute it anyway. `None` if it is always needed.
     pub needed: Option<Slice<'a>>,
 }
 
-/// Rows that are normed but for their scale, as [`Kernels::rms_norm_unscaled`] leaves them: a linear layer multiplies its sums
-/// with it.
+/// Rows that are normed without the scale, as [`Kernels::rms_norm_unscaled`] leaves them: a linear layer multiplies its
+/// sums by the scale.
 #[derive(Clone, Copy, Debug)]
 pub struct Unscaled<'a> {
     /// Float `[rows, count]`, rows a multiple of 4 apart: sums of squares of pieces of each row.
     pub squares: Slice<'a>,
-    /// Pieces.
+    /// Number of pieces per row.
     pub count: usize,
     /// Added to the mean square.
     pub epsilon: f32,
 }
 
-/// Sums that have not been added up yet: float `[count, rows, width]`, to be added in order.
+/// Partial sums: float `[count, rows, width]`, to be added in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Parts<'a> {
-    /// Where they begin.
+    /// The first part.
     pub at: Slice<'a>,
-    /// How many there are.
+    /// Number of parts.
     pub count: usize,
 }
 
-/// How a layer is dealt to blocks. A function of the layer and the device, not of the rows.
+/// How a layer is divided into blocks. A function of the layer and the device, not of the rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Deal {
-    /// Of a block, each with 16 outputs.
+    /// Warps per block, each with 16 outputs.
     pub(super) warps: usize,
     /// Inputs of a part.
     pub(super) share: usize,
@@ -106,14 +106,14 @@ impl Linear<'_> {
         if self.scales.is_some() { Weights::Fp8 } else { Weights::Plain }
     }
 
-    /// Refuses weights in FP8, for kernels that read no others than plain ones.
+    /// Rejects FP8 weights, for kernels that only read plain ones.
     pub(super) fn check_plain(self) -> Result<(), DeviceError> {
         let refused =
             || Err(DeviceError::Shape("the weights are in FP8, which this layer's kernel does not read".into()));
         self.scales.map_or(Ok(()), |_| refused())
     }
 
-    /// The arguments that all kernels of linear layers begin with.
+    /// The first arguments of all kernels of linear layers.
     pub(super) fn arguments(self) -> [Arg; 9] {
         let Self { y, y_is_float, x, weight, bias, rows, inputs, outputs, .. } = self;
         [
@@ -129,7 +129,7 @@ impl Linear<'_> {
         ]
     }
 
-    /// Those of kernels that may have to scale rows.
+    /// The arguments of kernels that may have to scale rows.
     pub(super) fn scale_arguments(self) -> [Arg; 3] {
         let Self { unscaled, .. } = self;
         [
@@ -139,7 +139,7 @@ impl Linear<'_> {
         ]
     }
 
-    /// Refuses rows that are yet to be scaled, for kernels that do not.
+    /// Rejects unscaled rows, for kernels that cannot scale them.
     pub(super) fn check_scaled(self) -> Result<(), DeviceError> {
         let refused =
             || Err(DeviceError::Shape("the rows are yet to be scaled, which this layer's kernel does not".into()));
@@ -148,12 +148,12 @@ impl Linear<'_> {
 }
 
 impl Kernels {
-    /// Parts in which the inputs of a layer are dealt, at most.
+    /// Maximum number of parts into which the inputs of a layer are divided.
     pub const MOST_PARTS: usize = 8;
-    /// Rows up to which [`linear_in_parts`](Self::linear_in_parts) computes a layer.
+    /// Maximum number of rows of [`linear_in_parts`](Self::linear_in_parts).
     pub const MOST_ROWS_IN_PARTS: usize = MOST_ROWS;
 
-    /// In how many parts [`linear_in_parts`](Self::linear_in_parts) leaves the sums of a layer.
+    /// Number of parts in which [`linear_in_parts`](Self::linear_in_parts) leaves the sums of a layer.
     pub fn parts_of(&self, inputs: usize, outputs: usize, weights: Weights) -> usize {
         if self.element == Element::F32 {
             1
@@ -166,11 +166,11 @@ impl Kernels {
         deal(self.device.properties(), BLOCKS, [inputs, sums], most_parts, weights.piece())
     }
 
-    /// `y = x · weightᵀ + bias`, each row in an order that does not depend on the others.
+    /// `y = x · weightᵀ + bias`; the summation order of a row does not depend on the others.
     ///
     /// # Errors
-    /// When a buffer is too short, the rows are yet to be scaled and there are more than 32, the element type is float or the layer
-    /// is one of several parts, or the device fails.
+    /// When a buffer is too short, there are more than 32 rows and they are unscaled, or they are unscaled and the
+    /// element type is float or the layer has several parts, or the device fails.
     pub fn linear(&self, linear: Linear<'_>) -> Result<(), DeviceError> {
         self.check_linear(linear, 1, linear.outputs)?;
         let Linear { rows, inputs, outputs, .. } = linear;
@@ -186,8 +186,8 @@ impl Kernels {
         self.launch_ring(name, tile, linear, deal, outputs)
     }
 
-    /// As [`linear`](Self::linear), with the same bits once `y`, here float `[parts, rows, outputs]`, is added up: as many
-    /// parts as [`parts_of`](Self::parts_of) says, so that few outputs keep the whole device busy.
+    /// As [`linear`](Self::linear), with the same bits once `y`, here float `[parts, rows, outputs]`, is summed: in
+    /// [`parts_of`](Self::parts_of) parts, so that few outputs keep the whole device busy.
     ///
     /// # Errors
     /// When a buffer is too short, there are more than 64 rows, the element type is float, or the device fails.
@@ -205,8 +205,9 @@ impl Kernels {
         Ok(Parts { at: y.range(0..deal.parts * rows * outputs * 4), count: deal.parts })
     }
 
-    /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the bias likewise. The bits are
-    /// those of [`linear`](Self::linear) in one part and [`silu_gate`](Self::silu_gate), without the buffer between them.
+    /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the bias likewise. The
+    /// bits are those of [`linear`](Self::linear) in one part and [`silu_gate`](Self::silu_gate), without the buffer
+    /// between them.
     ///
     /// # Errors
     /// When the element type is float, which has no such kernel; otherwise as `linear`.
@@ -220,17 +221,18 @@ impl Kernels {
         self.launch_ring(name, tile, linear, self.deal_of_ring([inputs, 2 * outputs], 1, linear.weights()), 2 * outputs)
     }
 
-    /// Whether [`linear_pairs`](Self::linear_pairs) is the faster way to compute a layer in FP8: of 9 to 32 rows.
+    /// Whether [`linear_pairs`](Self::linear_pairs) is faster for an FP8 layer: with 9 to 32 rows.
     pub fn suits_pairs(&self, rows: usize, weights: Weights) -> bool {
         weights == Weights::Fp8 && self.element != Element::F32 && (9..=MOST_ROWS_TO_SCALE).contains(&rows)
     }
 
-    /// In how many parts [`linear_pairs`](Self::linear_pairs) leaves the sums of a layer, where it may leave any.
+    /// Number of parts in which [`linear_pairs`](Self::linear_pairs) leaves the sums of a layer, if it may leave
+    /// several.
     pub fn parts_of_pairs(&self, inputs: usize, outputs: usize) -> usize {
         self.deal_of_pairs([inputs, outputs], Self::MOST_PARTS).parts
     }
 
-    /// As `deal`, for blocks of 128 outputs, which are those of eight warps elsewhere.
+    /// As `deal`, for blocks of 128 outputs, the number of eight warps elsewhere.
     fn deal_of_pairs(&self, [inputs, sums]: [usize; 2], most_parts: usize) -> Deal {
         let places = BLOCKS * self.device.properties().multiprocessors;
         let cost = |(share, parts): &(usize, usize)| (sums.div_ceil(PAIRS_OUTPUTS) * parts).div_ceil(places) * share;
@@ -241,8 +243,8 @@ impl Kernels {
     }
 
     /// `y = x · weightᵀ + bias` of 9 to 32 rows with an FP8 weight, in a separate summation order. In one part `y` is
-    /// the result; in several, of which there are at most `most_parts`, it is float `[parts, rows, outputs]`, which are
-    /// returned for the next kernel to add up.
+    /// the result; in several, at most `most_parts`, it is float `[parts, rows, outputs]`, and they are returned for
+    /// the next kernel to sum.
     ///
     /// # Errors
     /// When a buffer is too short, no such kernel supports the layer, or the device fails.
@@ -304,13 +306,14 @@ impl Kernels {
         y.check(parts * rows * outputs * if y_is_float { 4 } else { element })
     }
 
-    /// Whether a layer has at least this many inputs or outputs. In the emulator, which runs small models, all of them do.
+    /// Whether a layer has at least this many inputs or outputs. In the emulator, which runs small models, all layers
+    /// do.
     pub(super) fn is_wide(&self, width: usize, least: usize) -> bool {
         self.device.properties().emulated || width >= least
     }
 
-    /// Cycles between two stages that a layer asks for ahead, if it is so narrow that these are to pass, and the device begins kernels
-    /// before those ahead of them end: else no one waits for what is requested later.
+    /// Cycles between early loads of two stages, if the layer is narrow enough to pace them and the device starts
+    /// kernels before their predecessors end; else nothing benefits from later loads.
     pub(super) fn pause(&self, width: usize, cycles: usize) -> usize {
         let begins_ahead = self.device.properties().most_cluster > 1;
         if begins_ahead && width < WIDE_LAYER { cycles } else { 0 }
@@ -331,7 +334,7 @@ impl Kernels {
         let weights = linear.weights();
         let stage = deal.warps * 16 * ROW + tile * weights.piece() * 2;
         let shared = stages(self.device.properties(), tile, weights) * stage;
-        // A warp of a pair has two tiles of outputs.
+        // A warp of a pairs kernel has two tiles of outputs.
         let is_pairs = name.contains("pairs");
         let warps = if is_pairs { deal.warps / 2 } else { deal.warps };
         let geometry = grid(blocks, warps as u32 * 32, shared);
@@ -356,7 +359,7 @@ impl Kernels {
     }
 }
 
-/// Elements from one row of this many sums of squares to the next.
+/// Elements between rows of this many sums of squares.
 pub(crate) fn squares_stride(count: usize) -> usize {
     count.next_multiple_of(4)
 }
@@ -369,20 +372,20 @@ pub(super) fn options(element: Element, properties: &Properties) -> Vec<String> 
     }
 }
 
-/// Bytes of a block's ring where a block may have this many bytes of shared memory: two blocks a multiprocessor, if then a
-/// ring holds enough to keep memory busy. More than 110 KiB gain nothing.
+/// Bytes of a block's ring, given the shared memory available to a block: two blocks per multiprocessor if their rings
+/// are then large enough to keep memory busy. More than 110 KiB gain nothing.
 pub(super) fn ring_bytes(shared_bytes: usize) -> usize {
     const OTHER: usize = 1 << 10;
     let half = shared_bytes / BLOCKS;
     if half < 64 << 10 { shared_bytes - OTHER } else { (half - OTHER).min(110 << 10) }
 }
 
-/// Bytes of a ring where this many blocks share a multiprocessor, at most [`BLOCKS`].
+/// Bytes of a ring if this many blocks, at most [`BLOCKS`], share a multiprocessor.
 pub(super) fn ring_bytes_beside(shared_bytes: usize, beside: usize) -> usize {
     BLOCKS / beside * ring_bytes(shared_bytes)
 }
 
-/// Stages of the ring of a block of this many rows, with as many outputs as a block may have.
+/// Stages of the ring of a block with this many rows, and the maximum number of outputs.
 fn stages(properties: &Properties, rows: usize, weights: Weights) -> usize {
     (ring_bytes(properties.shared_bytes) / (WARPS[0] * 16 * ROW + rows * weights.piece() * 2)).min(MOST_STAGES)
 }
@@ -401,8 +404,8 @@ fn kernel_for(rows: usize, gated: bool) -> (&'static str, usize) {
     }
 }
 
-/// The ways to cut the inputs of a layer in at most this many parts: inputs of a part, whole stages of a ring of this many inputs
-/// each, and the parts.
+/// The possible divisions of a layer's inputs into at most this many parts: inputs of a part (whole stages of `piece`
+/// inputs) and number of parts.
 pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Iterator<Item = (usize, usize)> {
     (1..=most_parts.min(inputs / LEAST_SHARE).max(1)).map(move |parts| {
         let share = inputs.div_ceil(parts).next_multiple_of(piece);
@@ -410,8 +413,9 @@ pub(super) fn shares(inputs: usize, most_parts: usize, piece: usize) -> impl Ite
     })
 }
 
-/// Deals a layer so that blocks that run side by side, this many on a multiprocessor, get the same amount of weights, as little more than
-/// a fair share as can be: on an H200, 256 blocks in 264 places are 4% faster than 224, whose multiprocessors have one block or two.
+/// Divides a layer so that concurrent blocks, `beside` per multiprocessor, get the same amount of weights, with as
+/// little as possible above a fair share: on an H200, 256 blocks in 264 places are 4% faster than 224, which leave some
+/// multiprocessors with one block and some with two.
 pub(super) fn deal(
     properties: &Properties,
     beside: usize,
@@ -419,10 +423,10 @@ pub(super) fn deal(
     most_parts: usize,
     piece: usize,
 ) -> Deal {
-    // What a block costs besides its weights, in elements of weights.
+    // Cost of a block in addition to its weights, in elements of weights.
     const BLOCK: usize = 4096;
     let places = beside * properties.multiprocessors;
-    // Among equals the first: more warps have more weights under way.
+    // Ties go to the first: more warps have more weights in flight.
     let deals = WARPS
         .into_iter()
         .flat_map(|warps| shares(inputs, most_parts, piece).map(move |(share, parts)| Deal { warps, share, parts }));
@@ -485,7 +489,7 @@ pub(super) mod tests {
     fn two_rings_fit_a_multiprocessor_or_one_fits_a_block() {
         for (shared_bytes, blocks) in [(232_448, 2), (166_912, 2), (101_376, 1)] {
             assert!(blocks * (ring_bytes(shared_bytes) + 1024) <= shared_bytes);
-            // Copies have to be under way while a stage is used.
+            // Copies have to be in flight while a stage is used.
             let properties = Properties { shared_bytes, ..h200() };
             assert!(stages(&properties, MOST_ROWS, Weights::Plain) >= 3, "{shared_bytes}");
             assert!(stages(&properties, MOST_ROWS, Weights::Fp8) >= 2, "{shared_bytes}");

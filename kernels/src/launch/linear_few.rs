@@ -1,4 +1,4 @@
-//! `cuda/linear_few.cu`.
+//! Linear layers of up to 4 rows: `cuda/linear_few.cu`.
 
 use super::{
     Kernels, Linear, Rows, Unscaled, WeightScales, Weights, address,
@@ -14,52 +14,52 @@ pub(super) const FILE: KernelFile =
 /// Outputs of a block, and its warps.
 const OUTPUTS: usize = 16;
 const WARPS: usize = 8;
-/// Cycles between two stages of a narrow layer that are requested ahead. Measured on an H200 with layers of 2,048,
-/// where they gain up to 5% of a round; with those of 4,096 nothing is gained.
+/// Cycles between early loads of two stages of a narrow layer. Measured on an H200 with layers of 2,048, where it gains
+/// up to 5% of a round; with layers of 4,096 it gains nothing.
 const PAUSE: usize = 500;
 
-/// What computes a layer.
+/// How a layer is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deal {
-    /// A block for some outputs, and all their inputs.
+    /// One block per 16 outputs, with all their inputs.
     Whole,
-    /// Two of them, each for half of the inputs.
+    /// Two blocks per 16 outputs, each with half of the inputs.
     Halved,
 }
 
-/// What [`Kernels::few_to_stream`] does in addition to adding to the stream.
+/// Further operands of [`Kernels::few_to_stream`].
 #[derive(Clone, Copy, Debug)]
 pub struct Stream<'a> {
     /// Optional copy of the sum.
     pub keep: Option<Rows<'a>>,
     /// `[outputs]`: weights of the norm.
     pub norm: Slice<'a>,
-    /// Takes the sum times these, `[rows, outputs]`.
+    /// Receives the sum times `norm`, `[rows, outputs]`.
     pub normed: Slice<'a>,
-    /// Takes the sums of squares, of which there may be [`squares_bytes`](Kernels::squares_bytes).
+    /// Receives the sums of squares, up to [`squares_bytes`](Kernels::squares_bytes).
     pub squares: Slice<'a>,
     /// Added to the mean square.
     pub epsilon: f32,
 }
 
 impl Kernels {
-    /// Whether [`linear_few`](Self::linear_few) computes a layer, and keeps the device busy with it as
-    /// [`linear`](Self::linear) would not without parts.
+    /// Whether [`linear_few`](Self::linear_few) supports a layer, and keeps the device busy with it where
+    /// [`linear`](Self::linear) would need several parts.
     pub fn suits_few(&self, rows: usize, inputs: usize, outputs: usize, weights: Weights) -> bool {
         let in_parts = self.element != Element::F32 && self.parts_of(inputs, outputs, weights) > 1;
         in_parts && rows <= FEW_ROWS && deal(self.device.properties(), inputs, outputs, weights).is_some()
     }
 
-    /// Whether [`few_to_stream`](Self::few_to_stream) is the faster way to add a layer to the stream and to norm that. What it
-    /// leaves is not bounded as normed rows are: not for float16.
+    /// Whether [`few_to_stream`](Self::few_to_stream) is faster for adding a layer to the stream and norming the sum.
+    /// Its output is not bounded like normed rows, so not for float16.
     pub fn suits_few_to_stream(&self, rows: usize, inputs: usize, outputs: usize, weights: Weights) -> bool {
         self.element == Element::BF16
             && self.is_wide(outputs, WIDE_LAYER)
             && self.suits_few(rows, inputs, outputs, weights)
     }
 
-    /// `y = x · weightᵀ + bias` of up to 4 rows, in a separate summation order: where other layers would leave their
-    /// sums in parts, the result is whole.
+    /// `y = x · weightᵀ + bias` of up to 4 rows, in a separate summation order: the result is complete where other
+    /// kernels would leave their sums in parts.
     ///
     /// # Errors
     /// When a buffer is too short, there are more rows, the element type is float, or the device fails.
@@ -67,10 +67,10 @@ impl Kernels {
         self.launch_few(linear, ["linear_few", "linear_few_halved"], &[])
     }
 
-    /// Adds such a layer to the residual stream `y`, of the element type, and norms the sum but for its scale.
+    /// Adds such a layer to the residual stream `y`, of the element type, and norms the sum without the scale.
     ///
     /// # Errors
-    /// When the rows of the input are yet to be scaled themselves; otherwise as [`linear_few`](Self::linear_few).
+    /// When the input's rows are unscaled; otherwise as [`linear_few`](Self::linear_few).
     pub fn few_to_stream<'a>(&self, linear: Linear<'_>, stream: Stream<'a>) -> Result<Unscaled<'a>, DeviceError> {
         let Linear { rows, outputs, y_is_float, .. } = linear;
         let Stream { keep, norm, normed, squares, epsilon } = stream;
@@ -91,7 +91,7 @@ impl Kernels {
         Ok(Unscaled { squares, count, epsilon })
     }
 
-    /// Launches the kernel of blocks that are whole, or of those that are halved.
+    /// Launches the kernel with whole or with halved blocks.
     fn launch_few(&self, linear: Linear<'_>, names: [&'static str; 2], more: &[Arg]) -> Result<(), DeviceError> {
         let Linear { rows, inputs, outputs, .. } = linear;
         if self.element == Element::F32 || rows > FEW_ROWS {
@@ -117,12 +117,12 @@ impl Kernels {
     }
 }
 
-/// Inputs of a stage: each warp has a piece.
+/// Inputs of a stage: one piece per warp.
 fn piece(weights: Weights) -> usize {
     WARPS * weights.piece()
 }
 
-/// Bytes of a stage: of 16 rows of weights, which have as many bytes whatever their type, and of rows of two-byte elements.
+/// Bytes of a stage: 16 rows of weights, whose bytes do not depend on the type, and rows of two-byte elements.
 fn stage_bytes(weights: Weights) -> usize {
     OUTPUTS * piece(Weights::Plain) * 2 + FEW_ROWS * piece(weights) * 2
 }
@@ -132,13 +132,13 @@ fn stages(properties: &Properties, weights: Weights) -> usize {
     ring_bytes(properties.shared_bytes) / stage_bytes(weights)
 }
 
-/// How a layer is dealt so that the device is kept busy, if that can be.
+/// How a layer is divided to keep the device busy, or `None` if that is not possible.
 fn deal(properties: &Properties, inputs: usize, outputs: usize, weights: Weights) -> Option<Deal> {
     let places = BLOCKS * properties.multiprocessors;
     let blocks = outputs.div_ceil(OUTPUTS);
-    // Of the places, nine in ten are taken in every wave of blocks.
+    // At least nine in ten places are used in every wave of blocks.
     let fill = |blocks: usize| blocks * 10 >= blocks.div_ceil(places) * places * 9;
-    // Blocks request everything at once, so their placement does not matter.
+    // Blocks load everything at once, so their placement does not matter.
     let at_once = blocks <= places && inputs.div_ceil(piece(weights)) < stages(properties, weights);
     if fill(blocks) || at_once {
         Some(Deal::Whole)

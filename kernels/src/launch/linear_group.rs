@@ -1,4 +1,4 @@
-//! `cuda/linear_group.cu`.
+//! Linear layers of 5 to 32 rows on Hopper: `cuda/linear_group.cu`.
 
 use super::{
     Kernels, Linear, Parts, grid, int,
@@ -10,22 +10,22 @@ use crate::device::{DeviceError, KernelFile, Split, Tile};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_group.cu", text: include_str!("../../cuda/linear_group.cu"), split: Split::Shared };
 
-/// Rows, and inputs and outputs of a layer, from which on these kernels are the faster ones.
+/// Minimum rows, and inputs and outputs of a layer, for which these kernels are faster.
 const LEAST_ROWS: usize = 5;
 const LEAST_WIDTH: usize = 2048;
-/// Rows from which on blocks of a narrow layer have a multiprocessor each, with a ring of all its shared memory: two would read rows
-/// twice for few outputs. Measured with 16 and with 32 rows.
+/// Number of rows from which blocks of a narrow layer have a multiprocessor each, with a ring in all its shared memory:
+/// two blocks would read rows twice for few outputs. Measured with 16 and with 32 rows.
 const LEAST_ROWS_ALONE: usize = 17;
-/// Cycles between two stages of a narrow layer that are requested ahead, by two blocks of a multiprocessor and by one.
-/// Measured on an H200 with layers of 2,048: of 0, 350, 500, 750 and 1,000 and of 350 and 600 those with the shortest
-/// rounds.
+/// Cycles between early loads of two stages of a narrow layer, with two blocks on a multiprocessor and with one.
+/// Measured on an H200 with layers of 2,048: the shortest rounds among 0, 350, 500, 750 and 1,000, and among 350 and
+/// 600.
 const PAUSE: usize = 500;
 const PAUSE_ALONE: usize = 600;
-/// Threads of a block, and the outputs of those that multiply.
+/// Threads of a block, and outputs of the threads that multiply.
 const THREADS: u32 = 320;
 const OUTPUTS: usize = 128;
 
-/// Rows of a block, and the kernels of such blocks: plain and gated.
+/// Rows of a block, and the kernels with such blocks: plain and gated.
 const NAMES: [(usize, [&str; 2]); 4] = [
     (8, ["group_8", "group_8_gated"]),
     (16, ["group_16", "group_16_gated"]),
@@ -34,13 +34,14 @@ const NAMES: [(usize, [&str; 2]); 4] = [
 ];
 
 impl Kernels {
-    /// Whether [`linear_group`](Self::linear_group) computes a layer, and is the fastest of our kernels: 5 to 32 rows on Hopper, of
-    /// two-byte types, where inputs and sums (two an output of gated layers) are 2,048 or more.
+    /// Whether [`linear_group`](Self::linear_group) supports a layer and is the fastest of our kernels: 5 to 32 rows on
+    /// Hopper, with two-byte types, if inputs and sums (two per output of gated layers) are at least 2,048.
     pub fn suits_group(&self, rows: usize, inputs: usize, sums: usize) -> bool {
         self.has_group(rows, inputs, sums) && rows >= LEAST_ROWS && self.is_wide(inputs.min(sums), LEAST_WIDTH)
     }
 
-    /// In how many parts [`linear_group`](Self::linear_group) leaves the sums of a layer, where it may leave any.
+    /// Number of parts in which [`linear_group`](Self::linear_group) leaves the sums of a layer, if it may leave
+    /// several.
     pub fn parts_of_group(&self, rows: usize, inputs: usize, outputs: usize) -> usize {
         self.deal_of_group(rows, inputs, outputs, Self::MOST_PARTS).parts
     }
@@ -49,7 +50,7 @@ impl Kernels {
         deal(self.device.properties(), beside(rows, inputs, sums), [inputs, sums], most_parts, PIECE)
     }
 
-    /// Whether there is such a kernel: for this many sums, of which a gated layer has two an output.
+    /// Whether there is such a kernel for this many sums (two per output of a gated layer).
     pub(crate) fn has_group(&self, rows: usize, inputs: usize, sums: usize) -> bool {
         has_warp_groups(self.element, self.device.properties())
             && inputs.is_multiple_of(8)
@@ -57,9 +58,8 @@ impl Kernels {
             && kernel_for(rows).is_some()
     }
 
-    /// `y = x · weightᵀ + bias` in a separate summation order. In one part `y` is the result; in several, of which
-    /// there are at most `most_parts`, it is float `[parts, rows, outputs]`, which are returned for the next kernel to
-    /// add up.
+    /// `y = x · weightᵀ + bias` in a separate summation order. In one part `y` is the result; in several, at most
+    /// `most_parts`, it is float `[parts, rows, outputs]`, and they are returned for the next kernel to sum.
     ///
     /// # Errors
     /// When a buffer is too short, no such kernel supports the layer, or the device fails.
@@ -99,7 +99,7 @@ impl Kernels {
         let arguments = self.tile_arguments(linear, most_rows, sums, weight_tile)?;
         let beside = beside(rows, inputs, sums);
         let pause = self.pause(inputs.min(sums), if beside == 1 { PAUSE_ALONE } else { PAUSE });
-        // No more stages than a block has steps: the rest leaves room for blocks of attention.
+        // No more stages than a block has steps: the rest of shared memory is left to blocks of attention.
         let stages = stages(self.device.properties().shared_bytes, beside, most_rows, tile).min(share.div_ceil(PIECE));
         let arguments = [&arguments[..], &[int(share), int(tile), int(pause), int(stages)]].concat();
         let kernel = self.kernel(FILE, if gated { of_gated } else { plain })?;
@@ -114,7 +114,7 @@ fn beside(rows: usize, inputs: usize, sums: usize) -> usize {
     if rows >= LEAST_ROWS_ALONE && inputs.min(sums) < WIDE_LAYER { 1 } else { BLOCKS }
 }
 
-/// Stages of a ring of a block that shares a multiprocessor so.
+/// Stages of a ring with `beside` blocks per multiprocessor.
 fn stages(shared_bytes: usize, beside: usize, rows: usize, tile: usize) -> usize {
     let ring = ring_bytes_beside(shared_bytes, beside) - missing_bytes(rows, tile);
     (ring / stage_bytes(rows, tile)).min(MOST_STAGES)
@@ -125,7 +125,7 @@ fn stage_bytes(rows: usize, tile: usize) -> usize {
     (rows + tile) * PIECE * 2
 }
 
-/// Bytes after the last stage that products take for outputs which a block does not have.
+/// Bytes after the last stage that products read for outputs which a block does not have.
 fn missing_bytes(rows: usize, tile: usize) -> usize {
     OUTPUTS.saturating_sub(rows + tile) * PIECE * 2
 }
@@ -135,7 +135,7 @@ fn block_bytes(stages: usize, rows: usize, tile: usize) -> usize {
     stages * (stage_bytes(rows, tile) + BARRIERS_BYTES) + missing_bytes(rows, tile) + scale_bytes(rows)
 }
 
-/// The kernels with room for this many rows.
+/// The kernels for this many rows.
 fn kernel_for(rows: usize) -> Option<(usize, [&'static str; 2])> {
     NAMES.into_iter().find(|(most, _)| rows <= *most)
 }

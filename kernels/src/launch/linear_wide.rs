@@ -1,4 +1,4 @@
-//! `cuda/linear_wide.cu`.
+//! Linear layers of 17 to 128 rows on Hopper: `cuda/linear_wide.cu`.
 
 use super::{
     Kernels, Linear, Parts, address, grid, int,
@@ -12,22 +12,22 @@ use crate::{
 pub(super) const FILE: KernelFile =
     KernelFile { name: "linear_wide.cu", text: include_str!("../../cuda/linear_wide.cu"), split: Split::Shared };
 
-/// Stages of a ring, at most.
+/// Maximum number of stages of a ring.
 pub(super) const MOST_STAGES: usize = 12;
-/// Rows from which on these kernels are the faster ones: products have 64 rows anyway.
+/// Minimum number of rows for which these kernels are faster: products have 64 rows anyway.
 const LEAST_ROWS: usize = 17;
-/// Rows that a block takes, at most.
+/// Maximum number of rows per block.
 pub(super) const MOST_ROWS: usize = 128;
 /// Threads of a block.
 const THREADS: u32 = 320;
-/// Cycles between two stages of gate and up that are requested ahead, where a layer is narrow. Measured on an H200 with
-/// layers of 2,048: 1 to 2% of a round. Before other layers, and with those of 4,096, it gains nothing.
+/// Cycles between early loads of two stages of gate and up, in a narrow layer. Measured on an H200 with layers of
+/// 2,048: 1 to 2% of a round. For other layers, and with layers of 4,096, it gains nothing.
 const PAUSE: usize = 350;
 
-/// How [`linear_wide`](Kernels::linear_wide) deals a layer to blocks.
+/// How [`linear_wide`](Kernels::linear_wide) divides a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wide {
-    /// Of the result or, gated, of what it is made of; of a block.
+    /// Columns per block: of the result or, if gated, of gate and up.
     pub(super) columns: usize,
     /// Inputs of a part.
     pub(super) share: usize,
@@ -35,20 +35,20 @@ pub struct Wide {
 }
 
 impl Wide {
-    /// Parts in which the sums are left; a single one is the result.
+    /// Number of parts in which the sums are left; a single part is the result.
     pub fn parts(self) -> usize {
         self.parts
     }
 }
 
 impl Kernels {
-    /// Rows up to which a layer may be left in parts.
+    /// Maximum number of rows of a layer that may be left in parts.
     pub const MOST_ROWS_LEFT_IN_PARTS: usize = MOST_ROWS;
 
-    /// How to deal a layer of this many rows, inputs and columns (gated: twice the outputs) in at most `most_parts`
-    /// parts: the best way first; with this layout of scales if its weights are in FP8. None where there is no such kernel:
-    /// for other devices than Hopper, float32, fewer rows than 17 (of FP8 33) or more than 128 (of FP8 512), and columns or
-    /// inputs that are not multiples of 8 (of FP8 16).
+    /// How to divide a layer of this many rows, inputs and columns (gated: twice the outputs) into at most `most_parts`
+    /// parts, the best division first; `layout` is that of the scales if the weights are FP8. Empty if there is no such
+    /// kernel: for devices other than Hopper, float32, fewer rows than 17 (FP8: 33) or more than 128 (FP8: 512), and
+    /// columns or inputs that are not multiples of 8 (FP8: 16).
     pub fn wide(
         &self,
         rows: usize,
@@ -67,8 +67,9 @@ impl Kernels {
         deals(properties.multiprocessors, most_rows(rows), inputs, columns, most_parts)
     }
 
-    /// `y = x · weightᵀ + bias`, dealt as [`wide`](Self::wide) says for these rows, inputs and outputs. In one part `y` is the
-    /// result; in several it is float `[parts, rows, outputs]`, which are returned for the next kernel to add up.
+    /// `y = x · weightᵀ + bias`, with a division that [`wide`](Self::wide) returned for these rows, inputs and outputs.
+    /// In one part `y` is the result; in several it is float `[parts, rows, outputs]`, and they are returned for the
+    /// next kernel to sum.
     ///
     /// # Errors
     /// When a buffer is too short, no such kernel supports the layer, or the device fails.
@@ -80,11 +81,11 @@ impl Kernels {
         Ok((wide.parts > 1).then(parts))
     }
 
-    /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the bias likewise; dealt as
-    /// [`wide`](Self::wide) says for twice the outputs in one part.
+    /// `y = silu(x · gateᵀ) · (x · upᵀ)`: the weight is `[2 · outputs, inputs]`, gate first, the bias likewise; with a
+    /// division that [`wide`](Self::wide) returned for twice the outputs in one part.
     ///
     /// # Errors
-    /// When the deal has several parts; otherwise as [`linear_wide`](Self::linear_wide).
+    /// When the division has several parts; otherwise as [`linear_wide`](Self::linear_wide).
     pub fn linear_wide_gated(&self, linear: Linear<'_>, wide: Wide) -> Result<(), DeviceError> {
         if wide.parts > 1 {
             return Err(DeviceError::Shape(format!("a gated linear layer in {} parts", wide.parts)));
@@ -113,13 +114,14 @@ impl Kernels {
         let (_, _, name) =
             NAMES.into_iter().find(|known| (known.0, known.1) == (most_rows, columns)).ok_or_else(refused)?;
         self.check_linear(linear, parts, all_columns)?;
-        // Columns of a warp group that are neighbours: gate and up lie apart.
+        // Contiguous columns of a warp group: gate and up are separate.
         let run = if gated { columns / 2 } else { columns } / if most_rows > 64 { 1 } else { 2 };
         let pause = if gated { self.pause(inputs, PAUSE) } else { 0 };
         let arguments = self.tile_arguments(linear, most_rows, all_columns, Tile::Rows(run))?;
         let properties = self.device.properties();
         let units = all_columns.div_ceil(columns) * parts;
-        // A block of one unit needs no more than its stages: the rest leaves room for blocks of attention.
+        // A block of one unit needs no more stages than steps: the rest of shared memory is left to blocks of
+        // attention.
         let most = if units <= properties.multiprocessors { share.div_ceil(PIECE) } else { MOST_STAGES };
         let stages = stages(properties.shared_bytes, stage_bytes(most_rows, columns)).min(most);
         let arguments = [&arguments[..], &[int(share), int(parts), int(pause), int(stages)]].concat();
@@ -130,7 +132,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, geometry, &arguments) }
     }
 
-    /// The arguments that kernels of tiles begin with: tiles of x have `most_rows` rows; the weight has this many, and is cut so.
+    /// The first arguments of kernels that copy tiles: tiles of x have `most_rows` rows; the weight has `weight_rows`
+    /// rows, cut as `tile`.
     pub(super) fn tile_arguments(
         &self,
         linear: Linear<'_>,
@@ -158,7 +161,7 @@ impl Kernels {
     }
 }
 
-/// Rows and columns of a unit, and the kernels of such units: plain and gated.
+/// Rows and columns of a unit, and the kernels with such units: plain and gated.
 const NAMES: [(usize, usize, [&str; 2]); 11] = [
     (32, 64, ["wide_32_64", "wide_32_64_gated"]),
     (32, 128, ["wide_32_128", "wide_32_128_gated"]),
@@ -181,7 +184,7 @@ pub(super) fn scale_bytes(rows: usize) -> usize {
     8 + rows * 4
 }
 
-/// Rows for which a unit has room.
+/// Rows of the smallest unit that fits.
 fn most_rows(rows: usize) -> usize {
     match rows {
         ..=32 => 32,
@@ -195,30 +198,30 @@ fn stage_bytes(rows: usize, columns: usize) -> usize {
     (rows + columns) * PIECE * 2
 }
 
-/// Stages of the ring of a block that has a multiprocessor, of this many bytes each.
+/// Stages, of this many bytes each, of the ring of a block that has a multiprocessor to itself.
 pub(super) fn stages(shared_bytes: usize, stage_bytes: usize) -> usize {
     (ring_bytes_beside(shared_bytes, 1) / stage_bytes).min(MOST_STAGES)
 }
 
-/// Whether kernels by warp groups run on a device.
+/// Whether a device runs the warp-group kernels.
 pub(super) fn has_warp_groups(element: Element, properties: &Properties) -> bool {
     element != Element::F32 && (properties.capability == (9, 0) || properties.emulated)
 }
 
-/// The ways to deal a layer to multiprocessors that have one block at a time, the one with the least cost first.
+/// The possible divisions of a layer among multiprocessors that run one block at a time, in order of cost.
 fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize, most_parts: usize) -> Vec<Wide> {
-    // In elements of weights, as measured on an H200: what a unit costs besides them; an input, however many columns a unit
-    // has; and of eight rows an input.
+    // In elements of weights, as measured on an H200: the fixed cost of a unit, and of an input regardless of the
+    // columns of a unit. In addition, an input costs one for every eight rows.
     const UNIT: usize = 16_384;
     const INPUT: usize = 24;
     let cost = |wide: &Wide| {
         let Wide { columns, share, parts } = *wide;
         let units = all_columns.div_ceil(columns) * parts;
-        // What is left in parts is written and read again.
+        // Parts are written and read again.
         let sums = if parts > 1 { 8 * parts * rows * all_columns / multiprocessors } else { 0 };
         units.div_ceil(multiprocessors) * (share * (columns + INPUT + rows / 8) + UNIT) + sums
     };
-    // Among equals the first: rows are read less often.
+    // Ties go to the first: rows are read less often.
     let columns = NAMES.into_iter().rev().filter(|known| known.0 == rows).map(|known| known.1);
     let mut deals: Vec<Wide> = columns
         .flat_map(|columns| shares(inputs, most_parts, PIECE).map(move |(share, parts)| Wide { columns, share, parts }))
@@ -232,7 +235,7 @@ fn deals(multiprocessors: usize, rows: usize, inputs: usize, all_columns: usize,
 mod tests {
     use super::*;
 
-    /// On an H200.
+    /// The best division on an H200.
     fn best(rows: usize, inputs: usize, columns: usize, most_parts: usize) -> Wide {
         deals(132, rows, inputs, columns, most_parts)[0]
     }

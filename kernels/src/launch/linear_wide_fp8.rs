@@ -1,4 +1,4 @@
-//! `cuda/linear_wide_fp8.cu`.
+//! Linear layers of 33 to 512 rows with FP8 weights on Hopper: `cuda/linear_wide_fp8.cu`.
 
 use super::{
     Kernels, Linear, WeightScales, Weights, grid, int,
@@ -16,20 +16,21 @@ pub(super) const FILE: KernelFile = KernelFile {
     split: Split::Shared,
 };
 
-/// Rows from which on these kernels are the faster ones: with 17 `linear_pairs.cu` is by a tenth, with 32 neither.
+/// Minimum number of rows for which these kernels are faster: with 17 `linear_pairs.cu` is faster by a tenth, with 32
+/// they are equal.
 const LEAST_ROWS: usize = 33;
-/// Rows up to which they were measured to be faster than the device's library after a kernel that puts the weights back into 16 bits: by
-/// a quarter with 512.
+/// Maximum number of rows for which they were measured to be faster than dequantisation followed by the device's
+/// library: by a quarter with 512.
 const MOST_ROWS: usize = 512;
 /// Threads of a block.
 const THREADS: u32 = 384;
 /// Inputs of a stage.
 const PIECE: usize = 128;
-/// Columns of a unit of weights with any scales, and of one whose weights have one scale an output.
+/// Columns of a unit for weights with any scales, and for weights with one scale per output.
 const COLUMNS: usize = 128;
 const COLUMNS_OF_CHANNELS: usize = 256;
 
-/// Rows and columns of a unit, and the kernels of such units: plain and gated.
+/// Rows and columns of a unit, and the kernels with such units: plain and gated.
 const NAMES: [(usize, usize, [&str; 2]); 3] = [
     (64, COLUMNS, ["wide_fp8_64_128", "wide_fp8_64_128_gated"]),
     (128, COLUMNS, ["wide_fp8_128_128", "wide_fp8_128_128_gated"]),
@@ -37,7 +38,7 @@ const NAMES: [(usize, usize, [&str; 2]); 3] = [
 ];
 
 impl Kernels {
-    /// As [`wide`](Self::wide), of weights in FP8: of 33 to 512 rows, inputs and columns that are multiples of 16.
+    /// As [`wide`](Self::wide), for FP8 weights: 33 to 512 rows, with inputs and columns that are multiples of 16.
     pub(super) fn wide_fp8(
         &self,
         rows: usize,
@@ -53,7 +54,7 @@ impl Kernels {
         deals(properties, rows, [inputs, columns], most_parts, layout)
     }
 
-    /// A layer dealt as [`wide_fp8`](Self::wide_fp8) says.
+    /// Launches a layer with a division of [`wide_fp8`](Self::wide_fp8).
     pub(super) fn launch_wide_fp8(
         &self,
         linear: Linear<'_>,
@@ -77,12 +78,13 @@ impl Kernels {
             return Err(DeviceError::Shape(format!("{rows} rows are yet to be scaled, and {most_rows} can be")));
         }
         self.check_linear(linear, parts, all_columns)?;
-        // Gate and up lie apart.
+        // Gate and up are separate.
         let run = if gated { columns / 2 } else { columns };
         let arguments = self.tile_arguments(linear, most_rows, all_columns, Tile::Rows(run))?;
         let properties = self.device.properties();
         let units = all_columns.div_ceil(columns) * parts * rows.div_ceil(most_rows);
-        // A block of one unit needs no more than its stages: the rest leaves room for blocks of attention.
+        // A block of one unit needs no more stages than steps: the rest of shared memory is left to blocks of
+        // attention.
         let most = if units <= properties.multiprocessors { share.div_ceil(PIECE) } else { MOST_STAGES };
         let stages = stages(properties.shared_bytes, stage_bytes(most_rows, columns)).min(most);
         let dealt = [int(share), int(parts), int(0), int(stages)];
@@ -106,7 +108,7 @@ fn stage_bytes(rows: usize, columns: usize) -> usize {
     PIECE * (rows * 2 + columns)
 }
 
-/// The ways to deal a layer to multiprocessors that have one block at a time, the one with the least cost first.
+/// The possible divisions of a layer among multiprocessors that run one block at a time, in order of cost.
 fn deals(
     properties: &Properties,
     rows: usize,
@@ -114,8 +116,8 @@ fn deals(
     most_parts: usize,
     layout: Fp8Scales,
 ) -> Vec<Wide> {
-    // In twentieths of the time that a byte of weights takes from memory, as counted for an H100: a byte from
-    // second-level cache, a product of 128 rows with a weight, and what a unit costs besides.
+    // In twentieths of the time to load a byte of weights from memory, as counted for an H100: a byte from the L2
+    // cache, a product of 128 rows with a weight, and the fixed cost of a unit.
     const BYTE: usize = 20;
     const CACHED: usize = 11;
     const PRODUCT: usize = 17;
@@ -127,12 +129,12 @@ fn deals(
         let units = all_columns.div_ceil(columns) * parts * row_blocks;
         let from_memory = BYTE * columns / row_blocks;
         let input = from_memory.max(CACHED * (columns + 2 * tile)).max(PRODUCT * columns * tile / 128);
-        // What is left in parts is written and read again.
+        // Parts are written and read again.
         let sums = if parts > 1 { 8 * BYTE * parts * rows * all_columns / properties.multiprocessors } else { 0 };
         units.div_ceil(properties.multiprocessors) * (share * input + UNIT) + sums
     };
     let fits = |columns: usize| columns == COLUMNS || layout == Fp8Scales::Channels;
-    // Among equals the first: rows are read less often.
+    // Ties go to the first: rows are read less often.
     let columns = NAMES.into_iter().rev().filter(|names| names.0 == tile && fits(names.1)).map(|names| names.1);
     let mut deals: Vec<Wide> = columns
         .flat_map(|columns| {
@@ -150,8 +152,8 @@ mod tests {
 
     #[test]
     fn layers_of_llama_keep_most_multiprocessors_of_an_h200_busy() {
-        // The last number is the least share in percent. Queries, keys and values would keep more of them busy in five parts than in
-        // two, but sums that are left in parts are written and read again.
+        // The last number is the minimum share in percent. Five parts of queries, keys and values would keep more
+        // multiprocessors busy than two, but parts are written and read again.
         let layers = [(4096, 6144, 8, 72), (4096, 4096, 8, 96), (4096, 28672, 1, 84), (14336, 4096, 8, 96)];
         for rows in [64, 128] {
             for (inputs, columns, most_parts, least) in layers {

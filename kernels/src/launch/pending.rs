@@ -1,4 +1,4 @@
-//! `cuda/pending.cu`.
+//! The draft's backlog of tokens: `cuda/pending.cu`.
 
 use super::{Kernels, PassRows, Sequences, address, check_ints, int, line};
 use crate::device::{DeviceError, KernelFile, Slice, Split};
@@ -11,26 +11,26 @@ pub(super) const FILE: KernelFile =
 pub struct PendingTokens<'a> {
     /// int32 `[slots, depth]`.
     pub tokens: Slice<'a>,
-    /// Most that a slot can leave pending.
+    /// Maximum number of pending tokens of a slot.
     pub depth: usize,
 }
 
 /// Operands of [`Kernels::pending_rows`]: `batch · most` causal rows.
 #[derive(Clone, Copy, Debug)]
 pub struct Reading<'a> {
-    /// Requests; none of them padding.
+    /// Number of requests, without padding.
     pub batch: usize,
-    /// The most that one of them has left.
+    /// Maximum number of pending tokens of a request.
     pub most: usize,
     /// int32 `[batch]`.
     pub batch_slot: Slice<'a>,
-    /// How many of its last positions each has left, 1 to `most`: int32 `[batch]`.
+    /// Number of pending tokens of each request, 1 to `most`: int32 `[batch]`.
     pub pending: Slice<'a>,
     /// The rows.
     pub rows: PassRows<'a>,
-    /// The place of each in the rings, int32 `[batch · most]`.
+    /// The place of each row in the rings, int32 `[batch · most]`.
     pub row_source: Slice<'a>,
-    /// The last of each request, int32 `[batch]`.
+    /// The last row of each request, int32 `[batch]`.
     pub last_row: Slice<'a>,
 }
 
@@ -44,8 +44,8 @@ impl PendingTokens<'_> {
 }
 
 impl Kernels {
-    /// Keeps the tokens of `count` rows as [`accept`](Self::accept) has laid them out where one token a request is the
-    /// most, and writes their places in the rings: int32 `[count]`.
+    /// Keeps the tokens of `count` rows that [`accept`](Self::accept) laid out with at most one token per request, and
+    /// writes their places in the rings: int32 `[count]`.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -67,10 +67,10 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(count.div_ceil(64), 64), &arguments) }
     }
 
-    /// Lays out the rows with which the draft reads what some slots have left. Slots and counts are trusted.
+    /// Lays out the rows with which the draft processes the pending tokens of slots. Slots and counts are trusted.
     ///
     /// # Errors
-    /// When a buffer is too short, a request has left more than the rings hold, or the device fails.
+    /// When a buffer is too short, a request has more pending tokens than the rings hold, or the device fails.
     pub fn pending_rows(
         &self,
         reading: Reading<'_>,

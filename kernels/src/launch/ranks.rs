@@ -1,4 +1,4 @@
-//! `cuda/ranks.cu`.
+//! Sums and gathers over the ranks of a group: `cuda/ranks.cu`.
 
 use super::{Added, Kernels, RmsNorm, Rows, address, elementwise::NO_ROWS, int, line};
 use crate::device::{Arg, DeviceError, Element, KernelFile, Mail, Slice, Split};
@@ -8,11 +8,11 @@ pub(super) const FILE: KernelFile =
 
 /// Threads of a block.
 const THREADS: usize = 256;
-/// Neighbours that a thread sums up.
+/// Consecutive elements per thread.
 const UNIT: usize = 4;
-/// Rows that are summed and normed at once, at most: more keep the device busy in two kernels.
+/// Maximum number of rows that are summed and normed in one kernel: more keep the device busy in two.
 const MOST_NORMED_ROWS: usize = 32;
-/// Elements of such a row, at most: two units of each of 1,024 threads.
+/// Maximum number of elements of such a row: two units for each of 1,024 threads.
 const MOST_NORMED_WIDTH: usize = 8192;
 
 /// Logits that are split over ranks by token: see [`Kernels::gather_ranks`].
@@ -22,17 +22,17 @@ pub struct Gathered<'a> {
     pub out: Slice<'a>,
     /// Float `[rows, part]`: logits of this rank's tokens.
     pub own: Slice<'a>,
-    /// Tokens of a rank: from `rank · part` on, or the last ones.
+    /// Tokens per rank: from `rank · part` on, or the last ones.
     pub part: usize,
-    /// All tokens.
+    /// Number of all tokens.
     pub vocabulary: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
 }
 
 impl Kernels {
-    /// The sum over the ranks of a group of what each has computed a part of, in the order of ranks and rounded once per rank and
-    /// once in all: `out` has the same bits on each. All ranks call it in the same order with the same sizes.
+    /// The sum of partial results over the ranks of a group, in rank order, rounded once per rank and once at the end:
+    /// `out` has the same bits on each rank. All ranks call it in the same order with the same sizes.
     ///
     /// # Errors
     /// When a buffer is too short, rows are not in whole accesses, or the device fails.
@@ -68,24 +68,26 @@ impl Kernels {
                 int(count_here),
             ];
             let blocks = (count_here * width / UNIT).div_ceil(THREADS);
-            // SAFETY: lengths are checked above, rows from `first` on lie within; mailboxes hold `capacity` lines of each rank.
+            // SAFETY: lengths are checked above, rows from `first` on are within them; mailboxes hold `capacity` lines
+            // of each rank.
             unsafe { self.device.launch(&kernel, line(blocks, THREADS as u32), &[&own[..], &group(mail)].concat())? };
         }
         Ok(())
     }
 
-    /// Whether [`sum_ranks_norm`](Self::sum_ranks_norm) takes this many rows of a width, and is faster than two kernels.
+    /// Whether [`sum_ranks_norm`](Self::sum_ranks_norm) supports this many rows of a width, and is faster than two
+    /// kernels.
     pub fn suits_sum_and_norm(&self, mail: &Mail, rows: usize, width: usize) -> bool {
         let lines = if self.element == Element::F32 { 2 } else { 1 };
         let fits = rows * width / UNIT * lines <= mail.capacity();
         fits && rows <= MOST_NORMED_ROWS && width <= MOST_NORMED_WIDTH && width.is_multiple_of(self.vector())
     }
 
-    /// [`sum_ranks`](Self::sum_ranks) and [`rms_norm`](Self::rms_norm) of the sum in one: `add` of the norm is this
-    /// rank's part. Sums of squares have a separate order.
+    /// [`sum_ranks`](Self::sum_ranks) and [`rms_norm`](Self::rms_norm) of the sum in one kernel: `add` of the norm is
+    /// this rank's part. Sums of squares have a separate order.
     ///
     /// # Errors
-    /// When a buffer is too short, rows do not [suit](Self::suits_sum_and_norm), nothing is added, or the device fails.
+    /// When a buffer is too short, rows do not [suit](Self::suits_sum_and_norm), `add` is `None`, or the device fails.
     pub fn sum_ranks_norm(&self, mail: &Mail, norm: RmsNorm<'_>) -> Result<(), DeviceError> {
         let RmsNorm { out, stream, add, weight, keep, source, rows, width, epsilon } = norm;
         let (Some(add), None, true) = (add, source, self.suits_sum_and_norm(mail, rows, width)) else {
@@ -121,7 +123,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(rows, threads), &[&own[..], &group(mail)].concat()) }
     }
 
-    /// What a rank has computed of a sum: rows, or parts and their number.
+    /// This rank's part of a sum: rows, or parts and their number.
     fn own_part<'a>(
         &self,
         add: Added<'a>,
@@ -140,7 +142,8 @@ impl Kernels {
         }
     }
 
-    /// Whole rows of logits, of which each rank has some tokens'. All ranks call it in the same order with the same sizes.
+    /// Gathers whole rows of logits, of which each rank has some tokens. All ranks call it in the same order with the
+    /// same sizes.
     ///
     /// # Errors
     /// When a buffer is too short, parts do not cover the vocabulary, or the device fails.

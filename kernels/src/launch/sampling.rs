@@ -1,4 +1,4 @@
-//! `cuda/sampling.cu`.
+//! Sampling of tokens from logits: `cuda/sampling.cu`.
 
 use super::{Kernels, Logits, address, check_ints, int, line};
 use crate::device::{DeviceError, KernelFile, Slice, Split};
@@ -6,10 +6,10 @@ use crate::device::{DeviceError, KernelFile, Slice, Split};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "sampling.cu", text: include_str!("../../cuda/sampling.cu"), split: Split::Shared };
 
-/// How each slot chooses its tokens; arrays of `slots`.
+/// Sampling parameters of each slot; arrays of `slots`.
 #[derive(Clone, Copy, Debug)]
 pub struct SamplingState<'a> {
-    /// Slots, the one for padding included.
+    /// Number of slots, including the one for padding.
     pub slots: usize,
     /// f32; 0 is greedy.
     pub temperature: Slice<'a>,
@@ -24,9 +24,9 @@ pub struct SamplingState<'a> {
 }
 
 impl Kernels {
-    /// Draws the tokens of the rows whose slots do not choose greedily; `chosen`, int32 `[rows]`, holds what
-    /// [`argmax_rows`](Self::argmax_rows) found, and keeps it where that is no token. `row_slot` and `row_sample_position` are int32 `[rows]`; the slots are
-    /// trusted to exist.
+    /// Draws the tokens of the rows whose slots do not choose greedily; `chosen`, int32 `[rows]`, holds the output of
+    /// [`argmax_rows`](Self::argmax_rows), and keeps it if that is not a token. `row_slot` and `row_sample_position`
+    /// are int32 `[rows]`; the slots are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.

@@ -1,4 +1,4 @@
-//! `cuda/select.cu`.
+//! Argmax, top-k and log-probabilities of logits: `cuda/select.cu`.
 
 use super::{Kernels, address, check_ints, grid, int};
 use crate::device::{DeviceError, Geometry, KernelFile, Slice, Split};
@@ -9,20 +9,20 @@ pub(super) const FILE: KernelFile =
 /// Threads of a block.
 const THREADS: u32 = 512;
 const WARPS: usize = THREADS as usize / 32;
-/// Values that a thread reads at a time, and how many times at most before its block selects.
+/// Values that a thread reads at a time, and maximum number of reads before its block selects.
 const ITEMS: usize = 8;
 const MOST_TURNS: usize = 2;
-/// Threads that look for their best value together: this many where few values are wanted, else a few.
+/// Threads that find their best value together: the first for small counts, the second otherwise.
 const LARGE_GROUP: usize = 16;
 const SMALL_GROUP: usize = 4;
-/// Values of a row below which a further block gains nothing.
+/// Minimum number of values of a share: with fewer, a further block gains nothing.
 const LEAST_SHARE: usize = 1024;
-/// Shares of a row: as many as every GPU's clusters have blocks.
+/// Maximum number of shares of a row: the cluster size that every GPU with clusters supports.
 const MOST_SHARES: usize = 8;
-/// Blocks that select at the same time: more of them wait for one another, and each has work that does not grow with its
-/// share.
+/// Maximum number of blocks that select at the same time: more would wait for one another, and each has work that does
+/// not depend on its share.
 const MOST_BLOCKS: usize = 256;
-/// Most values that can be selected from a row.
+/// Maximum number of values that can be selected from a row.
 pub const MOST_SELECTED: usize = 64;
 
 /// Placeholder for the token after a row whose largest logit is not finite. No node of a tree has this token.
@@ -31,7 +31,7 @@ pub const NOT_FINITE: i32 = -2;
 /// Logits, f32.
 #[derive(Clone, Copy, Debug)]
 pub struct Logits<'a> {
-    /// Where the first row begins.
+    /// The first row.
     pub at: Slice<'a>,
     /// Elements from one row to the next.
     pub stride: usize,
@@ -60,34 +60,34 @@ pub struct TopK<'a> {
     pub logprobs: Slice<'a>,
     /// The input.
     pub logits: Logits<'a>,
-    /// How many are wanted of each row, at most [`MOST_SELECTED`].
+    /// Number of values selected from each row, at most [`MOST_SELECTED`].
     pub count: usize,
-    /// The token of each index, int32 `[vocabulary]`; `None` where it is the index.
+    /// The token of each index, int32 `[vocabulary]`; `None` for the index itself.
     pub token_map: Option<Slice<'a>>,
 }
 
 /// Operands of [`Kernels::logprob_rows`].
 #[derive(Clone, Copy, Debug)]
 pub struct LogprobRows<'a> {
-    /// Of the tokens, `[rows]`, f32.
+    /// Log-probabilities of the tokens, `[rows]`, f32.
     pub logprobs: Slice<'a>,
     /// `[rows, count]`, int32.
     pub top_ids: Slice<'a>,
     /// `[rows, count]`, f32.
     pub top_logprobs: Slice<'a>,
-    /// How many alternatives are written for each row, 1 to [`MOST_SELECTED`].
+    /// Number of alternatives written for each row, 1 to [`MOST_SELECTED`].
     pub count: usize,
     /// The input; its rows are those of the source, if there is one.
     pub logits: Logits<'a>,
-    /// Rows that are written.
+    /// Number of rows that are written.
     pub rows: usize,
-    /// The row of logits of each row, int32 `[rows]`; `None` where it is the row itself.
+    /// The row of logits for each row, int32 `[rows]`; `None` for the row itself.
     pub row_source: Option<Slice<'a>>,
     /// `[rows]`, int32.
     pub token: Slice<'a>,
     /// `[rows]`, int32.
     pub row_slot: Slice<'a>,
-    /// What each slot asks for, int32 `[slots]`; below 0 for nothing.
+    /// Number of alternatives that each slot requests, int32 `[slots]`; negative for no log-probabilities.
     pub logprob_count: Slice<'a>,
 }
 
@@ -100,7 +100,7 @@ impl Logits<'_> {
         at.check(((rows - 1) * stride + vocabulary) * 4)
     }
 
-    /// Besides, that several can be selected.
+    /// Also checks the number of selected values.
     fn check_count(&self, count: usize) -> Result<(), DeviceError> {
         self.check()?;
         if count == 0 || count > MOST_SELECTED {
@@ -112,7 +112,7 @@ impl Logits<'_> {
         Ok(())
     }
 
-    /// For up to `most` blocks a row. Length and number of the shares depend on the vocabulary alone.
+    /// Divides a row among up to `most` blocks. Length and number of the shares depend on the vocabulary alone.
     fn deal(&self, most: usize) -> Deal {
         let mut all = MOST_SHARES;
         while all > 1 && self.vocabulary < all * LEAST_SHARE {
@@ -131,8 +131,8 @@ impl Deal {
         grid([self.blocks, rows, 1], THREADS, shared).in_clusters(self.blocks)
     }
 
-    /// Bytes of shared memory where `count` values are selected: what has been read, what a block's warps find and the best of it,
-    /// the same of all blocks, and candidates.
+    /// Bytes of shared memory for selecting `count` values: the values read, the results of a block's warps and its
+    /// best keys, the same of all blocks, and candidates.
     fn handed(&self, count: usize) -> usize {
         let threads = THREADS as usize;
         let turns = (self.length.div_ceil(ITEMS * threads) * self.shares).min(MOST_TURNS);
@@ -175,7 +175,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, deal.handed(count)), &arguments) }
     }
 
-    /// The index of the largest value of each row, into `chosen`, int32 `[rows]`; [`NOT_FINITE`] where that value is not finite.
+    /// The index of the largest value of each row, to `chosen`, int32 `[rows]`; [`NOT_FINITE`] if that value is not
+    /// finite.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -190,8 +191,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, deal.geometry(logits.rows, (deal.blocks + 1) * WARPS * 8), &arguments) }
     }
 
-    /// Log-probabilities of tokens and of the best alternatives, for the slots that ask. Rows of the source and slots of
-    /// the rows are trusted to exist.
+    /// Log-probabilities of tokens and of the best alternatives, for the slots that request them. Rows of the source
+    /// and slots of the rows are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the request exceeds a limit, or the device fails.
@@ -229,7 +230,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, deal.geometry(rows, deal.handed(count)), &arguments) }
     }
 
-    /// How several values are selected of each row.
+    /// The division of rows for selecting several values.
     fn selecting(&self, logits: Logits<'_>) -> Deal {
         logits.deal(self.device.properties().most_cluster.min(MOST_BLOCKS / logits.rows.max(1)))
     }

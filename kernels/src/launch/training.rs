@@ -1,6 +1,7 @@
-//! What training does to rows and to weights: `cuda/training.cu`.
+//! Training steps on rows and weights: `cuda/training.cu`.
 //!
-//! Another library has the tensors (candle in the crate `training`): these run on its stream, in order with its own kernels.
+//! Another library owns the tensors (candle in the crate `training`): these kernels run on its stream, in order with
+//! its own.
 
 use super::{Kernels, address, grid, int, line};
 use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
@@ -17,21 +18,21 @@ pub struct AdamStep {
     pub scale: f64,
     /// Decay of the first and of the second moment.
     pub betas: (f64, f64),
-    /// The learning rate, over what corrects the first moment.
+    /// The learning rate, divided by the bias correction of the first moment.
     pub rate: f64,
-    /// Factor on the root of the second moment, which corrects it.
+    /// Factor on the root of the second moment: its bias correction.
     pub root: f64,
     /// Added to that root.
     pub epsilon: f64,
-    /// What is kept of values.
+    /// Factor on the values (weight decay).
     pub kept: f64,
 }
 
 impl Kernels {
-    /// Blocks among which [`norm_gradient`](Self::norm_gradient) and [`squares`](Self::squares) deal what they add up.
+    /// Number of partial sums of [`norm_gradient`](Self::norm_gradient) and [`squares`](Self::squares), one per block.
     pub const TRAINING_BLOCKS: usize = 264;
 
-    /// Softmax of scores `[groups, rows, keys]`, of which row i sees the keys up to i, and all from `rows` on.
+    /// Softmax of scores `[groups, rows, keys]`: row i sees the keys up to i, and all from `rows` on.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -80,7 +81,7 @@ impl Kernels {
         self.train("train_softmax", rows, &arguments)
     }
 
-    /// Of each row `Σ p (log p − log q)`, q being the softmax of its logits, and the logarithm of their sum of exponentials; float,
+    /// `Σ p (log p − log q)` of each row, q being the softmax of its logits, and the log-sum-exp of the logits; float,
     /// as is `p` `[rows, columns]`.
     ///
     /// # Errors
@@ -123,7 +124,7 @@ impl Kernels {
         self.train("train_divergence_gradient", rows, &arguments)
     }
 
-    /// The place of the largest value of each row, u32; the first of equals.
+    /// The index of the largest value of each row, u32; ties go to the lower index.
     ///
     /// # Errors
     /// As [`causal_softmax`](Self::causal_softmax).
@@ -133,7 +134,7 @@ impl Kernels {
         self.train("train_largest", rows, &[address(out), address(x), int(columns)])
     }
 
-    /// `y = x / sqrt(mean(x²) + epsilon) · weight` of rows; the weight is float.
+    /// `y = x / sqrt(mean(x²) + epsilon) · weight` per row; the weight is float.
     ///
     /// # Errors
     /// As [`causal_softmax`](Self::causal_softmax).
@@ -150,10 +151,10 @@ impl Kernels {
         self.train("train_norm", rows, &arguments)
     }
 
-    /// The gradients of x, and of the weight in parts that are to be added up: float `[TRAINING_BLOCKS, width]`.
+    /// The gradients of x, and partial gradients of the weight that the caller sums: float `[TRAINING_BLOCKS, width]`.
     ///
     /// # Errors
-    /// As [`causal_softmax`](Self::causal_softmax), and when the width is beyond shared memory.
+    /// As [`causal_softmax`](Self::causal_softmax), and when the width exceeds shared memory.
     pub fn norm_gradient(
         &self,
         (of_x, of_weight): (Slice<'_>, Slice<'_>),
@@ -184,7 +185,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid([Self::TRAINING_BLOCKS, 1, 1], 256, shared), &arguments) }
     }
 
-    /// A step of AdamW over floats: values and both moments are changed.
+    /// A step of AdamW over floats: updates values and both moments.
     ///
     /// # Errors
     /// As [`causal_softmax`](Self::causal_softmax).
@@ -207,7 +208,7 @@ impl Kernels {
         self.train("train_adam", blocks, &arguments)
     }
 
-    /// Sums of squares of floats, in parts that are to be added up: float `[TRAINING_BLOCKS]`.
+    /// Partial sums of squares of floats that the caller sums: float `[TRAINING_BLOCKS]`.
     ///
     /// # Errors
     /// As [`causal_softmax`](Self::causal_softmax).
@@ -228,7 +229,7 @@ impl Kernels {
     }
 }
 
-/// The file, for a type of activations.
+/// The kernel file, for an element type of activations.
 pub fn training_files(element: crate::device::Element) -> Vec<(KernelFile, Vec<String>)> {
     vec![(FILE, vec![element.option()])]
 }

@@ -1,4 +1,4 @@
-//! `cuda/tree.cu`.
+//! Growing of draft trees, and the rows of the passes of a round: `cuda/tree.cu`.
 
 use super::{Kernels, OwnRows, address, check_ints, grid, int, line};
 use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
@@ -6,34 +6,34 @@ use crate::device::{Arg, DeviceError, KernelFile, Slice, Split};
 pub(super) const FILE: KernelFile =
     KernelFile { name: "tree.cu", text: include_str!("../../cuda/tree.cu"), split: Split::Shared };
 
-/// Most branches of a beam.
+/// Maximum number of branches of a beam.
 pub const MOST_TOPK: usize = 64;
-/// Most nodes of a tree.
+/// Maximum number of nodes of a tree.
 pub const MOST_NODES: usize = 128;
-/// Most places of a pool: `draft_finish` holds a key of each in shared memory.
+/// Maximum number of places of a pool: `draft_finish` holds a key of each in shared memory.
 pub const MOST_PLACES: usize = 11_000;
 
-/// What the device knows of the running sequences; arrays of `slots`. The last slot is for padding.
+/// The device's state of the running sequences; arrays of `slots`. The last slot is for padding.
 #[derive(Clone, Copy, Debug)]
 pub struct Sequences<'a> {
-    /// Slots, the one for padding included.
+    /// Number of slots, including the one for padding.
     pub slots: usize,
-    /// Tokens in the target's cache, int32.
+    /// Number of tokens in the target's cache, int32.
     pub length: Slice<'a>,
     /// The last produced token, int32.
     pub root: Slice<'a>,
     /// int32 `[slots, table_width]`.
     pub page_table: Slice<'a>,
-    /// Pages that a slot can have.
+    /// Maximum number of pages of a slot.
     pub table_width: usize,
-    /// Tokens a page.
+    /// Tokens per page.
     pub page_size: usize,
 }
 
 /// The rows of a pass, int32 `[rows]` each.
 #[derive(Clone, Copy, Debug)]
 pub struct PassRows<'a> {
-    /// What each consumes.
+    /// The token that each row processes.
     pub token: Slice<'a>,
     /// Its position.
     pub position: Slice<'a>,
@@ -41,17 +41,17 @@ pub struct PassRows<'a> {
     pub write: Slice<'a>,
     /// Its slot.
     pub slot: Slice<'a>,
-    /// Positions of the slot that it sees.
+    /// Number of positions of the slot that it sees.
     pub prefix: Slice<'a>,
-    /// Further cache rows that it sees.
+    /// Number of further cache rows that it sees.
     pub own_count: Slice<'a>,
-    /// Which, `[rows, own_stride]`; not for causal rows.
+    /// These cache rows, `[rows, own_stride]`; not for causal rows.
     pub own: Slice<'a>,
-    /// Most of them.
+    /// Maximum number of own rows.
     pub own_stride: usize,
 }
 
-/// How a batch drafts, and what it keeps between the steps.
+/// The draft configuration of a batch, and its state between the steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Drafting<'a> {
     /// Requests, padding included.
@@ -60,9 +60,9 @@ pub struct Drafting<'a> {
     pub steps: usize,
     /// Branches of a beam.
     pub topk: usize,
-    /// Tokens of the draft's vocabulary.
+    /// Number of tokens of the draft's vocabulary.
     pub vocabulary: usize,
-    /// The cache row of the first request's first beam; each request takes [`scratch_rows`](Self::scratch_rows).
+    /// The cache row of the first request's first beam; each request has [`scratch_rows`](Self::scratch_rows).
     pub scratch_base: usize,
     /// int32 `[batch]`.
     pub batch_slot: Slice<'a>,
@@ -79,7 +79,7 @@ pub struct Drafting<'a> {
     pub own: Option<OwnRows<'a>>,
 }
 
-/// What `top_k_rows` found after the rows of a draft pass.
+/// The output of `top_k_rows` for the rows of a draft pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Proposals<'a> {
     /// int32 `[rows, topk]`.
@@ -88,52 +88,53 @@ pub struct Proposals<'a> {
     pub logprobs: Slice<'a>,
 }
 
-/// The trees of a batch, int32 `[batch, nodes]` each unless said otherwise.
+/// The trees of a batch, int32 `[batch, nodes]` each unless stated otherwise.
 #[derive(Clone, Copy, Debug)]
 pub struct TreeNodes<'a> {
-    /// Nodes a request, the root included.
+    /// Nodes per request, including the root.
     pub nodes: usize,
     /// Tokens.
     pub token: Slice<'a>,
-    /// −1 for the root, and for what fills a tree up.
+    /// −1 for the root, and for nodes that pad a tree.
     pub parent: Slice<'a>,
     /// Steps below the root.
     pub depth: Slice<'a>,
-    /// The draft's log-probability of the way to each, float32: no node has more than its parent. Not of trees of the root alone.
+    /// The draft's log-probability of the path to each node, float32, at most that of its parent. Not for trees of the
+    /// root alone.
     pub score: Slice<'a>,
 }
 
-/// What the verify pass needs of its rows besides [`PassRows`].
+/// Further operands of the verify pass, in addition to [`PassRows`].
 #[derive(Clone, Copy, Debug)]
 pub struct VerifyRows<'a> {
     /// The position of the token after each row, int32 `[rows]`.
     pub sample_position: Slice<'a>,
     /// Length of each request, int32 `[batch]`.
     pub group_prefix: Option<Slice<'a>>,
-    /// Whose next place becomes that of this round.
+    /// Output of the round; its place advances.
     pub outputs: Outputs<'a>,
 }
 
-/// What rounds leave for the host, in its own memory: places that take turns, so that it may read one while the next round
-/// writes another.
+/// Output of rounds for the host, in its own memory: places alternate, so that the host may read one while the next
+/// round writes another.
 #[derive(Clone, Copy, Debug)]
 pub struct Outputs<'a> {
-    /// Of each place, int32: the number of tokens of each request `[batch]`, then the tokens `[batch, most]`. In place of a token
-    /// that there is none for (see [`NOT_FINITE`](super::NOT_FINITE)) is its position, negated.
+    /// For each place, int32: the number of tokens of each request `[batch]`, then the tokens `[batch, most]`. A token
+    /// that does not exist (see [`NOT_FINITE`](super::NOT_FINITE)) is replaced by its position, negated.
     pub at: Slice<'a>,
-    /// How many of equal length there are.
+    /// Number of places of equal length.
     pub places: usize,
-    /// Whose turn it is, int32 `[1]`, on the device.
+    /// The current place, int32 `[1]`, on the device.
     pub place: Slice<'a>,
 }
 
 impl Outputs<'_> {
-    /// int32 values of a place.
+    /// Number of int32 values of a place.
     pub fn ints(&self) -> usize {
         self.at.bytes() / 4 / self.places.max(1)
     }
 
-    /// Whose turn it is, which a kernel changes, and how many places there are.
+    /// The current place, which a kernel changes, and the number of places.
     fn turn(&self) -> Result<[Arg; 2], DeviceError> {
         check_ints(self.place, 1)?;
         Ok([address(self.place), int(self.places)])
@@ -141,12 +142,12 @@ impl Outputs<'_> {
 }
 
 impl Drafting<'_> {
-    /// Places in the pool of a request.
+    /// Places of a request in the pool.
     pub fn places(&self) -> usize {
         self.topk + (self.steps - 1) * self.topk * self.topk
     }
 
-    /// Cache rows that the beams of a request take.
+    /// Cache rows for the beams of a request.
     pub fn scratch_rows(&self) -> usize {
         (self.steps - 1) * self.topk
     }
@@ -166,7 +167,7 @@ impl Drafting<'_> {
         check_ints(self.beam_place, batch * topk)
     }
 
-    /// The rows of the pass that a step proposes from.
+    /// Checks the proposals for the rows of a step's pass.
     fn check_proposals(&self, proposals: Proposals<'_>, rows: usize) -> Result<(), DeviceError> {
         check_ints(proposals.ids, rows * self.topk)?;
         check_ints(proposals.logprobs, rows * self.topk)
@@ -176,7 +177,7 @@ impl Drafting<'_> {
         self.topk.min(self.vocabulary)
     }
 
-    /// Checks that there is room for the own rows of groups of `largest` rows, and returns them as arguments.
+    /// Checks the capacity for the own rows of groups of `largest` rows, and returns them as arguments.
     fn own(&self, kernels: &Kernels, largest: usize, own_stride: usize) -> Result<[Arg; 4], DeviceError> {
         let none = address(Slice::NONE);
         let Some(own) = self.own else { return Ok([none, none, none, int(0)]) };
@@ -206,7 +207,7 @@ impl Sequences<'_> {
         check_ints(self.page_table, self.slots * self.table_width)
     }
 
-    /// The slot of padding.
+    /// The slot for padding.
     pub(super) fn dummy(&self) -> usize {
         self.slots - 1
     }
@@ -256,8 +257,8 @@ fn expand_bytes(step: usize, topk: usize) -> usize {
 }
 
 impl Kernels {
-    /// Starts the trees of a batch from what follows the roots, and lays out the first draft pass; with one step
-    /// there is none. `row_source` is int32 `[batch · topk]`. Slots of the batch are trusted to exist.
+    /// Starts the trees of a batch from the tokens after the roots, and lays out the first draft pass (not called with
+    /// one step). `row_source` is int32 `[batch · topk]`. Slots of the batch are trusted to exist.
     ///
     /// # Errors
     /// When a buffer is too short, the shape is too large, or the device fails.
@@ -274,8 +275,8 @@ impl Kernels {
         self.draft(drafting, proposals, sequences, rows, row_source, None)
     }
 
-    /// Takes the proposals of draft pass `step`, at least 1 and not the last, and lays out the next. All of `drafting` and
-    /// `rows` is as the step before left it.
+    /// Processes the proposals of draft pass `step`, at least 1 and not the last, and lays out the next. `drafting` and
+    /// `rows` are as the previous step left them.
     ///
     /// # Errors
     /// As [`draft_begin`](Self::draft_begin).
@@ -330,7 +331,8 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid([batch, 1, 1], threads, shared), &arguments) }
     }
 
-    /// Takes the proposals of the last draft step, and lays out the trees and the verify pass, of `batch · nodes` rows.
+    /// Processes the proposals of the last draft step, and lays out the trees and the verify pass, of `batch · nodes`
+    /// rows.
     ///
     /// # Errors
     /// As [`draft_begin`](Self::draft_begin).
@@ -376,7 +378,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, grid([batch, 1, 1], 256, drafting.places() * 4), &arguments) }
     }
 
-    /// The rows of a round without speculation, one a request; `batch_slot` is int32 `[batch]`, `tree` has one node.
+    /// The rows of a round without speculation, one per request; `batch_slot` is int32 `[batch]`, `tree` has one node.
     ///
     /// # Errors
     /// As [`draft_begin`](Self::draft_begin).
