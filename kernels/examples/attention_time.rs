@@ -1,10 +1,11 @@
-//! How long rotation and attention take, as in the layers of a pass that verifies trees.
+//! Times rotation and attention in the layers of a pass that verifies trees.
 //!
-//! `attention_time cuda:0` runs on a GPU, `attention_time emulator` shows on tiny sizes that it runs at all; numbers
-//! after the device choose cases, `context=700` another number of positions than 570, `head_dim=64` heads of another size.
-//! Shapes are those of Llama-3.1-8B, or with that of Llama-3.2-1B. Each layer has its own cache, and the second-level cache is
-//! overwritten before each measurement, so that keys come from memory. There is no linear layer in between, so attention may read
-//! ahead while that of the layer before still runs: a lower bound of what it adds to a pass.
+//! `attention_time cuda:0` runs on a GPU, `attention_time emulator` checks with tiny sizes that it runs at all; numbers
+//! after the device select cases, `context=700` sets the number of positions (default: 570), `head_dim=64` the head
+//! size. Shapes are those of Llama-3.1-8B, or with `head_dim=64` those of Llama-3.2-1B. Each layer has a separate
+//! cache, and the L2 cache is overwritten before each measurement, so that keys come from memory. There is no linear
+//! layer in between, so attention may read early while that of the previous layer still runs: a lower bound of what it
+//! adds to a pass.
 
 use std::{env, error::Error, process::ExitCode};
 
@@ -19,15 +20,15 @@ const KV_HEADS: usize = 8;
 const PAGE_SIZE: usize = 16;
 const MAX_SPLITS: usize = 16;
 
-/// Requests of one context that verify trees of one size.
+/// Requests with one context length that verify trees of one size.
 #[derive(Clone, Copy)]
 struct Case {
     requests: usize,
-    /// Rows a request; 1 is a round without speculation.
+    /// Rows per request; 1 is a round without speculation.
     nodes: usize,
-    /// Deepest node.
+    /// Depth of the deepest node.
     steps: usize,
-    /// Beams of a step: 1 for a chain.
+    /// Beams per step: 1 for a chain.
     topk: usize,
 }
 
@@ -51,7 +52,7 @@ const CASES: [Case; 17] = [
     Case { requests: 1, nodes: 8, steps: 2, topk: 8 },
 ];
 
-/// What a measurement runs over.
+/// The sizes of a measurement.
 #[derive(Clone, Copy)]
 struct Sizes {
     context: usize,
@@ -59,7 +60,7 @@ struct Sizes {
     head_dim: usize,
     layers: usize,
     replays: usize,
-    /// Bytes that are written before each replay.
+    /// Bytes that are overwritten before each replay.
     flushed: usize,
 }
 
@@ -158,7 +159,7 @@ impl Scene {
                 position.push((sizes.context + way.len() - 1) as i32);
                 write.push(cache_row(request, sizes.context + node));
                 slot.push(request as i32);
-                // A row without speculation is causal; those of a tree see their ways.
+                // A row without speculation is causal; those of a tree see their paths.
                 let causal = nodes == 1;
                 prefix.push(sizes.context as i32 + i32::from(causal));
                 own_count.push(if causal { 0 } else { way.len() as i32 });
@@ -255,7 +256,7 @@ impl Scene {
         kernels.rotate_and_attend(rotation, attention, Groups::Even(self.nodes), self.sees(), ahead)
     }
 
-    /// Finds the rows' own once, as a pass does.
+    /// Gathers the own rows once, as a pass does.
     fn gather(&self, kernels: &Kernels) -> Result<(), DeviceError> {
         match self.sees() {
             Sees::Positions => Ok(()),
@@ -278,7 +279,7 @@ impl Scene {
         }
     }
 
-    /// Median microseconds that a layer takes in a graph of all layers.
+    /// Median microseconds per layer in a graph of all layers.
     fn time(
         &self,
         kernels: &Kernels,
@@ -286,7 +287,7 @@ impl Scene {
         layer: impl Fn(usize) -> Result<(), DeviceError>,
     ) -> Result<f64, DeviceError> {
         let device = kernels.device();
-        // Kernels are compiled and loaded outside of the recording.
+        // Kernels are compiled and loaded before the recording.
         layer(0)?;
         let graph = device.capture(|| (0..sizes.layers).try_for_each(&layer))?;
         device.run(&graph)?;
@@ -304,13 +305,13 @@ impl Scene {
     }
 }
 
-/// The way from the root to each node of a tree, the node itself last: a chain, or nodes below random ones of the best
-/// `topk` of the depth before.
+/// The path from the root to each node of a tree, the node itself last: a chain, or nodes below random ones of the best
+/// `topk` of the previous depth.
 fn ways(numbers: &mut Numbers, nodes: usize, steps: usize, topk: usize) -> Vec<Vec<usize>> {
     let mut ways: Vec<Vec<usize>> = vec![vec![0]];
     for node in 1..nodes {
         let open: Vec<usize> = (0..node).filter(|at| ways[*at].len() <= steps).collect();
-        // Chains go on where they ended; trees grow at any of the last nodes.
+        // Chains continue at their last node; trees grow at any of the last nodes.
         let parent = open[open.len() - 1 - numbers.below(topk.min(open.len()))];
         let mut way = ways[parent].clone();
         way.push(node);

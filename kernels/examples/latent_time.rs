@@ -1,10 +1,11 @@
-//! How long latent attention takes in the layers of a pass, for DeepSeek-V3's sizes: attention over the latent plane alone, and with the
-//! products of heads around it.
+//! Times latent attention in the layers of a pass, with DeepSeek-V3's sizes: attention over the latent plane alone, and
+//! with the per-head products around it.
 //!
-//! `latent_time cuda:0` runs on a GPU, `latent_time emulator` shows on tiny sizes that it runs at all; `context=700` asks for another
-//! number of positions than 4,096, `splits=16` for as many splits as batch-invariant mode takes. Each layer has its own cache, and the
-//! second-level cache is overwritten before each measurement. Beside the times is what attention reads of the cache, counted once, and
-//! what it multiplies. Then pieces of prompts over expanded keys and values, where there is a kernel for that.
+//! `latent_time cuda:0` runs on a GPU, `latent_time emulator` checks with tiny sizes that it runs at all; `context=700`
+//! sets the number of positions (default: 4,096), `splits=16` uses the number of splits of batch-invariant mode. Each
+//! layer has a separate cache, and the L2 cache is overwritten before each measurement. Next to the times are the bytes
+//! of the cache that attention reads, counted once, and its operations. Then follow chunks of prompts over expanded
+//! keys and values, if there is a kernel for that.
 
 use std::{env, error::Error, process::ExitCode};
 
@@ -15,26 +16,26 @@ use kernels::{
 };
 
 const PAGE_SIZE: usize = 16;
-/// Requests, and rows of each: a chain after the context.
+/// Requests, and rows per request: a chain after the context.
 const CASES: [(usize, usize); 7] = [(1, 1), (1, 2), (1, 4), (8, 1), (8, 2), (8, 4), (32, 1)];
 
-/// Pieces of prompts: the first position, and rows.
+/// Chunks of prompts: the first position, and rows.
 const PROMPTS: [(usize, usize); 4] = [(0, 512), (0, 2048), (6144, 2048), (30_720, 2048)];
 
-/// What a measurement runs over.
+/// The sizes of a measurement.
 #[derive(Clone, Copy)]
 struct Sizes {
     dims: LatentDims,
     context: usize,
     layers: usize,
     replays: usize,
-    /// Bytes that are written before each replay.
+    /// Bytes that are overwritten before each replay.
     flushed: usize,
     /// `None`: as many as keep the device busy.
     splits: Option<usize>,
 }
 
-/// Rows of a pass, caches for its layers, and weights of one.
+/// Rows of a pass, caches for its layers, and the weights of one layer.
 struct Scene {
     sizes: Sizes,
     rows: usize,
@@ -120,7 +121,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Median microseconds of a piece of a prompt over expanded keys and values of all heads, which lie there.
+/// Median microseconds of a chunk of a prompt over the expanded keys and values of all heads, which already exist.
 fn prompt_time(kernels: &Kernels, sizes: Sizes, start: usize, rows: usize) -> Result<f64, DeviceError> {
     let (device, dims, element) = (kernels.device(), sizes.dims, kernels.element().bytes());
     let random = |values: usize, seed| {
@@ -174,7 +175,7 @@ impl Scene {
         let cache_row = |request: usize, position: usize| {
             pages[request * table_width + position / PAGE_SIZE] * PAGE_SIZE as i32 + (position % PAGE_SIZE) as i32
         };
-        // Of the rows of a chain each sees those before it and itself, beside the context.
+        // In addition to the context, each row of a chain sees the rows before it and itself.
         let of_rows = || (0..requests).flat_map(|request| (0..nodes).map(move |node| (request, node)));
         let own: Vec<i32> = of_rows()
             .flat_map(|(request, node)| (0..nodes).map(move |at| (request, at.min(node))))
@@ -263,10 +264,10 @@ impl Scene {
         kernels.latent_values(LatentValues { out, x, expand, rows, dims })
     }
 
-    /// Median microseconds that a layer takes in a graph of all layers.
+    /// Median microseconds per layer in a graph of all layers.
     fn time(&self, kernels: &Kernels, layer: impl Fn(usize) -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
         let (device, Sizes { layers, replays, .. }) = (kernels.device(), self.sizes);
-        // Kernels are compiled and loaded outside of the recording.
+        // Kernels are compiled and loaded before the recording.
         layer(0)?;
         let graph = device.capture(|| (0..layers).try_for_each(&layer))?;
         device.run(&graph)?;

@@ -1,10 +1,12 @@
-//! How long the linear layers and norms of a model of a published shape take as one captured graph, streamed, by warp
-//! groups and by the device's library, for several numbers of rows. The figures of `docs/notes/performance.md`.
+//! Times the linear layers and norms of a model of a published shape as one captured graph: with the streaming kernels,
+//! with warp groups and with the device's library, for several numbers of rows. Source of the figures in
+//! `docs/notes/performance.md`.
 //!
-//! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…] [llama-3.1-8b | llama-3.2-1b] [SECONDS]`;
-//! the emulator runs one small layer. `llama-3.1-8b/head` is the product with the vocabulary alone; with `/fp8` layers have weights in
-//! FP8 with a scale for each output, with `/fp8-blocks` for each block, which the library gets put back into 16 bits. With SECONDS each way runs for so
-//! long and says when it begins and ends, for `docs/notes/performance/energy_of.py`, which tells what energy the GPU took meanwhile.
+//! `cargo run --release -p kernels --example linear_time [cuda:0 | emulator] [ROWS,…] [llama-3.1-8b | llama-3.2-1b]
+//! [SECONDS]`; the emulator runs one small layer. `llama-3.1-8b/head` is the product with the vocabulary alone; with
+//! `/fp8` layers have FP8 weights with a scale per output, with `/fp8-blocks` per block, which are dequantised for the
+//! library. With SECONDS each variant runs for that time and prints when it starts and ends, for
+//! `docs/notes/performance/energy_of.py`, which reports the energy that the GPU used meanwhile.
 
 use std::{error::Error, time::Instant};
 
@@ -18,19 +20,19 @@ use kernels::{
 };
 
 const ELEMENT: Element = Element::BF16;
-/// Runs of a graph; the median counts.
+/// Number of runs of a graph; the median counts.
 const RUNS: usize = 15;
-/// Rows that are multiplied with the vocabulary, at most.
+/// Maximum number of rows that are multiplied with the vocabulary.
 const HEAD_ROWS: usize = 128;
 
-/// Widths of a model, of which attention is omitted.
+/// Widths of a model; attention is omitted.
 struct Shape {
     layers: usize,
     hidden: usize,
     qkv: usize,
     intermediate: usize,
     vocabulary: usize,
-    /// Of layers in FP8.
+    /// For layers in FP8.
     scales: Option<Fp8Scales>,
 }
 
@@ -55,7 +57,7 @@ struct Model {
     norm: Buffer,
 }
 
-/// What a pass over some rows works on.
+/// The buffers of a pass over some rows.
 struct Work {
     rows: usize,
     x: Buffer,
@@ -65,7 +67,7 @@ struct Work {
     parts: Buffer,
     squares: Buffer,
     logits: Buffer,
-    /// Room for a matrix that the library gets put back into 16 bits.
+    /// Memory for a dequantised matrix for the library.
     dequantised: Buffer,
     workspace: Buffer,
 }
@@ -105,7 +107,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The shape of a name.
+/// The shape with this name.
 fn shape(name: &str) -> Result<Shape, String> {
     let vocabulary = 128_256;
     if let Some(name) = name.strip_suffix("/head") {
@@ -124,7 +126,7 @@ fn shape(name: &str) -> Result<Shape, String> {
     }
 }
 
-/// Seconds of a graph of this work.
+/// Median seconds of a graph of this work.
 fn median(device: &Device, work: impl Fn() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
     work()?;
     let graph = device.capture(work)?;
@@ -140,19 +142,19 @@ fn median(device: &Device, work: impl Fn() -> Result<(), DeviceError>) -> Result
     Ok(seconds[RUNS / 2])
 }
 
-/// Runs a graph of this work for so long.
+/// Runs a graph of this work for a given time.
 fn run_for(
     device: &Device,
     seconds: f64,
     name: &str,
     work: impl Fn() -> Result<(), DeviceError>,
 ) -> Result<(), DeviceError> {
-    // Of each this many are under way that the device never waits for the host.
+    // Number of launches in flight, so that the device never waits for the host.
     const TOGETHER: usize = 20;
     work()?;
     let graph = device.capture(work)?;
     let mut passes = 0;
-    // The first part is for the clock to settle.
+    // The first part lets the clock settle.
     let (mut begin, mut counts) = (Instant::now(), false);
     loop {
         for _ in 0..TOGETHER {
@@ -173,18 +175,18 @@ fn run_for(
 }
 
 impl Model {
-    /// Whether warp groups multiply this many rows.
+    /// Whether warp groups support this many rows.
     fn has_groups(&self, rows: usize) -> bool {
         let Shape { hidden, scales, .. } = self.shape;
         self.suits_group(rows, hidden, hidden) || !self.kernels.wide(rows, [hidden, hidden], 1, scales).is_empty()
     }
 
-    /// Whether warp groups for few rows are the fastest for a layer.
+    /// Whether the warp-group kernels for few rows are the fastest for a layer.
     fn suits_group(&self, rows: usize, inputs: usize, sums: usize) -> bool {
         self.shape.scales.is_none() && self.kernels.suits_group(rows, inputs, sums)
     }
 
-    /// Runs each way for so long.
+    /// Runs each variant for a given time.
     fn run_each_for(&self, rows: usize, seconds: f64) -> Result<(), DeviceError> {
         let (device, work) = (self.kernels.device(), self.work(rows)?);
         run_for(device, seconds, &format!("{rows} rows streamed"), || self.streamed(&work))?;
@@ -258,7 +260,7 @@ impl Model {
         let Shape { hidden, qkv, intermediate, vocabulary, .. } = self.shape;
         let Work { rows, x, stream, y, gated, parts, squares, logits, .. } = work;
         let weights = Weights::of(self.shape.scales);
-        // What is added to the stream.
+        // The addend of the stream.
         let linear = |layer: Linear<'_>| {
             let Linear { inputs, outputs, .. } = layer;
             let whole = Added::Rows(Rows { at: y.slice(), stride: outputs });
@@ -420,7 +422,7 @@ impl Model {
         run(head, logits, x, [hidden, vocabulary], &self.head)
     }
 
-    /// The norm after a layer; how its rows are scaled, if that is left to the next.
+    /// The norm after a layer; returns the pending scale of its rows, if that is left to the next layer.
     fn norm<'a>(&self, work: &'a Work, add: Added<'_>, by_wide: bool) -> Result<Option<Unscaled<'a>>, DeviceError> {
         let norm = self.norm_of(work, add);
         match self.kernels.suits_unscaled(work.rows, self.shape.hidden, by_wide) {

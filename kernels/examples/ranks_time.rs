@@ -1,7 +1,8 @@
-//! How long sums over the GPUs of a group take: our own kernel in a graph and outside of one, beside NCCL.
+//! Times sums over the GPUs of a group: our own kernel in a graph and outside of one, and NCCL.
 //!
-//! `ranks_time cuda:0 2` takes two GPUs from that one on, `ranks_time emulator 2` shows that it runs at all. A figure is what one of
-//! many sums after each other takes: of a decode round a few rows, of a prompt hundreds. Elements are bfloat16.
+//! `ranks_time cuda:0 2` uses two GPUs starting from cuda:0, `ranks_time emulator 2` checks that it runs at all. A
+//! figure is the time per sum of many consecutive ones: a few rows as in a decode round, hundreds as in a prompt.
+//! Elements are bfloat16.
 
 use std::{env, error::Error, process::ExitCode, sync::Barrier};
 
@@ -17,12 +18,12 @@ const SUMS: [(usize, usize); 8] =
 const LOGITS: [usize; 3] = [1, 4, 32];
 const VOCABULARY: usize = 128_256;
 
-/// What one rank measures with.
+/// The setup of one rank.
 struct Rank {
     kernels: Kernels,
     mail: Mail,
     library: Option<Collective>,
-    /// Sums after each other, and how often these run.
+    /// Number of consecutive sums, and of runs of these.
     repeats: (usize, usize),
 }
 
@@ -99,7 +100,7 @@ impl Rank {
         Ok(())
     }
 
-    /// Prints what something takes in a graph and outside of one.
+    /// Prints the time of some work in a graph and outside of one.
     fn time(
         &self,
         name: &str,
@@ -108,7 +109,7 @@ impl Rank {
     ) -> Result<(), DeviceError> {
         let device = self.kernels.device();
         let (many, runs) = self.repeats;
-        // What has not run yet is loaded.
+        // Loads whatever has not run yet.
         work()?;
         device.synchronize()?;
         together.wait();

@@ -1,8 +1,9 @@
-//! How long the small kernels between the large ones take after one another: norms, choices, trees.
+//! Times the small kernels between the large ones: norms, choices, trees.
 //!
-//! `small_time cuda:0` runs on a GPU, `small_time emulator` shows that it runs at all; words after the device choose cases
-//! whose names begin so. Each kernel runs many times in one graph, each run after the one before it, so that a figure is
-//! what the kernel adds to a pass where nothing else is under way. Shapes are those of Llama-3.1-8B with its EAGLE-3 head.
+//! `small_time cuda:0` runs on a GPU, `small_time emulator` checks that it runs at all; words after the device select
+//! cases by the start of their names. Each kernel runs many times in one graph, each run after the previous one, so
+//! that a figure is what the kernel adds to a pass when nothing else runs. Shapes are those of Llama-3.1-8B with its
+//! EAGLE-3 head.
 
 use std::{env, error::Error, process::ExitCode};
 
@@ -19,20 +20,20 @@ const DRAFT_VOCABULARY: usize = 32_000;
 const VOCABULARY: usize = 128_256;
 const PAGE_SIZE: usize = 16;
 const TABLE_WIDTH: usize = 128;
-/// Rows of logits at most, and requests.
+/// Maximum number of rows of logits, and of requests.
 const MOST_ROWS: usize = 256;
 const MOST_BATCH: usize = 64;
 /// Trees: steps, branches, nodes.
 const SHAPES: [(usize, usize, usize); 3] = [(3, 1, 4), (5, 8, 32), (8, 10, 60)];
 
-/// How often a kernel is in a graph, and how often the graph runs.
+/// Runs of a kernel in a graph, and runs of the graph.
 #[derive(Clone, Copy)]
 struct Repeats {
     kernels: usize,
     graphs: usize,
 }
 
-/// What the cases work on. All of it is zeros, but for what is read as numbers.
+/// The buffers of all cases. All are zero, except those that are read as numbers.
 struct Scene {
     kernels: Kernels,
     repeats: Repeats,
@@ -204,10 +205,10 @@ impl Scene {
         self.time(&what("accept_drafts"), || kernels.accept(ways, acceptance, sequences))
     }
 
-    /// Prints the median microseconds of a kernel after itself.
+    /// Prints the median microseconds of a kernel that runs after itself.
     fn time(&self, what: &str, launch: impl Fn() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
         let device = self.kernels.device();
-        // Kernels are compiled and loaded outside of the recording.
+        // Kernels are compiled and loaded before the recording.
         launch()?;
         if !self.wanted.is_empty() && !self.wanted.iter().any(|wanted| what.starts_with(wanted.as_str())) {
             return Ok(());

@@ -1,11 +1,11 @@
-//! Every kernel file compiles for the architectures that people run, which needs NVRTC but no GPU.
+//! Every kernel file compiles for the supported architectures, which needs NVRTC but no GPU.
 
 use kernels::{
     device::{Element, Properties, compile_for},
     launch::{LatentDims, expert_files, files, fp8_files, latent_files, training_files},
 };
 
-/// As a device of an architecture says of itself, as far as compiling asks.
+/// Properties of a device of an architecture, as far as compilation needs them.
 fn properties(capability: (u32, u32), shared_bytes: usize) -> Properties {
     Properties {
         name: String::new(),
@@ -28,7 +28,7 @@ const DEEPSEEK: LatentDims =
 fn all_kernels_compile_for_ampere_hopper_and_blackwell() {
     let architectures = [("sm_80", (8, 0), 99 << 10), ("sm_90a", (9, 0), 227 << 10), ("sm_100", (10, 0), 227 << 10)];
     let elements = [Element::F16, Element::BF16, Element::F32];
-    // One after the other they take minutes.
+    // Sequentially they take minutes.
     std::thread::scope(|scope| {
         for (architecture, capability, shared_bytes) in architectures {
             for element in elements {

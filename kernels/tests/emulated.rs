@@ -11,7 +11,7 @@ fn device() -> Device {
     Device::emulated().unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// A test for each check in each element type, named after both.
+/// A test for each check and element type, named after both.
 macro_rules! typed {
     ($($name:ident = $check:ident,)*) => {
         const TYPED: &[fn(&Device, Element) -> Result<(), String>] = &[$(checks::$check),*];

@@ -24,24 +24,24 @@ struct Run {
     /// Whether rows have own rows, or see positions only.
     own: bool,
     max_splits: usize,
-    /// Whether heads are normed before they are turned.
+    /// Whether heads are normed before they are rotated.
     normed: bool,
     /// Whether the qkv layer has left its result in parts.
     in_parts: bool,
 }
 
-/// What a run must have before and after it.
+/// The expected state before and after a run.
 struct Expected {
     /// Cache row of each row, −1 for none.
     write: Vec<i32>,
-    /// The qkv layer's rows, queries turned.
+    /// The qkv layer's rows, with rotated queries.
     qkv: Vec<f32>,
     cache: KeyValues,
 }
 
-/// Groups of rows on tensor cores: trees of several sizes whose rows share their ways or do not, padding, single rows;
-/// given one by one, and even ones; more own rows than a tile, none, and no prefix. And rows that see positions
-/// alone: pieces of prompts, and single rows. Rows write to the cache what they and their group see.
+/// Groups of rows on tensor cores: trees of several sizes whose rows share their paths or do not, padding, single rows;
+/// given as ranges and as even groups; more own rows than a tile, none, and no prefix. And rows that see positions
+/// alone: chunks of prompts, and single rows. Rows write to the cache what they and their group see.
 pub fn check_rotate_and_attend(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -69,11 +69,11 @@ pub fn check_rotate_and_attend(device: &Device, element: Element) -> Result<(), 
     let pieces =
         groups_of(vec![piece(1, 100, 41), vec![(2, 0, 0)], piece(0, 0, 20), piece(2, 399, 1), piece(0, 63, 2)]);
     let short = groups_of(vec![piece(1, 127, 2), vec![(2, 0, 0)], piece(0, 0, 2), piece(2, 398, 2)]);
-    // A group alone is split, also where there are few multiprocessors.
+    // A single group is split, also with few multiprocessors.
     let alone: Vec<(i32, i32, i32)> = tree(1, 399, 7);
     let piece_alone: Vec<(i32, i32, i32)> = piece(2, 396, 4);
     let even = [tree(0, 77, 6), tree(1, 399, 6), vec![(2, 0, 0); 6]].concat();
-    // This many groups that nothing is split.
+    // So many groups that nothing is split.
     let single: Vec<(i32, i32, i32)> = (0..14).map(|at| (at % 3, [400, 1, 0, 129][at as usize % 4], 0)).collect();
     let couples: Vec<(i32, i32, i32)> = (0..9).flat_map(|at| [(at % 3, 40 * at, 1), (at % 3, 40 * at, 2)]).collect();
     for_all_shapes(|heads, head_dim, page_size| {
@@ -109,7 +109,7 @@ fn largest(first: &[i32]) -> usize {
 }
 
 impl Scene<'_> {
-    /// Checks all rows in groups that begin at these rows: what is attended, and the cache.
+    /// Checks all rows in groups that start at these rows: the result of attention, and the cache.
     fn check_groups(&self, groups: Groups<'_>, first: &[i32], run: Run) -> Result<(), String> {
         let Self { heads, kv_heads, head_dim, .. } = *self;
         let (device, element, rows) = (self.kernels.device(), self.kernels.element(), self.rows.len());
@@ -159,7 +159,8 @@ impl Scene<'_> {
         let attention = self.attention(&work, &qkv, &keys, &cached);
         let ahead = if in_parts { Ahead::Layer } else { Ahead::Layout };
         if ahead == Ahead::Layer {
-            // In a pass another layer comes between; here the description of what rows see might still be being written.
+            // In a pass another layer comes between; here the description of what rows see might still be being
+            // written.
             device.synchronize().map_err(text)?;
         }
         self.kernels.rotate_and_attend(rotation, attention, groups, sees, ahead).map_err(text)?;
@@ -174,8 +175,9 @@ impl Scene<'_> {
         Ok(())
     }
 
-    /// What a run over rows of these positions leaves. Rows write where they see themselves: their last position, or the last
-    /// of their own; but not where another group looks too, as no two requests do, nor where a row before has written.
+    /// The expected state after a run over rows at these positions. Rows write where they see themselves: at their last
+    /// position, or their last own row; but not where another group reads too (no two requests do that), nor where an
+    /// earlier row has written.
     fn expect(&self, first: &[i32], own: bool, rope: &Rope, at: &[usize], norms: Option<&[Vec<f32>; 2]>) -> Expected {
         let (element, kv_width) = (self.kernels.element(), self.kv_heads * self.head_dim);
         let groups = first.windows(2).map(|pair| pair[0] as usize..pair[1] as usize);

@@ -111,7 +111,7 @@ pub fn check_rms_norm(device: &Device, element: Element) -> Result<(), String> {
     Ok(())
 }
 
-/// A norm but for its scale, of a stream that is `x` and becomes `sum`.
+/// A norm without the scale, of a stream that is `x` and becomes `sum`.
 fn check_unscaled(kernels: &Kernels, norm: RmsNorm<'_>, [x, sum, weight]: [&[f32]; 3]) -> Result<(), String> {
     let (device, element) = (kernels.device(), kernels.element());
     let RmsNorm { out, keep, rows, width, .. } = norm;
@@ -136,7 +136,8 @@ fn check_unscaled(kernels: &Kernels, norm: RmsNorm<'_>, [x, sum, weight]: [&[f32
     compare("what a norm without scale keeps", &kept, sum, tolerance(element) / 4.0)
 }
 
-/// Embeddings and features with separate norms, gathered or not; what the stream takes; tokens outside the vocabulary.
+/// Embeddings and features with separate norms, gathered or not; the values in the stream; tokens outside the
+/// vocabulary.
 pub fn check_join_normed(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(5);
@@ -344,7 +345,7 @@ fn check_one_rotation(
     Ok(())
 }
 
-/// Values as a linear layer leaves them in parts.
+/// Values in the parts of a linear layer.
 pub(super) struct InParts {
     sums: Buffer,
     count: usize,
@@ -356,7 +357,7 @@ impl InParts {
         Self::shared_by(device, values, &[0.5, 0.25, 0.25])
     }
 
-    /// Parts with such shares of each value.
+    /// Parts with these shares of each value.
     fn shared_by(device: &Device, values: &[f32], shares: &[f32]) -> Result<Self, String> {
         let sums: Vec<f32> = shares.iter().flat_map(|share| values.iter().map(move |value| value * share)).collect();
         Ok(Self { sums: device.upload(&sums).map_err(text)?, count: shares.len() })
@@ -371,7 +372,7 @@ fn upload(device: &Device, values: &[f32], element: Element) -> Result<Buffer, S
     device.upload(&element.encode(values)).map_err(text)
 }
 
-/// Rows without space between them.
+/// Contiguous rows.
 fn rows_of(buffer: &Buffer, width: usize) -> Rows<'_> {
     Rows { at: buffer.slice(), stride: width }
 }

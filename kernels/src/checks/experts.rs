@@ -18,7 +18,7 @@ const SOFTMAX: Router =
     Router { scoring: Scoring::Softmax, top_k: 4, groups: 1, top_k_groups: 1, renormalize: Some(0.0), scale: 1.0 };
 const SIGMOID: Router = Router { scoring: Scoring::Sigmoid, renormalize: Some(1e-20), scale: 2.5, ..SOFTMAX };
 
-/// Rows of each shape, at most.
+/// Maximum number of rows of each shape.
 const MOST_ROWS: usize = 70;
 
 /// A layer on a device and on the host.
@@ -29,7 +29,7 @@ struct Layer {
     experts: Vec<Expert>,
     x: Vec<f32>,
     on_device: [Buffer; 5],
-    /// Of experts in FP8.
+    /// For FP8 experts.
     scales: Option<([Buffer; 2], Fp8Scales)>,
 }
 
@@ -76,7 +76,7 @@ impl Layer {
         })
     }
 
-    /// The same with experts in FP8.
+    /// The same with FP8 experts.
     fn in_fp8(mut self, kernels: &Kernels, numbers: &mut Numbers, layout: Fp8Scales) -> Result<Self, String> {
         let ExpertsShape { hidden, intermediate, .. } = self.shape;
         let count = self.shape.experts();
@@ -122,7 +122,7 @@ impl Layer {
         }
     }
 
-    /// What the reference says of the first rows: logits, routes with shared experts, and the layer's output.
+    /// The reference's results for the first rows: logits, routes with shared experts, and the layer's output.
     fn expected(&self, rows: usize, element: Element) -> (Vec<f32>, Routes, Vec<f32>) {
         let ExpertsShape { routed, hidden, shared, .. } = self.shape;
         let x: Vec<f32> = self.x.chunks(hidden + APART).take(rows).flat_map(|row| &row[..hidden]).copied().collect();
@@ -145,8 +145,8 @@ impl Layer {
 }
 
 /// Routers of every kind (softmax and sigmoid, with and without correction, groups and shared experts), with widths
-/// that fill no stage, from one row to many, by every kernel: the experts of the reference, in its order, with its
-/// weights, and its sums; and the same bits of a row whatever the other rows, where sums must have one order.
+/// that fill no stage, from one row to many, with every kernel: compares experts, their order, weights and sums with
+/// the reference. Where sums must have one order, a row has the same bits regardless of the other rows.
 pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(31);
@@ -230,7 +230,7 @@ fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
                     element.decode(&element.encode(&sum))
                 }
             };
-            // The inner activations and, of many rows, each expert's output are rounded too.
+            // The inner activations and, with many rows, each expert's output are rounded too.
             compare(&what, &found, &expected, 3.0 * tolerance(element))?;
             if matches!(by, ExpertKernels::Many(_)) {
                 continue;
@@ -244,7 +244,7 @@ fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
     Ok(())
 }
 
-/// Experts and weights. Where rounding differs, an expert may replace one of nearly the same rank.
+/// Compares experts and weights. Where rounding differs, an expert may be replaced by one of nearly the same rank.
 fn check_routes(
     device: &Device,
     work: &[Buffer; 7],
@@ -268,7 +268,7 @@ fn check_routes(
     compare(&format!("weights of {what}"), &found[..count], &routes.weights, 1e-3)
 }
 
-/// Rows whose logits are equal, or no numbers: ties go to the lowest expert and the lowest group, exactly.
+/// Rows whose logits are equal, or NaN: ties go exactly to the lowest expert and the lowest group.
 pub fn check_router_ties(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(37);
@@ -283,7 +283,7 @@ pub fn check_router_ties(device: &Device, element: Element) -> Result<(), String
         let shape =
             ExpertsShape { routed: 16, shared: 1, router, rounds_logits: false, hidden: 32, intermediate: 8, weights };
         let mut layer = Layer::random(&kernels, &mut numbers, shape, corrected)?;
-        // Small whole numbers: many sums are equal, and exact in every type.
+        // Small integers: many sums are equal, and exact in every type.
         let whole = |values: usize, numbers: &mut Numbers| -> Vec<f32> {
             (0..values).map(|_| numbers.below(3) as f32 - 1.0).collect()
         };

@@ -11,7 +11,7 @@ use crate::{
     launch::{ChosenRows, InnerNodes, Kernels, NOT_FINITE, Picked},
 };
 
-/// One list of inner nodes, with room for this many more than there are.
+/// One list of inner nodes, with a capacity that exceeds their number by `room`.
 fn check_list(device: &Device, numbers: &mut Numbers, shape: (usize, usize, usize), room: isize) -> Result<(), String> {
     let (batch, nodes, _) = shape;
     let kernels = Kernels::new(device.clone(), Element::F32);
@@ -33,7 +33,7 @@ fn check_list(device: &Device, numbers: &mut Numbers, shape: (usize, usize, usiz
         InnerNodes { place: place.slice(), row: row.slice(), choice: choice.slice(), first: first.slice(), capacity };
     kernels.inner_rows(scene.ways(&chosen), operand, situation.sequences(uploaded)).map_err(text)?;
 
-    // The likeliest, among equals the first: the sort is stable.
+    // The likeliest, ties to the first: the sort is stable.
     inner.sort_by(|one, other| trees.score[*other].total_cmp(&trees.score[*one]));
     inner.truncate(capacity);
     inner.sort_unstable();
@@ -53,7 +53,8 @@ fn check_list(device: &Device, numbers: &mut Numbers, shape: (usize, usize, usiz
     orphan.map_or(Ok(()), |node| Err(format!("{what}: node {node} is listed without its parent")))
 }
 
-/// Trees of all sizes, padding among them, more than a block takes at a time; lists that are too short, just long enough, and longer.
+/// Trees of all sizes, with padding, more than a block takes at a time; lists that are too short, exactly long enough,
+/// and longer.
 pub fn check_inner_rows(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(43);
     for shape in [(1, 1, 0), (1, 4, 3), (31, 128, 10), (33, 33, 5), (40, 32, 5), (70, 60, 8), (2, 128, 127)] {
@@ -69,7 +70,7 @@ pub fn check_inner_rows(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// Rows picked in any order, some of them padding, with and without those after which a token is known.
+/// Rows picked in any order, with padding, with and without known tokens after them.
 pub fn check_pick_rows(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(44);
     let kernels = Kernels::new(device.clone(), Element::F32);
@@ -84,7 +85,7 @@ pub fn check_pick_rows(device: &Device) -> Result<(), String> {
             let (own_count, own) = (any(rows, own_stride + 1), any(rows * own_stride, 1000));
             let sample = any(rows, 1000);
             let picked: Vec<i32> = any(count, rows + 1).into_iter().map(|at| at - 1).collect();
-            // It is also known that there is no token.
+            // It may also be known that there is no token.
             let known: Vec<i32> = any(rows, 4).into_iter().map(|token| token + NOT_FINITE).collect();
             let from = RowBuffers::new(device, rows, own_stride)?;
             let operand = from.operand();

@@ -7,9 +7,9 @@ use crate::{
     reference::{Latents, Matrix, Pairing, Rope, RopeScaling, Visible, latent_attention, per_head, rms_norm},
 };
 
-/// DeepSeek-V3's, but for the number of heads.
+/// DeepSeek-V3's sizes, except the number of heads.
 const PUBLISHED: LatentDims = LatentDims { heads: 2, nope: 128, rotated: 64, rank: 512, value: 128, interleaved: true };
-/// Small ones, for all that needs many cases.
+/// Small sizes, for checks with many cases.
 const SMALL: LatentDims = LatentDims { heads: 3, nope: 32, rotated: 16, rank: 64, value: 48, interleaved: false };
 const POSITIONS: usize = 90;
 const EPSILON: f32 = 1e-6;
@@ -23,7 +23,7 @@ pub(super) fn upload(device: &Device, values: &[f32], element: Element) -> Resul
     device.upload(&element.encode(values)).map_err(text)
 }
 
-/// A matrix for each head, whose products are about as large as what they are of.
+/// One matrix per head, whose products are about as large as their inputs.
 pub(super) fn matrices(
     numbers: &mut Numbers,
     element: Element,
@@ -38,7 +38,7 @@ pub(super) fn matrices(
     (0..heads).map(|_| Matrix::new(outputs, inputs, values(numbers))).collect()
 }
 
-/// The values of all of them.
+/// The values of all matrices.
 pub(super) fn data(matrices: &[Matrix]) -> Vec<f32> {
     matrices.iter().flat_map(Matrix::data).copied().collect()
 }
@@ -47,7 +47,7 @@ fn same_bits(some: &[f32], others: &[f32]) -> bool {
     some.len() == others.len() && some.iter().zip(others).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
-/// Compressed queries and queries that are copied; whole rows and parts; both pairings; rows that write nothing.
+/// Compressed queries and copied ones; whole rows and parts; both pairings; rows that write nothing.
 pub fn check_latent_write(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(31);
@@ -107,7 +107,7 @@ pub fn check_latent_write(device: &Device, element: Element) -> Result<(), Strin
     Ok(())
 }
 
-/// Few, some and many rows, each of which has the bits that it has alone.
+/// Few, some and many rows, each with the same bits as alone.
 pub fn check_latent_heads(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(32);
@@ -167,8 +167,8 @@ pub fn check_latent_heads(device: &Device, element: Element) -> Result<(), Strin
     Ok(())
 }
 
-/// Rows with positions through shuffled pages, with own rows, with neither; one split and several, as many as the device
-/// likes; that a row has the same bits alone, and whether what it sees are positions or its own.
+/// Rows with positions through shuffled pages, with own rows, with neither; one split, several, and as many as suit the
+/// device; that a row has the same bits alone, and whether it sees positions or own rows.
 pub fn check_latent_attention(device: &Device, element: Element) -> Result<(), String> {
     let rows =
         [(0, 1, 0), (1, 399, 0), (2, 0, 3), (0, 130, 9), (1, 64, 1), (2, 0, 0), (2, 257, 4), (1, 390, 9), (0, 127, 1)];
@@ -234,7 +234,7 @@ impl Scene {
         Ok(Self { name, kernels, dims, table, rows: rows.to_vec(), query, cache, on_device })
     }
 
-    /// Turns the own rows of rows into positions.
+    /// Turns the own rows of all rows into positions.
     fn see_positions(&mut self) -> Result<(), String> {
         for row in &mut self.rows {
             *row = (row.0, row.1 + row.2, 0);

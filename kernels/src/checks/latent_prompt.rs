@@ -1,4 +1,4 @@
-//! Attention of prompts over expanded keys and values, next to the absorbed reference.
+//! Attention of prompts over expanded keys and values, compared with the absorbed reference.
 
 use super::{
     Numbers, compare,
@@ -13,7 +13,7 @@ use crate::{
 
 const PAGE_SIZE: usize = 8;
 
-/// One row and many; from the first position on and later; heads in two turns.
+/// One row and many; from the first position on and later; heads in two calls.
 pub fn check_latent_prompt(device: &Device, element: Element) -> Result<(), String> {
     let published = LatentDims { heads: 2, nope: 128, rotated: 64, rank: 512, value: 128, interleaved: true };
     let small = LatentDims { heads: 3, nope: 32, rotated: 16, rank: 64, value: 64, interleaved: false };
@@ -32,7 +32,7 @@ struct Scene {
     dims: LatentDims,
     pages: Vec<i32>,
     cache: Latents,
-    /// Of each head `[rank, nope]` and `[value, rank]`.
+    /// `[rank, nope]` and `[value, rank]` per head.
     absorb: Vec<Matrix>,
     expand: Vec<Matrix>,
     numbers: Numbers,
@@ -61,7 +61,7 @@ impl Scene {
         compare(&what, &found, &expected, 2.0 * tolerance(element))
     }
 
-    /// By the kernels.
+    /// The kernels' result.
     fn run(&self, device: &Device, start: usize, query: &[f32], scale: f32) -> Result<Vec<f32>, String> {
         let (element, dims) = (self.element, self.dims);
         let kernels = Kernels::new(device.clone(), element);
@@ -131,7 +131,7 @@ impl Scene {
         values(device, out.slice(), element)
     }
 
-    /// As the reference has it, absorbed.
+    /// The absorbed reference's result.
     fn expected(&self, start: usize, query: &[f32], scale: f32) -> Vec<f32> {
         let LatentDims { heads, nope, rotated, rank, .. } = self.dims;
         let rows = query.len() / self.dims.query_width();

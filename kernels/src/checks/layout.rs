@@ -6,7 +6,7 @@ use crate::{
     launch::{PassRows, Sequences, TreeNodes},
 };
 
-/// Sequences on pages that lie anywhere, and a batch of some of them with padding.
+/// Sequences on pages in random order, and a batch of some of them with padding.
 pub(super) struct Situation {
     pub slots: usize,
     pub page_size: usize,
@@ -45,7 +45,7 @@ pub(super) struct RowValues {
 }
 
 impl Situation {
-    /// `batch` requests, of which some are padding, with room for `ahead` further positions each. With `ahead` 0 some have
+    /// `batch` requests, some of them padding, with room for `ahead` further positions each. With `ahead` 0 some have
     /// reached the end of their pages.
     pub fn new(numbers: &mut Numbers, batch: usize, ahead: usize) -> Self {
         let slots = batch + numbers.below(4) + 1;
@@ -101,12 +101,12 @@ impl Situation {
         self.slots as i32 - 1
     }
 
-    /// Positions that a slot's pages hold.
+    /// Number of positions that a slot's pages hold.
     pub fn limit(&self) -> i32 {
         (self.table_width * self.page_size) as i32
     }
 
-    /// −1 after the pages.
+    /// The cache row of a position; −1 after the pages.
     pub fn cache_row(&self, slot: usize, position: i32) -> i32 {
         if position >= self.limit() {
             return -1;
@@ -154,7 +154,7 @@ impl RowBuffers {
     }
 }
 
-/// Values that no kernel writes.
+/// A buffer filled with a value that no kernel writes.
 pub(super) fn poisoned(device: &Device, values: usize) -> Result<Buffer, String> {
     let buffer = device.allocate(values * 4).map_err(text)?;
     device.fill(buffer.slice(), 0xA5).map_err(text)?;

@@ -7,23 +7,23 @@ use crate::{
     reference::{Fp8Matrix, Fp8Scales, Matrix, linear},
 };
 
-/// A layer of random weights on a device, rows that go into it, and what comes out.
+/// A layer with random weights on a device, its input rows, and the expected output.
 pub(super) struct Layer {
     x: Buffer,
     weight: Buffer,
-    /// Of a layer in FP8.
+    /// For FP8 layers.
     scales: Option<(Buffer, Fp8Scales)>,
     bias: Buffer,
     inputs: usize,
     outputs: usize,
     /// `[rows, outputs]`.
     pub(super) expected: Vec<f32>,
-    /// `[outputs]`: what of it is the bias.
+    /// `[outputs]`: the bias included in `expected`.
     added: Vec<f32>,
 }
 
 impl Layer {
-    /// For up to this many rows, which lie apart.
+    /// For up to this many rows, with gaps between them.
     pub(super) fn random(
         kernels: &Kernels,
         numbers: &mut Numbers,
@@ -36,7 +36,7 @@ impl Layer {
         Self::of(kernels, numbers, (Matrix::new(outputs, inputs, weight), on_device, None), most_rows)
     }
 
-    /// The same with weights in FP8.
+    /// The same with FP8 weights.
     pub(super) fn random_fp8(
         kernels: &Kernels,
         numbers: &mut Numbers,
@@ -66,12 +66,12 @@ impl Layer {
         Ok(Self { x: on_device(&x)?, weight, scales, bias: on_device(&added)?, inputs, outputs, expected, added })
     }
 
-    /// The type of its weights.
+    /// The type of the weights.
     pub(super) fn weights(&self) -> Weights {
         if self.scales.is_some() { Weights::Fp8 } else { Weights::Plain }
     }
 
-    /// Its first rows, with a float result.
+    /// The first rows, with a float result.
     pub(super) fn operands<'a>(&'a self, y: &'a Buffer, rows: usize) -> Linear<'a> {
         let Self { inputs, outputs, .. } = *self;
         Linear {
@@ -90,7 +90,7 @@ impl Layer {
     }
 }
 
-/// Sums of squares of the rows of a layer, for its kernels to scale them by.
+/// Sums of squares of a layer's rows, from which its kernels compute the scale.
 pub(super) struct Squares {
     on_device: Buffer,
     /// `[rows, stride]`, of which `count` are used.
@@ -103,7 +103,7 @@ pub(super) struct Squares {
 const EPSILON: f32 = 1e-3;
 
 impl Squares {
-    /// Of this many pieces a row.
+    /// With this many pieces per row.
     pub(super) fn random(device: &Device, numbers: &mut Numbers, count: usize, rows: usize) -> Result<Self, String> {
         let values: Vec<f32> = (0..squares_stride(count) * rows).map(|_| 1e3 * numbers.float().abs()).collect();
         Ok(Self { on_device: device.upload(&values).map_err(text)?, values, count, rows })
@@ -113,7 +113,7 @@ impl Squares {
         Some(Unscaled { squares: self.on_device.slice(), count: self.count, epsilon: EPSILON })
     }
 
-    /// What the layer's first rows yield when they are scaled so.
+    /// The expected result of the layer's first rows with this scale.
     pub(super) fn expected(&self, layer: &Layer) -> Vec<f32> {
         let scale = |row: usize| {
             let sum: f32 = self.values[row * squares_stride(self.count)..][..self.count].iter().sum();
@@ -127,7 +127,7 @@ impl Squares {
     }
 }
 
-/// Of each row, the sum of the sums of squares that a norm has left.
+/// For each row, the total of the sums of squares that a norm has left.
 pub(super) fn sums_of_squares(device: &Device, unscaled: Unscaled<'_>, rows: usize) -> Result<Vec<f32>, String> {
     let Unscaled { squares, count, .. } = unscaled;
     let pieces: Vec<f32> = device.download(squares).map_err(text)?;
@@ -137,7 +137,7 @@ pub(super) fn sums_of_squares(device: &Device, unscaled: Unscaled<'_>, rows: usi
 /// Elements between rows.
 const APART: usize = 8;
 
-/// The sum of parts of this many elements, in their order.
+/// The sum of parts of this many elements, in order.
 pub(super) fn add_up(sums: &[f32], elements: usize) -> Vec<f32> {
     let mut all = vec![0.0; elements];
     for part in sums.chunks(elements) {
@@ -146,13 +146,13 @@ pub(super) fn add_up(sums: &[f32], elements: usize) -> Vec<f32> {
     all
 }
 
-/// A matrix of numbers of every size, with scales that differ.
+/// A matrix of numbers of all magnitudes, with different scales.
 pub(super) fn random_fp8(
     numbers: &mut Numbers,
     [outputs, inputs]: [usize; 2],
     layout: Fp8Scales,
 ) -> Fp8Matrix<'static> {
-    // Sizes of a few bits of exponent, signs, and now and then the smallest that there are.
+    // Magnitudes over a few exponents, both signs, and sometimes subnormals.
     let number = |numbers: &mut Numbers| match numbers.below(16) {
         0 => numbers.below(256) as u8 & 0x87,
         _ => (0x20 + numbers.below(0x30) as u8) | (numbers.below(2) as u8) << 7,
@@ -162,7 +162,7 @@ pub(super) fn random_fp8(
     Fp8Matrix::new([outputs, inputs], values, layout, scales)
 }
 
-/// Its numbers in the order of the kernels, and its scales.
+/// Uploads its numbers, in the order of the kernels, and its scales.
 pub(super) fn upload_fp8(device: &Device, matrix: &Fp8Matrix<'_>) -> Result<(Buffer, Buffer), String> {
     let mut ordered = matrix.numbers().to_vec();
     fp8_order(&mut ordered);
@@ -172,7 +172,7 @@ pub(super) fn upload_fp8(device: &Device, matrix: &Fp8Matrix<'_>) -> Result<(Buf
 /// All layouts of scales.
 pub(super) const LAYOUTS: [Fp8Scales; 3] = [Fp8Scales::Channels, Fp8Scales::Blocks, Fp8Scales::RowBlocks];
 
-/// Layers in FP8 as [`check_linear`] has them, with scales of rows and of blocks, whose ends are ragged too.
+/// FP8 layers as in [`check_linear`], with all layouts of scales, including partial blocks.
 pub fn check_linear_fp8(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(41);
@@ -192,7 +192,7 @@ pub fn check_linear_fp8(device: &Device, element: Element) -> Result<(), String>
     Ok(())
 }
 
-/// A layer by warps that have pairs of tiles: whole, in parts, of rows that are yet to be scaled.
+/// A layer with the pairs kernels: whole, in parts, and with unscaled rows.
 fn check_pairs(kernels: &Kernels, numbers: &mut Numbers, layer: &Layer) -> Result<(), String> {
     let Layer { inputs, outputs, .. } = *layer;
     let device = kernels.device();
@@ -239,12 +239,12 @@ pub fn check_dequantise(device: &Device, element: Element) -> Result<(), String>
     Ok(())
 }
 
-/// Rows of a layer, at most.
+/// Maximum number of rows of a layer.
 const MOST_ROWS: usize = 70;
 
-/// Shapes with ragged ends, in one part and in several, rows from 1 to more than a block, bias, float results, rows apart, and blocks
-/// of 4, 5, 7 and 8 warps in the emulator; and that each row has the same bits whatever the number of rows, and whether its parts are
-/// added at once or later.
+/// Shapes with ragged ends, in one part and in several, rows from 1 to more than a block, bias, float results, gaps
+/// between rows, and blocks of 4, 5, 7 and 8 warps in the emulator; and that each row has the same bits regardless of
+/// the number of rows, and of whether its parts are added in the kernel or later.
 pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(11);
@@ -256,7 +256,7 @@ pub fn check_linear(device: &Device, element: Element) -> Result<(), String> {
     Ok(())
 }
 
-/// A layer of some numbers of rows, the largest first.
+/// A layer with several numbers of rows, the largest first.
 fn check_layer(kernels: &Kernels, numbers: &mut Numbers, layer: &Layer, all_rows: &[usize]) -> Result<(), String> {
     let (device, element) = (kernels.device(), kernels.element());
     let Layer { inputs, outputs, .. } = *layer;
@@ -303,7 +303,8 @@ fn check_layer(kernels: &Kernels, numbers: &mut Numbers, layer: &Layer, all_rows
     Ok(())
 }
 
-/// Gated layers for every number of rows a block, with ragged ends and bias: the bits of the layer and the activation apart.
+/// Gated layers for every number of rows per block, with ragged ends and bias: the same bits as layer and activation
+/// separately.
 pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -354,7 +355,7 @@ pub fn check_linear_gated(device: &Device, element: Element) -> Result<(), Strin
                 compare(&what, &values(device, found.slice(), element)?, &expected, 0.0)?;
                 if kernels.suits_pairs(rows, linear.weights()) {
                     kernels.linear_pairs_gated(Linear { y: found.slice(), outputs, ..linear }).map_err(text)?;
-                    // Sums of squares are added up in another order.
+                    // Sums of squares are added in another order.
                     let allowed = if unscaled.is_some() { tolerance(element) } else { 0.0 };
                     compare(&format!("{what}, pairs"), &values(device, found.slice(), element)?, &expected, allowed)?;
                 }

@@ -1,4 +1,4 @@
-//! Linear layers of warp groups.
+//! Linear layers of up to 32 rows with warp-group kernels.
 
 use super::{
     Numbers,
@@ -11,16 +11,16 @@ use crate::{
     launch::{Kernels, Linear},
 };
 
-/// Layers with ragged ends, in one part and in several, for 1 to 32 rows, with and without bias and float results, and rows
-/// that are yet to be scaled, needed and not; gated layers have the bits of layer and activation apart. Nothing where there is no
-/// such kernel.
+/// Layers with ragged ends, in one part and in several, for 1 to 32 rows, with and without bias and float results,
+/// unscaled rows, needed and not; gated layers have the same bits as layer and activation separately. Does nothing if
+/// there is no such kernel.
 pub fn check_linear_group(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     if !kernels.has_group(8, 8, 16) {
         return Ok(());
     }
     let mut numbers = Numbers::new(13);
-    // A ring that comes round, parts, few inputs, and several blocks.
+    // A ring that wraps around, parts, few inputs, and several blocks.
     for (inputs, outputs, all_rows) in [(1096, 80, vec![1, 27]), (72, 48, vec![8, 32]), (520, 272, vec![4, 9, 24])] {
         let layer = Layer::random(&kernels, &mut numbers, [inputs, outputs], 64)?;
         for rows in all_rows {

@@ -12,13 +12,13 @@ use crate::{
     reference::Fp8Scales,
 };
 
-/// All ways to deal layers with ragged ends, in one part and in several, for rows from 17 to 128, scaled and not, with and without bias
-/// and float results, needed and not; gated layers have the bits of layer and activation apart. Nothing where there is no such
-/// kernel.
+/// All divisions of layers with ragged ends, in one part and in several, for rows from 17 to 128, scaled and not, with
+/// and without bias and float results, needed and not; gated layers have the same bits as layer and activation
+/// separately. Does nothing if there is no such kernel.
 pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(13);
-    // A ring that comes round, parts, few inputs, and several blocks.
+    // A ring that wraps around, parts, few inputs, and several blocks.
     for (sizes, all_rows) in [([1096, 80], [17, 61]), ([72, 48], [32, 70]), ([520, 272], [64, 128])] {
         let layer = Layer::random(&kernels, &mut numbers, sizes, 128)?;
         check_deals(&kernels, &mut numbers, (&layer, sizes, None), &all_rows)?;
@@ -26,7 +26,7 @@ pub fn check_linear_wide(device: &Device, element: Element) -> Result<(), String
     Ok(())
 }
 
-/// The same with weights in FP8, whose scales are of every layout, and of more rows than a block takes.
+/// The same with FP8 weights, with every layout of scales, and with more rows than a block takes.
 pub fn check_linear_wide_fp8(device: &Device, element: Element) -> Result<(), String> {
     if element == Element::F32 {
         return Ok(());
@@ -45,7 +45,7 @@ pub fn check_linear_wide_fp8(device: &Device, element: Element) -> Result<(), St
     Ok(())
 }
 
-/// All ways to deal a layer of these inputs and outputs, whose scales have this layout.
+/// All divisions of a layer with these inputs and outputs, with scales of this layout.
 fn check_deals(
     kernels: &Kernels,
     numbers: &mut Numbers,
@@ -80,7 +80,7 @@ fn check_deals(
     Ok(())
 }
 
-/// A layer that warp groups compute in this many parts; in one, also rounded, and gated with the same weights.
+/// A layer that a warp-group kernel computes in this many parts; in one, also rounded, and gated with the same weights.
 pub(super) fn check_dealt(
     (kernels, linear, parts): (&Kernels, Linear<'_>, usize),
     (what, expected): (&str, &[f32]),

@@ -6,16 +6,16 @@ use crate::{
     launch::{Added, Gathered, Kernels, Parts, RmsNorm, Rows},
 };
 
-/// Rows, width, and parts in which a rank has its result; 0 for whole rows.
+/// Rows, width, and number of parts of a rank's result; 0 for whole rows.
 const SUMS: [(usize, usize, usize); 7] =
     [(1, 64, 0), (1, 4096, 4), (3, 48, 1), (33, 256, 2), (5, 512, 0), (150, 96, 9), (2, 64, 0)];
 /// Rows and tokens.
 const LOGITS: [(usize, usize); 4] = [(1, 24), (3, 1000), (2, 4099), (40, 512)];
 
-/// Runs exchanges one after the other, so that a line that is written too early shows, and compares bits among ranks.
+/// Runs consecutive exchanges, so that a line that is written too early is detected, and compares bits among ranks.
 ///
 /// # Errors
-/// Says what differs.
+/// A description of the difference.
 pub fn check_ranks(devices: &[Device], element: Element) -> Result<(), String> {
     let (mail, _) = Mail::open(devices).map_err(text)?;
     let alarm = mail[0].alarm().clone();
@@ -34,13 +34,13 @@ pub fn check_ranks(devices: &[Device], element: Element) -> Result<(), String> {
     }
 }
 
-/// What a rank has of a sum, part by part.
+/// A rank's summand, part by part.
 fn parts_of(rank: usize, at: usize, (rows, width, parts): (usize, usize, usize), element: Element) -> Vec<Vec<f32>> {
     let mut numbers = Numbers::new((1000 * at + rank) as u64);
     (0..parts.max(1)).map(|_| numbers.floats(rows * width, element)).collect()
 }
 
-/// The exchanges of one rank; the bytes of all sums.
+/// Runs the exchanges of one rank; returns the bytes of all sums.
 fn rank(device: &Device, mail: &Mail, element: Element) -> Result<Vec<u8>, String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut found = Vec::new();
@@ -78,7 +78,7 @@ fn rank(device: &Device, mail: &Mail, element: Element) -> Result<Vec<u8>, Strin
     Ok(found)
 }
 
-/// The same sum onto a stream, which is kept and normed.
+/// The same sum added to a stream, which is kept and normed.
 fn check_normed(
     kernels: &Kernels,
     mail: &Mail,

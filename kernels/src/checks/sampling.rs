@@ -1,4 +1,4 @@
-//! Drawn tokens, against the definition in double precision, and against the distribution that they must have.
+//! Drawn tokens, compared with the definition in double precision and with their expected distribution.
 
 use super::{Numbers, select::chosen_of, text};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     launch::{Kernels, Logits, SamplingState},
 };
 
-/// How a slot chooses.
+/// The sampling settings of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Settings {
     temperature: f32,
@@ -29,7 +29,7 @@ pub(super) fn random_bits(seed: u64, position: usize) -> u64 {
     mix(mixed) >> 11
 }
 
-/// Tokens and their weights by ascending id; `None` where the limit is greedy, or there is none.
+/// Tokens and their weights by ascending id; `None` if the choice is greedy, or there is no token.
 fn distribution(logits: &[f32], settings: Settings) -> Option<Vec<(usize, f64)>> {
     let scaled =
         logits.iter().map(|logit| if logit.is_nan() { f32::NEG_INFINITY } else { logit / settings.temperature });
@@ -69,7 +69,7 @@ fn pick(weights: &[(usize, f64)], uniform: f64) -> usize {
     found.or(weights.iter().rev().find(|(_, weight)| *weight > 0.0)).map_or(0, |(id, _)| *id)
 }
 
-/// Whether a token is what the definition gives, were a random number or a bound off by rounding.
+/// Whether a token satisfies the definition, allowing for rounding of the random number and the bounds.
 fn is_right(logits: &[f32], settings: Settings, position: usize, found: i32) -> bool {
     let uniform = random_bits(settings.seed, position) as f64 / (1_u64 << 53) as f64;
     let near = [0.0, 1.0, -1.0];
@@ -88,7 +88,7 @@ fn is_right(logits: &[f32], settings: Settings, position: usize, found: i32) -> 
     })
 }
 
-/// Draws a token for each row of logits as the settings of the row's slot say.
+/// Draws a token for each row of logits with the settings of the row's slot.
 fn draw(
     device: &Device,
     logits: &[f32],
@@ -122,7 +122,7 @@ fn draw(
     device.download(chosen.slice()).map_err(text)
 }
 
-/// Rows of several kinds: peaked, flat, all ties, broken, infinite, without any number.
+/// Rows of several kinds: peaked, flat, all ties, broken, infinite, NaN alone.
 const STYLES: [fn(&mut Numbers, usize) -> f32; 9] = [
     |numbers, _| numbers.float() * 8.0,
     |numbers, _| (numbers.float() + numbers.float() + numbers.float()) * 6.0,
@@ -131,7 +131,7 @@ const STYLES: [fn(&mut Numbers, usize) -> f32; 9] = [
     |numbers, at| if at == 3 { 30.0 } else { numbers.float() },
     |numbers, _| [f32::NAN, f32::NEG_INFINITY, numbers.float(), 1.0][numbers.below(4)],
     |numbers, at| if at % 5 == 4 { f32::INFINITY } else { numbers.float() },
-    // So flat that a filter's bound lies among more tokens than a list holds.
+    // So flat that a filter's bound is among more tokens than a list holds.
     |numbers, _| numbers.float() * 1e-3,
     |numbers, _| [f32::NAN, f32::NEG_INFINITY][numbers.below(2)],
 ];
@@ -146,7 +146,7 @@ fn random_settings(numbers: &mut Numbers) -> Settings {
     Settings { temperature, top_p, top_k, min_p, seed: numbers.bits() }
 }
 
-/// Every filter alone and together, on every kind of row, from one token to a large vocabulary.
+/// Every filter alone and combined, on every kind of row, from one token to a large vocabulary.
 pub fn check_sample_rows(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(50);
     let rows = 24;
@@ -173,7 +173,7 @@ pub fn check_sample_rows(device: &Device) -> Result<(), String> {
                 return Err(format!("token {token} drawn in row {row} of {vocabulary} logits with {settings:?}"));
             }
         }
-        // The same rows alone: nothing may depend on the batch.
+        // The same rows alone: the result must not depend on the batch.
         let alone = rows - 1;
         let again = draw(
             device,
@@ -193,7 +193,7 @@ pub fn check_sample_rows(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// Chi-square of many draws over seeds and over positions, without and with filters.
+/// Chi-square test of many draws over seeds and over positions, without and with filters.
 pub fn check_sampled_distribution(device: &Device) -> Result<(), String> {
     let logits: [f32; 8] = [0.3, -1.2, 1.9, 0.0, 1.1, -0.4, 0.9, f32::NEG_INFINITY];
     let draws = 1500;

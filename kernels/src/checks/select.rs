@@ -1,4 +1,4 @@
-//! The best values of rows, against a sort.
+//! The best values of rows, compared with a sort.
 
 use std::cmp::Ordering;
 
@@ -9,23 +9,23 @@ use crate::{
     reference::finite_argmax,
 };
 
-/// Largest error of a log-probability: the sum of exponentials is in f32.
+/// Maximum error of a log-probability: the sum of exponentials is in f32.
 const TOLERANCE: f32 = 2e-5;
 
-/// Rows that are hard to choose from, each in its own way.
+/// Rows that are hard to select from, each in a different way.
 const STYLES: [fn(&mut Numbers, usize, usize) -> f32; 11] = [
     |numbers, _, _| numbers.float() * 12.0,
     // Ties, also between the two zeros.
     |numbers, _, _| (numbers.float() * 2.0).round(),
     |_, _, _| 1.5,
-    // All of the best within one thread, and the best last.
+    // All of the best in one thread, and the best last.
     |_, at, _| at as f32 * 1e-3,
     |_, at, vocabulary| (vocabulary - at) as f32 * 1e-3,
     |numbers, _, _| [f32::NAN, f32::NEG_INFINITY, numbers.float()][numbers.below(3)],
     |_, _, _| f32::NEG_INFINITY,
     |_, _, _| f32::NAN,
     |numbers, _, _| if numbers.below(3) == 0 { f32::INFINITY } else { numbers.float() },
-    // The last numbers ahead of the infinities.
+    // The last numbers before the infinities.
     |numbers, _, _| [f32::NAN, f32::MIN, f32::NEG_INFINITY][numbers.below(3)],
     |numbers, _, _| [f32::MAX, f32::NAN, numbers.float()][numbers.below(3)],
 ];
@@ -40,7 +40,7 @@ fn order(row: &[f32]) -> Vec<usize> {
     order
 }
 
-/// Log-probabilities of a row, NaN counted as impossible.
+/// Log-probabilities of a row, with NaN counted as impossible.
 pub(super) fn log_softmax(row: &[f32]) -> Vec<f32> {
     let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let shift = if largest.is_finite() {
@@ -58,7 +58,7 @@ fn check_log(what: &str, found: f32, expected: f32) -> Result<(), String> {
     if near { Ok(()) } else { Err(format!("{what}: log-probability {found}, expected {expected}")) }
 }
 
-/// A matrix of rows in all styles; what lies between the rows must not count.
+/// A matrix of rows in all styles; values between the rows must not count.
 fn rows(numbers: &mut Numbers, count: usize, vocabulary: usize, stride: usize) -> Vec<f32> {
     let first = numbers.below(STYLES.len());
     let value = |numbers: &mut Numbers, row: usize, at: usize| {
@@ -67,7 +67,7 @@ fn rows(numbers: &mut Numbers, count: usize, vocabulary: usize, stride: usize) -
     (0..count * stride).map(|at| value(numbers, at / stride, at % stride)).collect()
 }
 
-/// Vocabularies from one token to the most that is allowed, whole and broken accesses, maps, ties and broken values.
+/// Vocabularies from one token to the maximum, aligned and unaligned accesses, maps, ties and broken values.
 pub fn check_top_k_rows(device: &Device) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
     let mut numbers = Numbers::new(20);
@@ -113,7 +113,7 @@ pub fn check_top_k_rows(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// A row alone, and among rows so numerous that fewer blocks share it, gives the same bits.
+/// A row has the same bits alone and among so many rows that fewer blocks share it.
 pub fn check_top_k_among_many(device: &Device) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
     let mut numbers = Numbers::new(23);
@@ -141,12 +141,12 @@ pub fn check_top_k_among_many(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// What [`Kernels::argmax_rows`] leaves of a row.
+/// The expected result of [`Kernels::argmax_rows`] for a row.
 pub(super) fn chosen_of(row: &[f32]) -> i32 {
     finite_argmax(row).map_or(NOT_FINITE, |index| index as i32)
 }
 
-/// The largest of many rows, twice; some have none that is finite, and in some it is as far from zero as numbers go.
+/// The largest of many rows, twice; some have no finite one, and in some it is the largest or smallest finite float.
 pub fn check_argmax_rows(device: &Device) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
     let mut numbers = Numbers::new(21);
@@ -174,7 +174,7 @@ pub fn check_argmax_rows(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// Rows of a source, slots that ask and slots that do not.
+/// Rows of a source, with slots that request log-probabilities and slots that do not.
 pub fn check_logprob_rows(device: &Device) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
     let mut numbers = Numbers::new(22);
@@ -192,7 +192,7 @@ pub fn check_logprob_rows(device: &Device) -> Result<(), String> {
         let (asks_there, source_there, token_there, slot_there) =
             (upload(&asks)?, upload(&source)?, upload(&token)?, upload(&slot)?);
         let on_device = device.upload(&logits).map_err(text)?;
-        // Nothing may be written to rows whose slot does not ask.
+        // Rows whose slot requests nothing must stay unchanged.
         let fill = |values: usize| device.zeros(values * 4).map_err(text);
         let (logprobs, top_ids, top_logprobs) = (fill(row_count)?, fill(row_count * count)?, fill(row_count * count)?);
         let operands = LogprobRows {

@@ -1,4 +1,4 @@
-//! What training does to rows and to weights, next to the formulas in 64 bits.
+//! Training steps on rows and weights, compared with the formulas in 64 bits.
 
 use super::{Numbers, compare, text, tolerance, values};
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     launch::{AdamStep, Kernels},
 };
 
-/// Rows of scores and logits, shorter and longer than a block, with causal masks and without.
+/// Rows of scores and logits, shorter and longer than a block, with and without causal masks.
 pub fn check_training_softmax(device: &Device, element: Element) -> Result<(), String> {
     let scene = Scene::new(device, element, 71);
     for (groups, rows, later) in [(2, 5, 0), (3, 7, 2), (1, 300, 1)] {
@@ -28,7 +28,7 @@ pub fn check_training_norm(device: &Device, element: Element) -> Result<(), Stri
     Ok(())
 }
 
-/// Steps of the optimiser over weights that are no multiple of anything, and their sum of squares.
+/// Optimiser steps over weights whose number is not a multiple of the block, and their sum of squares.
 pub fn check_training_steps(device: &Device) -> Result<(), String> {
     let scene = Scene::new(device, Element::F32, 73);
     let count = 3 * 1024 + 7;
@@ -74,7 +74,7 @@ impl Scene {
         Self { device: device.clone(), element, kernels: Kernels::new(device.clone(), element), seed }
     }
 
-    /// Numbers of some size, and on the device.
+    /// Random numbers of some magnitude, on the host and on the device.
     fn random(&self, count: usize, size: f32, seed: u64) -> Result<(Vec<f32>, Buffer), String> {
         let mut numbers = Numbers::new(self.seed + seed);
         let values: Vec<f32> = (0..count).map(|_| numbers.float() * size).collect();
@@ -177,7 +177,7 @@ impl Scene {
     fn largest(&self) -> Result<(), String> {
         let (rows, columns) = (4, 600);
         let (mut x, _) = self.random(rows * columns, 1.0, 5)?;
-        // Equals, of which the first counts, in one thread's share and in others'.
+        // Ties, of which the first counts, within one thread's share and across threads.
         for (row, places) in [[7, 263], [599, 300], [0, 1], [255, 256]].into_iter().enumerate() {
             places.into_iter().for_each(|place| x[row * columns + place] = 2.0);
         }

@@ -1,4 +1,4 @@
-//! Draft trees, against the plain algorithm: beams, pool, the best of the pool, and the rows of every pass.
+//! Draft trees, compared with the plain algorithm: beams, pool, the best of the pool, and the rows of every pass.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::{
     launch::{Drafting, Kernels, MOST_PLACES, Outputs, OwnRows, Proposals, VerifyRows},
 };
 
-/// A proposal in the plain algorithm.
+/// A proposal of the plain algorithm.
 struct Proposal {
     token: i32,
     score: f32,
@@ -22,7 +22,7 @@ struct Proposal {
     depth: i32,
 }
 
-/// Whose turn it is among the places for outputs.
+/// The current place among the places for outputs.
 struct Turn {
     places: usize,
     before: usize,
@@ -46,11 +46,11 @@ impl Turn {
     }
 }
 
-/// A beam in the plain algorithm.
+/// A beam of the plain algorithm.
 struct Beam {
     source: usize,
     proposal: usize,
-    /// Row of each step's pass on its way.
+    /// Rows of its path, one in each step's pass.
     path: Vec<usize>,
 }
 
@@ -73,7 +73,7 @@ impl Plain {
         order
     }
 
-    /// From the proposals of each beam.
+    /// Expands the beams by their proposals.
     fn step(&mut self, step: usize, proposals: &[Vec<(i32, f32)>]) {
         let start = self.pool.len();
         let mut rows = Vec::new();
@@ -87,7 +87,7 @@ impl Plain {
                 rows.push(row);
             }
         }
-        // After the root the proposals are sorted best first and are the beams.
+        // After the root the proposals are already sorted best first, and are the beams.
         let best = if step == 0 { (0..self.pool.len()).collect() } else { Self::best(&self.pool[start..], self.topk) };
         let beams = best.into_iter().enumerate().map(|(row, at)| {
             let source = rows[at];
@@ -111,7 +111,7 @@ impl Plain {
     }
 }
 
-/// Tokens and log-probabilities that a draft might propose: fine, coarse (ties), or broken.
+/// A token and log-probability that a draft might propose: fine, coarse (ties), or broken.
 fn proposal(numbers: &mut Numbers, style: usize) -> (i32, f32) {
     let fine = numbers.float() - 1.0;
     let score = match style {
@@ -147,7 +147,7 @@ fn check_shape(
     let own_strides = (steps + numbers.below(3), steps + 1 + numbers.below(3));
     let draft_own = OwnBuffers::new(device, batch, topk, own_strides.0)?;
     let own = OwnBuffers::new(device, batch, nodes, own_strides.1)?;
-    // Not everyone wants to know.
+    // Own rows are optional.
     let wanted = numbers.below(4) > 0;
     let drafting = Drafting {
         batch,
@@ -234,12 +234,12 @@ struct OwnBuffers {
     cache_rows: Buffer,
     count: Buffer,
     mask: Buffer,
-    /// Rows of a group.
+    /// Rows per group.
     group: usize,
     own_stride: usize,
 }
 
-/// The own rows of one group: cache rows, and which of them each row sees.
+/// The own rows of one group: cache rows, and the indices of those that each row sees.
 type SeenRows = (Vec<i32>, Vec<Vec<usize>>);
 
 impl OwnBuffers {
@@ -263,7 +263,7 @@ impl OwnBuffers {
         }
     }
 
-    /// Words of a mask after the last cache row of a group are anything.
+    /// Mask words after the last cache row of a group may have any value.
     fn check(&self, device: &Device, what: &str, expected: impl Fn(usize) -> SeenRows) -> Result<(), String> {
         let (cache_rows, count) = (ints(device, &self.cache_rows)?, ints(device, &self.count)?);
         let mask: Vec<u32> = device.download(self.mask.slice()).map_err(text)?;
@@ -285,7 +285,7 @@ impl OwnBuffers {
     }
 }
 
-/// Scratch rows on the beams' ways, in ascending order.
+/// Scratch rows on the beams' paths, in ascending order.
 fn drafted_own(situation: &Situation, plain: &Plain, drafting: Drafting<'_>, request: usize) -> SeenRows {
     let beams = if situation.slot(request).is_some() { &plain.beams[..] } else { &[] };
     let on_way: BTreeSet<usize> = beams.iter().flat_map(|beam| &beam.path).copied().collect();
@@ -297,7 +297,7 @@ fn drafted_own(situation: &Situation, plain: &Plain, drafting: Drafting<'_>, req
     (on_way.iter().map(|number| (scratch + number) as i32).collect(), seen)
 }
 
-/// The nodes' cache rows in their order.
+/// The nodes' cache rows in order.
 fn verified_own(situation: &Situation, parents: &[i32], nodes: usize, request: usize) -> SeenRows {
     let Some(slot) = situation.slot(request) else { return (Vec::new(), vec![Vec::new(); nodes]) };
     let row = |node: i32| situation.cache_row(slot, situation.length[slot] + node).max(0);
@@ -310,7 +310,7 @@ fn verified_own(situation: &Situation, parents: &[i32], nodes: usize, request: u
     ((0..nodes as i32).map(row).collect(), (0..nodes as i32).map(way).collect())
 }
 
-/// The rows of the draft pass after `step`; where a beam does not run, its token and source may be anything harmless.
+/// The rows of the draft pass after `step`; if a beam does not run, its token and source may be any valid ones.
 fn expected_draft(
     situation: &Situation,
     plain: &[Plain],
@@ -368,7 +368,7 @@ fn expected_verify(situation: &Situation, plain: &[Plain], nodes: usize) -> ([Ve
             }
             let Some(slot) = situation.slot(request) else {
                 push_padding(&mut rows, situation, *token);
-                // A padding request keeps its depths: nothing reads its positions but the rotary table.
+                // A padding request keeps its depths: only the rotary table lookup reads its positions.
                 let last = rows.position.len() - 1;
                 rows.position[last] = *depth;
                 continue;
@@ -390,7 +390,7 @@ fn expected_verify(situation: &Situation, plain: &[Plain], nodes: usize) -> ([Ve
     (tree, rows)
 }
 
-/// Shapes from the smallest to the largest, drawn at random: ties, broken scores, vocabularies smaller than topk, padding.
+/// Shapes from the smallest to the largest, with random ties, broken scores, vocabularies smaller than topk, padding.
 pub fn check_draft_trees(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(30);
     for ((steps, topk, nodes), vocabulary, batch) in [

@@ -11,35 +11,35 @@ use crate::{
 pub(super) const FILE: KernelFile =
     KernelFile { name: "fp8.cu", text: include_str!("../../cuda/fp8.cu"), split: Split::Cache };
 
-/// Inputs of 16 bytes of weights in FP8.
+/// Inputs per 16 bytes of FP8 weights.
 const CHUNK: usize = 16;
 
 /// The type of the weights of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Weights {
-    /// That of everything else.
+    /// The element type of everything else.
     #[default]
     Plain,
     /// FP8 with scales.
     Fp8,
 }
 
-/// Float scales of weights in FP8.
+/// Float scales of FP8 weights.
 #[derive(Clone, Copy, Debug)]
 pub struct WeightScales<'a> {
-    /// Where they begin, row by row.
+    /// The scales, row by row.
     pub at: Slice<'a>,
-    /// Which weights share one.
+    /// Which weights share a scale.
     pub layout: Fp8Scales,
 }
 
 impl Weights {
-    /// Those with scales of this layout, if they have any.
+    /// FP8 if there are scales of some layout, else plain.
     pub fn of(layout: Option<Fp8Scales>) -> Self {
         layout.map_or(Self::Plain, |_| Self::Fp8)
     }
 
-    /// Inputs of a stage of a ring: rows of weights in it have 128 bytes.
+    /// Inputs of a stage of a ring: its rows of weights have 128 bytes.
     pub(super) fn piece(self) -> usize {
         match self {
             Self::Plain => 64,
@@ -55,7 +55,7 @@ impl Weights {
         }
     }
 
-    /// Compiler options of a file, with these for plain weights.
+    /// Compiler options of a file, given those for plain weights.
     pub(super) fn options(self, mut plain: Vec<String>) -> Vec<String> {
         if self == Self::Fp8 {
             plain.push("-DW_FP8".into());
@@ -65,7 +65,7 @@ impl Weights {
 }
 
 impl<'a> WeightScales<'a> {
-    /// The arguments that kernels have after the others, for weights `[rows, inputs]`.
+    /// The last arguments of kernels, for weights `[rows, inputs]`.
     pub(super) fn arguments(scales: Option<Self>, inputs: usize) -> Vec<Arg> {
         let of = |Self { at, layout }: Self| {
             let shift = if layout == Fp8Scales::Blocks { FP8_BLOCK.trailing_zeros() as usize } else { 0 };
@@ -74,7 +74,7 @@ impl<'a> WeightScales<'a> {
         scales.map_or_else(Vec::new, of)
     }
 
-    /// Checks that there are enough for weights `[rows, inputs]`.
+    /// Checks that there are enough scales for weights `[rows, inputs]`.
     pub(super) fn check(self, rows: usize, inputs: usize) -> Result<(), DeviceError> {
         if !inputs.is_multiple_of(CHUNK) {
             return Err(DeviceError::Shape(format!(
@@ -85,7 +85,7 @@ impl<'a> WeightScales<'a> {
     }
 }
 
-/// Puts numbers of rows of a multiple of 16 into the order in which the kernels read them.
+/// Permutes FP8 numbers into the order in which the kernels read them; rows are multiples of 16.
 pub fn fp8_order(numbers: &mut [u8]) {
     // Pieces that are worth a thread each.
     numbers.par_chunks_mut(1 << 16).flat_map_iter(|piece| piece.as_chunks_mut::<CHUNK>().0).for_each(|chunk| {
@@ -97,7 +97,7 @@ pub fn fp8_order(numbers: &mut [u8]) {
 }
 
 impl Kernels {
-    /// Puts weights in FP8 `[rows, inputs]`, in the order of the kernels, times their scales into memory of the element type.
+    /// Dequantises FP8 weights `[rows, inputs]`, in the order of the kernels, to the element type.
     ///
     /// # Errors
     /// When a buffer is too short, the element type is float, or the device fails.
@@ -124,7 +124,7 @@ impl Kernels {
         unsafe { self.device.launch(&kernel, line(blocks, 256), &arguments.concat()) }
     }
 
-    /// Fills memory with numbers in FP8 that are all equally likely.
+    /// Fills memory with uniformly random FP8 numbers.
     ///
     /// # Errors
     /// When the device fails.

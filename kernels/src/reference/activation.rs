@@ -1,4 +1,4 @@
-//! The gate of the feed-forward layer.
+//! The activation of gated feed-forward layers.
 
 use pulp::{Arch, Simd, WithSimd};
 

@@ -13,7 +13,7 @@ const WORTH_A_THREAD: usize = 1 << 12;
 /// Dimensions of a head whose sums are kept in registers together.
 const WIDE: usize = 32;
 
-/// The keys and values of one layer: `[rows, heads, head_dim]` each, a row for each position that the cache can hold.
+/// The keys and values of one layer: `[rows, heads, head_dim]` each, one row for each position that the cache can hold.
 #[derive(Clone, Debug)]
 pub struct KeyValues {
     /// Keys, already rotated.
@@ -44,7 +44,7 @@ impl KeyValues {
         Self { keys: vec![0.0; size], values: vec![0.0; size], heads, head_dim }
     }
 
-    /// Makes room for at least `rows` rows; what is there stays.
+    /// Makes room for at least `rows` rows; existing rows stay.
     pub fn grow(&mut self, rows: usize) {
         let size = rows * self.width();
         if size > self.keys.len() {
@@ -53,13 +53,13 @@ impl KeyValues {
         }
     }
 
-    /// Writes zeros to all rows, which makes the system give the memory that it has promised.
+    /// Writes zeros to all rows, so that the system commits the memory.
     pub fn clear(&mut self) {
         self.keys.fill(0.0);
         self.values.fill(0.0);
     }
 
-    /// Values in a row of keys, and of values.
+    /// Values per row of keys, and of values.
     pub fn width(&self) -> usize {
         self.heads * self.head_dim
     }
@@ -73,7 +73,7 @@ impl KeyValues {
         }
     }
 
-    /// Moves rows: `from[i]` to `to[i]`, in ascending order. Right for compaction, where no source lies before its
+    /// Moves rows: `from[i]` to `to[i]`, in ascending order. Correct for compaction, where no source precedes its
     /// destination in the same list.
     pub fn compact(&mut self, from: &[u32], to: &[u32]) {
         let width = self.width();
@@ -102,18 +102,18 @@ pub fn attention(queries: &[f32], query_heads: usize, visible: &[Visible<'_>], c
     attend(queries, query_heads, visible, planes)
 }
 
-/// What rows attend to: keys and values of each cache row, which may be parts of one plane.
+/// The keys and values of each cache row, which may be parts of one plane.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Planes<'a> {
-    /// A row after the other.
+    /// Contiguous rows of keys.
     pub keys: &'a [f32],
-    /// A row after the other.
+    /// Contiguous rows of values.
     pub values: &'a [f32],
-    /// Values from one row to the next, in both.
+    /// Elements between rows, for both.
     pub width: usize,
     /// Dimensions of queries and keys.
     pub key_dim: usize,
-    /// Dimensions of values, from the first of a head on.
+    /// Dimensions of values: the first of each head.
     pub value_dim: usize,
     /// Query heads that share a key/value head.
     pub group: usize,
@@ -121,7 +121,8 @@ pub(super) struct Planes<'a> {
     pub scale: f32,
 }
 
-/// `queries` is `[visible.len(), query_heads, key_dim]`, the result `[visible.len(), query_heads, value_dim]`.
+/// Attention over planes: `queries` is `[visible.len(), query_heads, key_dim]`, the result `[visible.len(),
+/// query_heads, value_dim]`.
 pub(super) fn attend(queries: &[f32], query_heads: usize, visible: &[Visible<'_>], planes: Planes<'_>) -> Vec<f32> {
     let (width, out) = (query_heads * planes.key_dim, query_heads * planes.value_dim);
     assert_eq!(queries.len(), visible.len() * width, "one row of queries for each set of visible rows");
@@ -143,7 +144,7 @@ pub(super) fn attend(queries: &[f32], query_heads: usize, visible: &[Visible<'_>
     output
 }
 
-/// All heads of one row.
+/// The work on all heads of one row.
 struct Row<'a> {
     queries: &'a [f32],
     visible: Visible<'a>,
@@ -178,7 +179,7 @@ impl WithSimd for Row<'_> {
     }
 }
 
-/// `scale · query · key` for the key that begins at each of `starts`. Several at a time, so that their sums overlap.
+/// `scale · query · key` for the keys at each of `starts`. Several at a time, so that their sums overlap.
 #[inline(always)]
 fn score<S: Simd>(simd: S, query: &[f32], keys: &[f32], starts: &[usize], scale: f32, scores: &mut [f32]) {
     const TOGETHER: usize = 4;
@@ -194,7 +195,7 @@ fn score<S: Simd>(simd: S, query: &[f32], keys: &[f32], starts: &[usize], scale:
     scores.iter_mut().for_each(|score| *score *= scale);
 }
 
-/// Scores to weights, relative to the largest; returns their sum, taken in the order of the `dot` module.
+/// Turns scores into weights relative to the largest; returns their sum, taken in the order of the `dot` module.
 #[inline(always)]
 fn softmax_weights(weights: &mut [f32]) -> f32 {
     let largest = weights.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -206,7 +207,7 @@ fn softmax_weights(weights: &mut [f32]) -> f32 {
     fold(&sums)
 }
 
-/// The weighted mean of `WIDTH` dimensions of the values that begin at `starts`, in their order.
+/// The weighted mean of `WIDTH` dimensions of the values at `starts`, in order.
 #[inline(always)]
 fn mix<const WIDTH: usize>(weights: &[f32], values: &[f32], starts: &[usize], sum: f32, output: &mut [f32]) {
     let mut sums = [0.0; WIDTH];
@@ -244,7 +245,7 @@ mod tests {
         KeyValues { keys: numbers(size, 1), values: numbers(size, 2), heads, head_dim }
     }
 
-    /// f64, head by head, position by position.
+    /// In f64, head by head, position by position.
     fn naive(query: &[f32], rows: &[u32], head: usize, cache: &KeyValues) -> Vec<f64> {
         let scale = 1.0 / (cache.head_dim as f64).sqrt();
         let product = |row: &u32| -> f64 {

@@ -1,4 +1,4 @@
-//! The feed-forward layers of routed experts.
+//! Feed-forward layers of routed experts.
 
 use super::{
     activation::silu_gate,
@@ -26,8 +26,8 @@ impl Expert {
 
 /// The weighted sum of the outputs of each row's experts. `x` and the result are `[rows, hidden]`.
 ///
-/// The sum of a row begins at zero and runs in ascending order of expert ids: it depends neither on other rows nor on which
-/// expert is ready first. A weight is applied to the expert's output, after its last product.
+/// The sum of a row starts at zero and runs in ascending order of expert ids: it depends neither on other rows nor on
+/// the order in which experts finish. A weight is applied to the expert's output, after its last product.
 ///
 /// # Panics
 /// When a route names a missing expert, or `x` has a different number of rows.

@@ -1,7 +1,8 @@
-//! Matrices in FP8: e4m3 numbers of one byte (4 bits of exponent, 3 of mantissa, no infinities), each times a scale.
+//! Matrices in FP8: one-byte e4m3 numbers (4 bits of exponent, 3 of mantissa, no infinities), each multiplied by a
+//! scale.
 //!
-//! Source of the number format: "FP8 Formats for Deep Learning", arXiv 2209.05433; of scales of blocks: DeepSeek-V3's report,
-//! arXiv 2412.19437, §3.3.
+//! Source of the number format: "FP8 Formats for Deep Learning", arXiv 2209.05433; of block scales: DeepSeek-V3's
+//! report, arXiv 2412.19437, §3.3.
 
 use std::{borrow::Cow, ops::Range, sync::LazyLock};
 
@@ -9,7 +10,7 @@ use rayon::prelude::*;
 
 use super::Matrix;
 
-/// Rows and columns of a block that has one scale.
+/// Rows and columns of a block that shares a scale.
 pub const FP8_BLOCK: usize = 128;
 /// The largest number of the format.
 pub const FP8_LARGEST: f32 = 448.0;
@@ -17,17 +18,18 @@ pub const FP8_LARGEST: f32 = 448.0;
 /// Which numbers of a matrix share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fp8Scales {
-    /// Those of a row: `[outputs, 1]`.
+    /// One scale per row: `[outputs, 1]`.
     Channels,
-    /// Those of a block of 128 rows and 128 columns: `[⌈outputs / 128⌉, ⌈inputs / 128⌉]`; blocks at the ends are cut short.
+    /// One scale per block of 128 rows and 128 columns: `[⌈outputs / 128⌉, ⌈inputs / 128⌉]`; the last blocks may be
+    /// smaller.
     Blocks,
-    /// Those of 128 columns of a row: `[outputs, ⌈inputs / 128⌉]`. What blocks become where rows are put together that do not
-    /// begin at a multiple of 128.
+    /// One scale per 128 columns of a row: `[outputs, ⌈inputs / 128⌉]`. Used for block scales when matrices are
+    /// concatenated whose rows do not start at a multiple of 128.
     RowBlocks,
 }
 
 impl Fp8Scales {
-    /// Rows of scales of a matrix of this many.
+    /// Rows of scales of a matrix with this many outputs.
     pub fn rows(self, outputs: usize) -> usize {
         match self {
             Self::Blocks => outputs.div_ceil(FP8_BLOCK),
@@ -35,7 +37,7 @@ impl Fp8Scales {
         }
     }
 
-    /// Scales of a row of this many inputs.
+    /// Scales per row of a matrix with this many inputs.
     pub fn columns(self, inputs: usize) -> usize {
         match self {
             Self::Channels => 1,
@@ -43,12 +45,12 @@ impl Fp8Scales {
         }
     }
 
-    /// Scales of a matrix.
+    /// Number of scales of a matrix.
     pub fn count(self, outputs: usize, inputs: usize) -> usize {
         self.rows(outputs) * self.columns(inputs)
     }
 
-    /// The place of the scale of a number.
+    /// The index of a number's scale.
     pub fn place(self, inputs: usize, row: usize, column: usize) -> usize {
         let row = if self == Self::Blocks { row / FP8_BLOCK } else { row };
         let column = if self == Self::Channels { 0 } else { column / FP8_BLOCK };
@@ -56,7 +58,7 @@ impl Fp8Scales {
     }
 }
 
-/// A weight matrix in FP8, one row an output.
+/// A weight matrix in FP8, one row per output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fp8Matrix<'a> {
     outputs: usize,
@@ -67,10 +69,10 @@ pub struct Fp8Matrix<'a> {
 }
 
 impl<'a> Fp8Matrix<'a> {
-    /// A matrix of numbers `[outputs, inputs]` and the scales of a layout.
+    /// A matrix of numbers `[outputs, inputs]` and scales in a layout.
     ///
     /// # Panics
-    /// When there are more or fewer numbers or scales.
+    /// When the number of numbers or scales does not match.
     pub fn new(
         [outputs, inputs]: [usize; 2],
         numbers: impl Into<Cow<'a, [u8]>>,
@@ -83,27 +85,27 @@ impl<'a> Fp8Matrix<'a> {
         Self { outputs, inputs, numbers, layout, scales }
     }
 
-    /// Rows.
+    /// Number of rows.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
 
-    /// Columns.
+    /// Number of columns.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// One byte a number, row by row.
+    /// The numbers, one byte each, row by row.
     pub fn numbers(&self) -> &[u8] {
         &self.numbers
     }
 
-    /// How scales are laid out.
+    /// The layout of the scales.
     pub fn layout(&self) -> Fp8Scales {
         self.layout
     }
 
-    /// Row by row.
+    /// The scales, row by row.
     pub fn scales(&self) -> &[f32] {
         &self.scales
     }
@@ -128,11 +130,12 @@ impl<'a> Fp8Matrix<'a> {
         Matrix::new(self.outputs, self.inputs, self.values())
     }
 
-    /// Values `[outputs, inputs]` in FP8, each row with the scale that makes its largest number the format's: numbers are rounded
-    /// to nearest, ties to even. The error of a number is at most 1/16 of it or, of small ones, 2⁻¹⁹ of the row's largest.
+    /// Quantises values `[outputs, inputs]`, each row with the scale that maps its largest number to the format's:
+    /// numbers are rounded to nearest, ties to even. The error of a number is at most 1/16 of it or, for small numbers,
+    /// 2⁻¹⁹ of the row's largest.
     ///
     /// # Panics
-    /// When there are more or fewer values.
+    /// When the number of values does not match.
     pub fn quantised(outputs: usize, inputs: usize, values: &[f32]) -> Fp8Matrix<'static> {
         assert_eq!(values.len(), outputs * inputs, "a matrix of {outputs} × {inputs}");
         let mut numbers = vec![0; values.len()];
@@ -142,7 +145,7 @@ impl<'a> Fp8Matrix<'a> {
             rows.for_each(|((to, from), scale)| {
                 let largest = from.iter().fold(0.0_f32, |largest, value| largest.max(value.abs()));
                 if largest > 0.0 && largest.is_finite() {
-                    // Of numbers so small that their scale would be none, nothing is left anyway.
+                    // The scale must not underflow to 0; numbers that small are lost anyway.
                     *scale = (largest / FP8_LARGEST).max(f32::MIN_POSITIVE);
                 }
                 to.iter_mut().zip(from).for_each(|(to, from)| *to = to_e4m3(from / *scale));
@@ -151,7 +154,7 @@ impl<'a> Fp8Matrix<'a> {
         Fp8Matrix { outputs, inputs, numbers: numbers.into(), layout: Fp8Scales::Channels, scales }
     }
 
-    /// Its rows in another order. Scales of blocks stay where they are: rows have to stay in their blocks.
+    /// Its rows in another order. Block scales stay in place, so rows must stay in their blocks.
     ///
     /// # Panics
     /// When a row does not exist or leaves its block.
@@ -172,7 +175,7 @@ impl<'a> Fp8Matrix<'a> {
         Fp8Matrix::new([order.len(), inputs], numbers, layout, scales)
     }
 
-    /// A part of it, which begins with blocks where they have scales.
+    /// A part of it, which starts at a block boundary if it has block scales.
     ///
     /// # Panics
     /// When the part does not exist or starts inside a block.
@@ -195,7 +198,7 @@ impl<'a> Fp8Matrix<'a> {
         Fp8Matrix::new([rows.len(), columns.len()], numbers, layout, scales)
     }
 
-    /// The same with scales in another layout: those of blocks a row each, or as they are.
+    /// The same with scales in another layout: block scales expanded to rows, or unchanged.
     ///
     /// # Panics
     /// When the layout has fewer scales.
@@ -233,7 +236,7 @@ fn decoded(bits: u8) -> f32 {
     if bits & 0x80 == 0 { size } else { -size }
 }
 
-/// The nearest number of the format; ties go to the even mantissa, and what is larger than the largest number becomes that.
+/// The nearest number of the format; ties go to the even mantissa, and larger values become the largest number.
 pub fn to_e4m3(value: f32) -> u8 {
     let sign = if value.is_sign_negative() { 0x80 } else { 0 };
     let size = value.abs();
@@ -243,10 +246,10 @@ pub fn to_e4m3(value: f32) -> u8 {
     if size >= FP8_LARGEST {
         return sign | 0x7e;
     }
-    // The distance of numbers around: 2⁻⁹ for the smallest, and three bits less than the exponent says above.
+    // Spacing of the numbers: 2⁻⁹ for the smallest, and 2^(exponent − 3) above.
     let exponent = ((size.to_bits() >> 23) as i32 - 127).max(-6);
     let steps = (size * 2.0_f32.powi(3 - exponent)).round_ties_even() as i32;
-    // Sixteen steps are the first of the next exponent: the sum carries over.
+    // Sixteen steps are the first number of the next exponent: the sum carries over.
     sign | ((exponent + 6) * 8 + steps) as u8
 }
 

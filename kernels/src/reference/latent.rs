@@ -1,7 +1,7 @@
 //! Latent attention, absorbed (arXiv 2405.04434): all heads read one latent vector per token, as key and as value. `q ·
 //! (W_UK c)` is `(W_UKᵀ q) · c`, and `Σ p (W_UV c)` is `W_UV Σ p c`: keys and values of heads are never materialised.
-//! All passes of the CPU use this one form, and those of a GPU in batch-invariant mode, so that prompts, decoding and trees have the
-//! same bits.
+//! All CPU passes use this one form, as do those of a GPU in batch-invariant mode, so that prompts, decoding and trees
+//! have the same bits.
 
 use super::{
     Matrix, Visible,
@@ -9,14 +9,15 @@ use super::{
     linear,
 };
 
-/// The cache of one layer: for each position the latent vector after its norm, then the rotated key that all heads share.
+/// The cache of one layer: for each position the normed latent vector, followed by the rotated key that all heads
+/// share.
 #[derive(Clone, Debug)]
 pub struct Latents {
     /// `[rows, rank + rotated]`.
     pub rows: Vec<f32>,
-    /// Values of the latent vector.
+    /// Size of the latent vector.
     pub rank: usize,
-    /// Values of the rotated key.
+    /// Size of the rotated key.
     pub rotated: usize,
 }
 
@@ -26,12 +27,12 @@ impl Latents {
         Self { rows: vec![0.0; rows * (rank + rotated)], rank, rotated }
     }
 
-    /// Values in a row.
+    /// Values per row.
     pub fn width(&self) -> usize {
         self.rank + self.rotated
     }
 
-    /// Makes room for at least `rows` rows; what is there stays.
+    /// Makes room for at least `rows` rows; existing rows stay.
     pub fn grow(&mut self, rows: usize) {
         let size = rows * self.width();
         if size > self.rows.len() {
@@ -39,7 +40,7 @@ impl Latents {
         }
     }
 
-    /// Writes zeros to all rows, which makes the system give the memory that it has promised.
+    /// Writes zeros to all rows, so that the system commits the memory.
     pub fn clear(&mut self) {
         self.rows.fill(0.0);
     }
@@ -55,7 +56,7 @@ impl Latents {
         }
     }
 
-    /// Moves rows: `from[i]` to `to[i]`, in ascending order, where no source lies before its destination in the same list.
+    /// Moves rows: `from[i]` to `to[i]`, in ascending order; no source may precede its destination in the same list.
     pub fn compact(&mut self, from: &[u32], to: &[u32]) {
         let width = self.width();
         for (from, to) in from.iter().zip(to).filter(|(from, to)| from != to) {
@@ -65,9 +66,9 @@ impl Latents {
     }
 }
 
-/// Softmax attention of all heads over the latent rows. `queries` is `[visible.len(), heads, rank + rotated]`: the absorbed
-/// part of each head, then its rotated part. The result is `[visible.len(), heads, rank]`: the weighted means of latent
-/// vectors. `scale` is the factor on the scores.
+/// Softmax attention of all heads over the latent rows. `queries` is `[visible.len(), heads, rank + rotated]`: the
+/// absorbed part of each head, followed by its rotated part. The result is `[visible.len(), heads, rank]`: the weighted
+/// means of latent vectors. `scale` is the factor on the scores.
 pub fn latent_attention(
     queries: &[f32],
     heads: usize,
@@ -80,7 +81,7 @@ pub fn latent_attention(
     attend(queries, heads, visible, Planes { keys: rows, values: rows, width, key_dim, value_dim, group: heads, scale })
 }
 
-/// A product a head: `x` is `[rows, heads, inputs]`, with a matrix for each head, all of one shape; the result is
+/// One product per head: `x` is `[rows, heads, inputs]`, with one matrix per head, all of the same shape; the result is
 /// `[rows, heads, outputs]`.
 pub fn per_head(x: &[f32], heads: &[Matrix]) -> Vec<f32> {
     let Some(first) = heads.first() else { return Vec::new() };
@@ -105,7 +106,7 @@ mod tests {
         (0..count as u32).map(|at| ((at.wrapping_mul(2_654_435_761) ^ seed) >> 8) as f32 / 8_388_608.0 - 1.0).collect()
     }
 
-    /// Keys and values of heads, as they are defined before anything is absorbed, in f64.
+    /// Keys and values of heads as defined, without absorption, in f64.
     #[test]
     fn absorbed_attention_is_attention_over_projected_keys_and_values() {
         let (heads, nope, rotated, rank, value) = (3, 5, 4, 7, 6);

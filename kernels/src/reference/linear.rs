@@ -7,12 +7,12 @@ use super::dot::dots;
 
 /// Number of products below which one thread is faster than two.
 const WORTH_A_THREAD: usize = 1 << 17;
-/// Rows a thread for which it pays that each thread reads all weights, instead of all rows.
+/// Rows per thread from which each thread should read all weights instead of all rows.
 const MANY_ROWS: usize = 16;
-/// Outputs that are computed together: their weights are read once for all rows.
+/// Outputs that are computed together, so that their weights are read once for all rows.
 const OUTPUTS: usize = 2;
 
-/// A weight matrix, one row an output, as checkpoints store it.
+/// A weight matrix, one row per output, as checkpoints store it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
     outputs: usize,
@@ -24,37 +24,37 @@ impl Matrix {
     /// A matrix of `outputs` rows and `inputs` columns.
     ///
     /// # Panics
-    /// When `data` has another length than `outputs × inputs`.
+    /// When the length of `data` is not `outputs × inputs`.
     pub fn new(outputs: usize, inputs: usize, data: Vec<f32>) -> Self {
         assert_eq!(data.len(), outputs * inputs, "a matrix of {outputs} × {inputs}");
         Self { outputs, inputs, data }
     }
 
-    /// Rows: the width of the output.
+    /// Number of rows: the width of the output.
     pub fn outputs(&self) -> usize {
         self.outputs
     }
 
-    /// Columns: the width of the input.
+    /// Number of columns: the width of the input.
     pub fn inputs(&self) -> usize {
         self.inputs
     }
 
-    /// One row.
+    /// One row of weights.
     pub fn row(&self, output: usize) -> &[f32] {
         &self.data[output * self.inputs..(output + 1) * self.inputs]
     }
 
-    /// All rows, one after the other.
+    /// All rows, contiguous.
     pub fn data(&self) -> &[f32] {
         &self.data
     }
 }
 
-/// `x` is `[rows, inputs]`; the result is `[rows, outputs]`, with `bias` (of length `outputs`) added where given.
+/// `x` is `[rows, inputs]`; the result is `[rows, outputs]`, plus `bias` (of length `outputs`) if given.
 ///
-/// The sum of an output element runs over the inputs in the order of the `dot` module whatever the number of rows:
-/// tiles only decide what is computed next to each other.
+/// The sum of an output element runs over the inputs in the order of the `dot` module, regardless of the number of
+/// rows: tiles only decide what is computed together.
 pub fn linear(x: &[f32], weight: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
     let Matrix { outputs, inputs, .. } = *weight;
     assert_eq!(x.len() % inputs.max(1), 0, "rows of {inputs} activations");
@@ -94,7 +94,7 @@ pub fn linear(x: &[f32], weight: &Matrix, bias: Option<&[f32]>) -> Vec<f32> {
     y
 }
 
-/// Outputs that a thread takes at a time: a few shares a thread, so that the last one is not waited for long.
+/// Outputs that a thread takes at a time: a few shares per thread, so that the wait for the last one is short.
 fn share(outputs: usize) -> usize {
     outputs.div_ceil(4 * rayon::current_num_threads()).next_multiple_of(OUTPUTS)
 }
@@ -107,7 +107,7 @@ struct Part<'a> {
     first: usize,
     rows: usize,
     y: &'a mut [f32],
-    /// Steps in `y` from a row to the next, and from an output to the next.
+    /// Elements of `y` from one row to the next, and from one output to the next.
     strides: (usize, usize),
 }
 
@@ -118,7 +118,7 @@ impl WithSimd for Part<'_> {
     fn with_simd<S: Simd>(mut self, simd: S) {
         let count = self.y.len() / self.rows;
         let mut at = 0;
-        // One row alone waits for memory: more of it is under way when more outputs are.
+        // A single row is limited by memory: with more outputs, more loads are in flight.
         while self.rows == 1 && at + 2 * OUTPUTS <= count {
             self.tile::<S, 1, { 2 * OUTPUTS }>(simd, 0, at);
             at += 2 * OUTPUTS;
@@ -135,7 +135,7 @@ impl WithSimd for Part<'_> {
 }
 
 impl Part<'_> {
-    /// All rows of [`OUTPUTS`] outputs. Four by two running sums are what the compiler keeps in sixteen registers.
+    /// All rows of [`OUTPUTS`] outputs. The compiler keeps four by two running sums in sixteen registers.
     #[inline(always)]
     fn outputs<S: Simd>(&mut self, simd: S, at: usize) {
         let mut row = 0;
@@ -151,7 +151,7 @@ impl Part<'_> {
         }
     }
 
-    /// Some rows by some outputs, with the running sums of all of them in registers.
+    /// Some rows by some outputs, with all running sums in registers.
     #[inline(always)]
     fn tile<S: Simd, const ROWS: usize, const OUTPUTS: usize>(&mut self, simd: S, row: usize, at: usize) {
         let inputs = self.weight.inputs;
@@ -166,7 +166,7 @@ impl Part<'_> {
     }
 }
 
-/// `[rows, columns]` to `[columns, rows]`, in squares that stay in the nearest cache.
+/// Transposes `[rows, columns]` to `[columns, rows]`, in squares that fit the L1 cache.
 fn transpose(values: &[f32], rows: usize, columns: usize, transposed: &mut [f32]) {
     const SQUARE: usize = 16;
     for first in (0..rows).step_by(SQUARE) {
@@ -218,7 +218,7 @@ mod tests {
         let weight = Matrix::new(511, 256, numbers(511 * 256, 3));
         let bias = numbers(511, 5);
         let pools = [1, 2, 3].map(|threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build());
-        // Few rows are shared out by outputs, many by rows.
+        // With few rows, threads share the outputs; with many, the rows.
         for rows in [1, 9, 70] {
             let x = numbers(rows * 256, 7);
             let [one, two, three] = pools

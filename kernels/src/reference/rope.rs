@@ -2,19 +2,19 @@
 
 use std::f32::consts::PI;
 
-/// How frequencies are stretched beyond the trained length.
+/// How frequencies are scaled beyond the trained length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeScaling {
-    /// Not at all.
+    /// No scaling.
     None,
-    /// Every frequency divided by `factor`.
+    /// Every frequency is divided by `factor`.
     Linear {
-        /// How much longer.
+        /// Factor of the sequence length.
         factor: f32,
     },
-    /// Llama 3.1: low frequencies divided by `factor`, high ones kept, a ramp between.
+    /// Llama 3.1: low frequencies are divided by `factor`, high ones kept, with a ramp between.
     Llama3 {
-        /// How much longer.
+        /// Factor of the sequence length.
         factor: f32,
         /// Wavelengths over `original / low_frequency_factor` are low frequencies.
         low_frequency_factor: f32,
@@ -25,20 +25,20 @@ pub enum RopeScaling {
     },
     /// YaRN (arXiv 2309.00071): a ramp over dimensions, and a scale on the result.
     Yarn {
-        /// How much longer.
+        /// Factor of the sequence length.
         factor: f32,
         /// The trained length.
         original: f32,
-        /// Rotations above which a dimension is kept.
+        /// Rotations over the trained length above which a dimension is kept.
         beta_fast: f32,
-        /// Rotations below which a dimension is divided.
+        /// Rotations over the trained length below which a dimension is divided.
         beta_slow: f32,
-        /// Scale of cosine and sine.
+        /// Factor on cosine and sine.
         attention_factor: f32,
     },
 }
 
-/// Which two of the dimensions that are rotated turn together.
+/// Which two rotated dimensions form a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairing {
     /// i and i + dims / 2, as most Hugging Face checkpoints store them.
@@ -57,13 +57,13 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// For heads of `head_dim` (even) dimensions, all of which are rotated, in pairs of [`Pairing::Halves`].
+    /// For heads of `head_dim` (even) dimensions, all rotated, with [`Pairing::Halves`].
     pub fn new(head_dim: usize, theta: f32, scaling: RopeScaling) -> Self {
         Self::partial(head_dim, head_dim, Pairing::Halves, theta, scaling)
     }
 
     /// For heads of `head_dim` dimensions of which the first `dims` (even) are rotated and the others pass through. The
-    /// frequencies spread over `dims`, not over the head.
+    /// frequencies are spread over `dims`, not over the head.
     ///
     /// # Panics
     /// When `dims` is odd or above `head_dim`.
@@ -84,17 +84,17 @@ impl Rope {
         self.head_dim
     }
 
-    /// Dimensions that are rotated: the first of each head.
+    /// Number of rotated dimensions: the first of each head.
     pub fn dims(&self) -> usize {
         2 * self.inverse_frequencies.len()
     }
 
-    /// Which dimensions turn together.
+    /// Which dimensions form a pair.
     pub fn pairing(&self) -> Pairing {
         self.pairing
     }
 
-    /// Cosine and sine of every pair at positions from 0: `[positions, dims / 2, 2]`.
+    /// Cosine and sine of every pair at positions from 0 on: `[positions, dims / 2, 2]`.
     pub fn table(&self, positions: usize) -> Vec<f32> {
         let turn = |position: usize| {
             self.inverse_frequencies.iter().flat_map(move |frequency| {
@@ -159,7 +159,7 @@ fn stretched(frequency: f32, at: usize, dims: usize, theta: f32, scaling: RopeSc
             }
         }
         RopeScaling::Yarn { factor, original, beta_fast, beta_slow, .. } => {
-            // The dimension that turns `rotations` times over the trained length.
+            // The dimension that makes `rotations` turns over the trained length.
             let dimension =
                 |rotations: f32| dims as f32 * (original / (rotations * 2.0 * PI)).ln() / (2.0 * theta.ln());
             let low = dimension(beta_fast).floor().max(0.0);
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(x[..4], [1.0, 2.0, 3.0, 4.0]);
         let length: f32 = x[4..].iter().map(|x| x * x).sum();
         assert!((length - 30.0).abs() < 1e-4);
-        // Pair (0, 2) turns by 7 radians, pair (1, 3) by 0.07.
+        // Pair (0, 2) is rotated by 7 radians, pair (1, 3) by 0.07.
         assert!((x[4] - (7_f32.cos() - 3.0 * 7_f32.sin())).abs() < 1e-5);
         assert!((x[5] - (2.0 * 0.07_f32.cos() - 4.0 * 0.07_f32.sin())).abs() < 1e-5);
     }

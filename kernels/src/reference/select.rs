@@ -1,4 +1,4 @@
-//! Choosing among logits. Ties go to the lower index; NaN loses against everything.
+//! Selection among logits. Ties go to the lower index; NaN loses against everything.
 
 use std::cmp::Ordering;
 
@@ -9,9 +9,9 @@ use super::{
     exp::exp,
 };
 
-/// Values that are compared with the best ones so far together.
+/// Values that are compared with the current best together.
 const TOGETHER: usize = 4 * LANES;
-/// Terms of a sum in f32; the sums of such runs are added in f64.
+/// Terms of a sum in f32; the sums of these runs are added in f64.
 const RUN: usize = 1024;
 
 /// The index of the largest value; 0 for an empty slice.
@@ -20,14 +20,14 @@ pub fn argmax(values: &[f32]) -> usize {
     values.iter().position(|value| *value == largest).unwrap_or(0)
 }
 
-/// The same, where that value is finite: of a model's logits nothing but a broken model leaves the largest infinite or none of them
-/// a number. Single ones may be −∞ or NaN, and are then never the largest.
+/// The same, or `None` if that value is not finite: only a broken model has logits whose largest is infinite, or NaN
+/// alone. Some may be −∞ or NaN, and are then never the largest.
 pub fn finite_argmax(values: &[f32]) -> Option<usize> {
     let at = argmax(values);
     values.get(at).is_some_and(|largest| largest.is_finite()).then_some(at)
 }
 
-/// The `count` largest values with their indices, largest first; fewer where there are fewer.
+/// The `count` largest values with their indices, largest first; all if there are fewer.
 pub fn top_k(values: &[f32], count: usize) -> Vec<(usize, f32)> {
     let count = count.min(values.len());
     if count == 0 {
@@ -35,13 +35,13 @@ pub fn top_k(values: &[f32], count: usize) -> Vec<(usize, f32)> {
     }
     let (first, rest) = values.split_at(count);
     let mut best: Vec<(usize, f32)> = first.iter().copied().enumerate().collect();
-    // Stable sorts and strict comparisons keep the lower index in front.
+    // Stable sorts and strict comparisons keep the lower index first.
     best.sort_by(|a, b| descending(a.1, b.1));
     Arch::new().dispatch(Better { values: rest, first: count, best: &mut best });
     best
 }
 
-/// Puts `values`, whose indices begin at `first`, among the best so far.
+/// Merges `values`, whose indices start at `first`, into the current best.
 struct Better<'a> {
     values: &'a [f32],
     first: usize,
@@ -63,7 +63,7 @@ impl WithSimd for Better<'_> {
     }
 }
 
-/// Puts a value in its place among the best, and the last of them out, if it is better than that one.
+/// Inserts a value among the best and removes the last of them, if it is better than that one.
 fn insert(best: &mut Vec<(usize, f32)>, at: usize, value: f32) {
     let better = |other: f32| descending(other, value) == Ordering::Greater;
     if best.last().is_some_and(|(_, worst)| better(*worst)) {
@@ -73,7 +73,7 @@ fn insert(best: &mut Vec<(usize, f32)>, at: usize, value: f32) {
     }
 }
 
-/// The logarithm of the sum of exponentials: a logit less this is its log-probability.
+/// The logarithm of the sum of exponentials: a logit minus this is its log-probability.
 pub fn log_sum_exp(values: &[f32]) -> f32 {
     let largest = largest(values);
     if largest.is_infinite() {
@@ -89,7 +89,7 @@ pub fn log_softmax(values: &[f32]) -> Vec<f32> {
     values.iter().map(|value| value - shift).collect()
 }
 
-/// The softmax of one row, in f64: acceptance sums up many small probabilities.
+/// The softmax of one row, in f64: acceptance sums many small probabilities.
 pub fn softmax(values: &[f32]) -> Vec<f64> {
     let largest = values.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut weights: Vec<f64> = values.iter().map(|value| f64::from(value - largest).exp()).collect();
@@ -98,7 +98,7 @@ pub fn softmax(values: &[f32]) -> Vec<f64> {
     weights
 }
 
-/// The largest value that is a number; −∞ if there is none.
+/// The largest value that is not NaN; −∞ if there is none.
 fn largest(values: &[f32]) -> f32 {
     Arch::new().dispatch(Largest(values))
 }
