@@ -15,10 +15,10 @@ use crate::{
     },
 };
 
-/// What a kernel and its check agree on: draws for simulated acceptance are not those for tokens.
+/// Shared with the kernel: separates random draws of simulated acceptance from those of tokens.
 const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;
 
-/// Marks a node after which the target's token was not requested.
+/// A node whose following target token was not requested.
 const NOT_ASKED: i32 = -1;
 
 /// The trees of a batch, node by node.
@@ -29,13 +29,13 @@ pub(super) struct Trees {
     depth: Vec<i32>,
     /// The target's choices.
     chosen: Vec<i32>,
-    /// Coarse, so that there are ties.
+    /// Coarse, to produce ties.
     pub score: Vec<f32>,
 }
 
 impl Trees {
-    /// Trees of any form, at most `steps` deep and sorted by depth as drafts are; some siblings agree, some nodes only
-    /// fill up.
+    /// Random trees, at most `steps` deep and sorted by depth as drafts are; some siblings have equal tokens, some
+    /// nodes are only padding.
     fn new(numbers: &mut Numbers, batch: usize, nodes: usize, steps: usize) -> Self {
         let mut trees = Self {
             nodes,
@@ -53,7 +53,7 @@ impl Trees {
             let mut depths: Vec<i32> = (1..filled).map(|_| 1 + numbers.below(steps.max(1)) as i32).collect();
             depths.sort_unstable();
             for node in 0..nodes {
-                // The depth of a node is at most one more than that of some node before it.
+                // The depth of a node is at most one more than that of an earlier node.
                 let wanted = if node == 0 || node >= filled { 0 } else { depths[node - 1] };
                 let candidates: Vec<usize> =
                     (0..node.min(filled)).filter(|at| trees.depth[begin + at] < wanted).collect();
@@ -76,7 +76,7 @@ impl Trees {
         trees
     }
 
-    /// Leaves the choices after a third of the nodes unknown, but not after roots.
+    /// Makes the choices after a third of the nodes unknown, but not those after roots.
     fn forget_some(&mut self, numbers: &mut Numbers) {
         for (at, choice) in self.chosen.iter_mut().enumerate() {
             if at % self.nodes > 0 && numbers.below(3) == 0 {
@@ -85,7 +85,7 @@ impl Trees {
         }
     }
 
-    /// Leaves no token after a few nodes, roots among them.
+    /// Removes the token after a few nodes, including roots.
     fn break_some(&mut self, numbers: &mut Numbers) {
         for choice in self.chosen.iter_mut().filter(|choice| **choice != NOT_ASKED) {
             if numbers.below(12) == 0 {
@@ -94,7 +94,7 @@ impl Trees {
         }
     }
 
-    /// The accepted way, the root first.
+    /// The accepted path, from the root.
     fn walk(&self, request: usize) -> Vec<usize> {
         let at = |node: usize| request * self.nodes + node;
         let mut way = vec![0];
@@ -110,7 +110,7 @@ impl Trees {
         }
     }
 
-    /// The way to the first node at which `count` tokens are produced, or over as many nodes.
+    /// The path to the first node at which `count` tokens are produced, or the first `count` nodes.
     fn simulated_way(&self, request: usize, count: usize, most: usize) -> Vec<usize> {
         let count = count.clamp(1, most.min(self.nodes));
         let depths = &self.depth[request * self.nodes..][..self.nodes];
@@ -128,7 +128,7 @@ impl Trees {
     }
 }
 
-/// A batch of trees on a device, of which some way each is accepted.
+/// A batch of trees on a device, with an accepted path each.
 pub(super) struct Scene {
     batch: usize,
     most: usize,
@@ -142,7 +142,7 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    /// Of requests with room for this many positions ahead.
+    /// Requests with room for this many further positions.
     pub fn new(
         device: &Device,
         numbers: &mut Numbers,
@@ -174,7 +174,7 @@ impl Scene {
         }
     }
 
-    /// The way of a request; of padding the root.
+    /// The path of a request; the root for padding.
     fn way(&self, request: usize) -> Vec<usize> {
         let Some(slot) = self.situation.slot(request) else { return vec![0] };
         let Some(simulate) = self.simulate else { return self.trees.walk(request) };
@@ -198,7 +198,7 @@ fn check_one(
     let most = steps + 1;
     let ahead = if numbers.below(6) == 0 { 0 } else { nodes.max(most) };
     let mut scene = Scene::new(device, numbers, shape, simulate, ahead)?;
-    // In two passes the target has left the rows of listed nodes after those of the batch, and some tokens are not known.
+    // In two passes the target has left the rows of listed nodes after those of the batch, and some tokens are unknown.
     let in_two_passes = numbers.below(3) == 0;
     let places: Vec<i32> = (0..batch * nodes).map(|at| if numbers.below(2) == 0 { -1 } else { at as i32 }).collect();
     if in_two_passes {
@@ -315,13 +315,13 @@ fn check_one(
     Ok(real.iter().sum::<f64>() / real.len().max(1) as f64)
 }
 
-/// Some batch, nodes and steps, and in a third of cases a length to simulate.
+/// A random batch, nodes and steps, and in a third of the cases a length to simulate.
 fn any_case(numbers: &mut Numbers) -> ((usize, usize, usize), Option<f32>) {
     let shape = (1 + numbers.below(40), 2 + numbers.below(127), 1 + numbers.below(10));
     (shape, (numbers.below(3) == 0).then(|| 1.0 + (numbers.float() + 1.0) * 3.0))
 }
 
-/// Trees of any form up to the largest, siblings that agree, padding, rounds without speculation, simulated lengths.
+/// Random trees up to the largest, siblings with equal tokens, padding, rounds without speculation, simulated lengths.
 pub fn check_accept(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(40);
     for shape in [(1, 1, 0), (40, 1, 0), (3, 128, 10), (2, 128, 127), (1, 4, 3), (5, 4, 5), (40, 32, 5)] {
@@ -342,14 +342,14 @@ pub fn check_accept(device: &Device) -> Result<(), String> {
     if (mean - 1.3).abs() > 0.08 { Err(format!("simulated acceptance of 1.3 has a mean of {mean}")) } else { Ok(()) }
 }
 
-/// The arrays of a [`WalkState`] of some nodes, poisoned.
+/// The arrays of a [`WalkState`] with this many nodes, poisoned.
 fn stand_buffers(device: &Device, nodes: usize) -> Result<[Buffer; 4], String> {
     let buffer = || poisoned(device, nodes);
     Ok([buffer()?, buffer()?, buffer()?, buffer()?])
 }
 
-/// One walk, step by step; the host answers at its current node as the target would. Of what was asked for ahead a
-/// third is not known, and where no one awaits an answer the host gives any.
+/// One walk, step by step; the host answers at its current node as the target would. A third of the choices requested
+/// in advance are unknown, and where no walk needs an answer the host gives an arbitrary one.
 fn check_walk(
     device: &Device,
     numbers: &mut Numbers,
@@ -421,8 +421,8 @@ fn check_walk(
         let mut expected = [0, 0];
         expected[step % 2] = i32::from(is_awaited);
         same(&format!("{what}, needed at step {step}"), &ints(device, &needed)?, &expected)?;
-        // Rows that are not needed may yield any token, but it is stored after the root of padding, of which nothing is
-        // known.
+        // Rows that are not needed may yield any token; it is still stored after the root of padding, about which
+        // nothing is known.
         let answers: Vec<i32> =
             if is_awaited { of(&trees.chosen) } else { rows.iter().map(|row| *row as i32 % 7).collect() };
         for (row, answer) in rows.iter().zip(&answers) {
@@ -440,8 +440,8 @@ fn check_walk(
     }
 }
 
-/// Walks step by step over the same trees, padding among them, some of whose nodes may have been asked for ahead: where
-/// they are, the choices that they leave, and whether more are needed.
+/// Walks step by step over the same trees, with padding, and with some nodes computed in advance: compares their
+/// current nodes, the choices that they store, and whether more are needed.
 pub fn check_advance_accept(device: &Device) -> Result<(), String> {
     let mut numbers = Numbers::new(42);
     for shape in [(3, 128, 10), (2, 128, 127), (1, 4, 3), (40, 32, 5)] {
@@ -459,7 +459,7 @@ pub fn check_advance_accept(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// Rows of all widths that whole accesses allow; what does not move stays.
+/// Rows of all widths in whole accesses; rows that do not move stay unchanged.
 pub fn check_compact_cache(device: &Device, element: Element) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), element);
     let mut numbers = Numbers::new(41);

@@ -9,14 +9,14 @@ use crate::{
     reference::{KeyValues, Visible, attention},
 };
 
-/// Query heads over key/value heads: several group sizes.
+/// Query heads and key/value heads: several group sizes.
 const HEADS: [(usize, usize); 7] = [(1, 1), (4, 1), (6, 2), (7, 1), (8, 1), (12, 1), (4, 2)];
 pub(super) const OWN_STRIDE: usize = 9;
 /// Cache rows after the pages, for own rows.
 const SCRATCH: usize = 2000;
 
-/// Every head size and several group sizes; rows with prefixes through shuffled pages, with own rows, with
-/// neither; one split and several; and that a row has the same bits in a batch and alone.
+/// Every head size and several group sizes; rows with prefixes through shuffled pages, with own rows, with neither; one
+/// split and several; and that a row has the same bits in a batch and alone.
 pub fn check_attention(device: &Device, element: Element) -> Result<(), String> {
     let rows = [(0, 1, 0), (1, 399, 0), (2, 0, 3), (0, 130, 9), (1, 64, 1), (2, 0, 0), (2, 257, 4)];
     for_all_shapes(|heads, head_dim, page_size| {
@@ -36,17 +36,17 @@ pub fn check_attention(device: &Device, element: Element) -> Result<(), String> 
     })
 }
 
-/// Rows that a block takes together have the bits that each has apart: trees, chains and prompts; of one slot and of
-/// several; with and without positions and own rows; and whose splits are of one length or not, and as many or not.
+/// Rows that a block takes together have the same bits as separately: trees, chains and prompts; of one slot and of
+/// several; with and without positions and own rows; with equal and different lengths and numbers of splits.
 pub fn check_attention_together(device: &Device, element: Element) -> Result<(), String> {
     let tree = [(1, 250, 1), (1, 250, 2), (1, 250, 2), (1, 250, 3)];
     let chain = [(0, 126, 1), (0, 126, 2), (0, 126, 3), (0, 126, 4)];
-    // Around lengths from which on there are more splits, or longer ones.
+    // Around the lengths at which splits become more, or longer.
     let prompt = [126, 127, 128, 129, 191, 192, 193, 254, 255, 256, 257, 258].map(|prefix| (2, prefix, 0));
     let of_any_slot =
         [(0, 40, 0), (1, 40, 0), (2, 0, 0), (2, 0, 0), (1, 0, 5), (1, 0, 9), (1, 399, 1), (1, 1, 0), (0, 33, 2)];
     let once = [&tree[..], &chain, &prompt, &of_any_slot].concat();
-    // Rows are taken together where that leaves enough blocks for the device.
+    // Rows are taken together if that leaves enough blocks for the device.
     let enough = 2 * device.properties().multiprocessors;
     let rows: Vec<(i32, i32, i32)> = once.iter().copied().cycle().take(once.len().max(enough)).collect();
     for_all_shapes(|heads, head_dim, page_size| {
@@ -99,8 +99,8 @@ pub(super) struct Scene<'a> {
     pub on_device: [Buffer; 5],
 }
 
-/// What attention over rows works on: rows' slots, prefixes and own counts, the result, and the buffers where splits
-/// are merged.
+/// The buffers of attention over rows: the rows' slots, prefixes and own counts, the result, and the workspace for
+/// merging splits.
 pub(super) struct Work {
     rows: usize,
     max_splits: usize,
@@ -125,7 +125,7 @@ impl<'a> Scene<'a> {
         let (slots, longest) = (3, 400);
         let table_width = longest / page_size;
         let pages = slots * table_width + 2;
-        // Pages in any order, each owned once.
+        // Pages in random order, each owned once.
         let order = numbers.shuffled(pages);
         let page_table = order[..slots * table_width].to_vec();
         let cache_rows = pages * page_size + SCRATCH;
@@ -133,7 +133,8 @@ impl<'a> Scene<'a> {
         let (keys, cached) = (numbers.floats(cache_rows * width, element), numbers.floats(cache_rows * width, element));
         let qkv = numbers.floats(rows.len() * (heads + 2 * kv_heads) * head_dim, element);
         let scratch_row = |numbers: &mut Numbers| (pages * page_size + numbers.below(SCRATCH)) as i32;
-        // Rows of a slot share what they see, as on the ways of a tree, but for those of slot 0, of which each has its own.
+        // Rows of a slot share what they see, as on the paths of a tree, except those of slot 0, which have separate
+        // rows.
         let shared: Vec<i32> = (0..slots * OWN_STRIDE * OWN_STRIDE * 3).map(|_| scratch_row(&mut numbers)).collect();
         let own = rows.iter().enumerate().flat_map(|(row, (slot, ..))| {
             (0..OWN_STRIDE).map(move |depth| (row, *slot as usize * OWN_STRIDE + depth, 1 + depth * 3, *slot == 0))
@@ -168,7 +169,7 @@ impl<'a> Scene<'a> {
         })
     }
 
-    /// What the kernel makes of some of the rows, this many of which are said to go together.
+    /// The kernel's result for some of the rows, in runs of `together`.
     fn run(&self, batch: Range<usize>, max_splits: usize, together: usize) -> Result<Vec<f32>, String> {
         let work = self.work(batch.clone(), max_splits)?;
         let [qkv, keys, cached, _, own] = &self.on_device;
@@ -184,7 +185,7 @@ impl<'a> Scene<'a> {
         self.attended(&work, "one by one")
     }
 
-    /// What attention over some of the rows works on.
+    /// The buffers of attention over some of the rows.
     pub fn work(&self, batch: Range<usize>, max_splits: usize) -> Result<Work, String> {
         let Self { heads, head_dim, .. } = *self;
         let (device, rows) = (self.kernels.device(), batch.len());
@@ -237,7 +238,7 @@ impl<'a> Scene<'a> {
         }
     }
 
-    /// What attention has yielded; its counters must be zero again.
+    /// The result of attention; its counters must be zero again.
     pub fn attended(&self, work: &Work, what: &str) -> Result<Vec<f32>, String> {
         let (device, element) = (self.kernels.device(), self.kernels.element());
         let counters: Vec<i32> = device.download(work.counters.slice()).map_err(text)?;
@@ -253,14 +254,14 @@ impl<'a> Scene<'a> {
         (page as usize * self.page_size + position % self.page_size) as u32
     }
 
-    /// The cache rows that a row sees: of positions, and its own.
+    /// The cache rows that a row sees: those of positions, and its own.
     pub fn seen(&self, row: usize) -> (Vec<u32>, Vec<u32>) {
         let (slot, prefix, own_count) = self.rows[row];
         let own = &self.own[row * OWN_STRIDE..][..own_count as usize];
         ((0..prefix as usize).map(|at| self.cache_row(slot, at)).collect(), own.iter().map(|row| *row as u32).collect())
     }
 
-    /// Compares what was found for all rows with the reference, whose rows of the qkv layer and cache are these.
+    /// Compares the results of all rows with the reference over these rows of the qkv layer and this cache.
     pub fn compare(
         &self,
         found: &[f32],
