@@ -384,9 +384,9 @@ impl Device {
     }
 
     /// Records what `work` launches instead of running it.
+    ///
     /// # Errors
     /// When `work` fails, or does something that a graph cannot hold.
-    /// When `work` fails, or does what a graph cannot hold.
     pub fn capture(&self, work: impl FnOnce() -> Result<(), DeviceError>) -> Result<Graph, DeviceError> {
         self.0.driver.begin_capture()?;
         self.0.captures.store(true, Ordering::Relaxed);
