@@ -124,7 +124,7 @@ __device__ __forceinline__ void block_of(PARAMETERS, STREAM_PARAMETERS) {
   }
 #ifdef CLUSTERS
   if (HALVED) {
-    // The second block leaves its sums after its ring for the first to add, and ends after the first has read them.
+    // The second block leaves its sums after its ring for the first to add, and ends when the first has ended.
     bool is_first = cluster_rank() == 0;
     float* left = (float*)(shared + RING_STAGES * STAGE_BYTES) + thread;
     if (!is_first && row < FEW_ROWS) *left = value;

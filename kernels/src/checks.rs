@@ -108,7 +108,7 @@ impl Numbers {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ 0xD1B5_4A32_D192_ED03)
     }
 
-    /// 64 bits.
+    /// 64 random bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut value = self.0;
@@ -117,17 +117,17 @@ impl Numbers {
         value ^ (value >> 31)
     }
 
-    /// Less than `bound`, which is above 0.
+    /// A random number from 0 to `bound` − 1; `bound` must be above 0.
     pub fn below(&mut self, bound: usize) -> usize {
         (self.bits() % bound as u64) as usize
     }
 
-    /// Evenly spread over −1 to 1.
+    /// Uniformly distributed from −1 to 1.
     pub fn float(&mut self) -> f32 {
         (self.bits() >> 40) as f32 / (1 << 23) as f32 - 1.0
     }
 
-    /// The first numbers from 0 on, in any order.
+    /// A random permutation of the numbers 0 to `count` − 1.
     pub fn shuffled(&mut self, count: usize) -> Vec<i32> {
         let mut values: Vec<i32> = (0..count as i32).collect();
         for at in (1..count).rev() {
@@ -136,7 +136,7 @@ impl Numbers {
         values
     }
 
-    /// Several floats, as an element type holds them.
+    /// Random floats, rounded to an element type.
     pub fn floats(&mut self, count: usize, element: Element) -> Vec<f32> {
         let values: Vec<f32> = (0..count).map(|_| self.float()).collect();
         element.decode(&element.encode(&values))

@@ -311,7 +311,7 @@ impl Device {
     /// A kernel of a file, compiled with these options (`-D…`) if it is not in the cache on disk.
     ///
     /// # Errors
-    /// When the compiler is missing or refuses the source.
+    /// When the compiler is missing or rejects the source.
     pub fn kernel(&self, file: KernelFile, options: &[String], name: &'static str) -> Result<Kernel, DeviceError> {
         let key = (file.name, options.join(" "), name);
         let mut kernels = self.0.kernels.lock().unwrap_or_else(PoisonError::into_inner);
@@ -334,10 +334,11 @@ impl Device {
     /// Launches a kernel, in order with the stream.
     ///
     /// # Errors
-    /// When the device refuses the geometry, or has failed.
+    /// When the device rejects the geometry, or has failed.
     ///
     /// # Safety
-    /// The arguments must have the types of the kernel's parameters, and point to memory as long as it will touch.
+    /// The arguments must have the types of the kernel's parameters, and point to memory as large as the kernel
+    /// accesses.
     pub unsafe fn launch(&self, kernel: &Kernel, geometry: Geometry, arguments: &[Arg]) -> Result<(), DeviceError> {
         // SAFETY: the caller's promise.
         unsafe { self.0.driver.launch(kernel.0.as_ref(), geometry, arguments) }
@@ -378,7 +379,7 @@ impl Device {
     /// size.
     ///
     /// # Errors
-    /// When the device refuses the geometry.
+    /// When the device rejects the geometry.
     pub fn clusters_at_once(&self, kernel: &Kernel, geometry: Geometry) -> Result<usize, DeviceError> {
         self.0.driver.clusters_at_once(kernel.0.as_ref(), geometry)
     }

@@ -94,7 +94,7 @@ pub fn files(element: Element, head_dims: &[usize], properties: &Properties) -> 
         files.push((linear_group::FILE, linear::options(element, properties)));
         files.push((linear_wide::FILE, vec![element.option()]));
     }
-    // These know no element type.
+    // These are independent of the element type.
     files.extend(
         [
             select::FILE,

@@ -136,7 +136,8 @@ impl Kernels {
             int(max_splits),
         ];
         let blocks = [parts, blocks, max_splits];
-        // SAFETY: lengths are checked above; cache rows come from the page table and the layout kernels, which stay within.
+        // SAFETY: lengths are checked above; cache rows from the page table and the layout kernels are within the
+        // cache.
         unsafe { self.device.launch(&kernel, grid(blocks, 128, 0), &arguments) }
     }
 }

@@ -157,7 +157,8 @@ impl Kernels {
         let own = [address(source.unwrap_or(Slice::NONE)), int(width), Arg::Float(epsilon)];
         let arguments = [&shared[..], &own].concat();
         let threads = self.norm_threads(width);
-        // SAFETY: lengths are checked above; rows of `source` are the caller's layout kernels', which stay within.
+        // SAFETY: lengths are checked above; rows of `source` come from the caller's layout kernels and are within
+        // bounds.
         unsafe { self.device.launch(&kernel, line(rows, threads), &arguments) }
     }
 
@@ -197,7 +198,7 @@ impl Kernels {
         Ok(Unscaled { squares, count, epsilon })
     }
 
-    /// The input of an EAGLE-3 layer: embeddings and features, normed, side by side.
+    /// The input of an EAGLE-3 layer: normed embeddings and features next to each other.
     ///
     /// # Errors
     /// When a buffer is too short, or the device fails.
@@ -354,7 +355,7 @@ impl Kernels {
             int(width),
         ];
         let pieces = (width / self.vector()).div_ceil(256);
-        // SAFETY: lengths are checked above; the maps are the caller's layout kernels', which stay within.
+        // SAFETY: lengths are checked above; the maps come from the caller's layout kernels and are within bounds.
         unsafe { self.device.launch(&kernel, grid([rows, pieces, 1], 256, 0), &arguments) }
     }
 

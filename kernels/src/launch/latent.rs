@@ -179,7 +179,7 @@ impl Kernels {
             int(dims.rotated),
             int(dims.interleaved.into()),
         ];
-        // SAFETY: lengths are checked above; cache rows come from the layout kernels, which stay within.
+        // SAFETY: lengths are checked above; cache rows come from the layout kernels and are within the cache.
         unsafe { self.device.launch(&kernel, line(rows, 256), &arguments) }
     }
 

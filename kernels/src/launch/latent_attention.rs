@@ -169,7 +169,8 @@ impl Kernels {
         if self.element == Element::F32 {
             arguments.push(scale);
             let kernel = self.device.kernel(FLOAT_FILE, &options(self.element, &dims), "latent_attention")?;
-            // SAFETY: lengths are checked above; cache rows come from the page table and the layout kernels, which stay within.
+            // SAFETY: lengths are checked above; cache rows from the page table and the layout kernels are within the
+            // cache.
             return unsafe { self.device.launch(&kernel, grid([heads, rows, 1], 128, 0), &arguments) };
         }
         let choice = choose(self.element, &dims, properties);

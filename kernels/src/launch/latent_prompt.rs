@@ -136,7 +136,7 @@ impl Kernels {
             int(dims.rotated),
         ];
         let blocks = (padded * dims.width() / 8).div_ceil(256);
-        // SAFETY: lengths are checked above; cache rows come from the page table, whose pages lie within.
+        // SAFETY: lengths are checked above; cache rows come from the page table, whose pages are within the cache.
         unsafe { self.device.launch(&kernel, line(blocks, 256), &arguments) }
     }
 

@@ -46,9 +46,9 @@ impl Kernels {
     pub const MOST_ROWS_LEFT_IN_PARTS: usize = MOST_ROWS;
 
     /// How to divide a layer of this many rows, inputs and columns (gated: twice the outputs) into at most `most_parts`
-    /// parts, the best division first; `layout` is that of the scales if the weights are FP8. Empty if there is no such
-    /// kernel: for devices other than Hopper, float32, fewer rows than 17 (FP8: 33) or more than 128 (FP8: 512), and
-    /// columns or inputs that are not multiples of 8 (FP8: 16).
+    /// parts, the best division first; `scales` is the layout of the scales if the weights are FP8. Empty if there is
+    /// no such kernel: for devices other than Hopper, float32, fewer rows than 17 (FP8: 33) or more than 128 (FP8:
+    /// 512), inputs that are not multiples of 8 (FP8: 16), and columns that are not multiples of 16.
     pub fn wide(
         &self,
         rows: usize,
@@ -133,7 +133,7 @@ impl Kernels {
     }
 
     /// The first arguments of kernels that copy tiles: tiles of x have `most_rows` rows; the weight has `weight_rows`
-    /// rows, cut as `tile`.
+    /// rows, cut as `weight_tile`.
     pub(super) fn tile_arguments(
         &self,
         linear: Linear<'_>,

@@ -65,7 +65,7 @@ impl Kernels {
             int(largest),
             int(rows),
         ];
-        // SAFETY: lengths are checked above; first rows of groups are the caller's, and stay within the rows.
+        // SAFETY: lengths are checked above; the caller guarantees that the first rows of groups are within the rows.
         unsafe { self.device.launch(&kernel, grid([group_count, 1, 1], MOST_ROWS as u32, 0), &arguments) }
     }
 
