@@ -54,7 +54,7 @@ pub enum Groups<'a> {
     },
 }
 
-/// What rows in groups see, and which part of it their pass writes: the rest may be read before the pass starts.
+/// What rows in groups see, and which part of it their pass writes: the rest may be read before the wait.
 #[derive(Clone, Copy, Debug)]
 pub enum Sees<'a> {
     /// Positions alone. The rows of a group are consecutive positions in ascending order, each the last that its row
