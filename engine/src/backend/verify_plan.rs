@@ -78,7 +78,7 @@ mod tests {
     use super::*;
     use crate::spec::ExpertCost;
 
-    /// Of this many layers and bytes of 16-bit weights.
+    /// A model with this many layers and bytes of 16-bit weights.
     fn model(layers: u64, target: u64, target_vocabulary: u64) -> ModelCost {
         ModelCost {
             target: PassCost { bytes: target, weights: target / 2, experts: None },
@@ -112,7 +112,7 @@ mod tests {
         for (shape, batch) in [("5,8,32", 64), ("8,10,60", 32)] {
             check(once, shape, batch, VerifyPlan::AcceptedPathOnly);
         }
-        // Where weights are few a pass is mostly small kernels.
+        // With few weights a pass consists mostly of small kernels.
         let one_billion = model(16, 2_471_493_632, 525_336_576);
         check(one_billion, "5,8,32", 16, VerifyPlan::AllNodes);
         check(one_billion, "5,8,32", 64, VerifyPlan::InnerNodesFirst);
@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn experts_that_few_rows_leave_unread_make_fewer_rows_worth_it() {
-        // Qwen3-235B's shape in bytes: with few layers of small kernels in between, half of the rows read fewer experts.
+        // Qwen3-235B's shape in bytes: with few layers of small kernels in between, half of the rows read fewer
+        // experts.
         let dense = 15_700_000_000;
         let experts = ExpertCost { bytes: 454_000_000_000, weights: 227_000_000_000, chosen: 8.0 / 128.0 };
         let target = PassCost { experts: Some(experts), ..model(94, dense, 0).target };

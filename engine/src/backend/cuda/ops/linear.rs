@@ -426,7 +426,7 @@ impl Machine {
         let neighbour = || self.kernels.fill_random(self.gemm.scratch(), 1.0, 0);
         let prepare = || self.kernels.fill_random(x.at.range(0..rows * inputs * element.bytes()), 1.0, 1);
         let parts = if most_parts > 1 { work.parts.slice() } else { Slice::NONE };
-        // What lies in `work.normed` has been read when a layer's result is added to the stream.
+        // By the time a layer's result is added to the stream, `work.normed` has been read and can be overwritten.
         let add = |count: usize| {
             let own = Rows { at: y, stride: outputs };
             let add = if count > 1 { Added::Parts(Parts { at: parts, count }) } else { Added::Rows(own) };
@@ -451,8 +451,8 @@ impl Machine {
 
 impl Machine {
     /// Whether the library multiplies this many rows with FP8 weights, which are dequantised first: with many rows the
-    /// product takes longer than that. It starts after the dequantising kernel, whereas our kernels would read weights
-    /// ahead; those of warp groups are faster up to more rows than others.
+    /// GEMM takes longer than dequantising. The library starts after the dequantising kernel, whereas our kernels would
+    /// prefetch weights; our warp-group kernels stay faster up to more rows than the others.
     fn dequantises(&self, rows: usize, streaming: Streaming) -> bool {
         let many = rows > Kernels::MOST_ROWS_IN_PARTS && !matches!(streaming, Streaming::Wide(_));
         many && !self.device().properties().emulated
