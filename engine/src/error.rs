@@ -61,7 +61,7 @@ pub enum EngineError {
     OutOfMemory {
         /// What needs the memory.
         what: String,
-        /// Requested MiB.
+        /// Required MiB.
         needed_mib: u64,
         /// Available MiB.
         available_mib: u64,

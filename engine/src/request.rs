@@ -178,8 +178,8 @@ impl Completion {
         (0..).zip(&self.accept_histogram).map(|(drafts, rounds)| drafts * rounds).sum()
     }
 
-    /// Produced tokens / rounds, the first token (from prefill) and bonus tokens included: SGLang's definition.
-    /// `None` if the request ended without a round.
+    /// Output tokens / rounds, including the first token (from prefill) and bonus tokens: SGLang's definition. `None`
+    /// if the request ended without a round.
     pub fn accept_length(&self) -> Option<f64> {
         (self.rounds > 0).then(|| self.output_ids.len() as f64 / self.rounds as f64)
     }

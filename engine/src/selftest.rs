@@ -26,7 +26,7 @@ use crate::{
     WeightFolders, backend::VerifyPlan, load::devices, options::Quantization,
 };
 
-/// The result of checking one of the engine's promises.
+/// A promise of the engine, and the result of checking it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The promise.

@@ -50,7 +50,7 @@ impl Text {
         Ok(Some(Self { tokenizer: Arc::new(tokenizer), template, end_token, longest_token }))
     }
 
-    /// Tokens of a prompt, with the special tokens that the tokenizer puts around it.
+    /// Tokens of a prompt, with the special tokens that the tokenizer adds.
     ///
     /// # Errors
     /// When the tokenizer cannot encode it.

@@ -41,21 +41,22 @@ pub struct Window {
 pub struct Batch {
     /// Its rows.
     pub rows: Rows,
-    /// The rows of the batch.
+    /// Number of rows that are rows of texts; the others are padding.
     pub real: usize,
-    /// What the target left at each row, `[batch · rows, width]`: captured layers, or its final state.
-    pub of_target: Tensor,
     /// The target's output at each row, `[batch · rows, width]`: captured layers, or its final state.
+    pub of_target: Tensor,
+    /// Tokens after the rows, `[batch, rows + depth]`.
     tokens: Tensor,
     /// The target's final states at the positions after the rows, `[batch, rows + depth, hidden]`.
     last: Tensor,
     /// Labels of the positions after the rows, `[batch, rows + depth, draft vocabulary]`.
     probabilities: Tensor,
-    /// `[batch, rows + depth, 1]`.
+    /// `Σ p · log p` of the labels, `[batch, rows + depth, 1]`.
     negative_entropy: Tensor,
-    /// `[batch, rows + depth, 1]`.
+    /// The target's probability of the draft's vocabulary as a whole, `[batch, rows + depth, 1]`.
     mass: Tensor,
-    /// The draft's token for the target's likeliest, or `u32::MAX` where none counts; `[batch · (rows + depth)]`.
+    /// The draft's token for the target's most likely token, or `u32::MAX` for positions that do not count; `[batch ·
+    /// (rows + depth)]`.
     best: Vec<u32>,
 }
 

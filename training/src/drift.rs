@@ -38,7 +38,7 @@ pub struct Drift {
     pub before: (f64, usize),
     /// Accept length of the compared requests, and their number.
     pub after: (f64, usize),
-    /// After over before.
+    /// Ratio of the accept lengths, after / before.
     pub ratio: RatioInterval,
     /// Parts of the log, ordered by time.
     pub parts: Vec<DriftPart>,

@@ -95,7 +95,7 @@ fn read(workload: &Workload, folder: &Path, model: &ModelText) -> Result<Vec<Pro
     Ok(requests.map(|request| Prompt { request, answer: None }).collect())
 }
 
-/// The newest prompts of a log, with their answers if this target generated them without adjustments.
+/// The newest prompts of a log, with their answers if this target generated them, neither adjusted nor simulated.
 fn logged(
     log: &Path,
     most: usize,

@@ -168,6 +168,6 @@ pub fn divergence(logits: &Tensor, p: &Tensor, negative_entropy: &Tensor) -> Res
 pub fn smooth_l1(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let distance = (a - b)?.abs()?;
     let near = distance.clamp(0.0, 1.0)?;
-    // With m = min(d, 1): m · (d − m / 2) is both branches.
+    // With m = min(d, 1), m · (d − m / 2) covers both branches.
     (&near * (&distance - (&near * 0.5)?)?)?.contiguous()
 }

@@ -25,16 +25,16 @@ pub struct Config<'a> {
 pub struct Attention {
     /// Whether query, key and value projections always have biases.
     pub qkv_bias: bool,
-    /// Whether `attention_bias` in the file is believed; if not, biases are where their tensors are.
+    /// Whether `attention_bias` in the file is trusted; if not, the tensors decide about biases.
     pub bias_setting: bool,
-    /// Whether queries and keys are normed head by head; `None`: where the checkpoint has the norms.
+    /// Whether query and key heads are normed; `None` if the tensors decide.
     pub head_norms: Option<bool>,
-    /// The rotated share of a head where the file does not give one.
+    /// The rotated share of a head if the file does not give one.
     pub rotated: f64,
 }
 
 impl Attention {
-    /// Llama's: biases and norms where the checkpoint has them, whole heads rotated.
+    /// Llama's properties: biases and norms if the checkpoint has them, and whole heads rotated.
     pub const PLAIN: Self = Self { qkv_bias: false, bias_setting: true, head_norms: None, rotated: 1.0 };
 
     /// Decided by the tensors, regardless of the file.

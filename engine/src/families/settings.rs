@@ -75,7 +75,7 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("compression_config", Neutral::Off),
 ];
 
-/// Settings of a rotation.
+/// Settings of rotary embeddings that are not read.
 const ROPE_SETTINGS: &[&str] = &["mrope_section", "mrope_interleaved", "interleaved", "short_factor", "long_factor"];
 
 /// Fields that a family reads: if one has the wrong type it is an error, since it would otherwise count as absent.

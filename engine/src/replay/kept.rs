@@ -97,7 +97,7 @@ impl<'a> Kept<'a> {
         if self.file.is_some() { self.known.len() } else { 0 }
     }
 
-    /// Whether texts that are not known are to be added.
+    /// Whether states of further texts are to be appended.
     pub fn writes(&self) -> bool {
         self.writes && self.file.is_some()
     }
@@ -237,7 +237,7 @@ fn extent(text: &ReplayText) -> Extent {
     Extent { positions, wanted }
 }
 
-/// The key that identifies a text.
+/// The hash that identifies the texts.
 fn hash(texts: &[ReplayText]) -> String {
     let mut hasher = blake3::Hasher::new();
     for ReplayText { tokens, prompt_tokens, sampling } in texts {

@@ -369,7 +369,7 @@ fn save(folder: &Path, config: Value, shapes: BTreeMap<String, Vec<usize>>, seed
     for (number, (name, shape)) in shapes.into_iter().enumerate() {
         let begin = data.len();
         let dtype = if name == "d2t" {
-            // Every second token, until the target's vocabulary ends.
+            // Every second token, then consecutive ones up to the end of the target's vocabulary.
             let offsets = (0..shape[0] as i64).map(|at| at.min((VOCABULARY - DRAFT_VOCABULARY) as i64));
             data.extend(offsets.flat_map(i64::to_le_bytes));
             "I64"

@@ -47,7 +47,7 @@ pub struct ExpertCost {
 pub struct ModelCost {
     /// A pass of the target, including its vocabulary head.
     pub target: PassCost,
-    /// Bytes of the target's vocabulary head, included in [`target`](Self::target).
+    /// Bytes of the target's vocabulary head, included in `target`.
     pub target_vocabulary: u64,
     /// Cost of a second pass of the target in addition to reading weights, in bytes that could be read in that time;
     /// `None` if the target never runs twice in a round.
@@ -116,7 +116,7 @@ impl PassCost {
         self.bytes as f64 + self.experts.map_or(0.0, |experts| experts.bytes as f64 * experts.touched(rows))
     }
 
-    /// The part of [`bytes`](Self::bytes) that is due to routed experts.
+    /// The routed experts' part of the bytes that a pass over this many rows reads.
     pub fn expert_bytes(&self, rows: usize) -> f64 {
         self.bytes(rows) - self.bytes as f64
     }

@@ -64,7 +64,7 @@ impl ChatTemplate {
     /// # Errors
     /// When the file exists but cannot be read.
     pub fn open(folder: &Folder, config: TokenizerConfig) -> Result<Option<Result<Self, String>>, EngineError> {
-        // The separate file is the newer location and wins, as in transformers.
+        // The separate file is the newer location and takes precedence, as in transformers.
         let Some(source) = folder.optional("chat_template.jinja")?.or(config.chat_template) else { return Ok(None) };
         let template = Self::new(&source, config.special_tokens);
         Ok(Some(template.map_err(|error| format!("{error:#}"))))

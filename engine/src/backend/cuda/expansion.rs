@@ -24,7 +24,7 @@ pub struct ExpandedLayout {
     pub weights: usize,
     pub latents: usize,
     pub turned: usize,
-    /// Of one head.
+    /// Keys of one head, and likewise values.
     pub keys: usize,
     pub values: usize,
 }

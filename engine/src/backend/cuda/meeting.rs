@@ -10,7 +10,7 @@ use kernels::device::{Alarm, DeviceError};
 
 use crate::spec::Share;
 
-/// How often a waiting rank checks whether the others have given up.
+/// Interval at which a waiting rank checks whether others have failed.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The rendezvous of the host threads of all ranks, which call the same methods in the same order.

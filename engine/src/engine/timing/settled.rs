@@ -13,8 +13,8 @@ use crate::{
     request::{Event, RequestId},
 };
 
-/// Time under load for which a device's clock must stay the same, and for which its rounds are timed at least (H200,
-/// docs/notes/tuner.md).
+/// Time under load for which a device's clock must stay the same, and minimum time for which its rounds are timed
+/// (H200, docs/notes/tuner.md).
 const MOST_SETTLING: Duration = Duration::from_millis(150);
 
 /// The same in seconds per byte of the target's weights, if that is less: small models leave a device waiting for
@@ -75,8 +75,8 @@ fn is_settled(rounds: &[Duration], settling: Duration) -> bool {
 }
 
 impl Engine {
-    /// Times rounds of a settled device: runs `rounds` of them, and further ones until half as many have been timed,
-    /// for at most the time that a device takes to settle.
+    /// Times rounds of a settled device: runs `rounds` of them, and further ones until at least half as many have been
+    /// timed, for at least the settling time.
     pub(super) fn time(
         &mut self,
         point: TimingPoint,

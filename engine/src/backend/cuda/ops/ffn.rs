@@ -1,4 +1,4 @@
-//! The feed-forward part of a layer.
+//! The feed-forward block of a layer.
 
 mod dense;
 mod experts;

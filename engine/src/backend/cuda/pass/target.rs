@@ -68,8 +68,7 @@ impl Machine {
         })
     }
 
-    /// Copies the layer input to every capture slot except the first, which the norm kernel has
-    /// written.
+    /// Copies the layer input to every capture slot except the first, which the norm kernel has written.
     fn keep_again(&self, pass: Pass<'_>, at: usize) -> Result<(), DeviceError> {
         let Pass { rows, work, .. } = pass;
         let width = self.target.spec.hidden;
