@@ -1,8 +1,9 @@
-//! How far a target with weights in FP8 (`--quantization fp8`) is from the one that it is made of: the comparison that
-//! `docs/notes/performance/fp8.md` describes.
+//! Measures how far a target with FP8 weights (`--quantization fp8`) is from the original: the comparison described in
+//! `docs/notes/performance/fp8.md`.
 //!
-//! `cargo run --release -p engine --example fp8_quality FOLDER [PROMPTS.json [NEW_TOKENS]]`: a target's folder, and a JSON list of
-//! token-id lists; without them, a few made up. Texts are what the plain target writes, greedily, 64 tokens by default.
+//! `cargo run --release -p engine --example fp8_quality FOLDER [PROMPTS.json [NEW_TOKENS]]`: a target's folder, and a
+//! JSON list of token-id lists (default: a few synthetic prompts). The plain target continues each prompt greedily, by
+//! 64 tokens by default.
 
 use std::path::PathBuf;
 

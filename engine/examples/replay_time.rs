@@ -1,8 +1,8 @@
-//! How long a replay of 8 texts of 128 tokens takes for 40 tree shapes, first and again from the target's states that it
-//! has kept, beside running them, and whether all count the same. The figures of `docs/notes/tuner.md`.
+//! Times a replay of 8 texts of 128 tokens for 40 tree shapes, a second replay from the kept states of the target, and
+//! real rounds of the same shapes; and checks that all count the same. The figures of `docs/notes/tuner.md`.
 //!
-//! `cargo run --release -p engine --example replay_time [FOLDER [DRAFT [DEVICE]]]`: a folder with `target` and the draft,
-//! the demo pair and the CPU unless given. A GPU runs batch-invariant.
+//! `cargo run --release -p engine --example replay_time [FOLDER [DRAFT [DEVICE]]]`: a folder with `target` and the
+//! draft (default: the demo pair on the CPU). On a GPU it runs in batch-invariant mode.
 
 use std::{
     fs,
@@ -75,7 +75,7 @@ fn request(seed: u32) -> Request {
     }
 }
 
-/// Chains of 1 to 8 steps; four widths, four depths and two sizes of trees.
+/// Chains of 1 to 8 steps; trees of four widths, four depths and two sizes.
 fn shapes() -> Vec<TreeShape> {
     let mut shapes: Vec<TreeShape> = (1..=8).map(TreeShape::chain).collect();
     for topk in [2, 4, 6, 8] {

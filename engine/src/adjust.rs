@@ -1,8 +1,8 @@
 //! Adjustments of the target's logits before a token is chosen: penalties, bias, a minimum length, a grammar.
 //!
-//! All of it is a function of the request and of the tokens before the one that is chosen. Acceptance asks the target for
-//! one token after the other along a path, so each is drawn from logits that have been adjusted for exactly its own
-//! past, and the output has the adjusted distribution, whatever the tree.
+//! An adjustment is a function of the request and of the tokens before the one that is chosen. Acceptance asks the
+//! target for one token after the other along a path, so each token is drawn from logits adjusted for exactly the
+//! tokens before it, and the output has the adjusted distribution for any tree.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,21 +10,21 @@ use std::{
     sync::Arc,
 };
 
-/// How a request wants logits to be changed. Penalties come first, then the bias, then what is forbidden.
+/// How a request changes logits. Penalties are applied first, then the bias, then masks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adjustments {
-    /// Taken from the logit of each token that the output has.
+    /// Subtracted from the logit of each token that occurs in the output.
     pub presence_penalty: f32,
-    /// Taken from the logit of each token, as often as the output has it.
+    /// Subtracted from the logit of each token, once per occurrence in the output.
     pub frequency_penalty: f32,
-    /// Divides positive and multiplies negative logits of tokens that prompt or output have (Keskar et al. 2019, as in
-    /// transformers and vLLM); 1 changes nothing.
+    /// Divides positive and multiplies negative logits of tokens that occur in the prompt or the output (Keskar et al.
+    /// 2019, as in transformers and vLLM); 1 changes nothing.
     pub repetition_penalty: f32,
     /// Added to the logits of tokens.
     pub bias: Vec<(u32, f32)>,
-    /// Tokens of the output before one that ends it can come.
+    /// Minimum number of output tokens before one that ends the output.
     pub min_new_tokens: usize,
-    /// What the output has to be.
+    /// The grammar that the output must follow.
     pub grammar: Option<Grammar>,
 }
 
@@ -32,33 +32,34 @@ pub struct Adjustments {
 #[derive(Clone)]
 pub struct Grammar(pub Arc<dyn Constraint>);
 
-/// A grammar, from its start.
+/// A grammar, independent of any output.
 pub trait Constraint: fmt::Debug + Send + Sync {
-    /// Follows an output from its first token on.
+    /// Starts to follow an output, from its first token on.
     fn start(&self) -> Box<dyn Follow>;
 }
 
-/// Where an output is in its grammar.
+/// State of an output within its grammar.
 pub trait Follow: fmt::Debug + Send + Sync {
-    /// Makes the logits of all tokens −∞ that cannot come next. Where the output is complete, tokens that end it can.
+    /// Sets the logits of all tokens that cannot come next to −∞. Tokens that end the output can come if it is
+    /// complete.
     ///
     /// # Errors
-    /// When the grammar cannot continue, for example because it exceeds a size limit. There is no output then.
+    /// When the grammar cannot continue, for example because it exceeds a size limit. The output then ends.
     fn mask(&mut self, logits: &mut [f32]) -> Result<(), String>;
 
-    /// Takes the token that was chosen. One that ends the output is one too.
+    /// Adds the chosen token, which may be one that ends the output.
     fn push(&mut self, token: u32);
 }
 
-/// The adjustments of a request on its way.
+/// State of the adjustments of a running request.
 #[derive(Debug)]
 pub struct Adjuster {
     adjustments: Adjustments,
-    /// Tokens of the prompt, where they count.
+    /// Tokens of the prompt; empty if they do not matter.
     prompt: BTreeSet<u32>,
-    /// Tokens that end the output, where they must not come yet.
+    /// Tokens that end the output; empty if they may always come.
     ends: Vec<u32>,
-    /// How often the output has each token.
+    /// Number of occurrences of each token in the output.
     counts: BTreeMap<u32, u32>,
     produced: usize,
     grammar: Option<Box<dyn Follow>>,
@@ -66,7 +67,7 @@ pub struct Adjuster {
 }
 
 impl PartialEq for Grammar {
-    /// The same one, not one that says the same.
+    /// Compares identity, not contents.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -79,7 +80,7 @@ impl fmt::Debug for Grammar {
 }
 
 impl Default for Adjustments {
-    /// None.
+    /// No adjustments.
     fn default() -> Self {
         Self {
             presence_penalty: 0.0,
@@ -93,7 +94,7 @@ impl Default for Adjustments {
 }
 
 impl Adjustments {
-    /// Whether they change nothing, in an output that some tokens end.
+    /// Whether they have no effect on an output that the tokens `ends` can end.
     pub fn change_nothing(&self, ends: &[u32]) -> bool {
         let least = if ends.is_empty() { 0 } else { self.min_new_tokens };
         Self { min_new_tokens: least, ..self.clone() } == Self::default()
@@ -101,7 +102,7 @@ impl Adjustments {
 }
 
 impl Adjuster {
-    /// For an output that follows a prompt and that the tokens `ends` end.
+    /// For an output that follows a prompt and that the tokens `ends` can end.
     pub fn new(adjustments: Adjustments, prompt: &[u32], ends: &[u32]) -> Self {
         let counts = adjustments.repetition_penalty != 1.0;
         Self {
@@ -122,7 +123,8 @@ impl Adjuster {
         adjuster
     }
 
-    /// The adjusted logits for the token after the output so far. None is finite if the grammar cannot continue.
+    /// The adjusted logits for the token after the output so far. None of them is finite if the grammar cannot
+    /// continue.
     pub fn adjust(&mut self, logits: &[f32]) -> Vec<f32> {
         let Adjustments { presence_penalty, frequency_penalty, repetition_penalty, bias, .. } = &self.adjustments;
         let mut adjusted = logits.to_vec();
@@ -160,7 +162,7 @@ impl Adjuster {
         adjusted
     }
 
-    /// Takes the token that was chosen.
+    /// Adds the chosen token.
     pub fn push(&mut self, token: u32) {
         self.produced += 1;
         *self.counts.entry(token).or_default() += 1;
@@ -169,7 +171,7 @@ impl Adjuster {
         }
     }
 
-    /// Why no token can come any more, if none can.
+    /// Why no token can follow, if none can.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }

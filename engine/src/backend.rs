@@ -1,9 +1,9 @@
 //! The interface of a device to the scheduler, at the granularity of a round.
 //!
 //! The interface carries no tensors: slots, pages and tokens go in, tokens come out. So a GPU backend can keep all
-//! state on the device, hold a whole round (draft, verify, accept, extend) in one graph, and let the host launch
-//! round n + 1 before it reads round n. The states of a target that replay keeps on disk ([`TargetStates`]) are bytes whose
-//! format only the backend knows.
+//! state on the device, hold a whole round (draft, verify, accept, extend) in one graph, and let the host launch round
+//! n + 1 before it reads round n. The target's states that replay keeps on disk ([`TargetStates`]) are bytes in a
+//! format that only the backend knows.
 
 mod choice;
 pub mod cpu;
@@ -26,8 +26,9 @@ pub use crate::{
 };
 pub use kernels::device::GpuState;
 
-/// Tokens of a sequence that the draft may leave pending at most. Rounds without speculation leave theirs to be read
-/// together with later ones, since one pass of the draft over many rows costs little more than one over a few.
+/// Maximum number of tokens of a sequence that the draft may leave pending. Rounds without speculation leave their
+/// tokens pending, to be processed together with later ones, since a draft pass over many rows costs little more than
+/// one over a few.
 pub const MAX_PENDING_DRAFT: usize = 32;
 
 /// One page of the KV cache (target and draft share the numbering).
@@ -38,32 +39,33 @@ pub struct PageId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
 
-/// What a backend has room for.
+/// Capacity of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// Requests that can be open together.
+    /// Maximum number of open slots.
     pub slots: usize,
     /// Pages of the KV cache.
     pub pages: usize,
-    /// Tokens a page.
+    /// Tokens per page.
     pub page_size: usize,
-    /// Tokens that one sequence can have, prompt and output together.
+    /// Maximum length of a sequence, prompt and output together.
     pub context_length: usize,
-    /// Tokens of the target's vocabulary.
+    /// Size of the target's vocabulary.
     pub vocab_size: usize,
-    /// Most prompt tokens that one [`PrefillChunk`] should carry.
+    /// Maximum number of prompt tokens that one [`PrefillChunk`] should carry.
     pub prefill_chunk: usize,
-    /// Rounds that may be launched and not collected, at least 1. With more than one, the host launches the next round
-    /// before it knows which requests the last one has ended: their slots run along, and what they yield is dropped.
+    /// Maximum number of rounds in flight (launched and not collected), at least 1. With more than one, the host
+    /// launches the next round before it knows which requests ended in the last one: their slots run along, and their
+    /// yields are dropped.
     pub rounds_in_flight: usize,
 }
 
-/// What a backend runs on, for fingerprints and logs.
+/// The device of a backend, for fingerprints and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Such as `cpu` or `cuda:0`.
+    /// For example `cpu` or `cuda:0`.
     pub device: String,
-    /// Such as the processor's or the GPU's name.
+    /// The name of the processor or GPU.
     pub name: String,
     /// Driver version of a GPU; empty on the CPU.
     pub driver: String,
@@ -74,25 +76,26 @@ pub struct DeviceInfo {
 /// A piece of a prompt.
 #[derive(Clone, Copy, Debug)]
 pub struct PrefillChunk<'a> {
-    /// Whose prompt.
+    /// The slot of the request.
     pub slot: Slot,
     /// The tokens of this piece; never empty.
     pub tokens: &'a [u32],
-    /// The position of the first of them.
+    /// Position of the first token.
     pub start: usize,
     /// The prompt token that follows this piece; `None` if the prompt ends here. The draft needs it, since its row i
-    /// sees token i + 1.
+    /// reads token i + 1.
     pub next: Option<u32>,
 }
 
 impl PrefillChunk<'_> {
-    /// The rows of this piece that lie within positions.
+    /// The rows of this piece whose positions are within `positions`.
     pub fn rows_within(&self, positions: &Range<usize>) -> Range<usize> {
         let row = |position: usize| position.clamp(self.start, self.start + self.tokens.len()) - self.start;
         row(positions.start)..row(positions.end)
     }
 
-    /// The rows whose next token is at a position from `from` on, each with that token. `last` is the row of this piece's last token.
+    /// The rows whose next token is at position `from` or later, each with that token. `last` is the row of this
+    /// piece's last token.
     pub fn rows_before(&self, from: usize, last: usize) -> impl Iterator<Item = (usize, u32)> {
         let next = self.tokens.iter().skip(1).copied().chain(self.next);
         let rows = (self.start + 1..).zip(last + 1 - self.tokens.len()..).zip(next);
@@ -114,10 +117,11 @@ pub struct Round<'a> {
 #[must_use = "a launched round must be collected"]
 pub struct Ticket(pub u64);
 
-/// What one request got from a round, or from the end of its prompt.
+/// What a request receives from a round, or at the end of its prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yield {
-    /// Of a round one to steps + 1 tokens, bonus token last; of a prompt one; fewer where one is `not_finite`.
+    /// A round yields one to steps + 1 tokens, bonus token last; a prompt yields one. Fewer if a position is
+    /// `not_finite`.
     pub tokens: Vec<ProducedToken>,
     /// The position after these tokens, if the target's logits for it are not finite. The request cannot continue then.
     pub not_finite: Option<usize>,
@@ -147,7 +151,7 @@ pub(crate) fn expect_finite(first: &[Option<Yield>]) -> Result<(), EngineError> 
     }
 }
 
-/// Where the time of a round went, as measured on the device; a part that was not measured is `None`.
+/// Times of a round as measured on the device; `None` for parts that were not measured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RoundTiming {
     /// Draft steps and tree selection; `None` on a GPU for a round that drafts nothing.
@@ -160,54 +164,54 @@ pub struct RoundTiming {
     pub total: Duration,
 }
 
-/// What a round produced.
+/// The result of a round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundOutput {
     /// In the order of [`Round::slots`].
     pub yields: Vec<Yield>,
-    /// Where the time went.
+    /// Times of its parts.
     pub timing: RoundTiming,
 }
 
 /// A position of a text at which a round could have started.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplayPlace<'a> {
-    /// Who has read the text.
+    /// The slot that has read the text.
     pub slot: Slot,
     /// Position of the root: the number of tokens of the text before it.
     pub position: usize,
     /// The tokens of the text after the root.
     pub text: &'a [u32],
-    /// What the pool has to answer.
+    /// What the pool must answer.
     pub wanted: Wanted,
 }
 
 /// Tokens whose probability at a position of a text the target computes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
-    /// Who has read the text.
+    /// The slot that has read the text.
     pub slot: Slot,
-    /// Position that the tokens would follow.
+    /// The position that the tokens would have.
     pub position: usize,
-    /// Which.
+    /// The tokens.
     pub tokens: Vec<u32>,
 }
 
-/// Whose weights are exchanged.
+/// Which weights are replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// The draft's alone.
+    /// Only the draft's.
     Draft,
-    /// The target's, and the draft's with them, which may share some.
+    /// The target's and the draft's, since they may share some.
     All,
 }
 
 /// A device that holds a target, a draft and their caches.
 pub trait Backend: Send {
-    /// What it has room for. Constant.
+    /// Its capacity. Constant.
     fn capacity(&self) -> Capacity;
 
-    /// What it runs on. Constant.
+    /// The device that it runs on. Constant.
     fn device(&self) -> DeviceInfo;
 
     /// The state that the GPU's driver reports now; `None` on a CPU, or if the driver reports none.
@@ -215,32 +219,32 @@ pub trait Backend: Send {
         None
     }
 
-    /// What its passes read of memory and multiply. Constant.
+    /// The memory traffic and multiplications of its passes. Constant.
     fn cost(&self) -> ModelCost;
 
-    /// Bytes a second that the device reads of its memory, measured now with memory that is free.
+    /// Memory bandwidth of the device in bytes per second, measured now in free memory.
     ///
     /// # Errors
     /// When the device fails.
     fn measure_bandwidth(&self) -> Result<f64, EngineError>;
 
-    /// How long graphs have taken to capture so far; `None` on a device without them.
+    /// Total time of graph capture so far; `None` on a device without graphs.
     fn capture_time(&self) -> Option<Duration> {
         None
     }
 
-    /// Accepts this many tokens per round on average from now on, whatever the target says; `None` for what the target
-    /// says. Only while no round is under way.
+    /// Simulates acceptance from now on: this many tokens per round on average. `None` restores the target's decisions.
+    /// Only while no round is in flight.
     fn simulate_accept_length(&mut self, length: Option<f32>);
 
-    /// Measures the parts of rounds too from now on ([`RoundTiming::verify`] is there then), or no longer. A device that
-    /// holds a round in one graph runs it in several meanwhile, so that it takes slightly longer; one that measures them
-    /// in any case has nothing to do. Only while no round is under way.
+    /// Turns timing of the parts of rounds on or off ([`RoundTiming::verify`] is `Some` while it is on). A device that
+    /// holds a round in one graph splits it into several meanwhile, so rounds take slightly longer; a device that
+    /// always measures the parts ignores this. Only while no round is in flight.
     fn time_parts(&mut self, _on: bool) {}
 
-    /// Makes ready for rounds of these shapes at batch sizes up to the largest capture size (a GPU captures its graphs
-    /// here). Weights stay loaded. If one of them speculates, the draft follows the sequences that are opened from now on
-    /// through all their rounds; otherwise it reads nothing but what is [traced](Self::trace). Only while no slot is open.
+    /// Prepares for rounds of these shapes at batch sizes up to the largest capture size (a GPU captures its graphs
+    /// here). Weights stay loaded. If any shape speculates, the draft follows sequences that are opened from now on
+    /// through all their rounds; otherwise it processes only what is [traced](Self::trace). Only while no slot is open.
     /// `captured(done, total)` reports the progress of graph capture.
     ///
     /// # Errors
@@ -252,26 +256,26 @@ pub trait Backend: Send {
         captured: &mut dyn FnMut(usize, usize),
     ) -> Result<(), EngineError>;
 
-    /// Takes the memory of the caches now, where it is only promised yet, so that none is missing or taken later. Only while
-    /// no slot is open.
+    /// Commits the memory of the caches now if it is only reserved, so that it neither grows nor runs out later. Only
+    /// while no slot is open.
     fn commit_memory(&mut self) {}
 
-    /// Takes weights of the options' folders in place of the loaded ones, where both are of one description. Slots that are
-    /// open continue with what the caches hold, which the old weights have computed. Whether this backend can: one that cannot
-    /// has changed nothing.
+    /// Replaces the loaded weights with those of the options' folders; the models must have the same description. Open
+    /// slots continue with their caches as the old weights computed them. Returns false, with nothing changed, if this
+    /// backend cannot do it.
     ///
     /// # Errors
-    /// When the weights cannot be read or are of another description; the loaded ones stay.
+    /// When the weights cannot be read or their description differs; the loaded ones stay.
     fn exchange(&mut self, _options: &EngineOptions, _which: Exchange) -> Result<bool, EngineError> {
         Ok(false)
     }
 
-    /// Takes a slot into use. `pages` hold the whole sequence: prompt, output and the tree of the last round. The first
-    /// `cached` positions, which fill whole pages, hold the beginning of the prompt already, in the target's caches and
-    /// in the draft's: its first piece starts there. These pages may be held by several slots and are only read.
+    /// Opens a slot. `pages` must hold the whole sequence: prompt, output and the tree of the last round. The first
+    /// `cached` positions, which fill whole pages, already hold the beginning of the prompt, in the target's caches and
+    /// in the draft's: its first piece starts after them. These pages may be shared by several slots and are only read.
     ///
     /// # Errors
-    /// When the slot is in use, a page does not exist, or the pages do not hold that many positions.
+    /// When the slot is in use, a page does not exist, or the pages hold fewer positions.
     fn open(
         &mut self,
         slot: Slot,
@@ -280,8 +284,8 @@ pub trait Backend: Send {
         cached: usize,
     ) -> Result<(), EngineError>;
 
-    /// Takes pieces of prompts in, at most one a slot. Yields the first token of each prompt that ends here, in the
-    /// order of the chunks.
+    /// Processes pieces of prompts, at most one per slot. Returns, in the order of the chunks, the first token of each
+    /// prompt that ends here.
     ///
     /// # Errors
     /// When the device fails.
@@ -299,62 +303,62 @@ pub trait Backend: Send {
     /// When the device fails.
     fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError>;
 
-    /// Positions at the end of a slot's sequence that the draft follows but has not read: what its cache holds there is not
-    /// of their tokens. At most [`MAX_PENDING_DRAFT`].
+    /// Number of positions at the end of a slot's sequence that the draft has not processed yet: its cache rows there
+    /// are stale. At most [`MAX_PENDING_DRAFT`].
     fn pending_draft_tokens(&self, slot: Slot) -> usize;
 
-    /// Keeps, from now on, the states that [`prefill`](Self::prefill) computes at these positions of a slot that has
-    /// read none of them: the draft's state, and with `target` the target's final hidden state too. Until the slot is
-    /// closed.
+    /// Keeps, from now until the slot is closed, the states that [`prefill`](Self::prefill) computes at these
+    /// positions, none of which the slot has read yet: the draft's state and, with `target`, the target's final hidden
+    /// state.
     ///
     /// # Errors
-    /// When the slot is not open, no draft is loaded, or memory for the states is missing; nothing is taken then.
+    /// When the slot is not open, no draft is loaded, or memory for the states is missing; nothing is allocated then.
     fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError>;
 
-    /// What [`prefill_traced`](Self::prefill_traced) takes of a position; `None` without a draft. Constant.
+    /// Layout of the state that [`prefill_traced`](Self::prefill_traced) transfers per position; `None` without a
+    /// draft. Constant.
     fn state_row(&self) -> Option<StateRow>;
 
-    /// Prefills pieces as [`prefill`](Self::prefill) does, for traced slots whose texts continue after the pieces, and
-    /// returns or accepts the target's states there. If the target does not run, its caches are unchanged and only the
-    /// draft can continue.
+    /// Like [`prefill`](Self::prefill), for pieces of traced slots whose texts continue after the pieces; it returns or
+    /// accepts the target's states at their positions. If the target does not run, its caches are unchanged and only
+    /// the draft can continue.
     ///
     /// # Errors
-    /// When a piece does not belong to such a text, the number of states is not the number of positions, or the device
-    /// fails.
+    /// When a piece does not belong to such a text, the number of states differs from the number of positions, or the
+    /// device fails.
     fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError>;
 
-    /// What the draft would have proposed in rounds that begin at places of texts, for trees of a shape. Each pool may
-    /// omit what does not change the answer for this shape, and for shapes of the same `topk` that are neither deeper
-    /// nor larger. The caches of the texts are unchanged.
+    /// What the draft would have proposed in rounds that start at these places of texts, for trees of this shape. A
+    /// pool may omit whatever does not change the answer for this shape and for shapes of the same `topk` that are
+    /// neither deeper nor larger. The caches of the texts are unchanged.
     ///
     /// # Errors
     /// When the draft's state before a place was not kept, or the device fails.
     fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError>;
 
-    /// The chance of tokens to be chosen at places of texts, as each slot's sampling says.
+    /// The probabilities of tokens at places of texts, under each slot's sampling parameters.
     ///
     /// # Errors
     /// When the target's state at a place was not kept, or the device fails.
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError>;
 
-    /// Tells what comes before the next token of a slot that has been opened with adjustments
-    /// ([`SamplingParams::adjustments`]): its whole prompt and what has been produced after it, cached or not; and the
-    /// tokens that end it.
+    /// Sets what precedes the next token of a slot that was opened with adjustments ([`SamplingParams::adjustments`]):
+    /// its whole prompt and the output after it, cached or not; and the tokens that end it.
     ///
     /// # Errors
     /// When the slot is not open.
     fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError>;
 
-    /// Log-probabilities of a slot's prompt, once it has been read.
+    /// Log-probabilities of a slot's prompt, once it has been processed.
     fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs>;
 
-    /// Why a slot has no further token, where that is not the target's doing.
+    /// Why a slot has no further token, if its grammar is the reason.
     fn grammar_failure(&self, slot: Slot) -> Option<String>;
 
-    /// Lets a rank of a group end as if it had crashed, to see what follows. Of no effect where there is one device.
+    /// Ends the thread of one rank of a group as if it had crashed, for tests. No effect on a single device.
     fn kill_rank(&mut self, _rank: usize) {}
 
-    /// Releases a slot. Its pages may be reused by the next [`open`](Self::open), and their contents are kept
-    /// until then. Never while a launched round that holds the slot has not been collected.
+    /// Releases a slot. Its pages may be reused by the next [`open`](Self::open); their contents stay until then. Never
+    /// while a round in flight includes the slot.
     fn close(&mut self, slot: Slot);
 }

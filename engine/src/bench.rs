@@ -11,80 +11,81 @@ use crate::{
     Engine, EngineError, Event, Request, SamplingParams, StopConditions, backend::RoundTiming, sampling::uniform,
 };
 
-/// How long a load runs before it is counted, at least once: the first half second under load is slower by up to 1.3% (a GPU's
-/// rounds of a small model, docs/notes/performance.md), or faster where power is the limit, and no server sees either.
+/// Time for which a load runs before it is measured, at least once: the first half second under load is slower by up to
+/// 1.3% (a GPU's rounds of a small model, docs/notes/performance.md), or faster where power is the limit, and a server
+/// experiences neither.
 const WARM_UP: Duration = Duration::from_millis(500);
 
-/// What is run: `batch_size` requests together, each of `input_len` random tokens, each answered by `output_len` tokens
-/// whatever they are.
+/// A load: `batch_size` requests together, each with `input_len` random tokens, each answered by exactly `output_len`
+/// tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
-    /// Requests.
+    /// Number of requests.
     pub batch_size: usize,
-    /// Tokens of each prompt.
+    /// Length of each prompt.
     pub input_len: usize,
-    /// Tokens of each output.
+    /// Length of each output.
     pub output_len: usize,
     /// Seed of the random tokens.
     pub seed: u64,
 }
 
-/// How a load is measured.
+/// How to measure a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Plan {
-    /// What is run.
+    /// The load.
     pub load: Load,
     /// Number of measured repeats, after warm-up.
     pub repeats: usize,
-    /// Bytes a second that the device reads, from [`Engine::measure_bandwidth`].
+    /// Memory bandwidth of the device in bytes per second, from [`Engine::measure_bandwidth`].
     pub bandwidth: f64,
-    /// What loading the engine took.
+    /// Time to load the engine.
     pub startup: Duration,
-    /// What getting ready for the shape took, its graphs included.
+    /// Time to prepare the shape, including graph capture.
     pub shape_change: Duration,
 }
 
-/// The figures of one load, medians over its repeats. All but `accept_length` are of the rounds in which the whole batch
-/// was decoding: neither prompts nor the thinning at the end count.
+/// The figures of one load: medians over its repeats. All but `accept_length` refer to the rounds in which the whole
+/// batch was decoding, so neither prefill nor the shrinking batch at the end counts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bench {
-    /// The tree.
+    /// The tree shape.
     pub shape: String,
-    /// Requests together.
+    /// Number of requests.
     pub batch_size: usize,
-    /// Tokens of the whole batch a second.
+    /// Tokens per second of the whole batch.
     pub output_tokens_per_s: f64,
-    /// The slowest and the fastest of the repeats.
+    /// The slowest and the fastest repeat.
     pub output_tokens_per_s_range: [f64; 2],
-    /// Tokens of one request a second.
+    /// Tokens per second of one request.
     pub tokens_per_s_per_user: f64,
-    /// Tokens of prompts read a second.
+    /// Prompt tokens prefilled per second.
     pub prefill_tokens_per_s: f64,
-    /// Duration of a round, of all repeats.
+    /// Duration of rounds, over all repeats.
     pub round_ms: Spread,
-    /// Produced tokens / rounds, bonus tokens and the first token included.
+    /// Output tokens / rounds, including bonus tokens and the first token.
     pub accept_length: f64,
     /// Whether acceptance was simulated instead of measured.
     pub simulated: bool,
-    /// What is said of the target's weights where they are quantised.
+    /// A note on the quantisation of the target's weights, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantised: Option<String>,
-    /// What a round would take if it did nothing but read, once for each pass, the weights it needs, and the cache. `None`
-    /// where rounds are faster than that: then the processor's caches hold what they read, and memory is not the limit.
+    /// Time of a round that does nothing but read, once per pass, the weights that it needs, and the cache. `None` if
+    /// rounds are faster: then they read from the processor's caches, and memory is not the limit.
     pub memory_floor_ms: Option<f64>,
     /// Floor / median round, at most 1.
     pub share_of_floor: Option<f64>,
-    /// Loading the engine.
+    /// Time to load the engine.
     pub startup_s: f64,
-    /// Getting ready for this shape, without loading anything again.
+    /// Time to prepare this shape, without loading anything again.
     pub shape_change_s: f64,
-    /// Capturing graphs so far; none on a device without them.
+    /// Total time of graph capture so far; `None` on a device without graphs.
     pub graph_capture_s: Option<f64>,
-    /// Figures are comparable where this agrees.
+    /// Figures are comparable if their fingerprints are equal.
     pub fingerprint: Fingerprint,
 }
 
-/// Of several durations.
+/// Statistics of several durations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[expect(missing_docs, reason = "the names say it")]
 pub struct Spread {
@@ -93,7 +94,7 @@ pub struct Spread {
     pub max: f64,
 }
 
-/// Where and on what figures were measured.
+/// Conditions under which figures were measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fingerprint {
     /// `cpu` or `cuda:N`.
@@ -110,11 +111,11 @@ pub struct Fingerprint {
     pub target: String,
     /// Hash of the draft's files; empty without a draft.
     pub draft: String,
-    /// Hash of lengths and seed.
+    /// Hash of the load's lengths and seed.
     pub workload: String,
 }
 
-/// What was seen while the whole batch was decoding.
+/// Observations while the whole batch was decoding.
 #[derive(Default)]
 struct Seen {
     rounds: Vec<RoundTiming>,
@@ -125,7 +126,7 @@ struct Seen {
     all_request_rounds: usize,
 }
 
-/// Runs a load on an idle engine, whose policy has the same shape at every batch size.
+/// Runs a load on an idle engine whose policy has the same shape at every batch size.
 ///
 /// # Errors
 /// When the load does not fit the engine, or the device fails.
@@ -156,7 +157,7 @@ pub fn run(engine: &mut Engine, plan: &Plan) -> Result<Bench, EngineError> {
     let prefill = runs.iter().map(|seen| (load.batch_size * load.input_len) as f64 / seen.prefill.as_secs_f64());
     let shape = engine.options().policy.shape(load.batch_size);
     let bytes = engine.cost().of_round(shape, load.batch_size, load.input_len + load.output_len / 2);
-    // A floor that was beaten is not a floor.
+    // If a round was faster, it is not a floor.
     let floor = Some(bytes as f64 / bandwidth * 1e3).filter(|floor| *floor <= round_ms.median);
     let tokens: usize = runs.iter().map(|seen| seen.all_tokens).sum();
     let request_rounds: usize = runs.iter().map(|seen| seen.all_request_rounds).sum();
@@ -301,7 +302,7 @@ mod tests {
     #[test]
     fn figures_fit_each_other() {
         let policy = ShapePolicy::fixed(TreeShape::chain(2));
-        // Prompts are read piece by piece, so the first requests decode before the last ones do.
+        // Prompts are prefilled piece by piece, so the first requests decode before the last ones do.
         let mut engine = engine(EngineOptions { policy, chunked_prefill_size: 8, ..EngineOptions::default() });
         let plan = Plan {
             load: load(3, 10, 24),

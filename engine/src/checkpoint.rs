@@ -1,4 +1,4 @@
-//! Hugging Face folders, as published. File contents are validated before use.
+//! Model folders in Hugging Face format. File contents are validated before use.
 
 mod dtype;
 mod folder;

@@ -1,4 +1,4 @@
-//! Drafts: from a folder, or the target's own checkpoint, to a [`DraftSpec`].
+//! Reads drafts, from a folder or from the target's own checkpoint, into a [`DraftSpec`].
 //!
 //! The tensors decide what kind of draft it is. Names and architectures in config files are often copied from other models;
 //! shapes are not.
@@ -16,7 +16,7 @@ use crate::{
     spec::{DraftSpec, TargetSpec, VocabularySource},
 };
 
-/// Where a draft is to come from.
+/// The source of a draft.
 #[derive(Debug)]
 pub enum DraftFrom {
     /// A separate folder.
@@ -26,8 +26,8 @@ pub enum DraftFrom {
 }
 
 impl DraftFrom {
-    /// What options ask for: a folder where they name one; the target's own layer where they speculate, or name an
-    /// algorithm, without one (as in SGLang); else none.
+    /// The draft that the options select: the folder that they name; the target's own MTP layer if they speculate or
+    /// name an algorithm without a folder (as in SGLang); else none.
     ///
     /// # Errors
     /// When the folder cannot be opened.
@@ -45,12 +45,12 @@ impl DraftFrom {
 pub struct DraftTarget<'a> {
     /// Its folder.
     pub folder: &'a Folder,
-    /// What it is.
+    /// Its spec.
     pub spec: &'a TargetSpec,
 }
 
-/// Reads the draft of a folder. The options' algorithm, SGLang's name, is checked against the tensors; their token map
-/// restricts what the draft proposes.
+/// Reads the draft in a folder. The options' algorithm, in SGLang's terms, is checked against the tensors; their token
+/// map restricts the draft's proposals.
 ///
 /// # Errors
 /// When the kind of draft is not supported, does not fit the target, or contradicts the options, or the token map
@@ -78,7 +78,7 @@ pub fn read_draft(
 /// Reads the MTP layer of a target's own checkpoint.
 ///
 /// # Errors
-/// When it has none, or the options ask for another draft.
+/// When it has none, or the options require a different draft.
 pub fn read_own_draft(
     weights: &Weights,
     target: DraftTarget<'_>,
@@ -101,7 +101,7 @@ fn with_token_map(spec: DraftSpec, target: DraftTarget<'_>, options: &EngineOpti
     restricted(spec, tokens)
 }
 
-/// A draft that proposes some of the target's tokens only.
+/// A draft that proposes only these tokens of the target.
 ///
 /// # Errors
 /// When it has its own vocabulary, as EAGLE-3 heads do.

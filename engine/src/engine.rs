@@ -34,16 +34,16 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Loads the models and takes the memory that the options ask for.
+    /// Loads the models and allocates the memory that the options specify.
     ///
     /// # Errors
-    /// When files are missing or malformed, target and draft do not fit, or memory does not suffice.
+    /// When files are missing or malformed, target and draft do not fit together, or memory is insufficient.
     pub fn load(options: EngineOptions) -> Result<Self, EngineError> {
         Self::load_watched(options, &mut |_, _| {})
     }
 
-    /// Like [`load`](Self::load), but reports the progress of graph capture as `captured(done, total)`. On
-    /// a GPU's first start each of them is searched for its fastest kernels.
+    /// Like [`load`](Self::load), but reports the progress of graph capture as `captured(done, total)`. On the first
+    /// start on a GPU, autotuning also chooses the fastest kernels for each graph.
     ///
     /// # Errors
     /// As [`load`](Self::load).
@@ -70,24 +70,25 @@ impl Engine {
         })
     }
 
-    /// Checks a request and puts it in the queue.
+    /// Checks a request and queues it.
     ///
     /// # Errors
-    /// When it can never run: an empty prompt, tokens outside the vocabulary, a prompt longer than the context.
+    /// When the request can never run: its prompt is empty or longer than the context, or tokens are outside the
+    /// vocabulary.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, EngineError> {
         self.scheduler.submit(request)
     }
 
-    /// Ends a request; its [`Event::Finished`] comes with the next step. Unknown numbers are ignored.
+    /// Cancels a request; the next step emits its [`Event::Finished`]. Unknown ids are ignored.
     pub fn cancel(&mut self, request: RequestId) {
         self.scheduler.cancel(request);
     }
 
-    /// Admits what fits, takes prompts in, and runs one round for the running batch.
+    /// Admits the requests that fit, prefills prompts, and runs one round for the running batch.
     ///
     /// # Errors
-    /// When the target's logits for a request are not finite, which has then ended, or the device fails; then the engine is not
-    /// usable afterwards.
+    /// When the target's logits for a request are not finite (that request has then ended), or when the device fails
+    /// (the engine is then unusable).
     pub fn step(&mut self) -> Result<Vec<Event>, EngineError> {
         let events = self.step_each()?;
         let broken = events.iter().find_map(|event| match event {
@@ -100,21 +101,21 @@ impl Engine {
         broken.map_or(Ok(events), |position| Err(EngineError::NotFinite { position }))
     }
 
-    /// The same for requests that have nothing to do with each other: one for which the target's logits are not finite ends
-    /// alone, by [`FinishReason::NotFinite`].
+    /// Like [`step`](Self::step), for independent requests: a request for which the target's logits are not finite ends
+    /// alone, with [`FinishReason::NotFinite`].
     ///
     /// # Errors
-    /// When the device fails; the engine is not usable afterwards.
+    /// When the device fails; the engine is then unusable.
     pub fn step_each(&mut self) -> Result<Vec<Event>, EngineError> {
         self.scheduler.step()
     }
 
-    /// Whether nothing is queued or running.
+    /// Whether no request is queued or running.
     pub fn is_idle(&self) -> bool {
         self.scheduler.is_idle()
     }
 
-    /// Runs requests to their end and returns their completions in the given order.
+    /// Runs requests to completion and returns their completions in the given order.
     ///
     /// # Errors
     /// As [`submit`](Self::submit) and [`step`](Self::step). All requests are checked before the first one runs.
@@ -143,7 +144,7 @@ impl Engine {
         Ok(completions.into_iter().flatten().collect())
     }
 
-    /// Changes which tree runs at which batch, without reloading weights. Only while idle.
+    /// Changes which tree shape runs at which batch size, without reloading weights. Only while idle.
     ///
     /// # Errors
     /// When a shape cannot run, or needs a draft that is not loaded.
@@ -151,7 +152,7 @@ impl Engine {
         self.set_policy_watched(policy, &mut |_, _| {})
     }
 
-    /// Like the above; `captured` reports graphs as in [`load_watched`](Self::load_watched).
+    /// Like [`set_policy`](Self::set_policy), with graph capture reported as in [`load_watched`](Self::load_watched).
     ///
     /// # Errors
     /// As [`set_policy`](Self::set_policy).
@@ -165,18 +166,17 @@ impl Engine {
         Ok(())
     }
 
-    /// Lets a GPU's thread of a model that several share end as if it had crashed: what follows then is an error, and what is
-    /// tested.
+    /// Ends the thread of one rank of a tensor-parallel group as if it had crashed, to test that errors follow.
     pub fn kill_rank(&mut self, rank: usize) {
         self.scheduler.kill_rank(rank);
     }
 
-    /// The same engine with the draft of another folder, which describes the same kind of draft with other weights: a
-    /// checkpoint of a training run, for example. Only while idle. A backend that cannot exchange weights loads both models
+    /// The same engine with the draft of another folder: the same kind of draft with other weights, such as a
+    /// checkpoint of a training run. Only while idle. A backend that cannot replace weights in place loads both models
     /// again.
     ///
     /// # Errors
-    /// When a request is running, the draft does not fit, or loading fails; the engine is unusable then.
+    /// When a request is running, the draft does not fit, or loading fails; the engine is then unusable.
     pub fn with_draft(mut self, folder: &Path) -> Result<Self, EngineError> {
         let options = EngineOptions { draft_model_path: Some(folder.to_owned()), ..self.options.clone() };
         self.scheduler.expect_idle("the draft can be exchanged")?;
@@ -189,25 +189,25 @@ impl Engine {
         Ok(self)
     }
 
-    /// Makes acceptance up from now on, to time rounds: this many tokens per round on average. `None` for what the target
-    /// says. Only while idle.
+    /// Simulates acceptance from now on, for timing rounds: this many tokens per round on average. `None` restores the
+    /// target's decisions. Only while idle.
     ///
     /// # Errors
-    /// When a request runs.
+    /// When a request is running.
     pub fn simulate_accept_length(&mut self, length: Option<f32>) -> Result<(), EngineError> {
         self.scheduler.simulate_accept_length(length)?;
         self.options.simulate_accept_length = length;
         Ok(())
     }
 
-    /// What trees of these shapes accept along texts, without running them: for each text, in the given order, one
-    /// [`Acceptance`] a shape, as a run of that text with that shape would have counted it. Shapes need not be prepared.
-    /// Only while idle; the prefix cache is cleared. `progress` receives the progress and may cancel it:
-    /// then there is no result.
+    /// Replay: what trees of these shapes would accept along texts, without running rounds. Returns, for each text in
+    /// the given order, one [`Acceptance`] per shape, as a run of that text with that shape would have counted it.
+    /// Shapes need not be prepared. Only while idle; the prefix cache is cleared. `progress` receives the progress and
+    /// may cancel the replay, which then returns `None`.
     ///
     /// # Errors
-    /// When a request runs, a text cannot have been produced here, a shape is none, a draft is missing, or memory for a
-    /// text is; and when the device fails.
+    /// When a request is running, a text cannot have been produced by this engine, a shape is invalid, the draft is
+    /// missing, the memory for a text is missing, or the device fails.
     pub fn replay(
         &mut self,
         texts: &[ReplayText],
@@ -217,12 +217,12 @@ impl Engine {
         replay::run(self.scheduler.lend()?, texts, shapes, None, progress)
     }
 
-    /// As [`replay`](Self::replay), and keeps the target's states of the texts in a file. Where that is there already,
-    /// of these texts, this target, device and settings, and a draft that sees the same of it, the draft runs alone. A
-    /// file that cannot be used or written costs only what it would have spared.
+    /// Like [`replay`](Self::replay), but keeps the target's states of the texts in a file. If the file already exists,
+    /// for these texts, this target, device and settings, and a draft that reads the same features, only the draft
+    /// runs. A file that cannot be used or written only loses this saving.
     ///
     /// # Errors
-    /// As [`replay`](Self::replay), and when the file could be opened and then no longer be read.
+    /// As [`replay`](Self::replay), and when the file could be opened but reading it fails later.
     pub fn replay_keeping(
         &mut self,
         texts: &[ReplayText],
@@ -234,14 +234,14 @@ impl Engine {
         replay::run(self.scheduler.lend()?, texts, shapes, Some(keeping), progress)
     }
 
-    /// Takes the weights of other folders, of models of the same descriptions: those of both models, or of the draft alone.
-    /// Tokenizer, chat template and end tokens stay. Requests that run continue with what the KV cache holds of them, which the
-    /// old weights have computed; [`retract`](Self::retract) lets them read all of it again. `flush` forgets what the cache
-    /// holds of requests that have ended.
+    /// Replaces the weights, of both models or of the draft alone, with those of other folders, whose models must have
+    /// the same description. Tokenizer, chat template and end tokens stay. Running requests continue with their KV
+    /// cache as the old weights computed it; [`retract`](Self::retract) makes them recompute it. `flush` clears the
+    /// prefix cache.
     ///
     /// # Errors
-    /// When the weights do not fit, or with `flush` a request runs: nothing has changed then. When the device fails, the
-    /// engine is not usable afterwards.
+    /// When the weights do not fit, or with `flush` a request is running: nothing has changed then. When the device
+    /// fails, the engine is unusable afterwards.
     pub fn update_weights(&mut self, folders: &WeightFolders, flush: bool) -> Result<(), EngineError> {
         let (options, which) = folders.resolve(&self.options)?;
         if !self.scheduler.exchange(&options, which, flush)? {
@@ -255,8 +255,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Puts requests that run back into the queue. They keep what they have produced, and read prompt and output again when
-    /// they go on.
+    /// Puts running requests back into the queue. They keep their output, and prefill prompt and output again when they
+    /// continue.
     ///
     /// # Errors
     /// When the device fails.
@@ -264,16 +264,16 @@ impl Engine {
         self.scheduler.retract()
     }
 
-    /// Takes the memory of the KV cache now, where the system has only promised it: a process that runs for long then has
-    /// from the start what it will need, and grows no more. Only while idle.
+    /// Commits the memory of the KV cache now if the system has only reserved it, so that the memory of a long-running
+    /// process does not grow later. Only while idle.
     ///
     /// # Errors
-    /// When a request runs.
+    /// When a request is running.
     pub fn commit_memory(&mut self) -> Result<(), EngineError> {
         self.scheduler.commit_memory()
     }
 
-    /// Ends what is cancelled, collects what was launched, and begins nothing.
+    /// Ends cancelled requests and collects launched rounds, without starting new work.
     ///
     /// # Errors
     /// When the device fails.
@@ -281,30 +281,30 @@ impl Engine {
         self.scheduler.settle()
     }
 
-    /// Lets no request leave the queue from now on, or lets them again.
+    /// Keeps all requests in the queue from now on, or admits them again.
     pub fn hold_queue(&mut self, hold: bool) {
         self.scheduler.hold_queue(hold);
     }
 
-    /// Whether no request runs; some may wait.
+    /// Whether no request is running; some may be queued.
     pub fn nothing_runs(&self) -> bool {
         self.scheduler.nothing_runs()
     }
 
-    /// Forgets what the KV cache holds of requests that have ended. Only while idle.
+    /// Clears the prefix cache. Only while idle.
     ///
     /// # Errors
-    /// When a request runs.
+    /// When a request is running.
     pub fn flush_cache(&mut self) -> Result<(), EngineError> {
         self.scheduler.flush_cache()
     }
 
-    /// What passes read of memory and multiply.
+    /// The memory traffic and multiplications of passes.
     pub fn cost(&self) -> ModelCost {
         self.scheduler.backend().cost()
     }
 
-    /// Bytes a second that the device reads of its memory, measured now.
+    /// Memory bandwidth of the device in bytes per second, measured now.
     ///
     /// # Errors
     /// When the device fails.
@@ -312,7 +312,7 @@ impl Engine {
         self.scheduler.backend().measure_bandwidth()
     }
 
-    /// How long graphs have taken to capture so far; `None` on a device without them.
+    /// Total time of graph capture so far; `None` on a device without graphs.
     pub fn capture_time(&self) -> Option<Duration> {
         self.scheduler.backend().capture_time()
     }
@@ -322,17 +322,17 @@ impl Engine {
         self.scheduler.backend().gpu_state()
     }
 
-    /// Tokens that end an output unless a request ignores them.
+    /// Tokens that end an output, except for requests that ignore them.
     pub fn end_tokens(&self) -> &[u32] {
         self.scheduler.end_tokens()
     }
 
-    /// What it runs on.
+    /// The device that it runs on.
     pub fn device(&self) -> DeviceInfo {
         self.scheduler.backend().device()
     }
 
-    /// What it has room for.
+    /// Its capacity in slots, pages and tokens.
     pub fn capacity(&self) -> Capacity {
         self.scheduler.backend().capacity()
     }
@@ -342,17 +342,17 @@ impl Engine {
         self.scheduler.largest_batch()
     }
 
-    /// The options, with what was left open filled in.
+    /// The options, with defaults resolved.
     pub fn options(&self) -> &EngineOptions {
         &self.options
     }
 
-    /// What identifies the models.
+    /// Name and hashes of the models.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// Tokenizer and chat template, where the target has a tokenizer.
+    /// Tokenizer and chat template, if the target has a tokenizer.
     pub fn text(&self) -> Option<&Text> {
         self.text.as_ref()
     }
@@ -362,7 +362,7 @@ impl Engine {
         &self.generation
     }
 
-    /// What has happened so far, and what runs now.
+    /// Counters since the start, and what is running now.
     pub fn statistics(&self) -> &Statistics {
         self.scheduler.statistics()
     }

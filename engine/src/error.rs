@@ -8,15 +8,15 @@ pub enum EngineError {
     /// A file could not be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has invalid contents.
     #[error("{}: {reason}", path.display())]
     Malformed {
-        /// Which.
+        /// Its path.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
@@ -28,7 +28,7 @@ pub enum EngineError {
         path: PathBuf,
         /// The tensor's name.
         tensor: String,
-        /// Its shape.
+        /// Its expected shape.
         expected: Vec<usize>,
     },
     /// A tensor has the wrong shape.
@@ -38,46 +38,46 @@ pub enum EngineError {
         path: PathBuf,
         /// The tensor's name.
         tensor: String,
-        /// The shape that the configuration asks for.
+        /// The shape that the configuration implies.
         expected: Vec<usize>,
         /// The shape in the file.
         found: Vec<usize>,
     },
-    /// The model asks for something that this engine does not implement.
+    /// The model needs a feature that this engine does not implement.
     #[error("{}: {feature} is not supported; {hint}", path.display())]
     Unsupported {
         /// The checkpoint.
         path: PathBuf,
-        /// What it asks for.
+        /// The feature.
         feature: String,
-        /// What is supported, or what to do.
+        /// What is supported instead, or what to do.
         hint: String,
     },
-    /// Target and draft do not fit, or an option does not fit the models.
+    /// Target and draft do not fit together, or an option does not fit the models.
     #[error("{0}")]
     Configuration(String),
-    /// Memory does not suffice; nothing was allocated.
+    /// Memory is insufficient; nothing was allocated.
     #[error("{what} needs {needed_mib} MiB, but {available_mib} MiB are available; {hint}")]
     OutOfMemory {
-        /// For what.
+        /// What needs the memory.
         what: String,
-        /// Requested MiB.
+        /// Required MiB.
         needed_mib: u64,
-        /// MiB there.
+        /// Available MiB.
         available_mib: u64,
         /// The flag to change.
         hint: String,
     },
-    /// The target computes no numbers.
+    /// The target's logits are not finite.
     #[error(
         "the target's logits for position {position} are not finite (NaN or infinite): its weights are damaged or \
          overflow their dtype; download the checkpoint again, or try --dtype bfloat16 or float32"
     )]
     NotFinite {
-        /// Of the token that they are for.
+        /// Position of the token that the logits are for.
         position: usize,
     },
-    /// A request that can never run.
+    /// A request can never run.
     #[error("{0}")]
     InvalidRequest(String),
     /// The device failed or does not exist.

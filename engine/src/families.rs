@@ -1,8 +1,8 @@
 //! Model families: from a config.json and the names of its tensors to a [`TargetSpec`].
 //!
-//! One family, one file; the registry is by architecture. A setting that would change what the tensors mean and that a
-//! family does not read is refused ([`settings`]), and so is a tensor that nothing would read ([`unread`]): a model that is
-//! read in part runs but generates nonsense.
+//! Each family has its own file; the registry is keyed by architecture. A setting that would change the meaning of the
+//! tensors but is not read by a family is refused ([`settings`]), and so is a tensor that nothing would read
+//! ([`unread`]): a model that is read only in part runs but generates nonsense.
 
 mod config;
 mod corrected;
@@ -28,24 +28,24 @@ pub(crate) use self::{
     settings::{check as check_settings, check_activation},
 };
 
-/// A family: how its checkpoints are read.
+/// A model family, and how to read its checkpoints.
 #[derive(Debug)]
 pub struct Family {
     /// The names in `architectures` of config.json.
     pub architectures: &'static [&'static str],
     /// Reads a target.
     target: fn(&Config<'_>) -> Result<TargetSpec, EngineError>,
-    /// Its MTP layer, where the family has one.
+    /// Its MTP layer, if the family has one.
     pub mtp: Option<MtpFamily>,
-    /// How EAGLE-3 heads for this family count the target's layers.
+    /// How EAGLE-3 heads for this family number the target's layers.
     pub captured_ids: CapturedIds,
 }
 
-/// How a family's MTP layer is laid out.
+/// The layout of a family's MTP layer.
 #[derive(Debug)]
 pub struct MtpFamily {
-    /// How its tensors are named in a checkpoint of this many layers: first in the target's own checkpoint, then in
-    /// folders that hold nothing else.
+    /// The possible tensor names in a checkpoint with this many layers: first in the target's own checkpoint, then in
+    /// folders that contain nothing else.
     pub layouts: fn(usize) -> Vec<DraftTensorLayout>,
     /// Reads its decoder layer under a prefix.
     pub layer: fn(&Config<'_>, &str) -> Result<LayerSpec, EngineError>,
@@ -53,19 +53,19 @@ pub struct MtpFamily {
     pub join: Join,
 }
 
-/// What the ids of `eagle_config.eagle_aux_hidden_state_layer_ids` mean, which is up to the target's family (SGLang's
-/// `set_eagle3_layers_to_capture`).
+/// The meaning of the ids in `eagle_config.eagle_aux_hidden_state_layer_ids`, which depends on the target's family
+/// (SGLang's `set_eagle3_layers_to_capture`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CapturedIds {
-    /// The layer whose output is captured: the stream on entry to the next one.
+    /// The layer whose output is captured: the stream before the next layer.
     Outputs,
-    /// As outputs where the first is layer 1, as the heads of this family are trained; else the stream on entry to the
-    /// layers themselves (Kimi-K2's heads).
+    /// Outputs if the first id is 1, as the heads of this family are trained; otherwise the stream before the layers
+    /// themselves (Kimi-K2's heads).
     DeepSeek,
 }
 
 impl CapturedIds {
-    /// The layers on whose entry the stream is captured.
+    /// The layers before which the stream is captured.
     pub fn entries(self, ids: &[usize]) -> Vec<usize> {
         match self {
             Self::DeepSeek if ids.first() != Some(&1) => ids.to_vec(),
@@ -87,7 +87,7 @@ static FAMILIES: [&Family; 7] = [
 /// The family of a checkpoint.
 ///
 /// # Errors
-/// When it is not supported.
+/// When its architecture is not supported.
 pub fn family(folder: &Folder) -> Result<&'static Family, EngineError> {
     let architecture = folder.config.architecture().unwrap_or("none");
     let supported = || FAMILIES.iter().flat_map(|family| family.architectures);
@@ -99,7 +99,7 @@ pub fn family(folder: &Folder) -> Result<&'static Family, EngineError> {
     })
 }
 
-/// Reads and checks what a target is.
+/// Reads and checks a target's spec.
 ///
 /// # Errors
 /// When the architecture or a setting is not supported, or the tensors contradict the configuration.
@@ -113,8 +113,8 @@ pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, Eng
     Ok(spec)
 }
 
-/// The MTP layer that a draft's folder holds, for a target of this many layers: the family and where it is. Told by the
-/// tensors; of families of one layout the folder's architecture tells which.
+/// The MTP layer in a draft's folder, for a target with this many layers: its family and the names of its tensors. It
+/// is detected by the tensors; among families with the same layout, the folder's architecture decides.
 pub(crate) fn mtp_family(config: &Config<'_>, layers: usize) -> Option<(&'static MtpFamily, DraftTensorLayout)> {
     let own = config.fields().num_hidden_layers.unwrap_or(layers);
     let architecture = config.fields().architecture().unwrap_or_default();
@@ -124,7 +124,7 @@ pub(crate) fn mtp_family(config: &Config<'_>, layers: usize) -> Option<(&'static
         let layout = layouts.into_iter().find(|layout| config.tensors.has(&layout.projection()))?;
         Some((mtp, layout))
     };
-    // `Glm4MoeForCausalLMNextN` is SGLang's name of the draft of `Glm4MoeForCausalLM`.
+    // `Glm4MoeForCausalLMNextN` is SGLang's name for the draft of `Glm4MoeForCausalLM`.
     let named = |family: &&&'static Family| family.architectures.iter().any(|name| architecture.starts_with(name));
     FAMILIES.iter().filter(named).chain(&FAMILIES).find_map(of)
 }

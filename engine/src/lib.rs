@@ -1,7 +1,7 @@
 //! Runs a target with its draft: checkpoints, models, trees, KV cache, scheduler, backends.
 //!
-//! The path of a request: [`Engine::submit`] checks it and puts it in the queue; [`Engine::step`] admits requests whose pages
-//! fit, prefills prompts and runs one round for the whole batch on the [`Backend`](backend::Backend); the output of a round
+//! The path of a request: [`Engine::submit`] checks and queues it; [`Engine::step`] admits requests whose pages fit,
+//! prefills prompts and runs one round for the whole batch on the [`Backend`](backend::Backend); the output of a round
 //! is returned as [`Event`]s. One thread owns an engine; other threads talk to it over channels (crate `server`).
 //! [`Engine::time_rounds`] times rounds without a workload.
 #![forbid(unsafe_code)]
@@ -31,7 +31,7 @@ mod token;
 mod tree;
 mod weights;
 
-/// What fingerprints call this engine: figures of two versions are not compared.
+/// The engine's name and version in fingerprints: results of different versions are not compared.
 pub const NAME_AND_VERSION: &str = concat!("spectune ", env!("CARGO_PKG_VERSION"));
 
 pub use adjust::{Adjustments, Constraint, Follow, Grammar};

@@ -1,4 +1,4 @@
-//! Loads models onto a device, as the options say.
+//! Loads models onto a device according to the options.
 
 use std::path::Path;
 
@@ -21,18 +21,18 @@ use crate::{
     text::Text,
 };
 
-/// GPUs that share a model, at most.
+/// Maximum number of GPUs that share a model.
 const MOST_RANKS: usize = 8;
 
-/// Models on a device, with what the checkpoint says of their text.
+/// Models on a device, with the text side of their checkpoint.
 pub struct Loaded {
-    /// Where they are.
+    /// The device with the models.
     pub backend: Box<dyn Backend>,
-    /// What identifies them.
+    /// Name and hashes of the models.
     pub identity: Identity,
-    /// Longest sequence.
+    /// Maximum sequence length.
     pub context_length: usize,
-    /// Tokenizer and chat template, where there is a tokenizer.
+    /// Tokenizer and chat template, if the target has a tokenizer.
     pub text: Option<Text>,
     /// The sampling parameters that the model recommends.
     pub generation: GenerationConfig,
@@ -40,11 +40,11 @@ pub struct Loaded {
     pub end_tokens: Vec<u32>,
 }
 
-/// Loads what the options name. Tree shapes are not prepared yet.
+/// Loads the models that the options name. Tree shapes are not prepared yet.
 ///
 /// # Errors
-/// When an option is invalid, files are missing or malformed, target and draft do not match, the device does not exist, or
-/// memory does not suffice.
+/// When an option is invalid, files are missing or malformed, target and draft do not match, the device does not exist,
+/// or memory is insufficient.
 pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
     check(options)?;
     let devices = devices(options.device, options.tp_size)?;
@@ -54,22 +54,22 @@ pub fn load(options: &EngineOptions) -> Result<Loaded, EngineError> {
     }
 }
 
-/// What checkpoints hold: descriptions, and where the tensors are.
+/// The contents of checkpoints: specs, and access to the tensors.
 pub(crate) struct Described {
-    /// The target's.
+    /// The target's folder.
     pub folder: Folder,
     /// The target's tensors.
     pub weights: Weights,
-    /// The target.
+    /// The target's spec.
     pub spec: TargetSpec,
-    /// The draft, with its tensors where they are not the target's.
+    /// The draft's spec, with its tensors if they are in a separate folder.
     pub draft: Option<(DraftSpec, Option<Weights>)>,
 }
 
-/// Reads what the options' folders hold.
+/// Reads the specs of the models in the options' folders.
 ///
 /// # Errors
-/// When a file is missing or malformed, or target and draft do not fit.
+/// When a file is missing or malformed, or target and draft do not fit together.
 pub(crate) fn describe(options: &EngineOptions) -> Result<Described, EngineError> {
     let folder = Folder::open(&options.model_path)?;
     let weights = folder.weights()?;
@@ -80,7 +80,7 @@ pub(crate) fn describe(options: &EngineOptions) -> Result<Described, EngineError
     Ok(Described { folder, weights, spec, draft })
 }
 
-/// What identifies the checkpoints of the options: hashes of target and draft.
+/// The hashes of target and draft that identify the options' checkpoints.
 ///
 /// # Errors
 /// When a file cannot be read.
@@ -109,7 +109,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
         false => {
             let element = element(&options.dtype, folder.config.weights_dtype())?;
             check_quantization(options, element)?;
-            // What is stored in FP8 is read as float32 where that is what the kernels multiply.
+            // If the kernels compute in float32, FP8 weights are dequantised to float32 at load time.
             let plain = element == Element::F32;
             let draft = own_draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
             let spec = if plain { spec.in_plain() } else { spec };
@@ -132,7 +132,7 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
     })
 }
 
-/// What a draft is, with its tensors where they are not the target's.
+/// A draft's spec, with its tensors if they are in a separate folder.
 fn draft_of(
     draft: &DraftFrom,
     folder: &Folder,
@@ -152,7 +152,7 @@ fn draft_of(
     Ok((quantised_draft(spec, stored, options.draft_quantization)?, own))
 }
 
-/// What identifies files whose weights are quantised when they are loaded.
+/// The hash of files, extended if their weights are quantised at load time.
 fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
     match by {
         None => hash,
@@ -160,8 +160,8 @@ fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
     }
 }
 
-/// Random weights of a published shape: what a round takes hardly depends on their values, as long as they differ. (Products of
-/// zeros take less power, and at its limit 5% less time.)
+/// Random weights of a published shape: the time of a round hardly depends on their values, as long as they differ.
+/// (Multiplying zeros takes less power, and 5% less time at the power limit.)
 fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loaded, EngineError> {
     let Some(name) = options.model_shape.as_deref() else {
         return Err(EngineError::Configuration("--load-format dummy needs a model shape: give --model-shape".into()));
@@ -204,7 +204,7 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
     })
 }
 
-/// Models on a device, or shared by several.
+/// Loads models onto one device, or splits them over several.
 fn on_devices(
     mut devices: Vec<(Device, String)>,
     models: SharedModels,
@@ -217,7 +217,7 @@ fn on_devices(
     Ok(Box::new(cuda::load(device, name, models.borrowed(), options, None)?))
 }
 
-/// The GPUs to use: as many as ranks, from the one that is chosen on; none for the CPU.
+/// The GPUs to use: one per rank, starting at the chosen one; none for the CPU.
 pub(crate) fn devices(choice: DeviceChoice, ranks: usize) -> Result<Vec<(Device, String)>, EngineError> {
     let Some(first) = device(choice)? else {
         return match ranks {
@@ -314,7 +314,7 @@ fn element(asked: &str, stored: Option<&str>) -> Result<Element, EngineError> {
     }
 }
 
-/// Quantised weights are multiplied with activations of 16 bits on a GPU.
+/// On a GPU, quantised weights need 16-bit activations.
 fn check_quantization(options: &EngineOptions, element: Element) -> Result<(), EngineError> {
     match (options.quantization.or(options.draft_quantization), element) {
         (Some(by), Element::F32) => Err(EngineError::Configuration(format!(
@@ -337,7 +337,7 @@ fn context_length(model: &str, made_for: usize, asked: Option<usize>) -> Result<
     }
 }
 
-/// What a model is called: its folder's name, or its id where the folder lies in the Hugging Face cache.
+/// The name of a model: its folder's name, or its id if the folder is in the Hugging Face cache.
 fn name(path: &Path) -> String {
     let resolved = path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let part = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());

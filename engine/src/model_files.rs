@@ -1,5 +1,5 @@
-//! The files of a target and its draft: their specifications, the values of their weights, and where in the files these are.
-//! For callers that work on weights themselves, such as training.
+//! The files of a target and its draft: their specs, the values of their weights, and the location of each tensor in
+//! the files. For callers that work on weights themselves, such as training.
 
 use std::path::Path;
 
@@ -15,20 +15,20 @@ use crate::{
 /// A target and its draft as files.
 #[derive(Debug)]
 pub struct ModelFiles {
-    /// What the target is.
+    /// The target's spec.
     pub target: TargetSpec,
-    /// What the draft is, where the options name one.
+    /// The draft's spec, if the options name a draft.
     pub draft: Option<DraftSpec>,
     target_weights: Weights,
-    /// For a draft in a separate folder.
+    /// Set if the draft has a separate folder.
     draft_weights: Option<Weights>,
 }
 
 impl ModelFiles {
-    /// Opens what the options name.
+    /// Opens the models that the options name.
     ///
     /// # Errors
-    /// When files are missing or malformed, or target and draft do not fit.
+    /// When files are missing or malformed, or target and draft do not fit together.
     pub fn open(options: &EngineOptions) -> Result<Self, EngineError> {
         let folder = Folder::open(&options.model_path)?;
         let target_weights = folder.weights()?;
@@ -53,7 +53,7 @@ impl ModelFiles {
     /// The values of a tensor of the target, as float32.
     ///
     /// # Errors
-    /// When it is missing, has another shape, or is not of a floating-point dtype.
+    /// When it is missing, has another shape, or its dtype is not floating-point.
     pub fn target_values(&self, tensor: &TensorSpec) -> Result<Vec<f32>, EngineError> {
         values(&self.target_weights, tensor)
     }
@@ -66,7 +66,7 @@ impl ModelFiles {
         values(self.of_draft(), tensor)
     }
 
-    /// Where a tensor of the draft is.
+    /// The location of a tensor of the draft in the files.
     ///
     /// # Errors
     /// As [`target_values`](Self::target_values).

@@ -1,4 +1,4 @@
-//! Options of an engine.
+//! Options of an engine, and their defaults.
 
 mod flags;
 #[cfg(test)]
@@ -15,17 +15,17 @@ pub use self::flags::with_launch;
 pub use crate::quantization::Quantization;
 use crate::{backend::verify_plan::VerifyPlan, checkpoint::Folder, error::EngineError, spec::published};
 
-/// Where to run.
+/// The device to run on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// A GPU if there is one that works, else the CPU.
+    /// A GPU if a working one exists, else the CPU.
     #[default]
     Auto,
     /// The CPU reference.
     Cpu,
     /// This CUDA device.
     Cuda(usize),
-    /// The GPU's kernels on the CPU, for tests: slow.
+    /// The GPU's kernels on the CPU, for tests; slow.
     Emulator,
 }
 
@@ -36,7 +36,7 @@ pub struct ShapePolicy {
     steps: Vec<(usize, TreeShape)>,
 }
 
-/// Where weights come from.
+/// Source of the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoadFormat {
     /// The safetensors files of the model's folder.
@@ -55,59 +55,59 @@ pub struct EngineOptions {
     pub draft_model_path: Option<PathBuf>,
     /// The algorithm's name as in SGLang (`EAGLE`, `EAGLE3`, `NEXTN`); checked against the draft's tensors.
     pub algorithm: Option<String>,
-    /// Which tree at which batch.
+    /// Tree shape by running batch.
     pub policy: ShapePolicy,
-    /// Where.
+    /// The device to run on.
     pub device: DeviceChoice,
-    /// Dtype of weights and activations (`auto`, `float32`, …); the CPU computes in float32 whatever is stored.
+    /// Dtype of weights and activations (`auto`, `float32`, …); the CPU computes in float32 regardless.
     pub dtype: String,
     /// Quantisation of the target's weights at load time; `None` keeps the stored format.
     pub quantization: Option<Quantization>,
-    /// The same of the draft's.
+    /// Quantisation of the draft's weights at load time, likewise.
     pub draft_quantization: Option<Quantization>,
-    /// Longest sequence; `None` takes the model's.
+    /// Maximum sequence length; `None` takes the model's.
     pub context_length: Option<usize>,
-    /// Most requests running together.
+    /// Maximum number of running requests.
     pub max_running_requests: usize,
     /// Tokens per KV page.
     pub page_size: usize,
     /// Share of the device's memory for weights and KV cache.
     pub mem_fraction_static: f64,
-    /// Most prompt tokens a step.
+    /// Maximum number of prompt tokens per step.
     pub chunked_prefill_size: usize,
-    /// Whether every prompt is read anew, even where its beginning is still in the KV cache.
+    /// Whether every prompt is prefilled from its start, even if the KV cache holds a prefix of it.
     pub disable_radix_cache: bool,
-    /// Batch sizes for which graphs are captured; empty for those of [`Self::graph_sizes`]. Ignored by the CPU.
+    /// Batch sizes for which graphs are captured; empty for the default of [`Self::graph_sizes`]. Ignored by the CPU.
     pub capture_sizes: Vec<usize>,
-    /// Largest batch size of the default list.
+    /// Largest batch size of the default capture sizes.
     pub cuda_graph_max_bs: Option<usize>,
-    /// Whether rounds run without graphs, which is slower and gives the same results.
+    /// Whether rounds run without graphs: slower, with the same results.
     pub disable_cuda_graph: bool,
-    /// Whether every sum is made in an order that depends neither on the batch nor on the number of rows. The CPU always
-    /// does so.
+    /// Whether every sum uses an order that depends neither on the batch nor on the number of rows. On the CPU this is
+    /// always the case.
     pub batch_invariant: bool,
     /// Attention kernels of a GPU, one of [`ATTENTION_BACKENDS`]; `None` for the engine's choice. Ignored by the CPU.
     pub attention_backend: Option<String>,
-    /// FR-Spec: a file with the target's tokens that an EAGLE-1/2 head may propose.
+    /// FR-Spec: a file that lists the tokens of the target's vocabulary that an EAGLE-1/2 head may propose.
     pub token_map: Option<PathBuf>,
-    /// Accept this many tokens per round on average (bonus token included), whatever the target predicts: for timing
-    /// rounds. The output has no meaning then, and all that is made from it says so.
+    /// Simulates acceptance of this many tokens per round on average (bonus token included), for timing rounds. The
+    /// output is then meaningless, and everything derived from it is marked as simulated.
     pub simulate_accept_length: Option<f32>,
     /// Which tree nodes the target runs over on a GPU; `None` for the fastest choice. No flag sets it.
     pub verify_plan: Option<VerifyPlan>,
-    /// GPUs of this host that share the model, from [`device`](Self::device) on.
+    /// Number of GPUs of this host that share the model, starting at [`device`](Self::device).
     pub tp_size: usize,
     /// Whether ranks split the draft's layer too; `None` for the faster choice. No flag sets it.
     pub split_draft: Option<bool>,
-    /// Where weights come from.
+    /// Source of the weights.
     pub load_format: LoadFormat,
-    /// The published shape of random weights, such as `llama-3.1-8b`.
+    /// The published model shape for random weights, such as `llama-3.1-8b`.
     pub model_shape: Option<String>,
-    /// Of random weights this many layers alone, for shapes that do not fit; `None` for all.
+    /// Number of layers of a model with random weights, for shapes that do not fit in memory; `None` for all.
     pub num_layers: Option<usize>,
 }
 
-/// Attention kernels by the names of `--attention-backend`: the engine's choice, a warp a row of queries, and tiles of
+/// Attention kernels by the names of `--attention-backend`: the engine's choice, one warp per query row, and tiles of
 /// rows on tensor cores.
 pub const ATTENTION_BACKENDS: [&str; 3] = ["auto", "rows", "tiles"];
 
@@ -134,7 +134,7 @@ impl ShapePolicy {
         self.steps[at].1
     }
 
-    /// All shapes that can come up.
+    /// All shapes of the table.
     pub fn shapes(&self) -> impl Iterator<Item = TreeShape> + '_ {
         self.steps.iter().map(|(_, shape)| *shape)
     }
@@ -146,7 +146,7 @@ impl ShapePolicy {
 }
 
 impl Default for EngineOptions {
-    /// No speculation, on whatever device there is.
+    /// No speculation, on any available device.
     fn default() -> Self {
         Self {
             model_path: PathBuf::new(),
@@ -180,8 +180,8 @@ impl Default for EngineOptions {
     }
 }
 
-/// The padded batch for this many requests: the next of these ascending capture sizes, or the batch itself beyond
-/// the largest or without any.
+/// The padded batch for this many requests: the next of these ascending capture sizes; the batch itself if it exceeds
+/// all of them.
 pub fn padded(capture_sizes: &[usize], batch: usize) -> usize {
     capture_sizes.get(capture_sizes.partition_point(|size| *size < batch)).copied().unwrap_or(batch)
 }
@@ -192,8 +192,8 @@ impl EngineOptions {
         self.simulate_accept_length.is_some() && self.policy.speculates()
     }
 
-    /// The batch sizes for which a GPU captures graphs, ascending, each at most the running requests: the requested
-    /// ones, else SGLang's default list for speculation; empty if graphs are off.
+    /// The batch sizes for which a GPU captures graphs, ascending, none above the maximum number of running requests:
+    /// the given ones, else SGLang's default list for speculation; empty if graphs are off.
     pub fn graph_sizes(&self) -> Vec<usize> {
         if self.disable_cuda_graph {
             return Vec::new();
@@ -210,10 +210,10 @@ impl EngineOptions {
     }
 }
 
-/// Default largest batch size of the default list: SGLang's on GPUs of the 80 GB class.
+/// Default of the largest capture size: SGLang's value on GPUs of the 80 GB class.
 const LARGEST_CAPTURE: usize = 256;
 
-/// Default limit of running requests: SGLang's number for speculation, used with and without it here.
+/// Default maximum number of running requests: SGLang's value for speculation, used here with and without it.
 const MAX_RUNNING_REQUESTS: usize = 48;
 
 impl FromStr for DeviceChoice {
@@ -233,7 +233,7 @@ impl FromStr for DeviceChoice {
     }
 }
 
-/// The options of a tuned file. Its relative paths start at `folder`.
+/// The options of a tuned file. Its relative paths are relative to `folder`.
 pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, EngineError> {
     let TunedFile { models, engine, .. } = tuned;
     let policy = ShapePolicy::table(tuned.shapes());
@@ -259,7 +259,7 @@ pub fn from_tuned(tuned: &TunedFile, folder: &Path) -> Result<EngineOptions, Eng
     })
 }
 
-/// The quantisation that a key of a file names.
+/// Parses the quantisation that a key of a file names.
 ///
 /// # Errors
 /// When the quantisation is unknown.
@@ -267,7 +267,7 @@ pub fn quantization(key: &str, name: Option<&str>) -> Result<Option<Quantization
     name.map_or(Ok(None), |name| Quantization::parse(key, name))
 }
 
-/// What SGLang chooses for a published shape.
+/// The tree shape that SGLang chooses for a published model shape.
 ///
 /// # Errors
 /// When the shape is unknown.
@@ -275,7 +275,7 @@ pub fn default_shape_of(model_shape: &str) -> Result<TreeShape, EngineError> {
     Ok(schemas::resolve::default_shape(published(model_shape)?.architecture))
 }
 
-/// What SGLang chooses for the target's architecture.
+/// The tree shape that SGLang chooses for the target's architecture.
 ///
 /// # Errors
 /// When the target has no readable config.json.

@@ -1,9 +1,9 @@
 //! Decides which layers are kept in FP8: the ones that a checkpoint stores in FP8, and the ones that are quantised at
 //! load time.
 //!
-//! The matrices of attention and of feed-forward parts, experts included, are quantised, in the target and in its draft.
-//! Embeddings, vocabulary heads, norms, routers and the projection that joins a draft's inputs keep their type, as in SGLang.
-//! Activations are not quantised. Speculation is lossless with respect to the quantised target.
+//! The matrices of attention and of feed-forward blocks, including experts, are quantised, in the target and in its
+//! draft. Embeddings, vocabulary heads, norms, routers and the projection that joins a draft's inputs keep their type,
+//! as in SGLang. Activations are not quantised. Speculation is lossless with respect to the quantised target.
 
 use kernels::reference::{FP8_BLOCK, Fp8Scales};
 
@@ -16,18 +16,18 @@ use crate::{
     },
 };
 
-/// How weights are quantised while they are loaded.
+/// How weights are quantised at load time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Quantization {
-    /// To e4m3, with a scale for each row of a matrix.
+    /// To e4m3, with one scale per row of a matrix.
     Fp8,
 }
 
-/// Inputs of a layer in FP8 are a multiple of this many: what one copy moves.
+/// The number of inputs of an FP8 layer is a multiple of this, the size of one copy.
 const INPUTS: usize = 16;
 
 impl Quantization {
-    /// By the name of SGLang's `--quantization`; `None` for the name of none.
+    /// Parses a value of SGLang's `--quantization`; `None` for the names that mean no quantisation.
     ///
     /// # Errors
     /// When the quantisation is not supported.
@@ -42,25 +42,25 @@ impl Quantization {
         }
     }
 
-    /// Its name.
+    /// Its name in `--quantization`.
     pub fn name(self) -> &'static str {
         "fp8"
     }
 }
 
-/// Where matrices come from.
+/// The source of matrices.
 #[derive(Clone, Copy, Debug)]
 pub enum StoredIn<'a> {
     /// A checkpoint.
     Checkpoint(Tensors<'a>),
-    /// Nowhere: values are random.
+    /// No source: values are random.
     Nowhere,
 }
 
 /// A target with the formats of its layers: as stored, or quantised.
 ///
 /// # Errors
-/// When the scales of a matrix are missing or misshapen.
+/// When the scales of a matrix are missing or have the wrong shape.
 pub fn quantised_target(
     mut target: TargetSpec,
     stored: StoredIn<'_>,
@@ -113,7 +113,7 @@ fn formats(
                     is_aligned(layer.hidden) && spec.experts().is_some_and(|spec| is_aligned(spec.intermediate));
                 let all = experts.experts.iter().chain(&experts.shared).flat_map(matrices);
                 match format(all, stored, by, aligned)? {
-                    // A shared expert becomes several of the others' width: its blocks would be cut.
+                    // A shared expert is split into several of the others' width, which would cut its blocks.
                     WeightFormat::Fp8(scales) if scales != Fp8Scales::Channels && cuts_blocks(spec) => {
                         WeightFormat::Plain
                     }
@@ -124,9 +124,9 @@ fn formats(
     })
 }
 
-/// The format of matrices that are kept alike, of which some lie one after the other; `aligned`: each but the last of these with
-/// as many rows as whole blocks have. Where some are quantised and others are not, or differently, none is kept in FP8: all have
-/// the values that they stand for.
+/// The common format of matrices, some of which are concatenated. `aligned` is whether each of these except the last
+/// has a number of rows that is a multiple of a block. If not all are quantised in the same way, none is kept in FP8:
+/// all are dequantised.
 fn format<'t>(
     matrices: impl IntoIterator<Item = &'t TensorSpec>,
     stored: StoredIn<'_>,
@@ -160,7 +160,8 @@ fn is_aligned(rows: usize) -> bool {
     rows.is_multiple_of(FP8_BLOCK)
 }
 
-/// Whether rows of queries, keys and values stay in their blocks where they are put together, and in the order of the kernels.
+/// Whether rows of queries, keys and values stay in their blocks when they are concatenated and reordered for the
+/// kernels.
 fn heads_stay_in_blocks(spec: &GroupedQuery, [query, key, _]: [&TensorSpec; 3]) -> bool {
     let reordered = spec.rope.dims != spec.head_dim || spec.rope.pairing != Pairing::Halves;
     let together = [query, key].into_iter().all(|matrix| matrix.shape.first().is_some_and(|rows| is_aligned(*rows)));
@@ -173,7 +174,7 @@ fn cuts_blocks(ffn: &FfnSpec) -> bool {
     })
 }
 
-/// What is said of a target's or a draft's weights where some are in FP8: which parts of how many layers.
+/// A note on a target's or a draft's weights if some are in FP8: which parts of how many layers.
 pub fn described<'l>(layers: impl IntoIterator<Item = &'l LayerSpec>) -> Option<String> {
     let (mut all, mut attention, mut ffn) = (0, 0, 0);
     for layer in layers {
@@ -191,7 +192,7 @@ pub fn described<'l>(layers: impl IntoIterator<Item = &'l LayerSpec>) -> Option<
 }
 
 impl LayerSpec {
-    /// The same with all matrices in the type that the engine computes in: what a device keeps that knows no other.
+    /// The same with all matrices in the type that the engine computes in, for devices that support no other format.
     #[must_use]
     pub fn in_plain(&self) -> Self {
         Self { formats: LayerFormats::default(), ..self.clone() }

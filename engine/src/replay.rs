@@ -1,12 +1,12 @@
 //! Computes what any tree shape would accept along known texts, without running rounds.
 //!
-//! Speculation is lossless, so every shape produces the same text. One pass over it fills the caches with what rounds would have
-//! written. Then only the draft runs: at a position it yields the tree that it would have drafted, and so the number of tokens
-//! that a round would have accepted. Each shape visits the positions at which its rounds start; one expansion of a position
-//! serves all shapes with the same `topk`, and only visited positions are expanded.
+//! Speculation is lossless, so every shape produces the same text. One pass over it fills the caches with the same
+//! values as rounds would. Then only the draft runs: at a position it yields the tree that it would have drafted, and
+//! so the number of tokens that a round would have accepted. Each shape visits the positions at which its rounds start.
+//! One expansion of a position serves all shapes with the same `topk`, and only visited positions are expanded.
 //!
-//! The target runs once per text, whatever the shapes. If its states are [kept](KeepStates), a later replay of the same texts
-//! does not run it at all.
+//! The target runs once per text, for any number of shapes. If its states are [kept](KeepStates), a later replay of the
+//! same texts does not run it at all.
 
 mod expected;
 mod family;
@@ -31,39 +31,40 @@ use crate::{
 pub struct ReplayText {
     /// Prompt and output.
     pub tokens: Vec<u32>,
-    /// How many of them are the prompt.
+    /// Length of the prompt.
     pub prompt_tokens: usize,
-    /// How the output was chosen. Acceptance does not depend on it, its expectation does.
+    /// How the output was chosen. Accepted drafts do not depend on it, expected ones do.
     pub sampling: SamplingParams,
 }
 
-/// What a shape accepts along one text.
+/// Acceptance of a shape along one text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Acceptance {
-    /// Tokens of the output.
+    /// Length of the output.
     pub output_tokens: usize,
-    /// Verify rounds.
+    /// Number of verify rounds.
     pub rounds: usize,
-    /// Drafts that they verify.
+    /// Number of drafts that they verify.
     pub proposed_drafts: u64,
     /// Entry k counts the rounds in which k drafts are accepted and kept, as in [`Completion`].
     pub accept_histogram: Vec<u64>,
-    /// Of a sampled text, the accepted drafts that these rounds have on average over what the target could have said
-    /// instead of each token, given those before it. Its mean is that of the accepted drafts, and it scatters less.
+    /// For a sampled text, the expected number of accepted drafts in these rounds, over the tokens that the target
+    /// could have sampled at each position given the text before it. It has the same mean as the number of accepted
+    /// drafts, and less variance.
     pub expected_drafts: Option<f64>,
 }
 
-/// How far a replay is.
+/// Progress of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayProgress {
-    /// Output tokens that all shapes together have come past.
+    /// Output tokens processed so far, summed over all shapes.
     pub walked: usize,
-    /// Those of all texts, once a shape.
+    /// Output tokens of all texts, counted once per shape.
     pub total: usize,
 }
 
 impl ReplayText {
-    /// The text that a request came to.
+    /// The text of a completed request.
     pub fn new(request: &Request, completion: &Completion) -> Self {
         Self {
             tokens: [request.input_ids.as_slice(), &completion.output_ids].concat(),
@@ -72,29 +73,30 @@ impl ReplayText {
         }
     }
 
-    /// Tokens of the output.
+    /// Length of the output.
     pub fn output_tokens(&self) -> usize {
         self.tokens.len().saturating_sub(self.prompt_tokens)
     }
 
-    /// Tokens that come from rounds: the first one comes with the prompt.
+    /// Number of tokens that come from rounds: the first one comes from prefill.
     fn round_tokens(&self) -> usize {
         self.output_tokens().saturating_sub(1)
     }
 }
 
 impl Acceptance {
-    /// Drafts that were accepted and kept.
+    /// Number of drafts that were accepted and kept.
     pub fn accepted_drafts(&self) -> u64 {
         (0..).zip(&self.accept_histogram).map(|(drafts, rounds)| drafts * rounds).sum()
     }
 
-    /// Output tokens / rounds, the first token and bonus tokens included: SGLang's definition. `None` without a round.
+    /// Output tokens / rounds, including the first token and bonus tokens: SGLang's definition. `None` without a round.
     pub fn accept_length(&self) -> Option<f64> {
         (self.rounds > 0).then(|| self.output_tokens as f64 / self.rounds as f64)
     }
 
-    /// A round in which this many drafts were accepted, if at most `left` tokens of the text remain.
+    /// Counts a round in which this many drafts were accepted, with at most `left` tokens of the text remaining;
+    /// returns the number of kept tokens.
     fn count(&mut self, shape: TreeShape, accepted: usize, left: usize) -> usize {
         let kept = (accepted + 1).min(left);
         let drafts = kept.min(accepted);
@@ -108,7 +110,7 @@ impl Acceptance {
     }
 }
 
-/// See [`Engine::replay_keeping`](crate::Engine::replay_keeping).
+/// Implements [`Engine::replay_keeping`](crate::Engine::replay_keeping).
 pub(crate) fn run(
     backend: &mut dyn Backend,
     texts: &[ReplayText],
@@ -140,10 +142,10 @@ pub(crate) fn run(
     Ok(Some(results))
 }
 
-/// Says how far all groups together are.
+/// Reports the progress of all groups together.
 struct Told<'a> {
     progress: &'a mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
-    /// Tokens of the groups that are done.
+    /// Tokens of the finished groups.
     done: usize,
     total: usize,
 }

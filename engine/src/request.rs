@@ -7,7 +7,7 @@ use crate::{
     token::{ProducedToken, TokenLogprobs},
 };
 
-/// The number of a request, unique in an engine.
+/// The id of a request, unique within an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
@@ -24,53 +24,53 @@ pub struct SamplingParams {
     pub min_p: f32,
     /// Seed of the request's own random numbers.
     pub seed: u64,
-    /// How many alternatives to report with each token; `None` reports no log-probabilities.
+    /// Number of alternatives reported with each token; `None` reports no log-probabilities.
     pub logprobs: Option<usize>,
-    /// What changes the logits before a token is chosen. Log-probabilities are of the logits before that.
+    /// What changes the logits before a token is chosen. Log-probabilities refer to the unchanged logits.
     pub adjustments: Adjustments,
     /// Which log-probabilities of the prompt to report.
     pub prompt_logprobs: Option<PromptLogprobs>,
 }
 
-/// Log-probabilities of a prompt's tokens, each after those before it.
+/// Which log-probabilities of a prompt's tokens are reported, each given the tokens before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptLogprobs {
-    /// The first position whose token's is reported; nothing comes before the one at 0, so that it has none.
+    /// The first position to report. The token at position 0 has no log-probability, since nothing precedes it.
     pub from: usize,
-    /// How many alternatives to report with each token.
+    /// Number of alternatives reported with each token.
     pub alternatives: usize,
 }
 
 /// When a request ends.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StopConditions {
-    /// Most tokens to produce; `None` means as many as the context holds. With 0 only the prompt is read.
+    /// Maximum number of output tokens; `None` means as many as the context holds. With 0 the prompt is only prefilled.
     pub max_new_tokens: Option<usize>,
     /// Texts that end the output; they are not part of it unless [`keep_stop`](Self::keep_stop).
     pub stop: Vec<String>,
-    /// Tokens that end the output, besides the model's own end-of-text tokens.
+    /// Tokens that end the output, in addition to the model's end-of-text tokens.
     pub stop_token_ids: Vec<u32>,
-    /// Whether the model's end-of-text tokens are ordinary tokens.
+    /// Whether the model's end-of-text tokens are treated as ordinary tokens.
     pub ignore_eos: bool,
     /// Whether the stop string or stop token that ends the output is part of its text.
     pub keep_stop: bool,
-    /// The text that is searched for stop strings and returned.
+    /// Which tokens become the text that is searched for stop strings and returned.
     pub text: OutputText,
 }
 
-/// What becomes text.
+/// Which tokens become text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutputText {
-    /// All tokens but special ones.
+    /// All except special tokens.
     #[default]
     Plain,
     /// All tokens.
     WithSpecialTokens,
-    /// None: only token ids are given out.
+    /// None: only token ids are returned.
     Off,
 }
 
-/// A prompt and what to do with it.
+/// A prompt and how to continue it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {
     /// The prompt; never empty.
@@ -84,27 +84,27 @@ pub struct Request {
 /// Why a request ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// An end-of-text or stop token, which is part of the token ids and not of the text.
+    /// An end-of-text or stop token, which is part of the token ids but not of the text.
     StopToken(u32),
     /// A stop string.
     StopString(String),
-    /// Enough tokens, or the end of the context.
+    /// Maximum number of tokens, or the end of the context.
     Length,
-    /// The caller gave up.
+    /// Cancelled by the caller.
     Cancelled,
-    /// The target's logits for the token at this position are not finite; those before it are as they should be.
+    /// The target's logits for the token at this position are not finite; the tokens before it are valid.
     NotFinite(usize),
-    /// The output cannot follow its grammar any further, and why.
+    /// The output cannot follow its grammar any further; the reason.
     Grammar(String),
 }
 
-/// What happened in a step.
+/// What happened to a request in a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
-    /// A request produced tokens. `text` is what can be shown now: it is held back while it may still turn into a stop
-    /// string or an incomplete character.
+    /// A request produced tokens. `text` is what can be shown now: text is held back while it may still become a stop
+    /// string, or while a character is incomplete.
     Tokens {
-        /// Whose.
+        /// The request.
         request: RequestId,
         /// The new tokens.
         tokens: Vec<ProducedToken>,
@@ -113,9 +113,9 @@ pub enum Event {
     },
     /// A request ended.
     Finished {
-        /// Whose.
+        /// The request.
         request: RequestId,
-        /// All of it. Boxed, since the other event is small.
+        /// Its result. Boxed, since the other variant is small.
         completion: Box<Completion>,
     },
 }
@@ -123,21 +123,21 @@ pub enum Event {
 /// A finished request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Completion {
-    /// Produced tokens, a stop token included.
+    /// Output tokens, including a stop token.
     pub output_ids: Vec<u32>,
-    /// Their text, without stop token and stop string.
+    /// Their text, without the stop token and stop string.
     pub text: String,
-    /// Tokens of the prompt.
+    /// Length of the prompt.
     pub prompt_tokens: usize,
-    /// How many of them were already in the KV cache and were not prefilled.
+    /// Number of its tokens that were in the KV cache and not prefilled.
     pub cached_tokens: usize,
-    /// Verify rounds that it took part in (prefill is not one).
+    /// Number of verify rounds of the request (prefill is not one).
     pub rounds: usize,
-    /// Drafts that the target verified in them.
+    /// Number of drafts that the target verified in them.
     pub proposed_drafts: u64,
     /// Entry k counts the rounds in which k drafts were accepted and kept.
     pub accept_histogram: Vec<u64>,
-    /// Log-probabilities of the prompt's tokens from [`PromptLogprobs::from`] on, but none of position 0.
+    /// Log-probabilities of the prompt's tokens from [`PromptLogprobs::from`] on, except of position 0.
     pub prompt_logprobs: Vec<TokenLogprobs>,
     /// Why it ended.
     pub finish_reason: FinishReason,
@@ -166,27 +166,27 @@ impl Default for SamplingParams {
 }
 
 impl SamplingParams {
-    /// Whether the best token is always chosen.
+    /// Whether the most probable token is always chosen.
     pub fn is_greedy(&self) -> bool {
         self.temperature == 0.0
     }
 }
 
 impl Completion {
-    /// Drafts that were accepted and kept.
+    /// Number of drafts that were accepted and kept.
     pub fn accepted_drafts(&self) -> u64 {
         (0..).zip(&self.accept_histogram).map(|(drafts, rounds)| drafts * rounds).sum()
     }
 
-    /// Produced tokens / rounds, the first token (from prefill) and bonus tokens included: SGLang's definition.
-    /// `None` if the request ended without a round.
+    /// Output tokens / rounds, including the first token (from prefill) and bonus tokens: SGLang's definition. `None`
+    /// if the request ended without a round.
     pub fn accept_length(&self) -> Option<f64> {
         (self.rounds > 0).then(|| self.output_ids.len() as f64 / self.rounds as f64)
     }
 }
 
 impl FinishReason {
-    /// The OpenAI word for it.
+    /// The finish reason in OpenAI's terms.
     pub fn word(&self) -> &'static str {
         match self {
             Self::StopToken(_) | Self::StopString(_) => "stop",

@@ -30,12 +30,12 @@ use crate::{
     text::Text,
 };
 
-/// What the scheduler must know of the model.
+/// Properties of the model that the scheduler needs.
 #[derive(Clone, Debug, Default)]
 pub struct ModelEnds {
-    /// Tokens that end the output unless a request ignores them.
+    /// Tokens that end the output, except for requests that ignore them.
     pub end_tokens: Vec<u32>,
-    /// The text side, where there is one.
+    /// Tokenizer and chat template, if there are any.
     pub text: Option<Text>,
 }
 
@@ -47,19 +47,19 @@ impl ModelEnds {
     }
 }
 
-/// How a scheduler is set up.
+/// Options of a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulerOptions {
     /// Maximum number of running requests.
     pub largest_batch: usize,
-    /// Most prompt tokens of a step.
+    /// Maximum number of prompt tokens per step.
     pub prefill_budget: usize,
-    /// What the KV cache keeps of requests that have ended.
+    /// What the prefix cache keeps of requests that have ended.
     pub reuse: Reuse,
 }
 
-/// Requests over a backend. It never over-commits: a request is admitted when all pages that it can ever need are free,
-/// or kept by the prefix cache.
+/// Schedules requests on a backend. It never over-commits: a request is admitted when enough pages for its whole
+/// sequence are free or evictable.
 pub struct Scheduler {
     backend: Box<dyn Backend>,
     model: ModelEnds,
@@ -73,26 +73,26 @@ pub struct Scheduler {
     pages: PagePool,
     statistics: Statistics,
     submitted: u64,
-    /// Whether no request leaves the queue.
+    /// Whether requests stay in the queue.
     holds_queue: bool,
 }
 
 struct Waiting {
     id: RequestId,
     request: Request,
-    /// Positions that it can fill, the tree of its last round included.
+    /// Maximum number of positions that it can fill, including the tree of its last round.
     positions: usize,
-    /// The pages of its prompt that may be used again: never that of its last token, which always runs.
+    /// Keys of the prompt's pages that may be reused: never of the page with its last token, which always runs.
     keys: PageKeys,
     submitted: Instant,
-    /// What it has produced already, if it was put back into the queue.
+    /// Its state, including output, if it was retracted.
     retracted: Option<Box<Running>>,
 }
 
-/// Fewer tokens than these are read sooner than waited for (SGLang's threshold for prompts in one batch).
+/// Fewer tokens than this are prefilled rather than waited for (SGLang's threshold for prompts in one batch).
 const WORTH_WAITING: usize = 32;
 
-/// A round that is launched and not collected.
+/// A round in flight.
 struct LaunchedRound {
     ticket: Ticket,
     shape: TreeShape,
@@ -132,12 +132,12 @@ impl Scheduler {
         self.backend.as_ref()
     }
 
-    /// What has happened so far, and what runs now.
+    /// Counters since the start, and what is running now.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
 
-    /// Tokens that end an output unless a request ignores them.
+    /// Tokens that end an output, except for requests that ignore them.
     pub fn end_tokens(&self) -> &[u32] {
         &self.model.end_tokens
     }
@@ -147,11 +147,11 @@ impl Scheduler {
         self.options.largest_batch
     }
 
-    /// That nothing is queued or running, once rounds have been collected that were launched ahead for requests that have
-    /// ended meanwhile. `what` is said to be possible only then.
+    /// Checks that no request is queued or running, after collecting rounds that were launched ahead for requests that
+    /// have since ended. `what` is the action that the error message says is possible only while idle.
     ///
     /// # Errors
-    /// When a request runs, or the device fails.
+    /// When a request is queued or running, or the device fails.
     pub fn expect_idle(&mut self, what: &str) -> Result<(), EngineError> {
         let all_ended = |running: &[Running]| running.iter().all(|running| running.finished().is_some());
         while self.waiting.is_empty() && !self.is_idle() && all_ended(&self.running) {
@@ -163,15 +163,15 @@ impl Scheduler {
         Err(EngineError::Configuration(format!("{what} only while no request runs")))
     }
 
-    /// Lets a rank of a group end; see [`Backend::kill_rank`].
+    /// Ends the thread of one rank of a group; see [`Backend::kill_rank`].
     pub fn kill_rank(&mut self, rank: usize) {
         self.backend.kill_rank(rank);
     }
 
-    /// Makes acceptance up from now on; see [`Backend::simulate_accept_length`].
+    /// Simulates acceptance from now on; see [`Backend::simulate_accept_length`].
     ///
     /// # Errors
-    /// When a request runs.
+    /// When a request is running.
     pub fn simulate_accept_length(&mut self, length: Option<f32>) -> Result<(), EngineError> {
         self.expect_idle("acceptance can be simulated")?;
         self.backend.simulate_accept_length(length);
@@ -179,20 +179,20 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Measures the parts of rounds too from now on, or no longer; see [`Backend::time_parts`].
+    /// Turns timing of the parts of rounds on or off; see [`Backend::time_parts`].
     ///
     /// # Errors
-    /// When a request runs.
+    /// When a request is running.
     pub fn time_parts(&mut self, on: bool) -> Result<(), EngineError> {
         self.expect_idle("how rounds run can change")?;
         self.backend.time_parts(on);
         Ok(())
     }
 
-    /// Changes what the KV cache keeps of requests that end, and forgets what it holds.
+    /// Changes what the prefix cache keeps of requests that end, and clears it.
     ///
     /// # Errors
-    /// When a request runs.
+    /// When a request is running.
     pub fn set_reuse(&mut self, reuse: Reuse) -> Result<(), EngineError> {
         self.expect_idle("the prefix cache can change")?;
         self.pages.clear();
@@ -200,12 +200,12 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Forgets what the KV cache holds of requests that have ended.
+    /// Clears the prefix cache.
     ///
     /// # Errors
-    /// When a request runs.
+    /// When a request is running.
     pub fn flush_cache(&mut self) -> Result<(), EngineError> {
-        // Requests in the queue hold nothing of it.
+        // Queued requests hold no pages.
         if !self.nothing_runs() {
             self.expect_idle("the prefix cache can be flushed")?;
         }
@@ -214,16 +214,16 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Whether nothing is queued or running.
+    /// Whether no request is queued or running.
     pub fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// The device with all its slots and pages, while nothing runs. What the prefix cache held is forgotten. The borrower
-    /// closes every slot that it opens.
+    /// Lends the device with all its slots and pages, while no request is running. Clears the prefix cache. The
+    /// borrower must close every slot that it opens.
     ///
     /// # Errors
-    /// When a request runs.
+    /// When a request is running.
     pub fn lend(&mut self) -> Result<&mut dyn Backend, EngineError> {
         self.expect_idle("texts can be replayed")?;
         self.pages.clear();
@@ -231,11 +231,11 @@ impl Scheduler {
         Ok(self.backend.as_mut())
     }
 
-    /// Exchanges weights; whether the backend can. See [`Backend::exchange`]. Requests that run continue with what the KV cache
-    /// holds of them. `flush` forgets what it holds of those that have ended.
+    /// Replaces weights; returns whether the backend can do so. See [`Backend::exchange`]. Running requests continue
+    /// with their KV cache. `flush` clears the prefix cache.
     ///
     /// # Errors
-    /// When the weights do not fit, or with `flush` a request runs.
+    /// When the weights do not fit, or with `flush` a request is running.
     pub fn exchange(&mut self, options: &EngineOptions, which: Exchange, flush: bool) -> Result<bool, EngineError> {
         if flush && !self.nothing_runs() {
             return Err(EngineError::Configuration(
@@ -252,17 +252,17 @@ impl Scheduler {
         Ok(exchanged)
     }
 
-    /// Whether no request holds a slot: some may wait.
+    /// Whether no request holds a slot; some may be queued.
     pub fn nothing_runs(&self) -> bool {
         self.running.is_empty()
     }
 
-    /// Lets no request leave the queue from now on, or lets them again.
+    /// Keeps all requests in the queue from now on, or admits them again.
     pub fn hold_queue(&mut self, hold: bool) {
         self.holds_queue = hold;
     }
 
-    /// Ends what is cancelled and collects what was launched, and begins nothing.
+    /// Ends cancelled requests and collects launched rounds, without starting new work.
     ///
     /// # Errors
     /// When the device fails.
@@ -276,8 +276,8 @@ impl Scheduler {
         Ok(events)
     }
 
-    /// Puts the requests that run back into the queue, before all others. They keep what they have produced; prompt and
-    /// output are prefilled again when they continue, with the weights of that time.
+    /// Puts running requests back into the queue, before all others. They keep their output; prompt and output are
+    /// prefilled again when they continue, with the weights of that time.
     ///
     /// # Errors
     /// When the device fails.
@@ -300,10 +300,10 @@ impl Scheduler {
         Ok(events)
     }
 
-    /// Takes the memory of the caches now; see [`Backend::commit_memory`].
+    /// Commits the memory of the caches; see [`Backend::commit_memory`].
     ///
     /// # Errors
-    /// When a request runs.
+    /// When a request is running.
     pub fn commit_memory(&mut self) -> Result<(), EngineError> {
         self.flush_cache()?;
         self.backend.commit_memory();
@@ -323,7 +323,7 @@ impl Scheduler {
         self.expect_idle("the tree shapes can change")?;
         let shapes: Vec<_> = policy.shapes().collect();
         self.backend.prepare(&shapes, capture_sizes, captured)?;
-        // Outputs that were made without speculation have no rows in the draft's cache.
+        // Outputs generated without speculation have no rows in the draft's cache.
         if policy.speculates() && !self.policy.speculates() {
             self.pages.clear();
         }
@@ -334,10 +334,10 @@ impl Scheduler {
     /// Checks a request and queues it.
     ///
     /// # Errors
-    /// When it can never run.
+    /// When the request can never run.
     pub fn submit(&mut self, mut request: Request) -> Result<RequestId, EngineError> {
         let limits = self.limits();
-        // Clients write out what changes nothing.
+        // Clients write out values that have no effect.
         if request.sampling.adjustments.change_nothing(&self.model.ends(&request.stop)) {
             request.sampling.adjustments = Adjustments::default();
         }
@@ -359,7 +359,7 @@ impl Scheduler {
         }
     }
 
-    /// The pages of what a request has to read that may be used again.
+    /// Keys of the pages of a request's tokens that may be reused.
     fn keys(&self, request: &Request, to_read: &[u32]) -> PageKeys {
         let mut keys = PageKeys::new(self.backend.capacity().page_size);
         if self.options.reuse != Reuse::Off {
@@ -370,7 +370,7 @@ impl Scheduler {
         keys
     }
 
-    /// Ends a request with the next step. Numbers that are not queued or running are ignored.
+    /// Ends a request with the next step. Ids that are not queued or running are ignored.
     pub fn cancel(&mut self, id: RequestId) {
         let queued = self.waiting.iter().any(|waiting| waiting.id == id);
         if queued || self.running.iter().any(|running| running.id() == id) {
@@ -384,8 +384,8 @@ impl Scheduler {
         self.cancelled.extend(queued.chain(self.running.iter().map(Running::id)));
     }
 
-    /// Ends what is cancelled, admits what fits, takes prompts in, launches a round and collects the oldest one that the
-    /// backend cannot leave in flight.
+    /// Ends cancelled requests, admits the requests that fit, prefills prompts, launches a round, and collects the
+    /// oldest rounds beyond those that the backend keeps in flight.
     ///
     /// # Errors
     /// When the device fails.
@@ -404,7 +404,7 @@ impl Scheduler {
         Ok(events)
     }
 
-    /// Counts what there is now.
+    /// Updates the counts of requests and pages.
     fn count(&mut self) {
         self.statistics.waiting = self.waiting.len();
         self.statistics.running = self.running.iter().filter(|running| running.finished().is_none()).count();
@@ -463,8 +463,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Whether a running request is reading what this one begins with, as the samples of one prompt do: it is cheaper to
-    /// wait for those pages than to fill others with the same.
+    /// Whether a running request is prefilling the start of this one, as with samples of the same prompt: waiting for
+    /// these pages is cheaper than filling others with the same contents.
     fn is_being_read(&self, next: &Waiting) -> bool {
         let page = self.pages.find(next.keys.all()) + WORTH_WAITING.div_ceil(self.backend.capacity().page_size) - 1;
         let key = next.keys.all().get(page);
@@ -516,7 +516,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Launches a round for all that can use one; whether there was any.
+    /// Launches a round for all requests that can use one; returns whether there were any.
     fn launch(&mut self) -> Result<bool, EngineError> {
         let mut members = Vec::new();
         let mut slots = Vec::new();
@@ -536,7 +536,7 @@ impl Scheduler {
         Ok(true)
     }
 
-    /// Reads the oldest launched round.
+    /// Collects the oldest round in flight.
     fn collect(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
         let Some(LaunchedRound { ticket, shape, members }) = self.in_flight.pop_front() else { return Ok(()) };
         let output = self.backend.collect(ticket)?;
@@ -576,7 +576,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes back what a request holds.
+    /// Releases the slot and pages of a request.
     fn release(&mut self, running: &mut Running) {
         let unread = running.slot().map_or(0, |slot| self.backend.pending_draft_tokens(slot));
         if let Some(place) = running.leave_place(self.options.reuse, unread) {
@@ -587,7 +587,7 @@ impl Scheduler {
     }
 }
 
-/// Why a request has no token at a position.
+/// The reason why a request has no token at a position.
 fn no_token(backend: &dyn Backend, running: &Running, position: usize) -> FinishReason {
     let grammar = running.slot().and_then(|slot| backend.grammar_failure(slot));
     grammar.map_or(FinishReason::NotFinite(position), FinishReason::Grammar)

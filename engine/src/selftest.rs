@@ -26,7 +26,7 @@ use crate::{
     WeightFolders, backend::VerifyPlan, load::devices, options::Quantization,
 };
 
-/// One promise and whether it was kept.
+/// A promise of the engine, and the result of checking it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Check {
     /// The promise.
@@ -35,33 +35,34 @@ pub struct Check {
     pub failure: Option<String>,
 }
 
-/// What is checked.
+/// Which checks run.
 #[derive(Clone, Copy, Debug)]
 pub enum Scope<'a> {
     /// Everything.
     Whole,
     /// All kernels, and a few of the engine's promises.
     Quick,
-    /// Kernels whose checks have one of these texts in their names.
+    /// The kernels whose checks have one of these texts in their names.
     Kernels(&'a [String]),
 }
 
-/// How much of the engine is checked.
+/// Extent of the engine's checks.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     dtypes: &'static [&'static str],
-    /// 2-byte types in which the default mode, which has its own kernels on a GPU, is compared with batch-invariant mode.
+    /// 2-byte types in which the default mode, which has separate kernels on a GPU, is compared with batch-invariant
+    /// mode.
     default_dtypes: &'static [&'static str],
     /// Types of activations for which everything is also checked with FP8 weights.
     fp8_dtypes: &'static [&'static str],
     /// Targets with their drafts.
     pairs: &'static [Pair],
-    /// Tree shapes that reach every case: chains, one step, wide, deep, more nodes than fit a machine word.
+    /// Tree shapes that cover every case: chains, one step, wide, deep, more nodes than bits in a machine word.
     shapes: &'static [&'static str],
-    /// Batch sizes around those that graphs are captured for.
+    /// Batch sizes around the capture sizes.
     batches: &'static [usize],
     page_sizes: &'static [usize],
-    /// New tokens of each request.
+    /// Output tokens per request.
     tokens: usize,
 }
 
@@ -89,7 +90,7 @@ const GPU: Plan = Plan {
     tokens: 24,
 };
 
-/// What is left where every instruction is watched, or emulated.
+/// Reduced plan for running under a sanitizer or in the emulator.
 const QUICK: Plan = Plan {
     dtypes: &["float32"],
     default_dtypes: &["bfloat16"],
@@ -101,14 +102,15 @@ const QUICK: Plan = Plan {
     tokens: 4,
 };
 
-/// The same of a model that several devices share: dense layers and experts, and a draft that is shared too.
+/// The same for a model on several devices: dense layers and experts, and a draft that is split too.
 const QUICK_SHARED: Plan =
     Plan { default_dtypes: &[], pairs: &[Pair::Qwen3Moe], shapes: &["2,2,4"], batches: &[2], ..QUICK };
 
-/// Runs checks and reports each as it ends: of one device, or of models that several GPUs share, from it on.
+/// Runs checks and reports each when it ends: on one device, or with models that are split over several GPUs, starting
+/// at that one.
 ///
 /// # Errors
-/// When the device cannot be used, or no check has this name.
+/// When the device cannot be used, or no check matches the given names.
 pub fn run(
     choice: DeviceChoice,
     ranks: usize,
@@ -119,7 +121,7 @@ pub fn run(
     if ranks > 1 {
         check_exchanges(&devices, report);
         let plan = if matches!(scope, Scope::Whole) { GPU } else { QUICK_SHARED };
-        // The random models are small, and have heads for as many; names say so.
+        // The random models are small, with heads for at most this many ranks; names of checks show the number.
         let ranks = ranks.min(models::QUERY_HEADS);
         check_engines(choice, ranks, plan, report)?;
         return check_dead_rank(choice, ranks, plan, report);
@@ -145,7 +147,7 @@ pub fn run(
     check_engines(choice, ranks, plan, report)
 }
 
-/// What one engine is loaded with.
+/// Configuration of an engine.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     choice: DeviceChoice,
@@ -158,7 +160,7 @@ struct Setting {
 }
 
 impl Setting {
-    /// In batch-invariant mode, with weights as they are stored.
+    /// In batch-invariant mode, with weights in their stored format.
     fn new(choice: DeviceChoice, ranks: usize, dtype: &'static str, pair: Pair, page_size: usize) -> Self {
         Self { choice, ranks, dtype, pair, page_size, batch_invariant: true, quantization: None }
     }
@@ -180,7 +182,8 @@ fn check_engines(
     }
     let last_page_size = plan.page_sizes.last().copied().unwrap_or(1);
     for dtype in plan.default_dtypes {
-        // A router chooses by comparing: rounding that is nothing elsewhere sends a row to other experts, and what they say is not near.
+        // A router chooses by comparing scores: rounding that is negligible elsewhere can send a row to other experts,
+        // with a different output.
         let is_smooth = |pair: &&Pair| *dtype == "float32" || !pair.has_experts();
         for pair in plan.pairs.iter().filter(is_smooth) {
             let setting = Setting::new(choice, ranks, dtype, *pair, last_page_size);
@@ -197,8 +200,8 @@ fn check_engines(
     check_fp8(&models, choice, plan, report)
 }
 
-/// The same of weights that are quantised to FP8 when they are loaded: output that does not depend on the tree, and the default mode
-/// near batch-invariant mode.
+/// The same for weights that are quantised to FP8 at load time: output that does not depend on the tree, and a default
+/// mode that agrees with batch-invariant mode.
 fn check_fp8(
     models: &RandomModels,
     choice: DeviceChoice,
@@ -271,7 +274,7 @@ fn check_engine(
         name: format!("{label}: every page is released"),
         failure: (used > 0).then(|| format!("{used} pages are still in use")),
     });
-    // Pages have nothing to do with it.
+    // This does not depend on the page size.
     if plan.page_sizes.last() == Some(&page_size) {
         report(Check {
             name: format!("{label}: exchanged weights give the output of an engine that is loaded with them"),
@@ -325,19 +328,19 @@ fn options(models: &RandomModels, setting: Setting, plan: Plan) -> EngineOptions
         max_running_requests: plan.batches.iter().copied().max().unwrap_or(1),
         page_size: setting.page_size,
         tp_size: setting.ranks,
-        // Both ways to run a draft are seen.
+        // Covers both ways of running a draft.
         split_draft: (setting.ranks > 1).then_some(setting.pair != Pair::Eagle),
         batch_invariant: setting.batch_invariant,
         quantization: setting.quantization,
         draft_quantization: setting.quantization,
-        // Gaps, so that batches are padded.
+        // With gaps, so that batches are padded.
         capture_sizes: vec![1, 2, 4, 8, 16, 32],
         chunked_prefill_size: 32,
         ..EngineOptions::default()
     }
 }
 
-/// Every shape gives bit for bit what plain decoding of each request alone gives.
+/// Every shape gives, bit for bit, the output of plain decoding of each request alone.
 fn same_output(
     engine: &mut Engine,
     plan: Plan,
@@ -356,7 +359,7 @@ fn same_output(
     Ok(None)
 }
 
-/// Two engines give the same.
+/// Two engines give the same output.
 fn same_engines(one: &mut Engine, other: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
     let batch = plan.batches.get(1).copied().unwrap_or(2);
     let requests: Vec<Request> = (0..batch).map(|at| request(at, &sampled(), plan.tokens)).collect();
@@ -365,7 +368,7 @@ fn same_engines(one: &mut Engine, other: &mut Engine, plan: Plan) -> Result<Opti
     })
 }
 
-/// The first difference between two engines that run the same shapes, with its shape.
+/// The first difference between two engines that run the same shapes, with the shape.
 fn for_each_shape(
     one: &mut Engine,
     other: &mut Engine,
@@ -382,7 +385,7 @@ fn for_each_shape(
     Ok(None)
 }
 
-/// An engine takes other weights, and the first ones again.
+/// An engine replaces its weights with others, and then with the original ones.
 fn exchanged(models: &RandomModels, setting: Setting, plan: Plan) -> Result<Option<String>, EngineError> {
     let others = RandomModels::write_seeded(1)?;
     let mut engine = load(models, setting, plan, false)?;
@@ -401,14 +404,14 @@ fn exchanged(models: &RandomModels, setting: Setting, plan: Plan) -> Result<Opti
     Ok(difference(&first, &engine.run(requests)?))
 }
 
-/// Plain decoding of each request by itself.
+/// Plain decoding of each request alone.
 fn alone(engine: &mut Engine, requests: &[Request]) -> Result<Vec<Completion>, EngineError> {
     engine.set_policy(ShapePolicy::fixed(TreeShape::OFF))?;
     let completions = requests.iter().map(|request| engine.run(vec![request.clone()]));
     Ok(completions.collect::<Result<Vec<_>, _>>()?.concat())
 }
 
-/// Where outputs differ first.
+/// The first difference between outputs.
 fn difference(expected: &[Completion], found: &[Completion]) -> Option<String> {
     let at = expected.iter().zip(found).position(|(expected, found)| expected.output_ids != found.output_ids)?;
     let (expected, found) = (&expected[at].output_ids, &found[at].output_ids);
@@ -418,7 +421,7 @@ fn difference(expected: &[Completion], found: &[Completion]) -> Option<String> {
 }
 
 fn request(at: usize, sampling: &SamplingParams, tokens: usize) -> Request {
-    // Prompts of all lengths around page and chunk borders.
+    // Prompts of all lengths around page and chunk boundaries.
     let length = 1 + (at * 7) % 40;
     Request {
         input_ids: (0..length).map(|place| ((at * 31 + place * 17) % models::VOCABULARY) as u32).collect(),
@@ -450,7 +453,7 @@ mod tests {
         assert_eq!(broken(DeviceChoice::Cpu, 1, CPU), []);
     }
 
-    // The kernels themselves have their checks run in the emulator where they are defined.
+    // The kernels' own checks run in the emulator where the kernels are defined.
     #[test]
     fn all_promises_are_kept_in_the_emulator() {
         assert_eq!(broken(DeviceChoice::Emulator, 1, QUICK), []);

@@ -27,7 +27,7 @@ pub struct Text {
     tokenizer: Arc<Tokenizer>,
     template: Option<Result<Arc<ChatTemplate>, String>>,
     end_token: Option<u32>,
-    /// Bytes of the longest token.
+    /// Length of the longest token in bytes.
     longest_token: usize,
 }
 
@@ -36,7 +36,7 @@ impl Text {
     /// tokenizer.json.
     ///
     /// # Errors
-    /// When a file is there and broken.
+    /// When an existing file is invalid.
     pub fn open(folder: &Folder) -> Result<Option<Self>, EngineError> {
         let Some(json) = folder.optional("tokenizer.json")? else { return Ok(None) };
         let tokenizer = json.parse::<Tokenizer>().map_err(|error| EngineError::Malformed {
@@ -50,7 +50,7 @@ impl Text {
         Ok(Some(Self { tokenizer: Arc::new(tokenizer), template, end_token, longest_token }))
     }
 
-    /// Tokens of a prompt, with the special tokens that the tokenizer puts around it.
+    /// Tokens of a prompt, with the special tokens that the tokenizer adds.
     ///
     /// # Errors
     /// When the tokenizer cannot encode it.
@@ -58,18 +58,18 @@ impl Text {
         self.encoded(text, true)
     }
 
-    /// The tokenizer's own end-of-text token. Fine-tunes often end with it, while config.json still names the one of the
-    /// model they come from.
+    /// The tokenizer's own end-of-text token. Fine-tunes often end with it while their config.json still names the base
+    /// model's.
     pub fn end_token(&self) -> Option<u32> {
         self.end_token
     }
 
-    /// Whether the model has a chat template, be it a broken one.
+    /// Whether the model has a chat template, valid or not.
     pub fn has_chat_template(&self) -> bool {
         self.template.is_some()
     }
 
-    /// Tokens of a conversation in the model's chat template, up to where the assistant speaks. Messages are
+    /// Tokens of a conversation in the model's chat template, up to the start of the assistant's reply. Messages are
     /// [`ChatMessage`]s, or objects with further fields that the template may know; `variables` are the template's own.
     ///
     /// # Errors
@@ -80,12 +80,12 @@ impl Text {
         variables: &TemplateVariables,
     ) -> Result<Vec<u32>, EngineError> {
         let options = ChatOptions { variables: variables.clone(), ..ChatOptions::default() };
-        // The template writes its own special tokens.
+        // The template itself contains the special tokens.
         self.encoded(&self.render_chat(messages, &options)?, false)
     }
 
-    /// The rendering of a conversation by the model's chat template; to be encoded without special tokens, which the
-    /// template writes itself.
+    /// The text of a conversation rendered by the model's chat template. Encode it without adding special tokens, since
+    /// the template contains them.
     ///
     /// # Errors
     /// As [`encode_chat`](Self::encode_chat).
@@ -106,17 +106,17 @@ impl Text {
         template.render(messages, options)
     }
 
-    /// The text of some tokens, without special ones.
+    /// The text of tokens, without special tokens.
     pub fn decode(&self, tokens: &[u32]) -> String {
         self.decode_with(tokens, false)
     }
 
-    /// The text of some tokens, with or without the special ones.
+    /// The text of tokens, with or without special tokens.
     pub fn decode_with(&self, tokens: &[u32], special: bool) -> String {
         self.tokenizer.decode(tokens, !special).unwrap_or_default()
     }
 
-    /// Whether a token is a special one, which no ordinary text has.
+    /// Whether a token is special, so that no ordinary text contains it.
     pub fn is_special(&self, token: u32) -> bool {
         self.tokenizer.get_added_vocabulary().get_added_tokens_decoder().get(&token).is_some_and(|one| one.special)
     }
@@ -136,7 +136,7 @@ impl Text {
         TokenText::of(&self.tokenizer, token)
     }
 
-    /// Tokens that the tokenizer knows.
+    /// Size of the tokenizer's vocabulary, special tokens included.
     pub fn vocab_size(&self) -> usize {
         self.tokenizer.get_vocab_size(true)
     }

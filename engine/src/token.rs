@@ -1,19 +1,19 @@
-//! Tokens that a target produced.
+//! Tokens produced by a target.
 
 /// A token that the target produced.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProducedToken {
     /// Its id.
     pub id: u32,
-    /// Its log-probability and the best alternatives, where the request asks for them.
+    /// Its log-probability and the best alternatives, if the request wants them.
     pub logprobs: Option<TokenLogprobs>,
 }
 
 /// Log-probabilities at one position, of the target's distribution before temperature and filters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TokenLogprobs {
-    /// Of the produced token.
+    /// Log-probability of the produced token.
     pub logprob: f32,
-    /// The best tokens, best first.
+    /// The most probable tokens, best first.
     pub top: Vec<(u32, f32)>,
 }

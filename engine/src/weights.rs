@@ -11,20 +11,20 @@ use crate::{
     options::EngineOptions,
 };
 
-/// Where the weights are to come from. At least one is given.
+/// Folders of the new weights. At least one is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WeightFolders {
-    /// Those of the model: of the target, or, where the folder holds a draft, of the draft.
+    /// A folder of the target or, if it holds only a draft, of the draft.
     pub model: Option<PathBuf>,
-    /// Those of the draft.
+    /// A folder of the draft.
     pub draft: Option<PathBuf>,
 }
 
 impl WeightFolders {
-    /// The options with these folders, and whose weights change.
+    /// The options with these folders, and which weights change.
     ///
     /// # Errors
-    /// When no folder is given, or one holds neither a target nor a draft for it, or there is no draft to exchange.
+    /// When no folder is given, a folder holds neither a target nor a draft for it, or there is no draft to replace.
     pub(crate) fn resolve(&self, loaded: &EngineOptions) -> Result<(EngineOptions, Exchange), EngineError> {
         if self.draft.is_some() && loaded.draft_model_path.is_none() {
             return Err(EngineError::Configuration(
@@ -46,13 +46,13 @@ impl WeightFolders {
         if self.draft.is_none() && is_draft(model, loaded) {
             return Ok((with(&loaded.model_path, Some(model.clone())), Exchange::Draft));
         }
-        // A draft that was loaded from the target's own folder moves along with it.
+        // A draft that was loaded from the target's own folder is replaced together with it.
         let own = self.draft.is_none() && loaded.draft_model_path.as_ref() == Some(&loaded.model_path);
         Ok((with(model, if own { Some(model.clone()) } else { draft }), Exchange::All))
     }
 }
 
-/// Whether a folder holds a draft for the loaded target, and no target.
+/// Whether a folder holds a draft for the loaded target, but no target.
 fn is_draft(folder: &Path, loaded: &EngineOptions) -> bool {
     if loaded.draft_model_path.is_none() {
         return false;

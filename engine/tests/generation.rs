@@ -1,5 +1,5 @@
-//! Generation end to end on the demo pair: what is drafted, what else runs and how the cache is cut up must not change
-//! what comes out.
+//! End-to-end generation on the demo pair: drafts, other requests and the layout of the cache must not change the
+//! output.
 
 use std::path::{Path, PathBuf};
 
@@ -81,8 +81,8 @@ fn output_depends_on_neither_tree_nor_batch_nor_pages_nor_pieces() {
 
 #[test]
 fn what_is_read_from_the_cache_is_what_would_have_been_read_anew() {
-    // Prompts in waves, so that the later ones find pages of the earlier ones: an instruction that all share, questions,
-    // and the turns that follow the answers. The cache holds only some of it, so that pages are given up too.
+    // Prompts in waves, so that later ones find pages of earlier ones: an instruction that all share, questions, and
+    // the turns that follow the answers. The cache is too small for all of them, so pages are also evicted.
     fn turns(engine: &mut Engine) -> Vec<Completion> {
         let encode = |text: &str| engine.text().expect("a tokenizer").encode(text).expect("it encodes");
         let instruction = encode("// A library of small functions, each with its test and a line that says why.\n");
@@ -104,7 +104,7 @@ fn what_is_read_from_the_cache_is_what_would_have_been_read_anew() {
         }
         all
     }
-    /// Output, and what was accepted on the way: rows of the draft show there.
+    /// The output, and the accepted drafts, which depend on the draft's rows.
     fn said(completions: &[Completion]) -> Vec<(Vec<u32>, Vec<u64>)> {
         completions.iter().map(|one| (one.output_ids.clone(), one.accept_histogram.clone())).collect()
     }
@@ -140,7 +140,7 @@ fn a_token_map_changes_what_is_drafted_and_nothing_that_comes_out() {
     let folder = tempfile::tempdir().expect("a folder for temporary files");
     let map = folder.path().join("freq.json");
     let vocabulary = whole.capacity().vocab_size as u32;
-    // Half of the tokens, not in their order.
+    // Half of the tokens, in another order.
     let tokens: Vec<u32> = (0..vocabulary).rev().step_by(2).collect();
     std::fs::write(&map, serde_json::to_string(&tokens).expect("a list")).expect("writable");
     let hot = EngineOptions { token_map: Some(map), ..whole.options().clone() };
@@ -168,7 +168,7 @@ fn simulated_acceptance_has_the_length_that_is_asked_for() {
         let completions = engine.run(requests.collect()).expect("they run");
         let rounds: usize = completions.iter().map(|completion| completion.rounds).sum();
         let mean = 8.0 * 120.0 / rounds as f64;
-        // No round yields more than the tree is deep.
+        // No round yields more tokens than the tree allows.
         let expected = f64::from(expected).min(shape.most_tokens_a_round() as f64);
         assert!((mean - expected).abs() < 0.08 * expected, "{shape}: {mean} for {expected}");
     }
@@ -182,7 +182,7 @@ fn sampled_speculative_output_has_the_distribution_that_the_target_reports() {
     let mut engine = load(options("eagle3"));
     let prompt = engine.text().expect("a tokenizer").encode("let mut").expect("it encodes");
 
-    // The target's own word: log-probabilities after each prefix, filtered here by the definition.
+    // The target's own distribution: log-probabilities after each prefix, filtered here by the definition.
     let mut expected: Vec<(Vec<u32>, f64)> = vec![(Vec::new(), 1.0)];
     for _ in 0..LENGTH {
         let requests = expected.iter().map(|(prefix, _)| {
@@ -225,7 +225,7 @@ fn sampled_speculative_output_has_the_distribution_that_the_target_reports() {
     let known = outputs.iter().filter(|output| expected.iter().any(|(known, _)| known == *output)).count();
     assert_eq!(known, outputs.len(), "a token came that the filter removes");
     assert!(cells >= 8, "{cells} outputs are frequent enough to be compared");
-    // With 26 degrees of freedom 60 is a chance of one in six thousand; fewer cells make it rarer still.
+    // With 26 degrees of freedom, the probability of 60 is one in six thousand; with fewer cells it is lower.
     assert!(statistic < 60.0, "chi-square {statistic} over {cells} cells");
     assert!((rare.1 - rare.0).abs() < 4.0 * rare.0.sqrt().max(2.0), "{} rare outputs for {}", rare.1, rare.0);
 }

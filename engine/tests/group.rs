@@ -1,11 +1,11 @@
-//! A model that several devices share, in the emulator: ranks are threads, and what they pass to each other is the host's memory.
+//! A model on several devices, in the emulator: ranks are threads, and they exchange data in host memory.
 
 use engine::{
     DeviceChoice,
     selftest::{self, Check, Scope},
 };
 
-/// The self-test's promises that are broken, of a model that ranks share.
+/// The self-test's promises that are broken, for a model that ranks share.
 fn broken(ranks: usize) -> Vec<Check> {
     let mut broken = Vec::new();
     let report = &mut |check: Check| {

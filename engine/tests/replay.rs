@@ -1,4 +1,4 @@
-//! A replay counts what runs count: on the demo pair, shape by shape, request by request.
+//! A replay counts the same as real runs: on the demo pair, shape by shape, request by request.
 
 #[path = "replay/kept.rs"]
 mod kept;
@@ -56,7 +56,7 @@ fn shape(text: &str) -> TreeShape {
     text.parse().expect("a shape")
 }
 
-/// Shapes that look random and always are the same.
+/// Shapes that look random but are always the same.
 fn many_shapes(count: usize) -> Vec<TreeShape> {
     let mut state = 7_u64;
     let mut draw = |most: usize| {
@@ -94,7 +94,7 @@ fn texts(requests: &[Request], completions: &[Completion]) -> Vec<ReplayText> {
     requests.iter().zip(completions).map(|(request, completion)| ReplayText::new(request, completion)).collect()
 }
 
-/// Every shape is replayed along the text of plain decoding, then run.
+/// Replays every shape along the text of plain decoding, then runs it.
 fn check(engine: &mut Engine, requests: &[Request], shapes: &[TreeShape]) -> Vec<Completion> {
     let plain = run(engine, TreeShape::OFF, requests);
     let found = replay(engine, &texts(requests, &plain), shapes);
@@ -130,7 +130,7 @@ fn a_replay_counts_what_every_shape_accepts_in_a_run() {
         });
         let requests = requests(&engine, &samplings(), 40);
         let plain = check(&mut engine, &requests, &many_shapes(20));
-        // Ends by length and by a token are both among them.
+        // Some end by length and some by a token.
         let by_length = |completion: &Completion| completion.finish_reason == FinishReason::Length;
         assert!(plain.iter().any(by_length) && !plain.iter().all(by_length), "{head}");
         assert_eq!(engine.statistics().pages_used, 0);
@@ -148,7 +148,7 @@ fn texts_that_do_not_fit_together_are_replayed_one_after_the_other() {
         (options.max_running_requests, options.page_size) = (2, 7);
     });
     assert_eq!(replay(&mut narrow, &texts, &shapes), expected);
-    // In any order, with shapes twice.
+    // In any order, with duplicate shapes.
     let turned: Vec<TreeShape> = shapes.iter().rev().chain(&shapes).copied().collect();
     let found = replay(&mut narrow, &texts, &turned);
     for (found, expected) in found.iter().zip(&expected) {
@@ -157,7 +157,7 @@ fn texts_that_do_not_fit_together_are_replayed_one_after_the_other() {
     }
     assert!(replay(&mut narrow, &texts, &[]).iter().all(Vec::is_empty));
     assert!(replay(&mut narrow, &[], &shapes).is_empty());
-    // What was replayed leaves nothing after that a run could trip over.
+    // A replay leaves no state that could affect a run.
     let completions = run(&mut narrow, shapes[1], &requests);
     assert_eq!(completions[0].accept_histogram, expected[0][1].accept_histogram);
 }
@@ -177,7 +177,7 @@ fn the_expected_acceptance_has_the_mean_of_the_counted_one_and_less_scatter() {
     let shapes = [shape("3,1,4"), shape("4,4,16")];
     let found = replay(&mut engine, &texts(&requests, &completions), &shapes);
     for (at, shape) in shapes.iter().enumerate() {
-        // Drafts a round of each request: counted, expected, and the difference of the two.
+        // Drafts per round of each request: counted, expected, and the difference.
         let all: Vec<[f64; 3]> = found
             .iter()
             .map(|found| {
@@ -226,7 +226,7 @@ fn what_cannot_be_replayed_says_why() {
         ControlFlow::Break(())
     });
     assert_eq!((broken_off.expect("it can be replayed"), calls), (None, 1));
-    // An output of one token came with its prompt: there is no round.
+    // An output of one token came with its prompt, so there is no round.
     let single = replay(&mut engine, &[text(5, 4)], &off);
     assert!(single[0].iter().all(|found| found.rounds == 0 && found.accept_histogram.is_empty()), "{single:?}");
 

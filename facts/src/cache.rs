@@ -9,7 +9,7 @@ use std::{
 
 use crate::names::{is_id, is_revision};
 
-/// Longest name of a commit, or key, in bytes.
+/// Maximum length of the name of a commit, or of a key, in bytes.
 const LONGEST_TEXT: u64 = 4096;
 
 /// The folder with the downloaded repositories.
@@ -20,7 +20,7 @@ pub struct Cache {
 
 impl Cache {
     /// The cache that huggingface_hub would use: `HF_HUB_CACHE`, else `HUGGINGFACE_HUB_CACHE`, else `hub` in `HF_HOME`,
-    /// else in `huggingface` in `XDG_CACHE_HOME`, else in `~/.cache/huggingface`. None where no home is known.
+    /// else in `huggingface` in `XDG_CACHE_HOME`, else in `~/.cache/huggingface`. `None` if no home folder is known.
     pub fn from_environment() -> Option<Self> {
         Self::located(variable)
     }
@@ -36,7 +36,7 @@ impl Cache {
         Self { root: root.into() }
     }
 
-    /// The folder that holds it.
+    /// Its folder.
     pub fn root(&self) -> &Path {
         &self.root
     }
@@ -54,12 +54,12 @@ impl Cache {
     }
 }
 
-/// A variable of the environment, unless it is empty.
+/// An environment variable, if it is set and not empty.
 pub(crate) fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
-/// The folder in which huggingface_hub keeps all that is its own.
+/// The folder of huggingface_hub's own files.
 pub(crate) fn home(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let path = |name: &str| variable(name).map(PathBuf::from);
     path("HF_HOME").or_else(|| {
@@ -68,7 +68,7 @@ pub(crate) fn home(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBu
     })
 }
 
-/// The text of a file that holds a name or a key; none where it is longer than any is.
+/// The text of a file that holds a name or a key; `None` if it cannot be read or is too long.
 pub(crate) fn short_text(path: &Path) -> Option<String> {
     let mut text = String::new();
     let length = File::open(path).ok()?.take(LONGEST_TEXT + 1).read_to_string(&mut text).ok()?;

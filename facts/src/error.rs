@@ -1,14 +1,14 @@
-//! Errors while a checkpoint is read.
+//! Errors of reading a checkpoint.
 
 /// Why a file of a checkpoint could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read {place}: {source}")]
     Read {
         /// The file.
         place: String,
-        /// What the system says.
+        /// The system's error.
         source: std::io::Error,
     },
     /// The hub cannot be reached.
@@ -16,20 +16,20 @@ pub enum Error {
     Unreachable {
         /// The requested file or URL.
         url: String,
-        /// What the network says.
+        /// The network's error.
         reason: String,
     },
-    /// The hub refuses.
+    /// The hub refuses the request.
     #[error("{url} answers with status {status}{hint}")]
     Refused {
         /// The requested file or URL.
         url: String,
         /// The HTTP status.
         status: u16,
-        /// What to do about it, where that is known.
+        /// What to do about it, if known.
         hint: &'static str,
     },
-    /// It is longer than such a file can be.
+    /// The file is larger than the limit for its kind.
     #[error("{place} is larger than {limit} bytes, the limit for this kind of file")]
     TooLarge {
         /// The file.
@@ -37,7 +37,7 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
-    /// It is not what its name says.
+    /// The file has invalid contents.
     #[error("{place}: {reason}")]
     Malformed {
         /// The file.

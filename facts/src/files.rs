@@ -1,41 +1,41 @@
-//! The files of a checkpoint, wherever they are.
+//! Access to the files of a checkpoint, wherever they are stored.
 
 use std::ops::Range;
 
 use crate::Error;
 
-/// A piece of a file.
+/// A part of a file.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// The bytes; fewer than requested at the end of the file.
     pub bytes: Vec<u8>,
-    /// How long the whole file is.
+    /// Size of the whole file.
     pub size: u64,
 }
 
 /// Read access to the files of one checkpoint. A missing file is `None`, not an error.
 pub trait Files {
-    /// Where a file is, for messages.
+    /// The location of a file, for messages.
     fn place(&self, name: &str) -> String;
 
-    /// The whole of a file of at most `limit` bytes.
+    /// A whole file of at most `limit` bytes.
     ///
     /// # Errors
-    /// When it is there and cannot be read, or is longer.
+    /// When the file exists but cannot be read, or is larger.
     fn whole(&self, name: &str, limit: u64) -> Result<Option<Vec<u8>>, Error>;
 
-    /// The bytes of a range.
+    /// The bytes of a range of a file.
     ///
     /// # Errors
-    /// When the file is there and cannot be read.
+    /// When the file exists but cannot be read.
     fn part(&self, name: &str, range: Range<u64>) -> Result<Option<Part>, Error>;
 
-    /// The names of the files that end in `.safetensors`, in order.
+    /// The sorted names of the files that end in `.safetensors`.
     ///
     /// # Errors
-    /// When they cannot be listed.
+    /// When the files cannot be listed.
     fn safetensors(&self) -> Result<Vec<String>, Error>;
 
-    /// Most files whose headers may be read: each costs a request where files are far away.
+    /// Maximum number of files whose headers may be read: for remote files each costs a request.
     fn most_headers(&self) -> usize;
 }

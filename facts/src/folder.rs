@@ -9,10 +9,10 @@ use std::{
 
 use crate::{Error, Files, Part};
 
-/// Most files that are listed.
+/// Maximum number of files that are listed.
 const MOST_FILES: usize = 4096;
 
-/// A folder as it was downloaded or saved.
+/// A folder of a downloaded or saved checkpoint.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -24,7 +24,7 @@ impl Folder {
         Self { path: path.into() }
     }
 
-    /// The file, if it is there.
+    /// Opens a file, if it exists.
     fn open(&self, name: &str) -> Result<Option<File>, Error> {
         let path = self.path.join(name);
         let malformed = |reason: String| Error::Malformed { place: self.place(name), reason };

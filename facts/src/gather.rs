@@ -11,14 +11,14 @@ const LONGEST_TOKENIZER: u64 = 128 << 20;
 /// Files to read in addition to the config.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Wanted {
-    /// tokenizer.json, which has megabytes.
+    /// tokenizer.json, which can be several megabytes.
     pub tokenizer: bool,
 }
 
 /// The facts of a checkpoint.
 #[derive(Clone, Debug)]
 pub struct Gathered {
-    /// All that could be read.
+    /// All facts that could be read.
     pub facts: ModelFacts,
     /// What could not be read, and why.
     pub notes: Vec<String>,

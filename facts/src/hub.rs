@@ -11,10 +11,10 @@ use crate::{
     names::{is_id, is_revision},
 };
 
-/// Where the hub is unless `HF_ENDPOINT` says otherwise.
+/// The hub's address, unless `HF_ENDPOINT` is set.
 const ENDPOINT: &str = "https://huggingface.co";
 
-/// Longest time for one request, answer included.
+/// Maximum time for one request, including its response.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Connection timeout.
@@ -23,7 +23,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of files of a model whose headers are fetched.
 const MOST_HEADERS: usize = 8;
 
-/// Longest list of a model's files.
+/// Maximum size of the list of a model's files, in bytes.
 const LONGEST_LISTING: u64 = 8 << 20;
 
 /// A client of the hub. It sends no request until a file is read.
@@ -35,8 +35,8 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// The hub of the environment: `HF_ENDPOINT`, and the token of `HF_TOKEN`, else of the file that
-    /// `huggingface-cli login` leaves (`HF_TOKEN_PATH`, else `token` in the folder that the cache is in too).
+    /// The hub of the environment: `HF_ENDPOINT`, and the token in `HF_TOKEN`, or else in the file that
+    /// `huggingface-cli login` writes (`HF_TOKEN_PATH`, or else `token` in the folder that also contains the cache).
     pub fn from_environment() -> Self {
         let text = |name: &str| variable(name)?.into_string().ok().filter(|value| !value.trim().is_empty());
         let file = || short_text(&token_file(variable)?);
@@ -44,9 +44,9 @@ impl Hub {
         Self::new(text("HF_ENDPOINT").as_deref().unwrap_or(ENDPOINT), token.as_deref())
     }
 
-    /// The hub at an address, with a token for models that ask for one.
+    /// The hub at an address, with a token for gated models.
     pub fn new(endpoint: &str, token: Option<&str>) -> Self {
-        // The token is for the hub alone: redirects to storage elsewhere go without it, which is this client's default.
+        // The token is only for the hub: redirects to other hosts are sent without it, which is this client's default.
         let config = Agent::config_builder()
             .timeout_global(Some(TIMEOUT))
             .timeout_connect(Some(CONNECT_TIMEOUT))
@@ -64,14 +64,14 @@ impl Hub {
         }
     }
 
-    /// The files of a model at a revision (a branch, a tag or a commit); none where the id or the revision cannot be one.
+    /// The files of a model at a revision (a branch, a tag or a commit); `None` if the id or the revision is invalid.
     pub fn model(&self, id: &str, revision: &str) -> Option<Remote> {
-        // In an address a revision is one part, whatever slashes it has.
+        // In a URL a revision is one path segment, so slashes in it are encoded.
         let revision = is_revision(revision).then(|| revision.replace('/', "%2F"))?;
         is_id(id).then(|| Remote { hub: self.clone(), id: id.to_owned(), revision })
     }
 
-    /// Asks for bytes of an address; none where there is nothing.
+    /// Requests the bytes of a URL; `None` if it does not exist.
     fn get(&self, url: &str, range: Option<Range<u64>>) -> Result<Option<Response<Body>>, Error> {
         let mut request = self.agent.get(url);
         if let Some(token) = &self.token {
@@ -84,7 +84,7 @@ impl Hub {
         let refused = |status, hint| Error::Refused { url: url.to_owned(), status, hint };
         match response.status().as_u16() {
             200 | 206 => Ok(Some(response)),
-            // 416: the file is shorter than where the range begins.
+            // 416: the file is shorter than the start of the range.
             404 | 416 => Ok(None),
             // Without a token, the hub gives the same response for a missing model as for a private one.
             status @ (401 | 403) => {
@@ -96,7 +96,7 @@ impl Hub {
     }
 }
 
-/// Where `huggingface-cli login` leaves its token.
+/// The file in which `huggingface-cli login` stores its token.
 fn token_file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let named = variable("HF_TOKEN_PATH").map(PathBuf::from);
     named.or_else(|| Some(home(variable)?.join("token")))
@@ -117,7 +117,8 @@ pub struct Remote {
 
 impl Remote {
     fn read(&self, url: &str, response: Response<Body>, limit: u64) -> Result<Vec<u8>, Error> {
-        // One byte of grace: the client's limit counts as passed already when a body ends on it and the end shows late.
+        // One extra byte: the client reports its limit as exceeded if a body has exactly this length and its end
+        // arrives later.
         match response.into_body().into_with_config().limit(limit.saturating_add(1)).read_to_vec() {
             Ok(bytes) if bytes.len() as u64 > limit => Err(Error::TooLarge { place: url.to_owned(), limit }),
             Ok(bytes) => Ok(bytes),
@@ -155,7 +156,7 @@ impl Files for Remote {
             let bytes = self.read(&url, response, length)?;
             return Ok(Some(Part { bytes, size }));
         }
-        // A server without ranges sends the whole file: of that only the beginning is cheap to read.
+        // A server without range requests sends the whole file, of which only the start is cheap to read.
         if range.start > 0 {
             return Err(malformed("the server does not support range requests"));
         }

@@ -1,7 +1,7 @@
 //! Facts about a checkpoint, read from its folder, from the local Hugging Face cache, or from the hub.
 //!
-//! The linter gets its facts from here. File contents are validated before use, every read has a size limit, and the network
-//! is used only if a [`Hub`] is given.
+//! The linter gets its facts from this crate. File contents are validated before use, every read has a size limit, and
+//! the network is used only if a [`Hub`] is given.
 #![forbid(unsafe_code)]
 
 mod cache;

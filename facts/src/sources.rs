@@ -1,4 +1,4 @@
-//! Where to look for a model that a launch names, and a cache of the models found.
+//! Finds the models that a launch names, and caches the results.
 
 use std::{collections::HashMap, path::Path};
 
@@ -14,23 +14,22 @@ pub struct Sources {
     found: HashMap<(String, String, Wanted), Option<Found>>,
 }
 
-/// What was found of a model.
+/// The result of looking for a model.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// The facts; none where its files are there but of no use.
+    /// The facts; `None` if its files exist but are unusable.
     pub facts: Option<ModelFacts>,
     /// What could not be read, and why.
     pub notes: Vec<String>,
 }
 
 impl Sources {
-    /// Looks at folders, then into `cache`, then asks `hub`.
+    /// Looks in folders, then in `cache`, then on `hub`.
     pub fn new(cache: Option<Cache>, hub: Option<Hub>) -> Self {
         Self { cache, hub, found: HashMap::new() }
     }
 
-    /// The checkpoint under a name as a launch gives it: a folder, or the id of a model at a revision. A name that leads
-    /// nowhere is `None`.
+    /// The checkpoint for a name in a launch: a folder, or the id of a model at a revision. `None` if there is none.
     pub fn find(&mut self, name: &str, revision: &str, wanted: Wanted) -> Option<&Found> {
         let key = (name.to_owned(), revision.to_owned(), wanted);
         if !self.found.contains_key(&key) {
@@ -44,7 +43,7 @@ impl Sources {
         if Path::new(name).is_dir() {
             return Some(read(&Folder::new(name), name, wanted));
         }
-        // A folder of another machine has the name of the model that it holds, most often.
+        // A folder on another machine usually has the name of its model.
         let id = if is_id(name) { name } else { published::id_of(name)? };
         let taken = (id != name).then(|| format!("; {name} is taken for {id} by its name"));
         let files: Box<dyn Files> = match self.cache.as_ref().and_then(|cache| cache.find(id, revision)) {

@@ -1,19 +1,19 @@
-//! The headers of safetensors files; what the tensors hold is not read.
+//! The headers of safetensors files; the contents of the tensors are not read.
 
 use schemas::model::{ModelFacts, TensorHeaders, TensorIndex, header_length, is_own_file, is_plain_name};
 
 use crate::{Error, Files};
 
-/// Longest index that is read; those of the largest checkpoints have a few MiB.
+/// Maximum size of an index in bytes; those of the largest checkpoints have a few MiB.
 const LONGEST_INDEX: u64 = 64 << 20;
 
-/// Longest header that is read. The format allows 100 MB; published ones stay below a MiB a file.
+/// Maximum size of a header in bytes. The format allows 100 MB; published headers stay below 1 MiB per file.
 const LONGEST_HEADER: u64 = 32 << 20;
 
 /// Size of the first read, so that most headers need only one.
 const FIRST_READ: u64 = 64 << 10;
 
-/// Fills in index and headers; adds a note for what cannot be read.
+/// Adds index and headers to the facts, and a note for each that cannot be read.
 pub(crate) fn read(files: &dyn Files, facts: &mut ModelFacts, notes: &mut Vec<String>) {
     let names = match names(files, facts) {
         Ok(names) => names,
@@ -36,7 +36,7 @@ pub(crate) fn read(files: &dyn Files, facts: &mut ModelFacts, notes: &mut Vec<St
         match header(files, name).and_then(|json| add(files, name, &json, &mut all)) {
             Ok(()) => {}
             Err(error) => {
-                // Half of the tensors would look like a checkpoint from which the others were dropped.
+                // With only half of the tensors, it would look as if the others had been dropped from the checkpoint.
                 notes.push(error.to_string());
                 return;
             }
@@ -45,7 +45,7 @@ pub(crate) fn read(files: &dyn Files, facts: &mut ModelFacts, notes: &mut Vec<St
     facts.tensors = Some(all);
 }
 
-/// The files with the tensors: the single one, else those of the index, else whatever safetensors files there are (some
+/// The files with the tensors: the single file, else those of the index, else whatever safetensors files exist (some
 /// heads are published under other names).
 fn names(files: &dyn Files, facts: &mut ModelFacts) -> Result<Vec<String>, Error> {
     const SINGLE: &str = "model.safetensors";
@@ -75,7 +75,7 @@ fn has_loose_mtp(files: &dyn Files, facts: &ModelFacts, indexed: &[String]) -> R
     Ok(files.part(LOOSE, 0..8)?.is_some())
 }
 
-/// Why there may be no safetensors file.
+/// A note on why there may be no safetensors file.
 fn without(files: &dyn Files) -> Option<String> {
     let pickled = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
     let name = pickled.into_iter().find(|name| files.part(name, 0..1).is_ok_and(|part| part.is_some()))?;
@@ -83,7 +83,7 @@ fn without(files: &dyn Files) -> Option<String> {
     Some(format!("{place}: tensors in PyTorch's pickle format are not read; rules about tensors are held back"))
 }
 
-/// The JSON of a file's header.
+/// The JSON header of a file.
 fn header(files: &dyn Files, name: &str) -> Result<Vec<u8>, Error> {
     let malformed = |reason: String| Error::Malformed { place: files.place(name), reason };
     let absent = || malformed("the index lists this file, but it does not exist".into());
@@ -107,7 +107,7 @@ fn header(files: &dyn Files, name: &str) -> Result<Vec<u8>, Error> {
     json.map(<[u8]>::to_vec).ok_or_else(|| malformed("the file ends within its header".into()))
 }
 
-/// Adds a header's tensors.
+/// Adds the tensors of a header.
 fn add(files: &dyn Files, name: &str, json: &[u8], all: &mut TensorHeaders) -> Result<(), Error> {
     let malformed = |reason: String| Error::Malformed { place: files.place(name), reason };
     let text = std::str::from_utf8(json).map_err(|_| malformed("the header is not UTF-8 text".into()))?;

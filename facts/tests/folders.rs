@@ -1,4 +1,4 @@
-//! Checkpoints in folders, whole and spoiled.
+//! Checkpoints in folders, intact and damaged.
 
 use std::{fs, path::Path};
 

@@ -1,4 +1,4 @@
-//! The hub's client against a server on this machine.
+//! The hub's client with a local server.
 
 use std::{
     collections::BTreeMap,
@@ -16,19 +16,19 @@ use schemas::model::ModelFacts;
 /// Special behaviour of a server.
 #[derive(Clone, Default)]
 struct Manners {
-    /// Sends whole files whatever range is requested.
+    /// Sends whole files regardless of the requested range.
     no_ranges: bool,
     /// Answers every request without this token with 401.
     token: Option<&'static str>,
-    /// Sends those who ask for a file there.
+    /// Redirects requests for files to this address.
     elsewhere: Option<String>,
-    /// Sends bytes without end.
+    /// Sends an endless response.
     endless: bool,
 }
 
 struct Server {
     address: String,
-    /// Request lines and headers, as they came.
+    /// Request lines and headers, in order of arrival.
     requests: Arc<Mutex<Vec<String>>>,
 }
 
@@ -41,7 +41,7 @@ impl Server {
         let log = Arc::clone(&requests);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // A client that has seen enough hangs up; that is no failure of the server.
+                // A client that has read enough hangs up; that is not a failure of the server.
                 let _ = serve(stream, &files, &manners, &log);
             }
         });
@@ -101,7 +101,7 @@ fn serve(
     }
 }
 
-/// The demo head as the hub would have it under `org/head`, main revision.
+/// The demo head as the hub would serve it under `org/head`, revision main.
 fn head() -> BTreeMap<String, Vec<u8>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny/eagle3");
     ["config.json", "model.safetensors"]
@@ -135,7 +135,7 @@ fn config_and_headers_come_over_the_network_and_the_weights_do_not() {
 #[test]
 fn the_token_goes_to_the_hub_and_to_no_other_host() {
     let storage = Server::start(head(), Manners::default());
-    // Another name of this machine is another host.
+    // Another name of this machine counts as another host.
     let elsewhere = Some(storage.address.replace("127.0.0.1", "localhost"));
     let hub = Server::start(head(), Manners { token: Some("secret"), elsewhere, ..Manners::default() });
     read(&Hub::new(&hub.address, Some("secret\n"))).expect("facts");

@@ -1,6 +1,6 @@
 #!/bin/sh
-# nvcc, with candle's kernels of quantised models left out: training never runs them, and they take most of the build. What
-# refers to them still links; a call would end the program. toolkit.sh puts this beside nvcc.
+# nvcc without candle's kernels for quantised models: training never runs them, and they take most of the build time. Code
+# that refers to them still links; calling it aborts the program. toolkit.sh installs this script next to nvcc.
 set -eu
 nvcc=$(dirname "$0")/nvcc
 left_out=
@@ -15,7 +15,7 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 empty=$folder/$(basename "$left_out")
 : >"$empty"
-# One of the files has a place holder for each function that the others would have.
+# One of the files defines a placeholder for each function that the excluded files would define.
 case $left_out in
 *moe_gguf.cu)
     {

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Fetches NVIDIA's compiler and libraries from PyPI into a folder, and prints the variables that a build needs:
+# Installs NVIDIA's compiler and libraries from PyPI into a folder, and prints the environment variables for a build:
 #     eval "$(training/cuda/toolkit.sh target/cuda-toolkit)"
-# No GPU and no driver are needed, and nothing outside the folder changes.
+# Needs neither a GPU nor a driver, and changes nothing outside the folder.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:?"usage: $0 FOLDER"}
@@ -17,7 +17,7 @@ if [ ! -x "$root/bin/nvcc" ]; then
         "nvidia-cublas==$version.*" "nvidia-curand<10.5" >&2
 fi
 
-# Linkers look for names without a version.
+# Linkers look for library names without a version.
 for library in cudart nvrtc curand cublas cublasLt; do
     for found in "$root/lib/lib$library.so".*; do
         ln -sf "$(basename "$found")" "$root/lib/lib$library.so"
@@ -27,8 +27,8 @@ ln -sfn lib "$root/lib64"
 
 cp "$here/nvcc.sh" "$root/bin/nvcc-for-training"
 
-# The driver is part of no package: an empty library with the names of its functions is enough to link against. The real
-# one is found when the program runs.
+# No package contains the driver: a stub library with the names of its functions is enough for linking. The real one is
+# found when the program runs.
 stubs=$root/lib/stubs
 if [ ! -e "$stubs/libcuda.so" ]; then
     mkdir -p "$stubs"

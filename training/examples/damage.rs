@@ -1,9 +1,10 @@
-//! Disturbs a draft with noise, so that training has something to repair:
+//! Adds noise to a draft, so that training has something to repair:
 //!
 //!     cargo run --example damage -- TARGET DRAFT OUT STRENGTH SEED
 //!
-//! Normal noise of STRENGTH times the root mean square of a matrix is added to each of its values; norms stay. DRAFT is a
-//! folder, or `own` for the MTP layer of the target: then OUT is a copy of the target with a damaged layer.
+//! Each value of a matrix gets normal noise with STRENGTH times the root mean square of the matrix; norms are not
+//! changed. DRAFT is a folder, or `own` for the MTP layer of the target: then OUT is a copy of the target with a
+//! damaged layer.
 
 use std::{error::Error, path::PathBuf, process::ExitCode};
 
@@ -30,7 +31,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Returns how many matrices were disturbed.
+/// Returns the number of matrices that were changed.
 fn damage(words: &[String]) -> Result<usize, Box<dyn Error>> {
     let [target, draft, out, strength, seed] = words else { return Err(USAGE.into()) };
     let (strength, seed): (f64, u64) = (strength.parse()?, seed.parse()?);

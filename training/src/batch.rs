@@ -1,4 +1,4 @@
-//! Texts with the target's states as tensors of a batch.
+//! Texts with the target's states, as tensors of a batch.
 
 use candle_core::{DType, Device, Result, Tensor};
 use engine::TextStates;
@@ -8,32 +8,32 @@ use crate::{
     teacher::{Labels, Teacher},
 };
 
-/// A text and what the target left after its positions. Clones share the tensors.
+/// A text and the target's states of its positions. Clones share the tensors.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// Prompt and answer.
     pub tokens: Vec<u32>,
-    /// How many of them are the prompt.
+    /// Length of the prompt.
     pub prompt_tokens: usize,
-    /// Of all positions but the last.
+    /// States of all positions but the last.
     pub left: Left,
 }
 
-/// What the target left after the positions of a text, where steps are made.
+/// The target's states after the positions of a text, on the device of the training steps.
 #[derive(Clone, Debug)]
 pub struct Left {
-    /// What the draft sees: captured layers, or the final state; `[positions, width]`.
+    /// Features that the draft reads: captured layers, or the final state; `[positions, width]`.
     seen: Tensor,
     /// The final state, `[positions, hidden]`.
     last: Tensor,
 }
 
-/// Rows of a text that train together.
+/// Rows of a text that are trained together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The position of the first row.
     pub start: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
 }
 
@@ -41,9 +41,9 @@ pub struct Window {
 pub struct Batch {
     /// Its rows.
     pub rows: Rows,
-    /// Rows that are rows of texts; the others fill up.
+    /// Number of rows that are rows of texts; the others are padding.
     pub real: usize,
-    /// What the target left at each row, `[batch · rows, width]`: captured layers, or its final state.
+    /// The target's output at each row, `[batch · rows, width]`: captured layers, or its final state.
     pub of_target: Tensor,
     /// Tokens after the rows, `[batch, rows + depth]`.
     tokens: Tensor,
@@ -51,37 +51,38 @@ pub struct Batch {
     last: Tensor,
     /// Labels of the positions after the rows, `[batch, rows + depth, draft vocabulary]`.
     probabilities: Tensor,
-    /// `[batch, rows + depth, 1]`.
+    /// `Σ p · log p` of the labels, `[batch, rows + depth, 1]`.
     negative_entropy: Tensor,
-    /// `[batch, rows + depth, 1]`.
+    /// The target's probability of the draft's vocabulary as a whole, `[batch, rows + depth, 1]`.
     mass: Tensor,
-    /// The draft's token for the target's likeliest, or `u32::MAX` where none counts; `[batch · (rows + depth)]`.
+    /// The draft's token for the target's most likely token, or `u32::MAX` for positions that do not count; `[batch ·
+    /// (rows + depth)]`.
     best: Vec<u32>,
 }
 
-/// What one step of the unrolled pass is compared with.
+/// Inputs and labels of one step of the unrolled pass.
 pub struct StepLabels {
-    /// What the rows consume, `[batch · rows]`.
+    /// Input tokens of the rows, `[batch · rows]`.
     pub tokens: Tensor,
-    /// `[batch · rows, draft vocabulary]`.
+    /// Probabilities over the draft's vocabulary, `[batch · rows, draft vocabulary]`.
     pub probabilities: Tensor,
     /// `Σ p · log p` of these, `[batch · rows, 1]`.
     pub negative_entropy: Tensor,
-    /// `[batch · rows, 1]`.
+    /// The target's probability of the draft's vocabulary as a whole, `[batch · rows, 1]`.
     pub mass: Tensor,
     /// The target's final states that the draft's state approximates, `[batch · rows, hidden]`.
     pub last: Tensor,
     /// 1 for rows that count, 0 for others: `[batch · rows]`.
     pub counts: Tensor,
-    /// The draft's token for the target's likeliest of each row; `None` where the row does not count.
+    /// The draft's token for the target's most likely token of each row; `None` if the row does not count.
     pub best: Vec<Option<u32>>,
 }
 
-/// What does not count.
+/// Marks positions that do not count.
 const NONE: u32 = u32::MAX;
 
-/// The rows of a text of `tokens` tokens, in windows of at most `most`. A row needs a label: the state after the token
-/// that it consumes. Windows in which no row is labelled are omitted.
+/// The rows of a text of `tokens` tokens, in windows of at most `most` rows. A row needs a label: the state after the
+/// token that it reads. Windows without a labelled row are omitted.
 pub fn windows(tokens: usize, prompt_tokens: usize, most: usize) -> Vec<Window> {
     let (rows, most) = (tokens.saturating_sub(2), most.max(1));
     // Rows before the answer have no label, but labelled rows attend to them.
@@ -90,10 +91,10 @@ pub fn windows(tokens: usize, prompt_tokens: usize, most: usize) -> Vec<Window> 
 }
 
 impl Left {
-    /// States as tensors of a type on a device.
+    /// Converts states to tensors of this type on this device.
     ///
     /// # Errors
-    /// When they cannot be made.
+    /// When the tensors cannot be created.
     pub fn new(states: &TextStates, (dtype, device): (DType, &Device)) -> Result<Self> {
         let tensor = |values: &[f32]| {
             let width = values.len() / states.positions.max(1);
@@ -104,10 +105,10 @@ impl Left {
         Ok(Self { seen, last })
     }
 
-    /// Of tensors: what the draft sees, and final states.
+    /// From tensors: the features that the draft reads, and final states.
     ///
     /// # Errors
-    /// When they are not of one number of positions.
+    /// When their numbers of positions differ.
     pub fn of(seen: Tensor, last: Tensor) -> Result<Self> {
         if seen.dim(0)? != last.dim(0)? {
             candle_core::bail!("{:?} and {:?} have different numbers of positions", seen.shape(), last.shape());
@@ -115,12 +116,12 @@ impl Left {
         Ok(Self { seen, last })
     }
 
-    /// Positions.
+    /// Number of positions.
     pub fn positions(&self) -> usize {
         self.last.dims().first().copied().unwrap_or_default()
     }
 
-    /// The memory that they take.
+    /// Bytes of memory of the tensors.
     pub fn bytes(&self) -> usize {
         let bytes = |tensor: &Tensor| tensor.elem_count() * tensor.dtype().size_in_bytes();
         bytes(&self.seen) + if self.seen.id() == self.last.id() { 0 } else { bytes(&self.last) }
@@ -128,10 +129,10 @@ impl Left {
 }
 
 impl Batch {
-    /// Puts windows of texts together, for an unrolled pass of `depth` steps.
+    /// Combines windows of texts into a batch for an unrolled pass of `depth` steps.
     ///
     /// # Errors
-    /// When tensors cannot be made.
+    /// When tensors cannot be created.
     pub fn new(windows: &[(&Known, Window)], depth: usize, teacher: &Teacher) -> Result<Self> {
         let each = windows.iter().map(|(_, window)| window.rows).max().unwrap_or_default();
         let (batch, ahead) = (windows.len(), each + depth);
@@ -139,8 +140,8 @@ impl Batch {
         let (mut tokens, mut counted) = (Vec::new(), Vec::new());
         for (known, window) in windows {
             seen.push(rows_of(&known.left.seen, window.start, each)?);
-            // Position p has the token p and, after it, the state p: row i consumes token i + 1 and is compared with what
-            // follows the state at i + 1.
+            // Position p has token p and, after it, state p: row i reads token i + 1, and its label follows from the
+            // state at i + 1.
             last.push(rows_of(&known.left.last, window.start + 1, ahead)?);
             let positions = known.left.positions();
             for position in window.start + 1..window.start + 1 + ahead {
@@ -168,11 +169,11 @@ impl Batch {
         })
     }
 
-    /// What step `k` consumes and is compared with. Padding rows, rows before the answer, rows whose text has ended
-    /// and rows whose token the draft cannot propose do not count.
+    /// Inputs and labels of step `k`. Padding rows, rows before the answer, rows whose text has ended, and rows whose
+    /// token the draft cannot propose do not count.
     ///
     /// # Errors
-    /// When tensors do not fit.
+    /// When tensors do not fit together.
     pub fn step(&self, k: usize) -> Result<StepLabels> {
         let Rows { each, starts } = &self.rows;
         let (batch, each) = (starts.len(), *each);
@@ -197,7 +198,7 @@ impl Batch {
     }
 }
 
-/// Rows of a matrix from a position on; zeros for missing ones.
+/// Rows of a matrix from a row on; zeros for missing ones.
 fn rows_of(matrix: &Tensor, start: usize, rows: usize) -> Result<Tensor> {
     let all = matrix.dim(0)?;
     let start = start.min(all);

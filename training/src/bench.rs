@@ -20,47 +20,48 @@ use crate::{
 /// What to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timed<'a> {
-    /// The name of a published shape, as `--model-shape` takes it.
+    /// The name of a published shape, as in `--model-shape`.
     pub shape: &'a str,
-    /// Layers of the target, of which only the draft's shape depends; all unless given.
+    /// Number of the target's layers, on which only the draft's shape depends; `None` for all.
     pub layers: Option<usize>,
-    /// Steps that the draft runs on its own output.
+    /// Number of steps that the draft runs on its own output.
     pub unroll: usize,
-    /// Texts of a step.
+    /// Number of texts per step.
     pub batch_size: usize,
-    /// Rows of a text.
+    /// Number of rows per text.
     pub window: usize,
-    /// Steps that are timed, after as many as warm up.
+    /// Number of timed steps, after the warm-up.
     pub steps: usize,
-    /// Warm-up steps.
+    /// Number of warm-up steps.
     pub warm_up: usize,
 }
 
-/// What was found.
+/// The measured speed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Speed {
-    /// Values that train.
+    /// Number of trained values.
     pub parameters: u64,
-    /// Seconds of a step, the median.
+    /// Median time of a step in seconds.
     pub step_s: f64,
-    /// Seconds of its parts, mean: labels and batch, forward, backward, optimiser.
+    /// Mean times of its parts in seconds: labels and batch, forward, backward, optimiser.
     pub parts_s: [f64; 4],
-    /// Rows of texts a second.
+    /// Rows of texts per second.
     pub tokens_per_s: f64,
-    /// Multiplications and additions of a row, from the matrices.
+    /// Floating-point operations (multiplications and additions) per row, computed from the matrices.
     pub flops_of_a_row: f64,
-    /// Multiplications and additions a second of one plain product of the library, of the size of the head's largest layer.
+    /// Floating-point operations per second of one plain product by the library, with the size of the head's largest
+    /// layer.
     pub product_flops: f64,
-    /// Bytes of the device's memory before, and after; with all that steps gave back.
+    /// Used device memory in bytes before and after, including memory that steps have freed but the library keeps.
     pub memory: Option<(usize, usize)>,
-    /// The last loss, which is a number if all went well.
+    /// The last loss, which is finite if all went well.
     pub loss: f32,
 }
 
 /// Times steps.
 ///
 /// # Errors
-/// When the shape is not known or cannot be trained, or memory is short.
+/// When the shape is unknown or cannot be trained, or memory is insufficient.
 pub fn time(timed: &Timed<'_>, compute: &Compute) -> std::result::Result<Speed, TrainingError> {
     let before = compute.memory();
     let published = spec::published(timed.shape)?;
@@ -115,21 +116,21 @@ pub fn time(timed: &Timed<'_>, compute: &Compute) -> std::result::Result<Speed, 
     })
 }
 
-/// An embedding or a vocabulary head.
+/// A random embedding or vocabulary head.
 fn matrix(target: &TargetSpec, compute: &Compute) -> Result<Tensor> {
     Tensor::randn(0_f32, 0.02, (target.vocabulary, target.hidden), &compute.device)?.to_dtype(compute.dtype)
 }
 
-/// Norms are 1; matrices have the deviation of published initial values.
+/// Norms are 1; matrices have the standard deviation of published initial values.
 fn value(tensor: &TensorSpec, random: &mut Random) -> f32 {
     match tensor.role {
         Role::Norm => 1.0,
-        // Even numbers of that deviation: normal ones take the host longer than the steps.
+        // Uniform numbers with that deviation: normal ones would take the host longer than the steps.
         _ => ((random.unit() - 0.5) * 0.04 * 3_f64.sqrt()) as f32,
     }
 }
 
-/// Texts with states.
+/// Random texts with random states.
 fn texts(timed: &Timed<'_>, target: &TargetSpec, draft: &DraftSpec, compute: &Compute) -> Result<Vec<Known>> {
     let positions = timed.window + 1;
     let states = |width: usize| Tensor::randn(0_f32, 1.0, (positions, width), &compute.device)?.to_dtype(compute.dtype);
@@ -144,7 +145,7 @@ fn texts(timed: &Timed<'_>, target: &TargetSpec, draft: &DraftSpec, compute: &Co
     (0..timed.batch_size).map(text).collect()
 }
 
-/// What one product of the library reaches, of all rows with the draft's widest layer.
+/// Speed of one product by the library: all rows with the draft's widest layer.
 fn product(timed: &Timed<'_>, draft: &DraftSpec, compute: &Compute) -> Result<f64> {
     const TIMES: usize = 20;
     let (rows, hidden, wide) = (timed.batch_size * timed.window, draft.hidden(), draft.layer.ffn.widest());
@@ -160,7 +161,7 @@ fn product(timed: &Timed<'_>, draft: &DraftSpec, compute: &Compute) -> Result<f6
     Ok((2 * TIMES * rows * hidden * wide) as f64 / begin.elapsed().as_secs_f64())
 }
 
-/// Waits until a tensor is there.
+/// Waits until a tensor has been computed.
 fn wait(tensor: &Tensor) -> Result<()> {
     tensor.flatten_all()?.narrow(0, 0, 1)?.to_dtype(DType::F32)?.to_vec1::<f32>().map(drop)
 }

@@ -16,34 +16,34 @@ use crate::{
     optimizer::AdamW,
 };
 
-/// Where a run is.
+/// Progress of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Progress {
-    /// Steps made.
+    /// Number of completed steps.
     pub step: usize,
     /// Evaluations so far.
     pub evaluations: Vec<Evaluation>,
     /// The curve so far.
     pub curve: Vec<CurvePoint>,
-    /// The step of the best checkpoint so far, where one was better than the previous head.
+    /// The step of the best checkpoint so far, if one was better than the previous head.
     pub best: Option<usize>,
     /// Why training has stopped, once it has.
     pub stopped: Option<String>,
-    /// What it took so far.
+    /// Time spent so far.
     pub cost: Cost,
 }
 
-/// What a checkpoint holds.
+/// The contents of a checkpoint.
 pub struct Checkpoint {
-    /// Where the run is.
+    /// Progress of the run.
     pub progress: Progress,
-    /// Values of what trains.
+    /// Values of the trained tensors.
     pub trained: Trained,
     /// Moments of the optimiser.
     pub moments: BTreeMap<String, (Tensor, Tensor)>,
 }
 
-/// The entry of the file's metadata.
+/// The key of the progress in the file's metadata.
 const PROGRESS: &str = "progress";
 
 /// Writes a checkpoint.
@@ -79,10 +79,10 @@ pub fn save(
     write_whole(path, &file)
 }
 
-/// Reads a checkpoint; `None` where there is none yet.
+/// Reads a checkpoint; `None` if there is none yet.
 ///
 /// # Errors
-/// When it cannot be read or is not one.
+/// When it cannot be read or is not a checkpoint.
 pub fn load(path: &Path, device: &Device) -> Result<Option<Checkpoint>, TrainingError> {
     let file = match std::fs::read(path) {
         Ok(file) => file,
@@ -115,10 +115,10 @@ pub fn load(path: &Path, device: &Device) -> Result<Option<Checkpoint>, Training
     Ok(Some(Checkpoint { progress, trained, moments: moments.collect() }))
 }
 
-/// The values of what trains.
+/// The values of the trained tensors.
 ///
 /// # Errors
-/// When they cannot be read from their device.
+/// When they cannot be copied from their device.
 pub fn values(trained: &BTreeMap<String, Var>) -> Result<Trained, TrainingError> {
     let of = |(name, variable): (&String, &Var)| {
         Ok((name.clone(), variable.to_dtype(DType::F32)?.flatten_all()?.to_vec1::<f32>()?))

@@ -5,17 +5,17 @@ use schemas::train::Precision;
 
 use crate::error::TrainingError;
 
-/// Where the steps of training are made.
+/// Where training steps run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StepsOn {
-    /// On the processor.
+    /// On the CPU.
     #[default]
     Processor,
-    /// On a GPU by its number, in a build that can.
+    /// On the GPU with this index, in a build with CUDA.
     Cuda(usize),
 }
 
-/// The device of tensors and the type that layers compute in.
+/// The device of tensors, and the type that layers compute in.
 #[derive(Clone, Debug)]
 pub struct Compute {
     /// The device.
@@ -28,7 +28,7 @@ impl StepsOn {
     /// Opens the device.
     ///
     /// # Errors
-    /// When there is none, this build makes no steps on it, or it does not compute in the type.
+    /// When it does not exist, this build does not support it, or it does not support the precision.
     pub fn open(self, precision: Precision) -> Result<Compute, TrainingError> {
         let dtype = match (self, precision) {
             (_, Precision::Float32) | (Self::Processor, Precision::Auto) => DType::F32,
@@ -61,18 +61,18 @@ fn cuda(number: usize) -> Result<Device, TrainingError> {
 }
 
 impl Compute {
-    /// On the processor, in 32 bits.
+    /// On the CPU, in float32.
     pub fn processor() -> Self {
         Self { device: Device::Cpu, dtype: DType::F32 }
     }
 
-    /// As layers take it.
+    /// Type and device for creating tensors.
     pub fn tensors(&self) -> (DType, &Device) {
         (self.dtype, &self.device)
     }
 
-    /// Bytes of the device's memory that are in use, by anybody, and all; `None` on the processor. Memory that steps gave
-    /// back counts as in use: the next ones take it.
+    /// Used device memory in bytes, by all processes, and total memory; `None` on the CPU. Memory that steps have freed
+    /// counts as used, since it stays reserved for later steps.
     pub fn memory(&self) -> Option<(usize, usize)> {
         #[cfg(feature = "cuda")]
         if let Ok(device) = self.device.as_cuda_device() {
@@ -82,7 +82,7 @@ impl Compute {
         None
     }
 
-    /// In words.
+    /// A description for users.
     pub fn name(&self) -> String {
         let kind = match self.dtype {
             DType::BF16 => "bfloat16 products, float32 values",

@@ -1,4 +1,4 @@
-//! Drift: whether the acceptance on a request log differs from that at training time.
+//! Detects drift: whether acceptance on a request log differs from that at training time.
 
 use std::{
     fs::File,
@@ -13,9 +13,9 @@ use crate::{
     statistics::{Counted, accept_length, unpaired_ratio},
 };
 
-/// Longest line of a log, in bytes.
+/// Maximum length of a line of a log, in bytes.
 const LONGEST_LINE: u64 = 64 << 20;
-/// Parts into which the requests are cut, in their order.
+/// Number of parts into which the requests are divided, in order.
 const PARTS: usize = 8;
 
 /// What a log is compared with.
@@ -27,51 +27,52 @@ pub enum Baseline<'a> {
     Beginning,
 }
 
-/// What was found.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Drift {
-    /// Requests that count.
+    /// Number of requests that count.
     pub requests: usize,
-    /// Those that do not, by reason.
+    /// Numbers of requests that do not count, by reason.
     pub left_out: Vec<(String, usize)>,
-    /// Accept length of the baseline, and its requests.
+    /// Accept length of the baseline, and its number of requests.
     pub before: (f64, usize),
-    /// Accept length of the requests that are compared with it, and their number.
+    /// Accept length of the compared requests, and their number.
     pub after: (f64, usize),
-    /// After over before.
+    /// Ratio of the accept lengths, after / before.
     pub ratio: RatioInterval,
-    /// Parts of the log, in the order of time.
+    /// Parts of the log, ordered by time.
     pub parts: Vec<DriftPart>,
 }
 
 /// A part of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DriftPart {
-    /// When its first request ended, in seconds since 1970 (UTC).
+    /// The time when its first request ended, in seconds since 1970 (UTC).
     pub from: f64,
-    /// When its last one ended.
+    /// The time when its last request ended.
     pub to: f64,
-    /// Requests.
+    /// Number of requests.
     pub requests: usize,
-    /// Tokens over rounds.
+    /// Output tokens / rounds.
     pub accept_length: f64,
 }
 
 impl Drift {
-    /// Whether acceptance has moved beyond noise.
+    /// Whether acceptance has changed significantly.
     pub fn moved(&self) -> bool {
         self.ratio.low > 1.0 || self.ratio.high < 1.0
     }
 }
 
-/// Reads a log and compares it.
+/// Reads a log and compares it with a baseline.
 ///
 /// # Errors
-/// When the log cannot be read, holds another format, or no request that counts.
+/// When the log cannot be read, has another format, or contains no request that counts.
 pub fn drift(log: &Path, baseline: &Baseline<'_>) -> Result<Drift, TrainingError> {
     let mut requests = read_log(log)?;
     requests.sort_by(|a, b| a.time.total_cmp(&b.time));
-    // Figures of two heads or two trees do not compare: those count that ran what ran last, or what was trained.
+    // Different heads or trees cannot be compared: only requests count that used the ones of the last request, or the
+    // trained ones.
     let wanted = requests
         .iter()
         .rev()
@@ -147,10 +148,10 @@ fn parts(requests: &[LoggedRequest], counted: &[Counted]) -> Vec<DriftPart> {
     requests.chunks(size).zip(counted.chunks(size)).filter_map(part).collect()
 }
 
-/// The requests of a log. A torn line at its end, which a server that still writes leaves, is passed over.
+/// The requests of a log. An incomplete last line, as left by a server that is still writing, is skipped.
 ///
 /// # Errors
-/// When it cannot be read, or holds a line that is none of such a log.
+/// When it cannot be read, or contains an invalid line.
 pub fn read_log(path: &Path) -> Result<Vec<LoggedRequest>, TrainingError> {
     let mut reader = BufReader::new(File::open(path).map_err(TrainingError::read(path))?);
     let mut requests = Vec::new();

@@ -8,13 +8,13 @@ use tuner::TunerError;
 /// An error of training: what, where, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum TrainingError {
-    /// The engine cannot load, answer or replay.
+    /// The engine failed to load, answer or replay.
     #[error("{0}")]
     Engine(#[from] EngineError),
     /// Prompts cannot be read.
     #[error("{0}")]
     Prompts(#[from] TunerError),
-    /// Tensors do not fit, or the device fails.
+    /// Tensors do not fit together, or the device failed.
     #[error("while computing with tensors: {0}")]
     Tensor(#[from] candle_core::Error),
     /// A file cannot be read or written.
@@ -22,29 +22,29 @@ pub enum TrainingError {
     File {
         /// `read` or `write`.
         what: &'static str,
-        /// Which.
+        /// Its path.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
-    /// A file is not what it should be.
+    /// A file has invalid contents.
     #[error("{}: {reason}", path.display())]
     Malformed {
-        /// Which.
+        /// Its path.
         path: PathBuf,
         /// What is wrong with it, and what to do.
         reason: String,
     },
-    /// Something that training does not do, or settings that do not fit the models.
+    /// Unsupported training, or settings that do not fit the models.
     #[error("{0}")]
     Configuration(String),
-    /// The loss is not a number.
+    /// The loss is not finite.
     #[error(
         "the loss is not finite after step {step}: lower training.learning_rate, or raise training.warm_up; the last \
          checkpoint is kept"
     )]
     NotFinite {
-        /// Steps that were made.
+        /// Number of completed steps.
         step: usize,
     },
 }
@@ -62,7 +62,7 @@ impl TrainingError {
         move |source| Self::File { what: "write", path, source }
     }
 
-    /// A file that is not what it should be.
+    /// A file with invalid contents.
     pub(crate) fn malformed(path: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
         Self::Malformed { path: path.into(), reason: reason.into() }
     }

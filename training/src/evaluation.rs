@@ -18,16 +18,16 @@ use crate::{
     teacher::Teacher,
 };
 
-/// What one text accepted.
+/// Acceptance along one text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Accepted {
-    /// Tokens and rounds.
+    /// Numbers of tokens and rounds.
     pub counted: Counted,
     /// Entry k counts the rounds in which k drafts are accepted.
     pub histogram: Vec<u64>,
 }
 
-/// Runs the loaded draft along texts. `None` if `stop` says so.
+/// Replays texts with the loaded draft. `None` if `stop` returns true.
 ///
 /// # Errors
 /// When the engine fails.
@@ -59,7 +59,7 @@ pub fn length_of(accepted: &[Accepted], wanted: impl Fn(usize) -> bool) -> Optio
     accept_length(&some.collect::<Vec<_>>())
 }
 
-/// Figures of all texts together.
+/// Sums over all texts.
 pub fn figures(accepted: &[Accepted]) -> AcceptFigures {
     let mut figures = AcceptFigures::default();
     for one in accepted {
@@ -73,7 +73,7 @@ pub fn figures(accepted: &[Accepted]) -> AcceptFigures {
     figures
 }
 
-/// Before and after along the same texts; `None` without a round.
+/// Compares the acceptance before and after along the same texts; `None` without a round.
 pub fn compare(name: &str, before: &[Accepted], after: &[Accepted]) -> Option<Comparison> {
     Some(Comparison {
         name: name.to_owned(),
@@ -84,22 +84,22 @@ pub fn compare(name: &str, before: &[Accepted], after: &[Accepted]) -> Option<Co
     })
 }
 
-/// What an unrolled pass is made of.
+/// What an unrolled pass needs.
 pub struct Pass<'a> {
     /// The head.
     pub head: &'a Head,
     /// The target's labels.
     pub teacher: &'a Teacher,
-    /// The loss.
+    /// The training objective.
     pub objective: Objective,
-    /// Longest piece of a text.
+    /// Maximum length of a piece of a text, in rows.
     pub window: usize,
-    /// Pieces together.
+    /// Number of pieces per batch.
     pub batch_size: usize,
 }
 
 impl Pass<'_> {
-    /// The mean loss of tokens over texts, added up over the unrolled steps with their weights. `None` where no row counts.
+    /// The mean token loss over texts, summed over the unrolled steps with their weights. `None` if no row counts.
     ///
     /// # Errors
     /// When the engine or tensors fail.

@@ -12,10 +12,10 @@ use half::{bf16, f16};
 
 use crate::error::TrainingError;
 
-/// Values by the published name of their tensor.
+/// Values by the published names of their tensors.
 pub type Trained = BTreeMap<String, Vec<f32>>;
 
-/// Writes a file whole: a kill at any moment leaves the old one or the new one.
+/// Writes a file atomically: a kill at any moment leaves either the old or the new file.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -33,7 +33,8 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), TrainingError> {
     })
 }
 
-/// Makes a folder whole: `fill` gets one that takes the place of an older one only when it is complete.
+/// Creates a folder atomically: `fill` fills a temporary folder, which replaces an existing one only when it is
+/// complete.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -46,7 +47,7 @@ pub fn make_whole(path: &Path, fill: impl FnOnce(&Path) -> Result<(), TrainingEr
     fs::rename(&part, path).map_err(TrainingError::write(path))
 }
 
-/// Removes a folder that may be there.
+/// Removes a folder, if it exists.
 ///
 /// # Errors
 /// When it cannot be removed.
@@ -63,7 +64,7 @@ fn part_of(path: &Path) -> PathBuf {
     path.with_file_name(format!(".{name}.part"))
 }
 
-/// Copies a head's own folder: its configuration, tensors and texts.
+/// Copies the folder of a head: its configuration, tensors and texts.
 ///
 /// # Errors
 /// When a file cannot be read or written.
@@ -79,7 +80,7 @@ pub fn copy_head(from: &Path, to: &Path) -> Result<(), TrainingError> {
     })
 }
 
-/// Writes the MTP layer of a target's checkpoint into its own folder, from which it is loaded like a head.
+/// Writes the MTP layer of a target's checkpoint to a separate folder, from which it is loaded like a head.
 ///
 /// # Errors
 /// When a file cannot be read or written.
@@ -99,10 +100,10 @@ pub fn extract_layer(models: &ModelFiles, tensors: &[TensorSpec], to: &Path) -> 
     })
 }
 
-/// Writes a copy of a head's folder in which some tensors have other values, in the types that they have in it.
+/// Writes a copy of a head's folder with new values for some tensors, in their stored types.
 ///
 /// # Errors
-/// When a file cannot be read or written, or a value is not finite in the type of its tensor.
+/// When a file cannot be read or written, or a value is not finite in its tensor's type.
 pub fn write_head(
     models: &ModelFiles,
     tensors: &[TensorSpec],
@@ -121,8 +122,8 @@ pub fn write_head(
     })
 }
 
-/// Writes a copy of a target's folder in which its MTP layer has other values. Shards without a changed tensor are links
-/// to the original files.
+/// Writes a copy of a target's folder with new values for its MTP layer. Shards without a changed tensor are links to
+/// the original files.
 ///
 /// # Errors
 /// As [`write_head`].
@@ -142,7 +143,7 @@ pub fn stitch(models: &ModelFiles, tensors: &[TensorSpec], trained: &Trained, to
     })
 }
 
-/// The files that hold the tensors, with their new values in them.
+/// The contents of the files that contain the tensors, with their new values.
 fn patched_files(
     models: &ModelFiles,
     tensors: &[TensorSpec],
@@ -173,7 +174,7 @@ fn patched_files(
     Ok(patched)
 }
 
-/// Values in a type of safetensors; `None` where one is not finite in it.
+/// Encodes values in a safetensors type; `None` if one is not finite in it.
 fn encode(values: &[f32], dtype: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(values.len() * 4);
     for value in values {
@@ -187,7 +188,7 @@ fn encode(values: &[f32], dtype: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A safetensors file of tensors: name, type, shape, bytes.
+/// The contents of a safetensors file with these tensors: name, type, shape, bytes.
 pub fn safetensors(tensors: &[(&str, &str, &[usize], &[u8])]) -> Vec<u8> {
     let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
     header.insert("__metadata__".into(), serde_json::json!({"format": "pt"}));
@@ -197,14 +198,14 @@ pub fn safetensors(tensors: &[(&str, &str, &[usize], &[u8])]) -> Vec<u8> {
         data.extend_from_slice(bytes);
     }
     let mut text = serde_json::Value::Object(header).to_string();
-    // Data begin at a multiple of eight, as readers of mapped files like it.
+    // Data start at a multiple of eight bytes, as readers of mapped files expect.
     while !text.len().is_multiple_of(8) {
         text.push(' ');
     }
     [&(text.len() as u64).to_le_bytes(), text.as_bytes(), &data].concat()
 }
 
-/// The regular files of a folder, in the order of their names.
+/// The regular files of a folder, by name.
 fn files(folder: &Path) -> Result<BTreeMap<String, PathBuf>, TrainingError> {
     let mut found = BTreeMap::new();
     for entry in folder.read_dir().map_err(TrainingError::read(folder))? {
@@ -231,7 +232,7 @@ fn read_part(path: &Path, place: std::ops::Range<usize>) -> Result<Vec<u8>, Trai
     Ok(bytes)
 }
 
-/// A link to a file, by its full path; a copy where the system has no links.
+/// Creates a link to a file by its absolute path; a copy if the system has no symbolic links.
 fn link(from: &Path, to: &Path) -> Result<(), TrainingError> {
     #[cfg(unix)]
     {

@@ -1,6 +1,6 @@
-//! A draft head with gradients, built from its [`DraftSpec`] alone: names and shapes of tensors, the features of
-//! the target, how they are joined with embeddings, and what is fed back. The computation is that of `engine::backend::cpu`;
-//! tests compare the two.
+//! A draft head with gradients, built from its [`DraftSpec`] alone, which gives names and shapes of tensors, the
+//! features of the target, how they are joined with embeddings, and what is fed back. The computation is the same as in
+//! `engine::backend::cpu`; tests compare the two.
 
 mod attention;
 mod parts;
@@ -20,16 +20,16 @@ use self::{
 pub use self::{attention::History, parts::Values};
 use crate::{error::TrainingError, math};
 
-/// Rows of a batch of texts, those of each text one after the other.
+/// The rows of a batch of texts, text by text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// Rows of each text.
+    /// Number of rows of each text.
     pub each: usize,
     /// The position of the first row of each text.
     pub starts: Vec<usize>,
 }
 
-/// What heads share with their target, `[target vocabulary, target hidden]` each. Never trained.
+/// The target's tensors that heads share, `[target vocabulary, target hidden]` each. Never trained.
 #[derive(Clone, Debug)]
 pub struct Shared {
     /// Its embedding.
@@ -38,15 +38,15 @@ pub struct Shared {
     pub head: Tensor,
 }
 
-/// What a step gives.
+/// The result of a step.
 pub struct Step {
-    /// The recurrent state, which the next step takes as its features: `[batch · rows, hidden]`.
+    /// The recurrent state, which is the next step's feature: `[batch · rows, hidden]`.
     pub state: Tensor,
-    /// Over the draft's vocabulary: `[batch · rows, vocabulary]`.
+    /// Logits over the draft's vocabulary: `[batch · rows, vocabulary]`.
     pub logits: Tensor,
 }
 
-/// A draft head that can be trained.
+/// A trainable draft head.
 pub struct Head {
     spec: DraftSpec,
     trained: BTreeMap<String, Var>,
@@ -67,18 +67,18 @@ pub struct Head {
     device: Device,
 }
 
-/// The tensors of a draft that training changes: all that its checkpoint holds but its embedding, which published heads
-/// copy from the target and keep.
+/// The tensors of a draft that are trained: all in its checkpoint except its embedding, which published heads copy from
+/// the target and keep.
 pub fn trained_tensors(spec: &DraftSpec, target_vocabulary: usize) -> Vec<TensorSpec> {
     let tensors = spec.tensors(target_vocabulary);
     let embedding = tensors.embedding.as_ref().map(|tensor| tensor.name.clone());
     tensors.all().into_iter().filter(|tensor| Some(&tensor.name) != embedding.as_ref()).cloned().collect()
 }
 
-/// Whether a draft can be trained.
+/// Checks that a draft can be trained.
 ///
 /// # Errors
-/// With what cannot.
+/// The part that cannot be trained.
 pub fn check(spec: &DraftSpec) -> std::result::Result<(), TrainingError> {
     match (&spec.layer.attention, &spec.layer.ffn) {
         (AttentionSpec::Latent(_), _) => Err(unsupported("latent attention (MLA)")),
@@ -88,10 +88,10 @@ pub fn check(spec: &DraftSpec) -> std::result::Result<(), TrainingError> {
 }
 
 impl Head {
-    /// A head with these values, that computes in a type.
+    /// A head with these values, which computes in this type.
     ///
     /// # Errors
-    /// When the description asks for what cannot be trained yet, or values are missing or misshapen.
+    /// When the spec contains what cannot be trained yet, or values are missing or have the wrong shape.
     pub fn new(
         spec: &DraftSpec,
         values: &Values<'_>,
@@ -153,17 +153,17 @@ impl Head {
         })
     }
 
-    /// What it is.
+    /// Its spec.
     pub fn spec(&self) -> &DraftSpec {
         &self.spec
     }
 
-    /// What trains, by its published name.
+    /// The trained variables by their published names.
     pub fn trained(&self) -> &BTreeMap<String, Var> {
         &self.trained
     }
 
-    /// Features `[batch · rows, hidden]` from what the target left: captured layers side by side, or its final state.
+    /// Features `[batch · rows, hidden]` from the target's outputs: captured layers, concatenated, or its final state.
     pub fn features(&self, of_target: &Tensor) -> Result<Tensor> {
         let Features::Captured(captured) = &self.spec.features else { return Ok(of_target.clone()) };
         let mut x = of_target.clone();
@@ -180,9 +180,9 @@ impl Head {
         self.reduce.as_ref().map_or(Ok(x.clone()), |reduce| reduce.forward(&x))
     }
 
-    /// Runs the next step. Row i of step k consumes `tokens[i]`, the text's token at i + 1 + k, is rotated at position
-    /// i + k and predicts the token at i + 2 + k. `features` are those of [`features`](Self::features) at step 0, then the
-    /// state of the step before.
+    /// Runs the next step. Row i of step k reads `tokens[i]`, the text's token at i + 1 + k, is rotated at position i +
+    /// k, and predicts the token at i + 2 + k. `features` are those of [`features`](Self::features) in step 0, then the
+    /// state of the previous step.
     pub fn step(&self, tokens: &Tensor, features: &Tensor, rows: &Rows, history: &mut History) -> Result<Step> {
         let mut embedded = self.embedding.index_select(tokens, 0)?;
         if let Join::NormedLinear { zero_first_embedding: true, .. } = self.spec.join
@@ -224,18 +224,18 @@ impl Head {
 }
 
 impl Rows {
-    /// Texts.
+    /// Number of texts.
     pub fn batch(&self) -> usize {
         self.starts.len()
     }
 
-    /// Rows of all texts.
+    /// Number of rows of all texts.
     pub fn count(&self) -> usize {
         self.starts.len() * self.each
     }
 }
 
-/// Token ids as a tensor.
+/// A tensor of token ids.
 pub fn indices(tokens: &[u32], device: &Device) -> Result<Tensor> {
     Tensor::from_slice(tokens, tokens.len(), device)
 }

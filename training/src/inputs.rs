@@ -16,10 +16,11 @@ use crate::{
     texts::{Prompt, PromptSet},
 };
 
-/// The engine that answers, gives states and replays. Relative paths start at `folder`; `device` wins over the file.
+/// The options of the engine that answers, computes states and replays. Relative paths are relative to `folder`;
+/// `device` takes precedence over the file.
 ///
 /// # Errors
-/// When the file's device is none.
+/// When the device in the file is invalid.
 pub fn options(file: &TrainFile, folder: &Path, device: Option<DeviceChoice>) -> Result<EngineOptions, TrainingError> {
     let random = file.models.start == Start::Random;
     let settings = &file.engine;
@@ -27,7 +28,7 @@ pub fn options(file: &TrainFile, folder: &Path, device: Option<DeviceChoice>) ->
     Ok(EngineOptions {
         model_path: folder.join(&file.models.target),
         draft_model_path: (!file.models.draft.is_empty()).then(|| folder.join(&file.models.draft)),
-        // Without a head there is nothing to draft with yet.
+        // Without a head there is no draft to load yet.
         algorithm: (!random).then(|| file.models.algorithm.clone()),
         policy: if random { defaults.policy.clone() } else { ShapePolicy::fixed(file.shape()) },
         device: match device {
@@ -45,7 +46,7 @@ pub fn options(file: &TrainFile, folder: &Path, device: Option<DeviceChoice>) ->
     })
 }
 
-/// The prompts of all sets, and the general ones.
+/// The prompts of all sets, and the general prompts.
 ///
 /// # Errors
 /// When a file cannot be read, or a prompt does not fit the context.
@@ -87,14 +88,14 @@ pub fn prompts(
     Ok((sets, general))
 }
 
-/// Prompts of a file, each once.
+/// The prompts of a file, without duplicates.
 fn read(workload: &Workload, folder: &Path, model: &ModelText) -> Result<Vec<Prompt>, TrainingError> {
     let read = workload::Workload::load(workload, folder, model)?;
     let requests = read.requests.into_iter().take(read.prompts);
     Ok(requests.map(|request| Prompt { request, answer: None }).collect())
 }
 
-/// Prompts of a log; the newest of it, with their answers where this target gave them by itself.
+/// The newest prompts of a log, with their answers if this target generated them, neither adjusted nor simulated.
 fn logged(
     log: &Path,
     most: usize,

@@ -12,17 +12,17 @@ use candle_core::{D, DType, Result, Tensor};
 
 pub use self::{gradient::with_gradient, product::product};
 
-/// A score that no key survives; finite, so that nothing becomes a NaN.
+/// The score of masked keys; finite, so that no NaN occurs.
 fn masked(dtype: DType) -> f64 {
     if dtype == DType::F16 { -6e4 } else { -1e30 }
 }
 
-/// The type in which numbers of a type are added up.
+/// The type in which numbers of this type are summed.
 pub fn wide(dtype: DType) -> DType {
     if dtype == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
-/// The values in the type in which they are added up, without gradients.
+/// The values in the type for sums, without gradients.
 fn widened(x: &Tensor) -> Result<Tensor> {
     x.detach().to_dtype(wide(x.dtype()))
 }
@@ -49,14 +49,14 @@ pub fn rms_norm(x: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor> {
     .reshape(dims)
 }
 
-/// Rows over the root of their mean square, and that root.
+/// Rows divided by their root mean square, and that root mean square.
 fn normed_rows(x: &Tensor, epsilon: f64) -> Result<(Tensor, Tensor)> {
     let scale = (x.sqr()?.mean_keepdim(D::Minus1)? + epsilon)?.sqrt()?;
     Ok((x.broadcast_div(&scale)?, scale))
 }
 
-/// Softmax over the last dimension of scores `[.., rows, keys]`, of which row i sees the keys up to i, and all from `rows`
-/// on.
+/// Softmax over the last dimension of scores `[.., rows, keys]`. Row i attends to keys 0 to i, and to all keys from
+/// index `rows` on.
 pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
     let (dims, dtype) = (scores.dims().to_vec(), scores.dtype());
     let (rows, keys) = (scores.dim(D::Minus2)?, scores.dim(D::Minus1)?);
@@ -81,7 +81,7 @@ pub fn causal_softmax(scores: &Tensor) -> Result<Tensor> {
     })
 }
 
-/// The place of the largest value of each row `[rows, columns]`.
+/// The index of the largest value of each row of `[rows, columns]`.
 pub fn largest(x: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if let Some(fused) = fused::Fused::of(x)? {
@@ -90,10 +90,10 @@ pub fn largest(x: &Tensor) -> Result<Tensor> {
     x.argmax(D::Minus1)
 }
 
-/// Softmax of logits `[rows, columns]` in the type in which they are added up, and `Σ p · log p` of each row, `[rows, 1]`; without
+/// Softmax of logits `[rows, columns]` in the type for sums, and `Σ p · log p` of each row, `[rows, 1]`; without
 /// gradients.
 pub fn distribution(logits: &Tensor) -> Result<(Tensor, Tensor)> {
-    /// The least logarithm of a probability that counts; finite, so that 0 · log 0 is 0.
+    /// Lower bound for logarithms of probabilities; finite, so that 0 · log 0 is 0.
     const LEAST: f64 = -1e4;
     #[cfg(feature = "cuda")]
     if let Some(fused) = fused::Fused::of(logits)? {
@@ -118,14 +118,14 @@ pub fn log_softmax(x: &Tensor) -> Result<Tensor> {
     x.broadcast_sub(&x.exp()?.sum_keepdim(D::Minus1)?.log()?)
 }
 
-/// The logarithm of the sum of exponentials over the last dimension, which stays with one element.
+/// The logarithm of the sum of exponentials over the last dimension, which is kept with size 1.
 pub fn log_sum_exp(x: &Tensor) -> Result<Tensor> {
     let largest = x.max_keepdim(D::Minus1)?;
     sum_of_rows(&x.broadcast_sub(&largest)?.exp()?)?.log()? + largest
 }
 
-/// Sums over the last dimension, which stays with one element. On a GPU as a product with ones: cuBLAS reads memory at full
-/// speed, which candle's sums do not.
+/// Sums over the last dimension, which is kept with size 1. On a GPU this is a product with ones: cuBLAS reads memory
+/// at full speed, which candle's sums do not.
 fn sum_of_rows(x: &Tensor) -> Result<Tensor> {
     if !x.device().is_cuda() {
         return x.sum_keepdim(D::Minus1);
@@ -138,13 +138,13 @@ fn sum_of_rows(x: &Tensor) -> Result<Tensor> {
     sums.reshape(dims)
 }
 
-/// Less the largest of the row, which changes neither softmax nor its gradient.
+/// Subtracts the row's maximum, which changes neither softmax nor its gradient.
 fn shifted(x: &Tensor) -> Result<Tensor> {
     x.broadcast_sub(&x.max_keepdim(D::Minus1)?.detach())
 }
 
-/// `Σ p · (log p − log q)` of each row, q being the softmax of its logits: `[rows]`. `negative_entropy` is `Σ p · log p`,
-/// `[rows, 1]`.
+/// `Σ p · (log p − log q)` of each row, where q is the softmax of its logits: `[rows]`. `negative_entropy` is `Σ p ·
+/// log p`, `[rows, 1]`.
 pub fn divergence(logits: &Tensor, p: &Tensor, negative_entropy: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "cuda")]
     if let Some(fused) = fused::Fused::of(logits)? {
@@ -164,10 +164,10 @@ pub fn divergence(logits: &Tensor, p: &Tensor, negative_entropy: &Tensor) -> Res
     })
 }
 
-/// `0.5 d²` for |d| < 1, else `|d| − 0.5`, element by element.
+/// `0.5 d²` for |d| < 1, else `|d| − 0.5`, elementwise.
 pub fn smooth_l1(a: &Tensor, b: &Tensor) -> Result<Tensor> {
     let distance = (a - b)?.abs()?;
     let near = distance.clamp(0.0, 1.0)?;
-    // With m = min(d, 1): m · (d − m / 2) is both branches.
+    // With m = min(d, 1), m · (d − m / 2) covers both branches.
     (&near * (&distance - (&near * 0.5)?)?)?.contiguous()
 }

@@ -1,8 +1,9 @@
 //! The training objective: the loss of an unrolled draft (EAGLE-3's training-time test, arXiv 2503.01840).
 //!
-//! A round runs the draft on its own output. So does training: step 0 reads the target's features, each later step the state
-//! of the previous one, with the tokens of the text. Step k has the weight `decay^k`. The divisor is the number of rows, those without
-//! a label included, as in the published trainers: a mean over labelled tokens alone lowers accept lengths.
+//! A round runs the draft on its own output. So does training: step 0 reads the target's features, each later step the
+//! state of the previous one, with the tokens of the text. Step k has the weight `decay^k`. The divisor is the number
+//! of rows, including those without a label, as in the published trainers: a mean over labelled tokens alone lowers
+//! accept lengths.
 
 use candle_core::{D, DType, Result, Tensor};
 
@@ -12,48 +13,49 @@ use crate::{
     math,
 };
 
-/// How far a step is from the target.
+/// The loss of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
     /// Kullback-Leibler divergence from the target's distribution over the draft's vocabulary.
     Kl,
-    /// Cross-entropy with the target's likeliest token.
+    /// Cross-entropy with the target's most likely token.
     CrossEntropy,
-    /// `−log Σ min(p, q)`: the chance that speculative sampling accepts, p over the whole vocabulary (arXiv 2602.23881).
+    /// `−log Σ min(p, q)`, the probability that speculative sampling accepts, with p over the whole vocabulary (arXiv
+    /// 2602.23881).
     Acceptance,
 }
 
 /// The settings of the loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Objective {
-    /// Steps.
+    /// Number of steps.
     pub depth: usize,
-    /// Factor from one step to the next.
+    /// Factor of the weight from one step to the next.
     pub decay: f64,
-    /// Of tokens.
+    /// The loss of tokens.
     pub loss: Loss,
     /// Weight of the distance (smooth L1) between the draft's state and the target's final state, for drafts that read
-    /// that: EAGLE-1/2.
+    /// the latter: EAGLE-1/2.
     pub feature_weight: f64,
 }
 
 /// The outcome of an unrolled pass.
 pub struct Unrolled {
-    /// What is made smaller; a scalar with gradients.
+    /// The loss to minimise; a scalar with gradients.
     pub total: Tensor,
-    /// By step: the loss of tokens over rows that count, their number, and how often draft and target agree on the
-    /// likeliest token.
+    /// For each step: token loss over rows that count, their number, and the number of rows in which draft and target
+    /// agree on the most likely token.
     pub steps: Vec<StepFigures>,
 }
 
 /// Sums over the rows of a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepFigures {
-    /// Loss of tokens, in nats.
+    /// Token loss, in nats.
     pub loss: f64,
-    /// Rows in which draft and target agree on the likeliest token.
+    /// Number of rows in which draft and target agree on the most likely token.
     pub agreed: usize,
-    /// Rows that count.
+    /// Number of rows that count.
     pub rows: usize,
 }
 
@@ -61,7 +63,7 @@ impl Objective {
     /// Runs a head over a batch.
     ///
     /// # Errors
-    /// When tensors do not fit.
+    /// When tensors do not fit together.
     pub fn run(&self, head: &Head, batch: &Batch) -> Result<Unrolled> {
         let mut history = History::default();
         let mut features = head.features(&batch.of_target)?;
@@ -91,7 +93,7 @@ impl Objective {
 }
 
 impl Loss {
-    /// Of each row.
+    /// The loss of each row.
     fn of_rows(self, logits: &Tensor, labels: &StepLabels) -> Result<Tensor> {
         let log_q = || math::log_softmax(&logits.to_dtype(math::wide(logits.dtype()))?);
         match self {
@@ -119,14 +121,14 @@ fn figures(counted: &Tensor, logits: &Tensor, labels: &StepLabels) -> Result<Ste
 }
 
 impl StepFigures {
-    /// Of both.
+    /// Adds other figures to these.
     pub fn add(&mut self, other: Self) {
         self.loss += other.loss;
         self.agreed += other.agreed;
         self.rows += other.rows;
     }
 
-    /// Loss of tokens, mean over the rows that count.
+    /// Mean token loss over the rows that count.
     pub fn mean_loss(&self) -> f64 {
         self.loss / self.rows.max(1) as f64
     }

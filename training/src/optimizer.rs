@@ -1,5 +1,5 @@
-//! AdamW with a schedule and clipping. Candle's optimizer does not expose its moments, which a checkpoint needs so that a
-//! killed run can resume exactly.
+//! AdamW with a learning-rate schedule and clipping. Candle's optimizer does not expose its moments, which a checkpoint
+//! needs so that a killed run can resume exactly.
 
 use std::collections::BTreeMap;
 
@@ -8,12 +8,12 @@ use candle_core::{DType, Result, Tensor, Var, backprop::GradStore};
 #[cfg(feature = "cuda")]
 use {crate::math::fused::Fused, kernels::launch::AdamStep};
 
-/// First and second moments by the name of what trains.
+/// AdamW, with first and second moments by variable name.
 #[derive(Default)]
 pub struct AdamW {
     moments: BTreeMap<String, (Tensor, Tensor)>,
     settings: AdamSettings,
-    /// Steps made.
+    /// Number of completed steps.
     steps: usize,
 }
 
@@ -26,9 +26,9 @@ pub struct AdamSettings {
     pub beta2: f64,
     /// Added to the root of the second moment.
     pub epsilon: f64,
-    /// Of matrices; vectors (norms, biases) have none.
+    /// Weight decay of matrices; vectors (norms, biases) have none.
     pub weight_decay: f64,
-    /// Largest norm of all gradients together; larger ones are scaled down to it.
+    /// Maximum norm of all gradients together; larger ones are scaled down to it.
     pub clip: f64,
 }
 
@@ -38,19 +38,19 @@ impl Default for AdamSettings {
     }
 }
 
-/// How the learning rate goes over a run.
+/// Schedule of the learning rate over a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule {
     /// Half a cosine, down to 0.
     Cosine,
-    /// A straight line, down to 0.
+    /// Linear, down to 0.
     Linear,
-    /// The same throughout.
+    /// Constant.
     Constant,
 }
 
 impl Schedule {
-    /// The factor on the learning rate of a step, after `warm_up` steps in which it rises in a straight line.
+    /// The factor of the learning rate for a step, after a linear warm-up of `warm_up` steps.
     pub fn factor(self, step: usize, warm_up: usize, steps: usize) -> f64 {
         if step < warm_up {
             return (step + 1) as f64 / warm_up as f64;
@@ -65,25 +65,25 @@ impl Schedule {
 }
 
 impl AdamW {
-    /// With no moments yet.
+    /// Without moments.
     pub fn new(settings: AdamSettings) -> Self {
         Self { settings, ..Self::default() }
     }
 
-    /// As it was after some steps.
+    /// The state after some steps.
     pub fn resumed(settings: AdamSettings, steps: usize, moments: BTreeMap<String, (Tensor, Tensor)>) -> Self {
         Self { moments, settings, steps }
     }
 
-    /// The moments.
+    /// The moments by variable name.
     pub fn moments(&self) -> &BTreeMap<String, (Tensor, Tensor)> {
         &self.moments
     }
 
-    /// Changes what trains by its gradients; returns their norm before it is clipped.
+    /// Updates the variables with their gradients; returns the norm of the gradients before clipping.
     ///
     /// # Errors
-    /// When tensors do not fit.
+    /// When tensors do not fit together.
     pub fn step(&mut self, trained: &BTreeMap<String, Var>, gradients: &GradStore, learning_rate: f64) -> Result<f64> {
         let AdamSettings { beta1, beta2, epsilon, weight_decay, clip } = self.settings;
         let norm = norm(trained, gradients)?;
@@ -109,7 +109,7 @@ impl AdamW {
                 self.moments.insert(name.clone(), (first, second));
                 continue;
             }
-            // Each of these goes through memory once; factors are put together as far as that spares one.
+            // Each of these operations goes through memory once; factors are combined if that saves one.
             let first = ((first * beta1)? + (gradient * (scale * (1.0 - beta1)))?)?.detach();
             let squares = (gradient * (scale * (1.0 - beta2).sqrt()))?.sqr()?;
             let second = ((second * beta2)? + squares)?.detach();
@@ -123,7 +123,7 @@ impl AdamW {
     }
 }
 
-/// The norm of all gradients together, added up in the order of the names.
+/// The norm of all gradients together, summed in the order of names.
 fn norm(trained: &BTreeMap<String, Var>, gradients: &GradStore) -> Result<f64> {
     let mut squares = Vec::new();
     for variable in trained.values() {
@@ -131,7 +131,7 @@ fn norm(trained: &BTreeMap<String, Var>, gradients: &GradStore) -> Result<f64> {
             squares.push(sum_of_squares(gradient)?.to_dtype(DType::F64)?);
         }
     }
-    // One transfer for all: the host waits for a GPU once.
+    // One transfer for all, so that the host waits for a GPU only once.
     let squares = if squares.is_empty() { Vec::new() } else { Tensor::stack(&squares, 0)?.to_vec1::<f64>()? };
     Ok(squares.iter().sum::<f64>().sqrt())
 }

@@ -35,34 +35,34 @@ use crate::{
     texts::{self, AnswerProgress, Placements, Prompt, PromptSet},
 };
 
-/// What to do.
+/// What to train, and where.
 pub struct TrainRequest<'a> {
     /// The training file.
     pub file: &'a TrainFile,
-    /// Those with which the engine was loaded.
+    /// The options with which the engine was loaded.
     pub options: EngineOptions,
-    /// Where steps are made.
+    /// Where steps run.
     pub steps_on: StepsOn,
-    /// Prompts by kind.
+    /// Prompts by set.
     pub sets: Vec<PromptSet>,
-    /// Prompts of all kinds.
+    /// General prompts, for comparison outside of the sets.
     pub general: Vec<Prompt>,
     /// The folder of the run.
     pub out: &'a Path,
     /// Whether to continue the run in the folder.
     pub resume: bool,
-    /// Set when the run is to stop.
+    /// Set to stop the run.
     pub interrupted: &'a AtomicBool,
 }
 
 /// How a run ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// With a judgement.
+    /// It is complete, with a comparison.
     Finished(Box<Finished>),
-    /// It was stopped; what is done is kept.
+    /// It was stopped; completed work is kept.
     Interrupted {
-        /// Steps made.
+        /// Number of completed steps.
         step: usize,
     },
 }
@@ -70,29 +70,29 @@ pub enum Outcome {
 /// A finished run.
 #[derive(Debug)]
 pub struct Finished {
-    /// What it found; also in `training.json`.
+    /// The result; also in `training.json`.
     pub record: TrainingRecord,
-    /// The folder of the written head; none where the old one stays. Of an MTP layer it is a copy of the target.
+    /// The folder of the written head; `None` if the previous one is kept. For an MTP layer it is a copy of the target.
     pub head: Option<PathBuf>,
 }
 
-/// What a run says meanwhile.
+/// A progress message of a run.
 #[derive(Debug)]
 pub enum Progress<'a> {
-    /// The target answers.
+    /// The target answers prompts.
     Answers(AnswerProgress),
-    /// Something worth knowing, in words.
+    /// A note for the user.
     Note(String),
-    /// Steps were made.
+    /// Steps were completed.
     Steps {
-        /// Of all steps.
+        /// Total number of steps.
         steps: usize,
-        /// Figures since the last time.
+        /// Figures since the previous message.
         point: &'a CurvePoint,
     },
     /// A checkpoint was evaluated.
     Evaluated {
-        /// The outcome; the first one is that of the previous head.
+        /// The result; the first one is that of the previous head.
         evaluation: &'a Evaluation,
         /// Whether it is the best so far.
         best: bool,
@@ -101,14 +101,14 @@ pub enum Progress<'a> {
     Judging,
 }
 
-/// Who listens.
+/// Receives progress messages.
 pub type Watch<'a> = dyn FnMut(Progress<'_>) + 'a;
 
-/// Runs, or continues a run.
+/// Starts or continues a run.
 ///
 /// # Errors
-/// When the folder holds another run or one that should not be continued, settings do not fit, or the engine, a file or
-/// tensors fail. What was done is kept.
+/// When the folder contains another run or one that should not be continued, settings do not fit, or the engine, a file
+/// or tensors fail. Completed work is kept.
 pub fn run(mut request: TrainRequest<'_>, engine: Engine, watch: &mut Watch<'_>) -> Result<Outcome, TrainingError> {
     let (sets, general) = (std::mem::take(&mut request.sets), std::mem::take(&mut request.general));
     let placements = Placements::new(sets, general, &request.file.stop, request.file.training.seed)?;
@@ -143,7 +143,7 @@ pub fn run(mut request: TrainRequest<'_>, engine: Engine, watch: &mut Watch<'_>)
     }
 }
 
-/// Refuses what steps could not train or the end could not write, before the target answers anything.
+/// Refuses, before the target answers anything, what cannot be trained or could not be written at the end.
 fn check(request: &TrainRequest<'_>) -> Result<(), TrainingError> {
     request.steps_on.open(request.file.training.precision)?;
     if request.file.models.start == train::Start::Random {
@@ -187,7 +187,7 @@ fn note_texts(placements: &Placements, texts: &[Option<ReplayText>], watch: &mut
     }
 }
 
-/// All that steps need, as it was at the newest checkpoint.
+/// Everything that steps need, in the state of the newest checkpoint.
 fn trainer<'a>(
     request: &'a TrainRequest<'a>,
     placements: &'a Placements,

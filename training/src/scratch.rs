@@ -23,10 +23,10 @@ use crate::{
 /// Standard deviation of random matrices, as in Llama's `initializer_range`.
 const DEVIATION: f64 = 0.02;
 
-/// Writes the head. Its vocabulary are the most frequent tokens of the texts.
+/// Writes the head. Its vocabulary consists of the most frequent tokens of the texts.
 ///
 /// # Errors
-/// When the target's layers are of a kind that heads do not have, or a file cannot be written.
+/// When heads do not support the kind of the target's layers, or a file cannot be written.
 pub fn write(
     models: &ModelFiles,
     options: &EngineOptions,
@@ -57,7 +57,7 @@ pub fn write(
     })
 }
 
-/// The most frequent tokens of texts, ascending; tokens that no text has fill up from the first on.
+/// The most frequent tokens of texts, ascending; if there are too few, the lowest unused tokens are added.
 fn hot_tokens(vocabulary: usize, wanted: Option<usize>, texts: &[&ReplayText]) -> Result<Vec<u32>, TrainingError> {
     let wanted = wanted.unwrap_or(vocabulary);
     if wanted > vocabulary {
@@ -78,7 +78,7 @@ fn hot_tokens(vocabulary: usize, wanted: Option<usize>, texts: &[&ReplayText]) -
     Ok(tokens)
 }
 
-/// The head's names and shapes.
+/// The head's spec.
 fn describe(target: &TargetSpec, hot: &[u32]) -> Result<(DraftSpec, GroupedQuery), TrainingError> {
     let layers = target.layers.len();
     let first = target.layers.first().filter(|_| layers >= 4).ok_or_else(|| {
@@ -94,7 +94,7 @@ fn describe(target: &TargetSpec, hot: &[u32]) -> Result<(DraftSpec, GroupedQuery
     let hidden = target.hidden;
     let intermediate = match &first.ffn {
         FfnSpec::Dense(dense) => dense.intermediate,
-        // As much as a row passes.
+        // As wide as the experts that a row passes through.
         FfnSpec::Experts(experts) => experts.per_token * experts.intermediate + experts.shared.unwrap_or_default(),
     };
     let attention = GroupedQuery {
@@ -141,7 +141,7 @@ fn values(tensor: &TensorSpec, random: &mut Random) -> Vec<u8> {
     (0..tensor.values()).flat_map(|_| bf16::from_f64(value(random)).to_le_bytes()).collect()
 }
 
-/// The head's config.json: what it shares with the target, and what is its own.
+/// The head's config.json: fields that it shares with the target, and its own.
 fn config(
     target_config: &Path,
     target: &TargetSpec,

@@ -10,24 +10,24 @@ use crate::{
     error::TrainingError,
 };
 
-/// States of texts. What does not fit is made anew by the engine each time.
+/// States of texts. States that do not fit are recomputed by the engine each time.
 pub struct States<'a> {
     texts: &'a [Option<ReplayText>],
     kept: HashMap<usize, Left>,
     bytes: usize,
     most_bytes: usize,
     compute: Compute,
-    /// Seconds that the engine took to make states.
+    /// Seconds in which the engine computed states.
     pub seconds: f64,
 }
 
 impl<'a> States<'a> {
-    /// Of texts, in at most this many MiB.
+    /// States of these texts, using at most this many MiB.
     pub fn new(texts: &'a [Option<ReplayText>], most_mib: usize, compute: Compute) -> Self {
         Self { texts, kept: HashMap::new(), bytes: 0, most_bytes: most_mib << 20, compute, seconds: 0.0 }
     }
 
-    /// Tokens of a text, and of its prompt.
+    /// Lengths of a text and of its prompt.
     pub fn size(&self, text: usize) -> (usize, usize) {
         self.text(text).map_or((0, 0), |text| (text.tokens.len(), text.prompt_tokens))
     }

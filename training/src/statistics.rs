@@ -2,16 +2,16 @@
 
 use schemas::training_record::RatioInterval;
 
-/// Drawings of the bootstrap.
+/// Number of bootstrap samples.
 const DRAWINGS: usize = 4000;
-/// How often the interval holds the true ratio, about.
+/// Approximate probability that an interval contains the true ratio.
 pub const COVERAGE: f64 = 0.95;
 
-/// A stream of random numbers: SplitMix64, whose every output is a function of seed and place.
+/// A stream of random numbers: SplitMix64, in which every output is a function of seed and index.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
-/// Output tokens and rounds of a text.
+/// Numbers of output tokens and rounds of a text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Output tokens.
@@ -21,7 +21,7 @@ pub struct Counted {
 }
 
 impl Random {
-    /// The stream of a seed.
+    /// The stream for a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -35,12 +35,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below another one, which is not 0.
+    /// A number below `bound`, which must not be 0.
     pub fn below(&mut self, bound: usize) -> usize {
         ((u128::from(self.number()) * bound as u128) >> 64) as usize
     }
 
-    /// Evenly between 0 and 1.
+    /// Uniform in [0, 1).
     pub fn unit(&mut self) -> f64 {
         (self.number() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -51,7 +51,7 @@ impl Random {
         (-2.0 * a.ln()).sqrt() * (2.0 * std::f64::consts::PI * b).cos()
     }
 
-    /// An order of this many things.
+    /// A random permutation of `count` indices.
     pub fn permutation(&mut self, count: usize) -> Vec<usize> {
         let mut order: Vec<usize> = (0..count).collect();
         for at in (1..count).rev() {
@@ -61,14 +61,14 @@ impl Random {
     }
 }
 
-/// Tokens over rounds of all.
+/// Sum of tokens / sum of rounds; `None` without a round.
 pub fn accept_length(counted: &[Counted]) -> Option<f64> {
     let (tokens, rounds) = sums(counted.iter());
     (rounds > 0).then(|| tokens as f64 / rounds as f64)
 }
 
-/// The accept length after over before, of the same texts one by one, with a percentile-bootstrap interval. Of fewer than
-/// five texts the interval is infinite.
+/// The ratio of accept lengths, after / before, on the same texts (paired), with a percentile-bootstrap interval. With
+/// fewer than five texts the interval is infinite.
 pub fn paired_ratio(before: &[Counted], after: &[Counted]) -> Option<RatioInterval> {
     let ratio = accept_length(after)? / accept_length(before)?;
     let count = before.len().min(after.len());
@@ -80,7 +80,7 @@ pub fn paired_ratio(before: &[Counted], after: &[Counted]) -> Option<RatioInterv
     Some(interval(ratio, count, draw))
 }
 
-/// The accept length after over before, of different texts.
+/// The ratio of accept lengths, after / before, on different texts.
 pub fn unpaired_ratio(before: &[Counted], after: &[Counted]) -> Option<RatioInterval> {
     let ratio = accept_length(after)? / accept_length(before)?;
     let draw = |random: &mut Random| {

@@ -5,16 +5,16 @@ use engine::spec::DraftSpec;
 
 use crate::{head::indices, math};
 
-/// Rows whose logits over the whole vocabulary are in memory together.
+/// Number of rows whose logits over the whole vocabulary are in memory together.
 const ROWS: usize = 512;
 
-/// Tells labels from final states of the target.
+/// Computes labels from final states of the target.
 pub struct Teacher {
     /// The target's vocabulary head, `[vocabulary, hidden]`.
     head: Tensor,
-    /// Target tokens of the draft's, where it proposes some of them only.
+    /// Target tokens of the draft's vocabulary, if it is a subset.
     hot: Option<Tensor>,
-    /// The draft's token of each of the target's.
+    /// The draft's token for each target token.
     own: Option<Vec<Option<u32>>>,
     /// Whether to compute the mass, which needs a sum over the whole vocabulary.
     wants_mass: bool,
@@ -26,17 +26,18 @@ pub struct Labels {
     pub probabilities: Tensor,
     /// `Σ p · log p` of these: `[rows, 1]`.
     pub negative_entropy: Tensor,
-    /// The target's probability of the draft's vocabulary as a whole: `[rows, 1]`. 1 unless requested.
+    /// The target's probability of the draft's vocabulary as a whole: `[rows, 1]`. 1 if not requested.
     pub mass: Tensor,
-    /// The draft's token for the target's likeliest; `None` where the draft cannot propose it.
+    /// The draft's token for the target's most likely token; `None` if the draft cannot propose it.
     pub best: Vec<Option<u32>>,
 }
 
 impl Teacher {
-    /// Of a target's vocabulary head, for a draft. The mass of the draft's vocabulary is computed only on request.
+    /// A teacher with a target's vocabulary head, for a draft. The mass of the draft's vocabulary is computed only if
+    /// `wants_mass`.
     ///
     /// # Errors
-    /// When tensors cannot be made.
+    /// When tensors cannot be created.
     pub fn new(head: &Tensor, draft: &DraftSpec, wants_mass: bool) -> Result<Self> {
         let own = draft.tokens.as_ref().map(|tokens| {
             let mut own = vec![None; head.dim(0).unwrap_or_default()];
@@ -54,7 +55,7 @@ impl Teacher {
     /// Labels from final states `[rows, hidden]`.
     ///
     /// # Errors
-    /// When tensors do not fit.
+    /// When tensors do not fit together.
     pub fn labels(&self, last: &Tensor) -> Result<Labels> {
         let (rows, wide) = (last.dim(0)?, math::wide(last.dtype()));
         let (mut probabilities, mut entropies, mut masses) = (Vec::new(), Vec::new(), Vec::new());

@@ -14,55 +14,55 @@ use serde::{Deserialize, Serialize};
 
 use crate::{error::TrainingError, statistics::Random};
 
-/// Requests answered between two checks of the clock and of the disk.
+/// Number of requests answered between two checks of the time limit and writes to disk.
 const TOGETHER: usize = 64;
 
 /// A prompt.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
-    /// What the target is asked.
+    /// The request to the target.
     pub request: Request,
-    /// The target's answer, where it is known.
+    /// The target's answer, if known.
     pub answer: Option<Vec<u32>>,
 }
 
 /// Prompts of one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PromptSet {
-    /// What the report calls them.
+    /// Its name in the report.
     pub name: String,
     /// In the order of their file.
     pub prompts: Vec<Prompt>,
 }
 
-/// What becomes of a prompt.
+/// The use of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// It trains.
+    /// For training.
     Training,
-    /// It chooses among checkpoints.
+    /// For choosing among checkpoints.
     Choosing,
-    /// It judges the chosen one.
+    /// For judging the chosen checkpoint.
     Judging,
-    /// It shows what is lost elsewhere.
+    /// For showing losses on other prompts.
     General,
 }
 
-/// A prompt in its place.
+/// A prompt with its set and role.
 #[derive(Clone, Debug)]
 pub struct Placed {
-    /// The number of its set; that after the last one for general prompts.
+    /// Index of its set; the number of sets for general prompts.
     pub set: usize,
-    /// What becomes of it.
+    /// Its role.
     pub role: Role,
-    /// It.
+    /// The prompt.
     pub prompt: Prompt,
 }
 
 /// All prompts of a run.
 #[derive(Debug)]
 pub struct Placements {
-    /// In the order of sets and files.
+    /// Ordered by set and file.
     pub prompts: Vec<Placed>,
     /// Names of the sets.
     pub names: Vec<String>,
@@ -71,7 +71,8 @@ pub struct Placements {
 }
 
 impl Placements {
-    /// Gives each prompt its role. A prompt that comes twice, in any set, counts once: what judges must not have trained.
+    /// Assigns a role to each prompt. A prompt that occurs twice, in any set, counts once: judging prompts must not be
+    /// trained on.
     ///
     /// # Errors
     /// When a set has too few prompts to hold some out.
@@ -106,7 +107,7 @@ impl Placements {
         Ok(Self { prompts, names, repeated })
     }
 
-    /// What the report says of the sets.
+    /// Facts about the sets, for the report.
     pub fn facts(&self, texts: &[Option<ReplayText>]) -> Vec<SetFacts> {
         let fact = |(number, name): (usize, &String)| {
             let count = |role| self.prompts.iter().filter(|one| one.set == number && one.role == role).count();
@@ -132,9 +133,9 @@ struct Answer {
     output_ids: Vec<u32>,
 }
 
-/// Answers all prompts, those aside that are answered in the file, to which the others are added as they come. A prompt
-/// whose answer is too short to train on has none. `watch` receives the number of answered prompts, and may stop: then there are no
-/// texts.
+/// Answers all prompts, except those already answered in the file, and appends each new answer to the file. A prompt
+/// whose answer is too short to train on has no text. `watch` receives the progress, and may stop: then the result is
+/// `None`.
 ///
 /// # Errors
 /// When the file cannot be read or written, or the engine fails.
@@ -183,20 +184,20 @@ pub fn answer(
     Ok(Some(placements.prompts.iter().enumerate().map(text).collect()))
 }
 
-/// How far the answers are.
+/// Progress of answering.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AnswerProgress {
-    /// Prompts answered now.
+    /// Number of prompts answered now.
     pub done: usize,
-    /// Prompts to answer.
+    /// Number of prompts to answer.
     pub all: usize,
-    /// Tokens of their answers.
+    /// Number of tokens in the answers.
     pub tokens: usize,
     /// Seconds so far.
     pub seconds: f64,
 }
 
-/// The answers of a file; a torn line, which a kill leaves, ends it, and is cut off.
+/// The answers in a file. An incomplete line, as left by a kill, ends it and is cut off.
 fn read(path: &Path) -> Result<BTreeMap<usize, Vec<u32>>, TrainingError> {
     let mut answers = BTreeMap::new();
     let file = match File::open(path) {

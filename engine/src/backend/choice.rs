@@ -1,11 +1,11 @@
-//! The target's choice of a token on the host.
+//! Choice of the target's token on the host.
 
 use kernels::reference::finite_argmax;
 
 use crate::{adjust::Adjuster, request::SamplingParams, sampling};
 
-/// The token at a position; `adjuster`, if there is one, changes a copy of the logits before and takes the token. `None` where the
-/// largest logit is not finite: whatever is chosen then would pass for text.
+/// The token at a position. An `adjuster` changes a copy of the logits and chooses from it. `None` if the largest logit
+/// is not finite: any token chosen then would pass for valid text.
 pub(super) fn choose(
     logits: &[f32],
     parameters: &SamplingParams,

@@ -1,4 +1,5 @@
-//! The CPU backend: the reference for all others. Clarity comes before speed; `kernels::reference` defines its arithmetic.
+//! The CPU backend: the reference for all others. Clarity comes before speed; `kernels::reference` defines its
+//! arithmetic.
 
 mod attention;
 mod bandwidth;
@@ -39,18 +40,18 @@ use super::{
 };
 use crate::{adjust::Adjuster, error::EngineError, options::EngineOptions, request::SamplingParams, spec::ModelCost};
 
-/// A target, a draft and their caches in the machine's memory.
+/// A target, a draft and their caches in host memory.
 #[derive(Debug)]
 pub struct CpuBackend {
     target: Target,
     draft: Option<Draft>,
     capacity: Capacity,
-    /// One a target layer, a row for each place of each page.
+    /// One per target layer, with a row for each position of each page.
     caches: Vec<Cache>,
-    /// The draft's layer: the same rows, then scratch rows for the beams of a round.
+    /// For the draft's layer: the same rows, then scratch rows for the beams of a round.
     draft_cache: Option<Cache>,
     slots: Slots,
-    /// Accept this many tokens per round on average, whatever the target says.
+    /// Simulated accept length: tokens per round on average.
     simulate: Option<f32>,
     /// Whether the draft follows the sequences.
     follows: bool,
@@ -59,7 +60,7 @@ pub struct CpuBackend {
 }
 
 impl CpuBackend {
-    /// Takes the memory of the caches.
+    /// Allocates the caches.
     fn new(target: Target, draft: Option<Draft>, capacity: Capacity, simulate: Option<f32>) -> Self {
         let rows = capacity.pages * capacity.page_size;
         Self {
@@ -98,7 +99,7 @@ impl Backend for CpuBackend {
     }
 
     fn cost(&self) -> ModelCost {
-        // Weights are held as float32, whatever they are in the checkpoint.
+        // Weights are held as float32, whatever their dtype in the checkpoint.
         let draft = self.draft.as_ref().map(|draft| draft.spec().in_plain());
         ModelCost::new(&self.target.spec().in_plain(), draft.as_ref(), 4)
     }
@@ -171,7 +172,7 @@ impl Backend for CpuBackend {
     }
 
     fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError> {
-        // On a thread of the pool from the start, so that no operation has to be handed over to it.
+        // Runs on a thread of the pool from the start, so that no operation has to be handed over to it.
         rayon::scope(|_| self.run_prefill(chunks, None))
     }
 
@@ -235,7 +236,8 @@ impl Backend for CpuBackend {
     }
 }
 
-/// Draft cache rows that the beams of one request use in a round: all steps except the last, which is not run.
+/// Draft cache rows that the beams of one request use in a round: those of all steps except the last, which the draft
+/// does not run on.
 fn scratch_rows(shape: TreeShape) -> usize {
     shape.num_steps.saturating_sub(1) * shape.topk
 }

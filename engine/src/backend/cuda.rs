@@ -1,6 +1,6 @@
 //! The CUDA backend: all state of a round is on the device, and a round is one graph. The host writes the slots of a
 //! round (a few bytes) and launches its graph, which writes its output to page-locked host memory. Two rounds may be in
-//! flight, so that the host's scheduling overlaps with the device's work.
+//! flight, so the host's scheduling overlaps with the device's work.
 
 mod adjusted;
 mod autotune;
@@ -78,23 +78,23 @@ pub struct CudaBackend {
     round: RoundArrays,
     graphs: HashMap<GraphKey, Graph>,
     capture_sizes: Vec<usize>,
-    /// What capturing has taken so far.
+    /// Total time of graph capture.
     capture_time: Duration,
     /// Whether the draft follows the sequences, because a shape speculates.
     follows: bool,
     /// Whether rounds run part by part, so that each is timed.
     times_parts: bool,
     slots: Vec<Option<OpenSlot>>,
-    /// What `open` copies from, for each slot.
+    /// Source of the copies of `open`, for each slot.
     slot_staging: HostBuffer,
     staging: Vec<RoundStaging>,
-    /// The slots that the device holds for the next round; empty if it holds something else.
+    /// The slots in device memory, for the next round; empty if the device holds something else.
     sent: Vec<i32>,
     flights: VecDeque<InFlightRound>,
     launched: u64,
 }
 
-/// What makes a graph.
+/// Identifies a graph.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct GraphKey {
     shape: TreeShape,
@@ -103,37 +103,37 @@ struct GraphKey {
     describe: bool,
     /// Bits of the simulated accept length.
     simulate: Option<u32>,
-    /// The part that it holds; `None` for the whole round.
+    /// The part of a round; `None` for the whole round.
     part: Option<Part>,
 }
 
-/// What the host knows of an open slot.
+/// The host's state of an open slot.
 struct OpenSlot {
-    /// Cache rows of its positions are those of these pages, in order.
+    /// Pages that hold its positions, in order.
     pages: Vec<u32>,
-    /// Prompt tokens that are in the cache.
+    /// Number of prompt tokens in the cache.
     read: usize,
     /// Number of alternatives whose log-probabilities are requested; `None` for no log-probabilities.
     logprobs: Option<usize>,
     /// How its tokens are chosen.
     sampling: SamplingParams,
-    /// Positions at its end that the draft has yet to read.
+    /// Number of positions at its end that the draft has not processed.
     pending: usize,
-    /// What is kept for replay.
+    /// States kept for replay.
     trace: Option<Trace>,
-    /// What changes its logits.
+    /// Changes its logits, if requested.
     adjuster: Option<Adjuster>,
     /// Log-probabilities of the prompt so far, if requested.
     prompt_logprobs: Vec<TokenLogprobs>,
 }
 
 impl CudaBackend {
-    /// The graph's batch for a number of requests: the next capture size.
+    /// The graph's batch size for this many requests: the next capture size.
     fn padded(&self, requests: usize) -> usize {
         padded(&self.capture_sizes, requests)
     }
 
-    /// Whether a round of a shape leaves its tokens to be read by the draft later.
+    /// Whether a round of this shape leaves its tokens for the draft to process later.
     fn leaves_pending(&self, shape: TreeShape) -> bool {
         self.follows && shape.is_off()
     }
@@ -150,13 +150,13 @@ impl CudaBackend {
         }
     }
 
-    /// Launches what a round does, at once.
+    /// Launches the kernels of a round without a graph.
     fn run_eagerly(&self, key: GraphKey) -> Result<(), EngineError> {
         let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
         Ok(self.machine.round(key.parts(), memory, key.shape, key.batch, self.round_options(key))?)
     }
 
-    /// Launches a round or a part of it.
+    /// Launches a round or a part of it, by graph if there is one.
     fn run(&self, key: GraphKey) -> Result<(), EngineError> {
         match self.graphs.get(&key).filter(|_| !self.options.disable_cuda_graph) {
             Some(graph) => Ok(self.device.run(graph)?),
@@ -164,8 +164,8 @@ impl CudaBackend {
         }
     }
 
-    /// Records a round or a part of it. Its first run is eager: kernels are loaded, and products planned and timed, outside of the
-    /// recording; those that are equally fast alone are compared in the round.
+    /// Captures a round or a part of it. The first run is eager: kernels are loaded, and GEMMs planned and timed,
+    /// outside of the capture; kernels that are equally fast alone are then compared within the round.
     fn capture(&mut self, key: GraphKey) -> Result<(), EngineError> {
         if self.graphs.contains_key(&key) {
             return Ok(());
@@ -173,7 +173,7 @@ impl CudaBackend {
         let padding = vec![self.machine.capacity.slots as i32; key.batch];
         self.device.write(self.round.slot.slice(), &padding)?;
         self.sent = padding;
-        // Whole even for a part, which works on what those before it leave.
+        // A whole round even if only a part is captured, since a part works on the results of the parts before it.
         self.machine.gemm.searching(|| self.run_eagerly(GraphKey { part: None, ..key }))?;
         let graph = self.recorded(key)?;
         let graph = self.tune_in_graph(key, graph)?;
@@ -182,7 +182,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// A round or a part of it as a graph.
+    /// Captures a round or a part of it as a graph.
     fn recorded(&self, key: GraphKey) -> Result<Graph, EngineError> {
         let memory = RoundMemory { work: &self.work, arrays: &self.arrays, round: &self.round };
         let options = self.round_options(key);
@@ -190,7 +190,8 @@ impl CudaBackend {
         Ok(self.device.capture(|| self.machine.round(key.parts(), memory, key.shape, key.batch, options))?)
     }
 
-    /// Lets the next round step on to the place that is its own, whatever ran since the last.
+    /// Resets the output place on the device, so that the next round advances to its own, regardless of what ran since
+    /// the last.
     fn step_back(&self) -> Result<(), EngineError> {
         Ok(self.device.write(self.round.output_place.slice(), &[place_before(self.launched) as i32])?)
     }
@@ -204,7 +205,7 @@ impl CudaBackend {
         self.device.synchronize()?;
         self.graphs.clear();
         memory::check_work(&self.machine, &self.device, self.extent, extent)?;
-        // The old buffers go first: both together may not fit.
+        // Free the old buffers first: old and new together may not fit.
         let empty = WorkspaceShape::of_prefill(1);
         self.work = Activations::new(&self.device, &memory::sizes(&self.machine), empty)?;
         self.work = Activations::new(&self.device, &memory::sizes(&self.machine), extent)?;
@@ -223,7 +224,7 @@ impl CudaBackend {
 }
 
 impl GraphKey {
-    /// The parts of a round that it holds.
+    /// The parts of a round that the graph contains.
     fn parts(&self) -> &[Part] {
         self.part.as_ref().map_or(&Part::ALL, std::slice::from_ref)
     }
@@ -267,7 +268,7 @@ impl Backend for CudaBackend {
     fn time_parts(&mut self, on: bool) {
         self.times_parts = on;
         if !on {
-            // Their memory is not taken from the rounds that count.
+            // Frees the memory of graphs of parts, so that whole rounds are measured without them.
             self.graphs.retain(|key, _| key.part.is_none());
         }
     }
@@ -288,13 +289,13 @@ impl Backend for CudaBackend {
         self.grow(WorkspaceShape::of_rounds(shapes, largest))?;
         self.capture_sizes = sizes;
         self.follows = shapes.iter().any(|shape| !shape.is_off());
-        // Those of parts are few, and made when they first come up.
+        // Graphs of parts are few, and captured on first use.
         if self.options.disable_cuda_graph || self.times_parts {
             return Ok(());
         }
         let begin = Instant::now();
         let simulate = self.simulate_bits();
-        // The largest first, so that what it needs of the library's memory is there for the others.
+        // The largest first, so that the library memory that it needs is already allocated for the others.
         let key = |batch: usize, shape: TreeShape| GraphKey {
             shape,
             batch,

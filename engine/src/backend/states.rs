@@ -1,4 +1,4 @@
-//! Target states that are kept after a pass over a text.
+//! States of a target that are kept after a pass over a text.
 
 use std::ops::Range;
 
@@ -6,27 +6,28 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
 
-/// What is kept of the target after each position of a text, so that the draft can process the text without it. Caches
-/// are not kept: the draft's cache is filled from these states, and probabilities are computed from them.
+/// Layout of the target's state that is kept after each position of a text, so that the draft can process the text
+/// without running the target. Caches are not kept: the draft's cache is filled from these states, and probabilities
+/// are computed from them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StateRow {
     /// The type of the elements, as in `--dtype`.
     pub element: String,
-    /// The layers on whose entry the residual stream is captured for the draft; none where it sees the final state.
+    /// The layers before which the residual stream is captured for the draft; empty if the draft reads the final state.
     pub captured: Vec<usize>,
-    /// Bytes of what the draft sees.
+    /// Bytes of the features for the draft.
     pub features: usize,
     /// Bytes of the final state, if probabilities will be needed; 0 if the draft's features are the final state.
     pub last: usize,
 }
 
-/// States of a target for pieces of texts: piece by piece, first what the draft sees of each position, then the final
-/// states at those positions at which they are [traced](super::Backend::trace).
+/// States of a target for pieces of texts, piece by piece: first the features of each position, then the final states
+/// at the positions at which they are [traced](super::Backend::trace).
 #[derive(Debug)]
 pub enum TargetStates<'a> {
-    /// The target runs, and what it leaves is added here.
+    /// The target runs, and its states are appended here.
     Out(&'a mut Vec<u8>),
-    /// The target does not run: this is what it left when it did.
+    /// The target does not run; these are its states from an earlier run.
     In(&'a [u8]),
 }
 
@@ -38,7 +39,7 @@ impl StateRow {
     }
 }
 
-/// That a piece is of no text whose states can be kept.
+/// The error for a piece of a text whose states cannot be kept.
 pub(super) fn not_of_a_text() -> EngineError {
     EngineError::Device("states are kept only for traced texts that continue after the piece".into())
 }

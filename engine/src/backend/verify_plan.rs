@@ -1,33 +1,34 @@
 //! Chooses which nodes of a batch's trees the target runs over in a round.
 //!
-//! Which drafts are accepted depends on the tokens after their parents, so leaves matter only where acceptance ends. Where
-//! a batch has more rows than the target multiplies in the time in which it reads its weights, it need not run over all.
+//! Acceptance of a draft depends on the token after its parent, so a leaf matters only if acceptance ends there. If a
+//! batch has more rows than the target can multiply while it reads its weights, the target need not run over all of
+//! them.
 
 use schemas::tree::TreeShape;
 
 use crate::spec::{ModelCost, PassCost};
 
-/// Rows with which it takes as long to multiply 16-bit weights as to read them: about 0.66 PFLOP/s against 4.2 TB/s on an
-/// H200, and not far from that on others of its time.
+/// Number of rows for which multiplying 16-bit weights takes as long as reading them: about 0.66 PFLOP/s against 4.2
+/// TB/s on an H200, and similar on other GPUs of its generation.
 const ROWS_A_READING: usize = 160;
 
-/// Trees of fewer nodes, or of fewer branches a node, may have children after more than half of their nodes.
+/// Minimum number of nodes, and of branches per node. In smaller trees more than half of the nodes may have children.
 const LEAFY: (usize, usize) = (16, 4);
 
-/// The nodes of a tree after which the target computes a token.
+/// Which nodes of a tree the target computes a token for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerifyPlan {
-    /// All, at once: its vocabulary head is read once.
+    /// All nodes, at once: the vocabulary head is read once.
     AllNodes,
-    /// Only nodes on the accepted path, one depth at a time: the head runs once a step, on one row a request.
+    /// Only nodes on the accepted path, one depth at a time: the head runs once per step, on one row per request.
     AcceptedPathOnly,
-    /// Nodes that have children, or the likeliest of these, and then the one where acceptance ends: the target runs over
-    /// no others, but twice.
+    /// Nodes with children, or the likeliest of them, and then the node where acceptance ends: the target runs over no
+    /// others, but twice.
     InnerNodesFirst,
 }
 
 impl VerifyPlan {
-    /// The one that takes the least time.
+    /// The plan with the shortest estimated time.
     pub fn of(shape: TreeShape, batch: usize, cost: &ModelCost) -> Self {
         let element = cost.element;
         let head =
@@ -46,12 +47,12 @@ impl VerifyPlan {
             let twice = pass(&cost.target, inner_rows(rows)) + pass(&cost.target, batch) + second_pass as f64;
             plans.push((twice, Self::InnerNodesFirst));
         }
-        // Among equals the first.
+        // Ties go to the first.
         plans.into_iter().min_by(|one, other| one.0.total_cmp(&other.0)).map_or(Self::AllNodes, |least| least.1)
     }
 }
 
-/// The time of a pass, as bytes that are read meanwhile: the longer of its reading and its arithmetic.
+/// The time of a pass, expressed as the bytes that can be read in it: the maximum of memory traffic and arithmetic.
 fn bytes_meanwhile(cost: &PassCost, rows: usize, element: u64) -> f64 {
     let arithmetic = cost.flops(rows) / 2.0 * element as f64 / ROWS_A_READING as f64;
     cost.bytes(rows).max(arithmetic)
@@ -77,7 +78,7 @@ mod tests {
     use super::*;
     use crate::spec::ExpertCost;
 
-    /// Of this many layers and bytes of 16-bit weights.
+    /// A model with this many layers and bytes of 16-bit weights.
     fn model(layers: u64, target: u64, target_vocabulary: u64) -> ModelCost {
         ModelCost {
             target: PassCost { bytes: target, weights: target / 2, experts: None },
@@ -111,7 +112,7 @@ mod tests {
         for (shape, batch) in [("5,8,32", 64), ("8,10,60", 32)] {
             check(once, shape, batch, VerifyPlan::AcceptedPathOnly);
         }
-        // Where weights are few a pass is mostly small kernels.
+        // With few weights a pass consists mostly of small kernels.
         let one_billion = model(16, 2_471_493_632, 525_336_576);
         check(one_billion, "5,8,32", 16, VerifyPlan::AllNodes);
         check(one_billion, "5,8,32", 64, VerifyPlan::InnerNodesFirst);
@@ -120,7 +121,8 @@ mod tests {
 
     #[test]
     fn experts_that_few_rows_leave_unread_make_fewer_rows_worth_it() {
-        // Qwen3-235B's shape in bytes: with few layers of small kernels in between, half of the rows read fewer experts.
+        // Qwen3-235B's shape in bytes: with few layers of small kernels in between, half of the rows read fewer
+        // experts.
         let dense = 15_700_000_000;
         let experts = ExpertCost { bytes: 454_000_000_000, weights: 227_000_000_000, chosen: 8.0 / 128.0 };
         let target = PassCost { experts: Some(experts), ..model(94, dense, 0).target };

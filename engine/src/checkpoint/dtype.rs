@@ -2,10 +2,10 @@
 
 use kernels::device::Element;
 
-/// The dtype of such tensors in safetensors.
+/// The safetensors name of FP8 (e4m3).
 pub(super) const E4M3: &str = "F8_E4M3";
 
-/// The floating-point type that safetensors names so; `None` of other dtypes, FP8 among them.
+/// The floating-point type with this safetensors name; `None` for other dtypes, including FP8.
 pub(super) fn element(dtype: &str) -> Option<Element> {
     match dtype {
         "F32" => Some(Element::F32),

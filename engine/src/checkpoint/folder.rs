@@ -1,4 +1,4 @@
-//! A checkpoint's folder: its configuration and where its tensors are.
+//! A checkpoint's folder: its configuration, and access to its tensors.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,7 @@ impl Folder {
     /// Opens a folder and reads its config.json.
     ///
     /// # Errors
-    /// When there is no such folder, or no valid config.json in it.
+    /// When the folder does not exist, or has no valid config.json.
     pub fn open(path: &Path) -> Result<Self, EngineError> {
         let file = path.join("config.json");
         if path.is_dir() && !file.exists() {
@@ -39,7 +39,7 @@ impl Folder {
         &self.path
     }
 
-    /// Opens the tensors.
+    /// Maps the tensors into memory.
     ///
     /// # Errors
     /// When there are no weights, or a file's header is malformed.
@@ -50,7 +50,7 @@ impl Folder {
     /// The generation_config.json, or the default if the folder has none.
     ///
     /// # Errors
-    /// When it is there and no JSON object.
+    /// When the file exists but is not a JSON object.
     pub fn generation_config(&self) -> Result<GenerationConfig, EngineError> {
         const NAME: &str = "generation_config.json";
         let Some(text) = self.optional(NAME)? else { return Ok(GenerationConfig::default()) };
@@ -66,16 +66,16 @@ impl Folder {
         }
     }
 
-    /// A further text file of the folder; `None` where it is absent.
+    /// The contents of another text file of the folder; `None` if it does not exist.
     ///
     /// # Errors
-    /// When it is there and cannot be read.
+    /// When the file exists but cannot be read.
     pub fn optional(&self, name: &str) -> Result<Option<String>, EngineError> {
         let path = self.path.join(name);
         if path.exists() || path.is_symlink() { read_text(&path).map(Some) } else { Ok(None) }
     }
 
-    /// A hash of configuration and tensors: equal for copies of one checkpoint, different after any retraining.
+    /// A hash of configuration and tensors: equal for copies of a checkpoint, different after any retraining.
     ///
     /// # Errors
     /// When a file cannot be read.

@@ -1,8 +1,8 @@
-//! Matrices stored in FP8, with their published scales: per block (`weight_scale_inv`), per row or per
-//! whole matrix (`weight_scale`).
+//! Matrices stored in FP8, with their published scales: per block (`weight_scale_inv`), per row or per whole matrix
+//! (`weight_scale`).
 //!
-//! Whether a matrix is quantised is decided by the dtype of its tensor, not by the lists in config.json. How the checkpoint's
-//! activations were quantised (`activation_scheme`, `input_scale`) is ignored: activations keep the compute type.
+//! The dtype of a tensor decides whether a matrix is quantised, not the lists in config.json. The checkpoint's settings
+//! for quantised activations (`activation_scheme`, `input_scale`) are ignored: activations keep the compute type.
 
 use std::ops::RangeInclusive;
 
@@ -17,7 +17,7 @@ use crate::error::EngineError;
 /// Suffixes of the names of scales, the more common one first.
 const SCALES: [&str; 2] = ["_scale_inv", "_scale"];
 
-/// Ends of the names of scales that nothing here uses: of activations and of caches, which keep the type that is computed in.
+/// Suffixes of the names of unused scales: those of activations and of caches, which keep the compute type.
 const UNUSED: [&str; 8] = [
     ".input_scale",
     ".activation_scale",
@@ -29,23 +29,23 @@ const UNUSED: [&str; 8] = [
     ".output_scale",
 ];
 
-/// How the scales of a matrix are stored.
+/// How a matrix's scales are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stored {
-    /// One for all.
+    /// One for the whole matrix.
     Tensor,
-    /// One a row.
+    /// One per row.
     Channels,
-    /// One a block.
+    /// One per block.
     Blocks,
 }
 
-/// The matrix whose scales a tensor holds.
+/// The name of the matrix that a tensor of scales belongs to.
 pub(crate) fn scaled_matrix(name: &str) -> Option<&str> {
     SCALES.iter().find_map(|end| name.strip_suffix(end)).filter(|matrix| matrix.ends_with(".weight"))
 }
 
-/// Whether a tensor holds scales that nothing here uses.
+/// Whether a tensor holds scales that the engine does not use.
 pub(crate) fn is_unused_scale(name: &str) -> bool {
     UNUSED.iter().any(|end| name.ends_with(end))
 }
@@ -69,11 +69,11 @@ impl Weights {
         }
     }
 
-    /// A matrix that is stored in FP8; `None` if it is stored otherwise. Numbers are where the file is mapped.
+    /// A matrix stored in FP8; `None` if it has another format. Its numbers stay in the mapped file.
     ///
     /// # Errors
-    /// When the matrix is missing or has another shape, its scales are missing, of another shape than those of blocks, rows or
-    /// the whole matrix, of another dtype than a floating-point one, or not finite.
+    /// When the matrix is missing or has another shape, or when its scales are missing, have a shape that matches
+    /// neither blocks, rows nor the whole matrix, have a dtype that is not floating-point, or are not finite.
     pub fn fp8(&self, name: &str, outputs: usize, inputs: usize) -> Result<Option<Fp8Matrix<'_>>, EngineError> {
         self.expect(name, &[outputs, inputs])?;
         if self.dtype(name) != Some(E4M3) {
@@ -96,7 +96,7 @@ impl Weights {
         let blocks = vec![outputs.div_ceil(FP8_BLOCK), inputs.div_ceil(FP8_BLOCK)];
         let named = SCALES.map(|end| format!("{name}{end}"));
         let Some(found) = named.iter().find(|scales| self.shape(scales).is_some()) else {
-            // The two cannot be distinguished; block scales are the more common format.
+            // The expected name cannot be known; block scales are the more common format.
             let [tensor, _] = named;
             return Err(EngineError::MissingTensor { path: self.file_of(name).to_owned(), tensor, expected: blocks });
         };
@@ -120,7 +120,7 @@ impl Weights {
     fn scale_values(&self, name: &str) -> Result<Vec<f32>, EngineError> {
         let bytes = self.raw(name);
         match self.dtype(name) {
-            // Powers of two: an exponent alone.
+            // E8M0: powers of two, stored as an exponent only.
             Some("F8_E8M0") => Ok(bytes.iter().map(|exponent| power_of_two(*exponent)).collect()),
             dtype => match dtype.and_then(element) {
                 Some(element) => Ok(element.decode(bytes)),
@@ -139,7 +139,7 @@ impl Stored {
     }
 }
 
-/// 2^(exponent − 127), and NaN for 255.
+/// 2^(exponent − 127); NaN for 255.
 fn power_of_two(exponent: u8) -> f32 {
     const FINITE: RangeInclusive<u8> = 0..=254;
     if FINITE.contains(&exponent) { 2.0_f32.powi(i32::from(exponent) - 127) } else { f32::NAN }

@@ -10,12 +10,12 @@ use crate::error::EngineError;
 
 /// Bytes of each sample of a large file.
 const SAMPLE: u64 = 1 << 20;
-/// Samples a file.
+/// Number of samples per file.
 const SAMPLES: u64 = 16;
 
-/// blake3 over config.json and, for each safetensors file in order, its size and its content: all of it up to 16 MiB,
-/// beyond that 16 samples of 1 MiB evenly spread from the header to the end. Retraining moves every weight, so samples
-/// tell checkpoints apart without reading hundreds of gigabytes.
+/// blake3 over config.json and, for each safetensors file in order, its size and its contents: all of it up to 16 MiB,
+/// and above that 16 samples of 1 MiB, evenly spaced from the header to the end. Retraining changes every weight, so
+/// samples distinguish checkpoints without reading hundreds of gigabytes.
 pub(super) fn of(folder: &Path) -> Result<String, EngineError> {
     let mut hasher = blake3::Hasher::new();
     let mut files = vec![folder.join("config.json")];

@@ -1,13 +1,13 @@
-//! Reads files of a checkpoint with limits.
+//! Reads files of a checkpoint, with size limits.
 
 use std::{fs::File, io::Read, path::Path};
 
 use crate::error::EngineError;
 
-/// Largest JSON file that is read, in bytes; published tokenizers reach tens of MiB.
+/// Maximum size of a JSON file in bytes; published tokenizers reach tens of MiB.
 const LARGEST_JSON: u64 = 256 << 20;
 
-/// Opens a regular file. Dangling links, and pipes, which would block, are named in the error.
+/// Opens a regular file. The error names dangling links and pipes (which would block).
 pub(super) fn open(path: &Path) -> Result<File, EngineError> {
     let read = |source| EngineError::Read { path: path.to_owned(), source };
     let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
@@ -21,7 +21,7 @@ pub(super) fn open(path: &Path) -> Result<File, EngineError> {
     }
 }
 
-/// Reads a text file with a limit.
+/// Reads a text file up to the size limit.
 pub(super) fn read_text(path: &Path) -> Result<String, EngineError> {
     let read = |source| EngineError::Read { path: path.to_owned(), source };
     let mut text = String::new();

@@ -20,7 +20,7 @@ const MOST_SHARDS: usize = 4096;
 pub(super) struct Header {
     /// Dtypes and shapes.
     pub headers: TensorHeaders,
-    /// Where the data of each tensor lies in the file; as long as its dtype and shape say, and inside the file.
+    /// Byte range of each tensor's data: within the file, and of the length that dtype and shape imply.
     pub bytes: BTreeMap<String, Range<usize>>,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Header {
 /// safetensors files exist (some heads are published under other names).
 ///
 /// # Errors
-/// When there are none, or the index is broken.
+/// When there are none, or the index is invalid.
 pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
     let single = folder.join("model.safetensors");
     if single.exists() {
@@ -58,10 +58,10 @@ pub(super) fn files(folder: &Path) -> Result<Vec<PathBuf>, EngineError> {
     })
 }
 
-/// Reads the header of a file of `size` bytes, of which `bytes` holds at least the header.
+/// Reads the header of a file of `size` bytes. `bytes` contains at least the header.
 ///
 /// # Errors
-/// When it contradicts itself or the file.
+/// When it is inconsistent in itself or with the file.
 pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, EngineError> {
     #[derive(Deserialize)]
     struct Entry {
@@ -99,13 +99,13 @@ pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, Eng
             return Err(malformed(format!("tensors {before} and {name} overlap")));
         }
     }
-    // The data is in the file, so its bounds fit the machine's addresses.
+    // The data is within the file, so its bounds fit in a usize.
     let place = |(from, to, name): (u64, u64, String)| (name, start + from as usize..start + to as usize);
     Ok(Header { headers, bytes: places.into_iter().map(place).collect() })
 }
 
 impl Header {
-    /// Dtype, shape and place of each tensor.
+    /// Dtype, shape and byte range of each tensor.
     pub(super) fn tensors(mut self) -> impl Iterator<Item = (String, TensorHeader, Range<usize>)> {
         self.headers.0.into_iter().filter_map(move |(name, header)| {
             let bytes = self.bytes.remove(&name)?;
@@ -120,7 +120,7 @@ fn length(path: &Path, bytes: &[u8], size: u64) -> Result<usize, EngineError> {
     let Some(first) = bytes.first_chunk::<8>() else {
         return Err(malformed(format!("{size} bytes are too few for a safetensors file")));
     };
-    // What git leaves in place of a large file is a small text.
+    // A Git LFS pointer is a small text in place of the file.
     if bytes.starts_with(b"version https://git-lfs") {
         return Err(malformed(
             "this is a Git LFS pointer, not the file itself: run `git lfs pull` in its folder".into(),

@@ -1,4 +1,4 @@
-//! Looks up tensors by their published names, checks them against the model's specification, and reads their values.
+//! Looks up tensors by their published names, checks them against the model's spec, and reads their values.
 
 use std::borrow::Cow;
 
@@ -13,8 +13,8 @@ use crate::{
     spec::{LinearTensors, TensorSpec},
 };
 
-/// The tensors of a checkpoint. A name that does not exist is looked up with a leading `model.` added
-/// or removed, which exporters do.
+/// The tensors of a checkpoint. A name that does not exist is looked up with a leading `model.` added or removed, as
+/// exporters differ in this.
 #[derive(Clone, Copy, Debug)]
 pub struct Tensors<'a>(&'a Weights);
 
@@ -28,25 +28,25 @@ pub struct LinearWeights {
 }
 
 impl<'a> Tensors<'a> {
-    /// Of a checkpoint.
+    /// The tensors of this checkpoint.
     pub fn new(weights: &'a Weights) -> Self {
         Self(weights)
     }
 
-    /// The shape of a tensor that is there.
+    /// The shape of a tensor; `None` if it does not exist.
     pub fn shape(&self, name: &str) -> Option<&'a [usize]> {
         self.0.shape(&self.find(name)?)
     }
 
-    /// Whether a tensor is there.
+    /// Whether a tensor exists.
     pub fn has(&self, name: &str) -> bool {
         self.find(name).is_some()
     }
 
-    /// Checks that a tensor is there and of a shape.
+    /// Checks that a tensor exists and has this shape.
     ///
     /// # Errors
-    /// When it is not.
+    /// When it does not.
     pub fn expect(&self, name: &str, shape: &[usize]) -> Result<(), EngineError> {
         self.0.expect(&self.full(name), shape)
     }
@@ -56,12 +56,12 @@ impl<'a> Tensors<'a> {
         self.0.names().map(|name| name.strip_prefix("model.").unwrap_or(name))
     }
 
-    /// A matrix, in float32. An FP8 matrix is dequantised; a matrix to be quantised to FP8 has the quantised values,
-    /// though the CPU keeps it in float32.
+    /// A matrix in float32. A matrix stored in FP8 is dequantised; a matrix that is quantised to FP8 at load time has
+    /// its quantised values, though the CPU keeps it in float32.
     ///
     /// # Errors
-    /// When it is missing (named as published), has another shape, or is not of a floating-point dtype; or, stored in FP8, its
-    /// scales are.
+    /// When it (or, if it is stored in FP8, its scales) is missing, has another shape, or a dtype that is not
+    /// floating-point. The error uses the published name.
     pub fn matrix(&self, tensor: &TensorSpec) -> Result<Matrix, EngineError> {
         if tensor.format.fp8().is_some() {
             return self.fp8(tensor).map(|matrix| matrix.matrix());
@@ -82,15 +82,15 @@ impl<'a> Tensors<'a> {
         }
     }
 
-    /// How the scales of a matrix that is stored in FP8 are laid out; `None` of others.
+    /// The layout of the scales of a matrix stored in FP8; `None` for other matrices.
     ///
     /// # Errors
-    /// When its scales are missing or misshapen.
+    /// When its scales are missing or have the wrong shape.
     pub fn fp8_scales(&self, name: &str) -> Result<Option<Fp8Scales>, EngineError> {
         self.0.fp8_scales(&self.full(name))
     }
 
-    /// Whether a tensor is there in a floating-point type of 16 or 32 bits.
+    /// Whether a tensor exists in a floating-point type of 16 or 32 bits.
     pub fn is_plain(&self, name: &str) -> bool {
         self.0.dtype(&self.full(name)).and_then(element).is_some()
     }
@@ -100,7 +100,7 @@ impl<'a> Tensors<'a> {
         self.0.has_fp8()
     }
 
-    /// A vector: factors of a norm, a bias, corrections.
+    /// A vector: norm weights, a bias, or correction biases.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
@@ -108,7 +108,7 @@ impl<'a> Tensors<'a> {
         self.0.vector(&self.full(&tensor.name), tensor.values() as usize)
     }
 
-    /// A vector that a description has or has not.
+    /// A vector, if the spec contains it.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
@@ -132,7 +132,7 @@ impl<'a> Tensors<'a> {
         self.0.tensor_bytes(&self.full(&tensor.name), &tensor.shape)
     }
 
-    /// Where the values of a floating-point tensor are.
+    /// The location of the values of a floating-point tensor.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
@@ -140,7 +140,7 @@ impl<'a> Tensors<'a> {
         self.0.place(&self.full(&tensor.name), &tensor.shape)
     }
 
-    /// The name under which a tensor is there.
+    /// The name under which a tensor exists.
     fn find(&self, name: &str) -> Option<String> {
         let other = name.strip_prefix("model.").map_or_else(|| format!("model.{name}"), ToOwned::to_owned);
         [name.to_owned(), other].into_iter().find(|name| self.0.shape(name).is_some())
@@ -151,7 +151,7 @@ impl<'a> Tensors<'a> {
     }
 }
 
-/// Outputs and inputs.
+/// The numbers of outputs and inputs of a matrix.
 fn sizes(tensor: &TensorSpec) -> Result<[usize; 2], EngineError> {
     <[usize; 2]>::try_from(&tensor.shape[..])
         .map_err(|_| EngineError::Configuration(format!("{} is not a matrix", tensor.name)))

@@ -1,7 +1,7 @@
 //! FR-Spec's hot tokens (arXiv 2502.14856): the ids of the target's tokens that a draft may propose.
 //!
-//! Published as `freq_<n>.pt`, which is `torch.save` of a list of numbers: a zip archive whose `data.pkl` is the pickled
-//! list. A plain JSON list is read too. Pickle is read as data: nothing in it can call anything.
+//! Published as `freq_<n>.pt`, which is `torch.save` of a list of numbers: a zip archive whose `data.pkl` is the
+//! pickled list. A plain JSON list is accepted too. Pickle is parsed as data: nothing in it is executed.
 
 use std::{
     io::{Cursor, Read},
@@ -11,13 +11,13 @@ use std::{
 use super::read::open;
 use crate::error::EngineError;
 
-/// Largest file, in bytes: a map of a whole vocabulary of 262,144 tokens is under 2 MiB in either form.
+/// Maximum file size in bytes: a map of a whole vocabulary of 262,144 tokens is under 2 MiB in either form.
 const LARGEST: u64 = 16 << 20;
 
 /// Reads a map and checks that its tokens are distinct and within a vocabulary.
 ///
 /// # Errors
-/// When the file cannot be read, has neither of the two formats, or contains a token outside the vocabulary or twice.
+/// When the file cannot be read, has neither format, or contains a token outside the vocabulary or twice.
 pub fn read_token_map(path: &Path, vocabulary: usize) -> Result<Vec<u32>, EngineError> {
     let read = |source| EngineError::Read { path: path.to_owned(), source };
     let malformed = |reason: String| EngineError::Malformed { path: path.to_owned(), reason };
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// `torch.save` of a list: an archive that is not compressed.
+    /// `torch.save` of a list: an uncompressed archive.
     fn saved(ids: &[i64]) -> Vec<u8> {
         let pickle = serde_pickle::to_vec(&ids, serde_pickle::SerOptions::new().proto_v2()).expect("a list");
         archive("freq_3/data.pkl", &pickle)
@@ -112,7 +112,7 @@ mod tests {
         check(b"PK\x03\x04 broken", "damaged archive");
         check(&archive("other", b"x"), "no data.pkl");
         check(&archive("a/data.pkl", b"cos\nsystem\n."), "expected a list of token ids");
-        // A list that says it is long and is not.
+        // A list whose declared length is wrong.
         check(&archive("a/data.pkl", &[0x80, 2, b']', b'(', b'K']), "expected a list of token ids");
     }
 }

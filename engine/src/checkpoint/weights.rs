@@ -1,4 +1,4 @@
-//! The tensors of a checkpoint, mapped into memory and handed out as f32.
+//! The tensors of a checkpoint, mapped into memory and returned as f32.
 
 use std::{
     borrow::Cow,
@@ -20,7 +20,7 @@ use crate::error::EngineError;
 /// A file of MTP layers that the index does not list.
 const MTP_FILE: &str = "mtp.safetensors";
 
-/// Most projections of experts that a tensor is taken apart into.
+/// Maximum number of experts into which a tensor is split.
 const MOST_EXPERTS: usize = 1 << 14;
 
 /// Parts of names that have changed since some checkpoints were published: the norms of EAGLE-3.1's captured layers.
@@ -35,14 +35,14 @@ pub struct Weights {
     tensors: BTreeMap<String, Tensor>,
 }
 
-/// Where the values of a tensor are.
+/// The location of a tensor's values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorPlace {
     /// The file.
     pub path: PathBuf,
-    /// As safetensors spells it: `F32`, `F16` or `BF16`.
+    /// The safetensors name: `F32`, `F16` or `BF16`.
     pub dtype: String,
-    /// Of the file.
+    /// Byte range in the file.
     pub bytes: Range<usize>,
 }
 
@@ -58,7 +58,7 @@ impl Weights {
     /// Maps the files of a folder and checks their headers.
     ///
     /// # Errors
-    /// When a file is missing, truncated, or no safetensors file.
+    /// When a file is missing, truncated, or not a safetensors file.
     pub fn open(folder: &Path) -> Result<Self, EngineError> {
         let mut weights = Self { folder: folder.to_owned(), files: Vec::new(), tensors: BTreeMap::new() };
         for path in safetensors::files(folder)? {
@@ -77,15 +77,15 @@ impl Weights {
         &self.folder
     }
 
-    /// The shape of a tensor, if it is there.
+    /// The shape of a tensor; `None` if it does not exist.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.tensors.get(name).map(|tensor| tensor.shape.as_slice())
     }
 
-    /// Checks that a tensor is there and of a shape.
+    /// Checks that a tensor exists and has this shape.
     ///
     /// # Errors
-    /// When it is not.
+    /// When it does not.
     pub fn expect(&self, name: &str, shape: &[usize]) -> Result<(), EngineError> {
         self.tensor(name, shape).map(|_| ())
     }
@@ -95,10 +95,10 @@ impl Weights {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// A matrix of a known shape, as f32; one in FP8 times its scales.
+    /// A matrix of a known shape, as f32; a matrix in FP8 is multiplied by its scales.
     ///
     /// # Errors
-    /// When it is missing, has another shape, or is not of a floating-point dtype; or its scales are.
+    /// When it or its scales are missing, have another shape, or have a dtype that is not floating-point.
     pub fn matrix(&self, name: &str, outputs: usize, inputs: usize) -> Result<Matrix, EngineError> {
         match self.fp8(name, outputs, inputs)? {
             Some(matrix) => Ok(matrix.matrix()),
@@ -149,7 +149,7 @@ impl Weights {
         Ok(())
     }
 
-    /// Adds the tensors of a file outside the index that do not exist yet.
+    /// Adds the tensors of a file outside the index, except those that already exist.
     fn add_missing(&mut self, path: &Path) -> Result<(), EngineError> {
         let mut others = Self { folder: self.folder.clone(), files: Vec::new(), tensors: BTreeMap::new() };
         others.add(path)?;
@@ -160,8 +160,8 @@ impl Weights {
         Ok(())
     }
 
-    /// The bytes of a floating-point tensor of a known shape, and what they are. Of a matrix in FP8 they are made: its values times its
-    /// scales.
+    /// The bytes of a floating-point tensor of a known shape, and their type. A matrix in FP8 is dequantised to
+    /// float32.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
@@ -177,7 +177,7 @@ impl Weights {
         }
     }
 
-    /// Where the values of a floating-point tensor of a known shape are.
+    /// The location of the values of a floating-point tensor of a known shape.
     ///
     /// # Errors
     /// As [`matrix`](Self::matrix).
@@ -223,7 +223,7 @@ impl Weights {
         self.tensors.get(name).map_or(&[], |tensor| self.bytes(tensor))
     }
 
-    /// The dtype of a tensor, as safetensors names it, if it is there.
+    /// The safetensors dtype of a tensor; `None` if it does not exist.
     pub(super) fn dtype(&self, name: &str) -> Option<&str> {
         self.tensors.get(name).map(|tensor| tensor.dtype.as_str())
     }
@@ -249,11 +249,11 @@ fn renamed(name: String) -> String {
     new.unwrap_or(name)
 }
 
-/// A tensor as it is; or, where it holds all experts of a layer as transformers 5 keeps them (`gate_up_proj`
-/// `[experts, 2 · intermediate, hidden]` with the rows of gate first, `down_proj` `[experts, hidden, intermediate]`), each
-/// expert's own under its published name. Nothing is copied: experts lie one after the other.
+/// The tensor itself, or, if it holds all experts of a layer as transformers 5 stores them (`gate_up_proj` `[experts, 2
+/// · intermediate, hidden]` with the rows of gate first, `down_proj` `[experts, hidden, intermediate]`), one tensor per
+/// expert and projection under its published name. Nothing is copied, since experts are contiguous.
 fn experts_apart(name: String, tensor: Tensor) -> Vec<(String, Tensor)> {
-    // Scales of blocks lie as the matrices do.
+    // Block scales are laid out like the matrices.
     let (plain, end) = match name.strip_suffix("_scale_inv") {
         Some(plain) => (plain, "weight_scale_inv"),
         None => (name.as_str(), "weight"),

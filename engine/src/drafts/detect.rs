@@ -1,4 +1,4 @@
-//! Detects which draft a folder contains.
+//! Detects the kind of draft that a folder contains.
 
 use super::DraftTarget;
 use crate::{
@@ -8,29 +8,29 @@ use crate::{
     spec::DraftTensorLayout,
 };
 
-/// A kind of draft, with where its layer is.
+/// A kind of draft, and the location of its layer.
 #[derive(Debug)]
 pub enum Kind {
-    /// EAGLE-1/2: one feature, the target's own head.
+    /// EAGLE-1/2: one feature, and the target's head.
     Eagle {
-        /// What the names of its layer begin with.
+        /// Common prefix of the names of its layer.
         layer: &'static str,
     },
     /// EAGLE-3: features of several layers, its own head over a hot vocabulary.
     Eagle3 {
-        /// What the names of its layer begin with.
+        /// Common prefix of the names of its layer.
         layer: &'static str,
     },
     /// A multi-token-prediction layer.
     Mtp {
-        /// Of this family.
+        /// Its family.
         family: &'static MtpFamily,
-        /// And here.
+        /// Names of its tensors.
         layout: DraftTensorLayout,
     },
 }
 
-/// Decides by the tensors.
+/// Detects the kind of a draft from its tensors.
 pub fn kind(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Kind, EngineError> {
     if let Some((family, layout)) = mtp_family(config, target.spec.layers.len()) {
         return Ok(Kind::Mtp { family, layout });
@@ -45,7 +45,7 @@ pub fn kind(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Kind, Engine
         return Err(config.unsupported("a draft without midlayer.* or layers.0.* tensors", SUPPORTED));
     };
     let size = |name: &str, axis: usize| config.tensors.shape(&format!("{layer}.{name}"))?.get(axis).copied();
-    // EAGLE-3 attends from embedding and feature side by side to one width of them.
+    // EAGLE-3's attention reads the concatenated embedding and feature, and writes the width of one of them.
     let hidden = size("self_attn.o_proj.weight", 0);
     let twice = hidden.and_then(|hidden| hidden.checked_mul(2));
     if size("hidden_norm.weight", 0).is_some() || (twice.is_some() && size("self_attn.q_proj.weight", 1) == twice) {
@@ -70,7 +70,7 @@ pub fn check_algorithm(folder: &Folder, kind: &Kind, algorithm: &str) -> Result<
         Kind::Eagle3 { .. } => ("an EAGLE-3 head", "EAGLE3"),
         Kind::Mtp { .. } => ("an MTP layer", "NEXTN"),
     };
-    // NEXTN is another name of EAGLE in SGLang.
+    // NEXTN is an alias of EAGLE in SGLang.
     match (algorithm.to_ascii_uppercase().as_str(), expected) {
         ("EAGLE3", "EAGLE3") | ("EAGLE" | "NEXTN", "EAGLE" | "NEXTN") => Ok(()),
         ("EAGLE" | "NEXTN" | "EAGLE3", _) => Err(EngineError::Configuration(format!(

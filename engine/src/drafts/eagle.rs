@@ -11,7 +11,7 @@ use crate::{
     },
 };
 
-/// EAGLE-1/2: embedding and head are the target's, as in SGLang, whatever copies the head ships.
+/// EAGLE-1/2: embedding and head are the target's, as in SGLang, even if the checkpoint contains copies.
 pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Result<DraftSpec, EngineError> {
     families::check_activation(config)?;
     check_one_layer(config)?;
@@ -38,7 +38,7 @@ pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Resul
     })
 }
 
-/// EAGLE-3, with what EAGLE-3.1 and vLLM's speculators add.
+/// EAGLE-3, with the additions of EAGLE-3.1 and vLLM's speculators.
 pub fn eagle3(
     config: &Config<'_>,
     layer: &str,
@@ -92,8 +92,8 @@ pub fn eagle3(
     })
 }
 
-/// The head's one layer, whose attention reads `input` values. It is Llama's whatever the target is; a bias is there where
-/// its tensor is, since `attention_bias` is often copied from the target.
+/// The head's one layer, whose attention reads `input` values. It is a Llama layer for any target; the tensors decide
+/// about biases, since `attention_bias` is often copied from the target.
 fn decoder_layer(config: &Config<'_>, prefix: &str, input: usize) -> Result<LayerSpec, EngineError> {
     Ok(LayerSpec {
         hidden: config.hidden()?,
@@ -116,7 +116,7 @@ fn check_one_layer(config: &Config<'_>) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// What an EAGLE-3 head sees of the target.
+/// The features that an EAGLE-3 head reads of the target.
 fn features(config: &Config<'_>, hidden: usize, target: DraftTarget<'_>) -> Result<Features, EngineError> {
     let fields = config.fields();
     let nested = fields.eagle_config.clone().unwrap_or_default();
@@ -139,20 +139,21 @@ fn features(config: &Config<'_>, hidden: usize, target: DraftTarget<'_>) -> Resu
         joined: joined || config.tensors.has("input_norm.weight"),
         each: each || config.tensors.has("fc_norm.0.weight"),
     };
-    // The other way round than in EAGLE-1/2: the key `bias` defaults to false.
+    // Unlike in EAGLE-1/2, the key `bias` defaults to false.
     let bias = config.tensors.has("fc.bias") || fields.bias.unwrap_or(false);
-    // One feature as wide as the head enters as it is (SGLang's llama_eagle3.py).
+    // A single feature of the head's width is used without a projection (SGLang's llama_eagle3.py).
     let alone = at.len() == 1 && width == hidden && !config.tensors.has("fc.weight");
     Ok(Features::Captured(CapturedFeatures { at, width, norms, fc: (!alone).then_some(LinearSpec { bias }) }))
 }
 
-/// The captured layers, as places where the residual stream enters. What ids in `eagle_config` mean is up to the target's
-/// family; vLLM's speculators name layers by their entry; the default is {2, L/2, L − 3} on entry.
+/// The captured layers, as the layers before which the residual stream is captured. The meaning of ids in
+/// `eagle_config` depends on the target's family; vLLM's speculators name the layers before which it is captured; the
+/// default is {2, L/2, L − 3}.
 fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, EngineError> {
     const NAME: &str = "eagle_aux_hidden_state_layer_ids";
     let fields = config.fields();
     let layers = target.spec.layers.len();
-    // Unlike other malformed fields, one that selects the captured layers is an error.
+    // Unlike other malformed fields, a malformed field that selects the captured layers is an error.
     if let Some(name) = fields.unread.iter().find(|name| name.starts_with("eagle_")) {
         return Err(config.malformed(format!("{name} cannot be read (layer ids are a list of numbers from 0 on)")));
     }
@@ -180,7 +181,7 @@ fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, 
     Ok(places)
 }
 
-/// The target tokens of the draft's: d2t holds offsets, the target's token is the draft's plus its entry.
+/// The target's tokens for the draft's: d2t holds offsets, so the target's token is the draft's plus its entry.
 fn hot_tokens(config: &Config<'_>, weights: &Weights, rows: usize, vocabulary: usize) -> Result<Vec<u32>, EngineError> {
     let name = ["d2t", "model.d2t"].into_iter().find(|name| weights.shape(name).is_some()).unwrap_or("d2t");
     let offsets = weights.integers(name, rows)?;

@@ -9,23 +9,24 @@ use crate::{
     request::SamplingParams,
 };
 
-/// A target's states after the positions of a text, all but the last. Row i is that of token i.
+/// A target's states after all positions of a text but the last. Row i belongs to token i.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TextStates {
-    /// Positions.
+    /// Number of positions.
     pub positions: usize,
-    /// What the draft sees of the target, `[positions, captured layers · hidden]`; empty where that is the final state.
+    /// The captured layers that the draft reads, `[positions, captured layers · hidden]`; empty if it reads the final
+    /// state.
     pub captured: Vec<f32>,
     /// The final state after the target's final norm, `[positions, hidden]`.
     pub last: Vec<f32>,
 }
 
 impl Engine {
-    /// Runs the target over a text of at least two tokens and returns its states. The values are those that rounds
-    /// give the draft, rounded as the device rounds them. Only while idle; what the prefix cache held is forgotten.
+    /// Runs the target over a text of at least two tokens and returns its states. They are the values that rounds pass
+    /// to the draft, rounded as on the device. Only while idle; clears the prefix cache.
     ///
     /// # Errors
-    /// When a request runs, no draft is loaded, the text does not fit, or the device fails.
+    /// When a request is running, no draft is loaded, the text does not fit, or the device fails.
     pub fn states(&mut self, tokens: &[u32]) -> Result<TextStates, EngineError> {
         read(self.scheduler.lend()?, tokens)
     }
@@ -78,7 +79,7 @@ fn traced(backend: &mut dyn Backend, slot: Slot, tokens: &[u32], row: &StateRow)
     Ok(states)
 }
 
-/// Adds the elements of a type to values.
+/// Appends the decoded elements of a type to `to`.
 fn decode(bytes: &[u8], element: &str, to: &mut Vec<f32>) -> Result<(), EngineError> {
     let known = [Element::F32, Element::F16, Element::BF16].into_iter().find(|known| known.name() == element);
     let known = known.ok_or_else(|| EngineError::Device(format!("states of type {element} cannot be read")))?;

@@ -1,11 +1,11 @@
-//! Times rounds: the points to which a model of the round time is fitted.
+//! Times rounds, as data for fitting a model of the round time.
 //!
-//! The time of a round depends on its shape, its batch and its context, not on the text. So acceptance is simulated (one
-//! token per round, so that the context stays the same), and prompts are random. Requests do not share pages: a cache of the
-//! processor would serve all of them from one copy, and rounds would look faster than they are. The prompts of a batch
-//! are prefilled once and then stay in the prefix cache for all shapes that are timed on them. Other prompts of the same
-//! lengths are prefilled first, so that one-time work for a new size (loading kernels, planning by the library) does not
-//! count as prefill time.
+//! The time of a round depends on its shape, its batch and its context, not on the text. So acceptance is simulated
+//! (one token per round, so that the context stays the same), and prompts are random. Requests do not share pages: the
+//! device's cache would serve all of them from one copy, and rounds would look faster than they are. The prompts of a
+//! batch are prefilled once and then stay in the prefix cache for all shapes that are timed on them. Other prompts of
+//! the same lengths are prefilled first, so that one-time work for a new size (loading kernels, planning by the
+//! library) does not count as prefill time.
 
 mod settled;
 #[cfg(test)]
@@ -25,59 +25,60 @@ use crate::{
     scheduler::{Reuse, Statistics},
 };
 
-/// Rounds that run before any is counted, besides those in flight: the first round captures its graph and has cold caches.
+/// Rounds before the first one that counts, in addition to those in flight: the first round captures its graph and has
+/// cold caches.
 const WARM_UP: usize = 3;
 
-/// Prompts of a batch, equal in length and different in their tokens.
+/// Prompts of a batch, of equal length and with different tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prompts {
-    /// Read once before, so that reading the others is timed warm.
+    /// Prefilled first, so that prefilling the others is timed warm.
     WarmUp,
-    /// Those that rounds are timed on.
+    /// The prompts of the timed rounds.
     Timed,
 }
 
-/// What is timed.
+/// A configuration of rounds to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TimingPoint {
-    /// Tokens of each request in the middle of the timed rounds, about: a prompt has at least one token.
+    /// Approximate tokens per request in the middle of the timed rounds; a prompt has at least one token.
     pub context: usize,
-    /// Requests together. Whole rounds on a GPU run in a graph of exactly this batch, as if it were a capture size.
+    /// Number of requests. Whole rounds on a GPU run in a graph of exactly this batch, as if it were a capture size.
     pub batch: usize,
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
 }
 
-/// The times of a point's rounds, at least half of the requested number. Both lists have the same rounds.
+/// The times of a point's rounds: at least half of the requested number. Both lists are about the same rounds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoundTimes {
-    /// What was timed.
+    /// The point that was timed.
     pub point: TimingPoint,
-    /// Tokens of a request in the cache, mean over the timed rounds and the requests.
+    /// Tokens of a request in the cache, averaged over the timed rounds and the requests.
     pub context: f64,
-    /// As the device measured them.
+    /// Times measured on the device.
     pub device: Vec<RoundTiming>,
-    /// From one collected round to the next, as a user sees them: the host's work included.
+    /// Time from one collected round to the next, as a user sees it: includes the host's work.
     pub wall: Vec<Duration>,
-    /// Reading the prompts of the batch, warm, on the first point of each batch and context that speculates, and on the
-    /// first that does not (whole rounds only); the others find them in the cache.
+    /// Time of prefilling the prompts of the batch, warm. Set for the first point of each batch and context that
+    /// speculates, and for the first that does not (whole rounds only); the other points find the prompts in the cache.
     pub prefill: Option<PrefillTime>,
 }
 
-/// What reading prompts took.
+/// Time and size of a prefill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefillTime {
-    /// Tokens that were read.
+    /// Number of prefilled tokens.
     pub tokens: usize,
-    /// Whether the draft read them too, as it does in an engine that may speculate.
+    /// Whether the draft processed them too, as in an engine that may speculate.
     pub draft: bool,
-    /// Steps of the scheduler that read some: each reads at most the chunk of `--chunked-prefill-size`.
+    /// Number of scheduler steps with prefill; each prefills at most `--chunked-prefill-size` tokens.
     pub steps: usize,
-    /// All of them together.
+    /// Their total time.
     pub elapsed: Duration,
 }
 
-/// How timed rounds run.
+/// How timed rounds are launched.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Run {
     Whole,
@@ -85,22 +86,23 @@ enum Run {
 }
 
 impl Engine {
-    /// Times `rounds` rounds of each point, in the order of the points; those are omitted that run before the device has
-    /// settled, and where more than half do, others are timed. Shapes, acceptance and prefix cache are as before
-    /// afterwards, though what the prefix cache held is forgotten; the [`statistics`](Self::statistics) count what ran.
+    /// Times `rounds` rounds of each point; results are in the order of the points. Rounds that run before the device
+    /// has settled are excluded; if these are more than half, further rounds are timed. Afterwards shapes and
+    /// acceptance are as before, and the prefix cache works as before but is empty. The
+    /// [`statistics`](Self::statistics) include these rounds.
     ///
-    /// Points of one batch and context cost two readings of their prompts, in whatever order they come, and a third one
-    /// where some speculate and others do not.
+    /// Points of one batch and context cost two prefills of their prompts, in whatever order they are given, and a
+    /// third if only some of them speculate.
     ///
     /// # Errors
-    /// When requests run, a point does not fit the engine, or the device fails.
+    /// When requests are running, a point does not fit the engine, or the device fails.
     pub fn time_rounds(&mut self, points: &[TimingPoint], rounds: usize) -> Result<Vec<RoundTimes>, EngineError> {
         self.time_runs(points, rounds, Run::Whole)
     }
 
-    /// The same with the parts of each round, for devices that measure none of them in a run: a round runs part by part,
-    /// so that its total is slightly longer than that of [`time_rounds`](Self::time_rounds). Graphs are of the engine's
-    /// capture sizes, as in a run.
+    /// The same with the parts of each round, for devices that do not measure them in normal operation: rounds run part
+    /// by part, so their total is slightly longer than with [`time_rounds`](Self::time_rounds). Graphs are those of the
+    /// engine's capture sizes, as in normal operation.
     ///
     /// # Errors
     /// As [`time_rounds`](Self::time_rounds).
@@ -114,7 +116,7 @@ impl Engine {
         let simulated = self.options.simulate_accept_length;
         let times = self.time_prepared(points, rounds, run);
         let restored = self.restore(simulated);
-        // After an error that one is the news, not what clearing up meets.
+        // Report the first error, not one that cleaning up causes.
         let times = times?;
         restored.map(|()| times)
     }
@@ -129,8 +131,8 @@ impl Engine {
         self.scheduler.set_reuse(Reuse::Prompts)?;
         self.scheduler.simulate_accept_length(Some(1.0))?;
         let mut order: Vec<usize> = (0..points.len()).collect();
-        // The largest trees first, so that buffers grow once. No speculation last: a change to speculation forgets the
-        // prefix cache, since outputs without speculation have no rows in the draft's.
+        // The largest trees first, so that buffers grow once. No speculation last: a change to speculation clears the
+        // prefix cache, since rounds without speculation leave no rows in the draft's cache.
         order.sort_by_key(|at| {
             let TimingPoint { context, batch, shape } = points[*at];
             (context, batch, std::cmp::Reverse((!shape.is_off(), shape.num_draft_tokens)), shape)
@@ -154,7 +156,8 @@ impl Engine {
                 Run::Whole if before == Some((batch, speculates)) => None,
                 Run::Whole => {
                     if there {
-                        // Of the same sizes without the draft: read again in full, and warm by now.
+                        // Prompts of the same sizes were prefilled without the draft, so kernels are warm: prefill in
+                        // full again.
                         self.scheduler.set_reuse(Reuse::Prompts)?;
                     } else {
                         self.read(&self.prompts(Prompts::WarmUp, point, rounds), speculates)?;
@@ -193,7 +196,7 @@ impl Engine {
         }
     }
 
-    /// Reads prompts and ends; `draft` says whether the draft does so too.
+    /// Prefills prompts and ends them; `draft` is whether the draft processes them too.
     fn read(&mut self, prompts: &[Vec<u32>], draft: bool) -> Result<PrefillTime, EngineError> {
         let before = self.statistics().clone();
         let mut steps = 0;
@@ -220,7 +223,7 @@ impl Engine {
         let vocabulary = self.capacity().vocab_size;
         let length = self.prompt_length(point.context, rounds);
         let prompt = |number: usize| {
-            // Prompts of another context are others, so that reading them is timed in full.
+            // Prompts of another context have other tokens, so that their prefill is timed in full.
             let half = match which {
                 Prompts::WarmUp => 1 << 31,
                 Prompts::Timed => 0,
@@ -237,8 +240,8 @@ impl Engine {
         context.saturating_sub(before).max(1)
     }
 
-    /// Enough that no request ends while rounds are timed: the first ones run while the others read the end of their
-    /// prompts, the part that fills no page.
+    /// Enough tokens that no request ends while rounds are timed. The first requests already run while the others
+    /// prefill the ends of their prompts, which fill no page.
     fn new_tokens(&self, batch: usize, rounds: usize) -> usize {
         let capacity = self.capacity();
         let chunk = self.options.chunked_prefill_size.min(capacity.prefill_chunk).max(1);

@@ -1,4 +1,5 @@
-//! Reads a config.json for families: checked sizes, attention from settings and tensors, errors that name the file.
+//! Reads a config.json for families: validated sizes, attention from settings and tensors, and errors that name the
+//! file.
 
 use schemas::model::ModelConfig;
 
@@ -19,34 +20,34 @@ pub struct Config<'a> {
     pub tensors: Tensors<'a>,
 }
 
-/// What a family says of its layers, whatever is in the file.
+/// A family's properties that do not depend on the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention {
     /// Whether query, key and value projections always have biases.
     pub qkv_bias: bool,
-    /// Whether `attention_bias` in the file is believed; if not, biases are where their tensors are.
+    /// Whether `attention_bias` in the file is trusted; if not, the tensors decide about biases.
     pub bias_setting: bool,
-    /// Whether queries and keys are normed head by head; `None`: where the checkpoint has the norms.
+    /// Whether query and key heads are normed; `None` if the tensors decide.
     pub head_norms: Option<bool>,
-    /// The rotated share of a head where the file does not give one.
+    /// The rotated share of a head if the file does not give one.
     pub rotated: f64,
 }
 
 impl Attention {
-    /// Llama's: biases and norms where the checkpoint has them, whole heads rotated.
+    /// Llama's properties: biases and norms if the checkpoint has them, and whole heads rotated.
     pub const PLAIN: Self = Self { qkv_bias: false, bias_setting: true, head_norms: None, rotated: 1.0 };
 
-    /// What the tensors say, whatever is in the file.
+    /// Decided by the tensors, regardless of the file.
     pub const BY_TENSORS: Self = Self { bias_setting: false, ..Self::PLAIN };
 }
 
 impl<'a> Config<'a> {
-    /// Of a folder with these tensors.
+    /// The configuration of a folder with these tensors.
     pub fn new(folder: &'a Folder, weights: &'a Weights) -> Self {
         Self { folder, tensors: Tensors::new(weights) }
     }
 
-    /// The fields.
+    /// The fields of its config.json.
     pub fn fields(&self) -> &'a ModelConfig {
         &self.folder.config
     }
@@ -56,9 +57,9 @@ impl<'a> Config<'a> {
         self.folder
     }
 
-    /// A size that the file must give.
+    /// A size that the file must contain.
     pub fn size(&self, value: Option<usize>, name: &str) -> Result<usize, EngineError> {
-        // A bound that no published model comes near keeps products of sizes from overflowing.
+        // An upper bound, far above any published model, that keeps products of sizes from overflowing.
         const LARGEST: usize = 1 << 24;
         match value {
             Some(value) if (1..=LARGEST).contains(&value) => Ok(value),
@@ -80,7 +81,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// A target of layers that a family reads one by one, each under its prefix.
+    /// A target whose layers a family reads one by one, each under its prefix.
     pub fn target(
         &self,
         layer: impl Fn(usize, &str) -> Result<LayerSpec, EngineError>,
@@ -89,7 +90,7 @@ impl<'a> Config<'a> {
         let hidden = self.hidden()?;
         let layer = |at| {
             let prefix = TargetSpec::layer_prefix(at);
-            // As many layers as the file says are described only if they are there.
+            // Check that a layer's tensors exist before describing it: the number of layers in the file is not trusted.
             self.tensors.expect(&format!("{prefix}.input_layernorm.weight"), &[hidden])?;
             layer(at, &prefix)
         };
@@ -100,7 +101,7 @@ impl<'a> Config<'a> {
             head_rows: vocabulary,
             tied: match self.fields().tie_word_embeddings {
                 Some(tied) => tied,
-                // Some exporters leave the flag out and the tensor too.
+                // Some exporters omit both the flag and the tensor.
                 None => !self.tensors.has("lm_head.weight"),
             },
             epsilon: self.epsilon()?,
@@ -108,14 +109,14 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// Experts of a layer. What a file says of their number is not believed before its router has as many rows.
+    /// Experts of a layer. The number in the file is trusted only if the router has this number of rows.
     pub fn experts(&self, prefix: &str, spec: &ExpertsSpec) -> Result<FfnSpec, EngineError> {
         let (router, hidden) = (format!("{prefix}.mlp.gate.weight"), self.hidden()?);
         self.tensors.expect(&router, &[spec.experts, hidden])?;
         Ok(FfnSpec::Experts(spec.clone()))
     }
 
-    /// Checks that rows find their experts.
+    /// Checks that the router can choose the number of experts per token.
     pub fn check_router(&self, spec: &ExpertsSpec) -> Result<(), EngineError> {
         if spec.router().fits(spec.experts) {
             return Ok(());
@@ -137,7 +138,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// A layer as Llama lays it out, with a family's attention and some feed-forward part.
+    /// A layer in Llama's layout, with a family's attention and this feed-forward block.
     pub fn layer(&self, prefix: &str, attention: Attention, ffn: FfnSpec) -> Result<LayerSpec, EngineError> {
         let hidden = self.hidden()?;
         Ok(LayerSpec {
@@ -157,7 +158,7 @@ impl<'a> Config<'a> {
         let (heads, key_value_heads, head_dim) = self.heads()?;
         let has = |name: &str| self.tensors.has(&format!("{prefix}.self_attn.{name}"));
         let any = |names: &[&str]| names.iter().any(|name| has(name));
-        // Where one of several is there, all have to be: the reader of tensors names what is missing.
+        // If one of several tensors exists, all must: reading the tensors reports the missing one.
         let qkv_bias = any(&["q_proj.bias", "k_proj.bias", "v_proj.bias"]);
         let head_norms = any(&["q_norm.weight", "k_norm.weight"]);
         let setting = fields.attention_bias.filter(|_| family.bias_setting);
@@ -180,7 +181,7 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// Refuses settings of latent attention, for families that have none.
+    /// Refuses settings of latent attention for families that do not have it.
     fn expect_no_latent(&self) -> Result<(), EngineError> {
         let fields = self.fields();
         let refuse = |name: &str, value: String| {
@@ -197,7 +198,7 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// A dense feed-forward part under a prefix, with biases where file or configuration have them.
+    /// A dense feed-forward block under a prefix, with biases if the tensors or the configuration have them.
     pub fn dense(&self, prefix: &str) -> Result<FfnSpec, EngineError> {
         let intermediate = self.size(self.fields().intermediate_size, "intermediate_size")?;
         let names = ["gate_proj", "up_proj", "down_proj"];
@@ -205,7 +206,7 @@ impl<'a> Config<'a> {
         Ok(FfnSpec::Dense(DenseSpec { intermediate, bias: bias || self.fields().mlp_bias == Some(true) }))
     }
 
-    /// Query heads, key/value heads and dimensions of a head.
+    /// The numbers of query heads and key/value heads, and the dimensions of a head.
     fn heads(&self) -> Result<(usize, usize, usize), EngineError> {
         let fields = self.fields();
         let heads = self.size(fields.num_attention_heads, "num_attention_heads")?;
@@ -225,12 +226,12 @@ impl<'a> Config<'a> {
         Ok((heads, key_value_heads, head_dim))
     }
 
-    /// A config.json that contradicts itself or the tensors.
+    /// The error for a config.json that contradicts itself or the tensors.
     pub fn malformed(&self, reason: String) -> EngineError {
         EngineError::Malformed { path: self.folder.path().join("config.json"), reason }
     }
 
-    /// Something that this engine does not do.
+    /// The error for a feature that this engine does not support.
     pub fn unsupported(&self, feature: impl Into<String>, hint: impl Into<String>) -> EngineError {
         EngineError::Unsupported { path: self.folder.path().to_owned(), feature: feature.into(), hint: hint.into() }
     }

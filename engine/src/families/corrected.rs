@@ -1,5 +1,5 @@
-//! Experts that a sigmoid router chooses with a correction (`noaux_tc`), from groups where there are several: GLM-4.5 and
-//! DeepSeek-V3.
+//! Experts that a sigmoid router chooses with a correction bias (`noaux_tc`), from groups if there are several: GLM-4.5
+//! and DeepSeek-V3.
 
 use super::Config;
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     spec::{ExpertsSpec, RouterPrecision, RouterScore, RouterSpec},
 };
 
-/// What a family's published code takes where config.json does not say.
+/// Defaults of a family's published code for values that are missing from config.json.
 #[derive(Clone, Copy, Debug)]
 pub struct Defaults {
     /// `n_group`.
@@ -18,10 +18,10 @@ pub struct Defaults {
     pub scaling: f64,
 }
 
-/// Reads them.
+/// Reads the experts and their router.
 ///
 /// # Errors
-/// When a size is missing, or the router is of another kind.
+/// When a size is missing, or the router is of a different kind.
 pub fn experts(config: &Config<'_>, defaults: Defaults) -> Result<ExpertsSpec, EngineError> {
     let fields = config.fields();
     config.expect_setting("scoring_func", fields.scoring_func.as_deref(), "sigmoid")?;

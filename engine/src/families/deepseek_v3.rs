@@ -1,6 +1,6 @@
-//! DeepSeek-V3 and R1, and models of the same architecture (Kimi-K2, Moonlight): latent attention, dense first layers, a sigmoid router
-//! with a correction that chooses from groups, a shared expert, and an MTP layer after the last one, which always has
-//! experts.
+//! DeepSeek-V3 and R1, and models with the same architecture (Kimi-K2, Moonlight): latent attention, dense first
+//! layers, a sigmoid router with a correction bias that chooses from groups, a shared expert, and an MTP layer after
+//! the last layer, which always has experts.
 
 use super::{
     CapturedIds, Config, Family, MtpFamily,
@@ -20,7 +20,7 @@ pub static FAMILY: Family = Family {
     architectures: &["DeepseekV3ForCausalLM"],
     target: read,
     mtp: Some(MtpFamily {
-        // A folder of the MTP layer alone calls it the first.
+        // In a folder with only the MTP layer, it is layer 0.
         layouts: |layers| {
             [layers, 0].map(|at| DraftTensorLayout::NextN { prefix: TargetSpec::layer_prefix(at) }).into()
         },

@@ -1,5 +1,5 @@
-//! GLM-4.5, 4.5-Air, 4.6 and 4.7: half of a head rotated, a sigmoid router with a correction, a shared expert, dense first
-//! layers, and an MTP layer after the last one, which always has experts.
+//! GLM-4.5, 4.5-Air, 4.6 and 4.7: half of each head is rotated, a sigmoid router with a correction bias, a shared
+//! expert, dense first layers, and an MTP layer after the last layer, which always has experts.
 
 use super::{
     CapturedIds, Config, Family, MtpFamily,
@@ -16,7 +16,7 @@ pub static FAMILY: Family = Family {
     architectures: &["Glm4MoeForCausalLM"],
     target: read,
     mtp: Some(MtpFamily {
-        // A folder of the MTP layer alone calls it the first.
+        // In a folder with only the MTP layer, it is layer 0.
         layouts: |layers| {
             [layers, 0].map(|at| DraftTensorLayout::NextN { prefix: TargetSpec::layer_prefix(at) }).into()
         },

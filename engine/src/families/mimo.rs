@@ -1,4 +1,4 @@
-//! MiMo-7B: Qwen2's layers, and an MTP layer that joins the hidden state before the embedding.
+//! MiMo-7B: Qwen2's layers, and an MTP layer that puts the hidden state before the embedding.
 
 use super::{CapturedIds, Config, Family, MtpFamily, config::Attention};
 use crate::{
@@ -13,7 +13,7 @@ pub static FAMILY: Family = Family {
     mtp: Some(MtpFamily {
         layouts: |_| vec![DraftTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() }],
         layer,
-        // Both SGLang and vLLM drop the embedding of the first position.
+        // Both SGLang and vLLM zero the embedding of the first position.
         join: Join::NormedLinear { hidden_first: true, zero_first_embedding: true },
     }),
     captured_ids: CapturedIds::Outputs,

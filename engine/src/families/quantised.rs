@@ -8,24 +8,25 @@ use serde_json::Value as Json;
 use super::Config;
 use crate::{checkpoint::is_unused_scale, error::EngineError};
 
-/// Side of the blocks that share a scale.
+/// Side length of the blocks that share a scale.
 const BLOCK: u64 = 128;
 
 const READ: &str = "the supported quantised format is FP8 (e4m3) with scales per block of 128 × 128, per row or per tensor: use such a release, or the 16-bit release (--quantization fp8 quantises it at load time)";
 
-/// Refuses quantised weights that are not read, and a config.json that says more than the tensors do.
+/// Refuses unsupported quantised weights, and a config.json that declares quantisation which the tensors do not have.
 ///
 /// # Errors
-/// Names the method, its file and its key.
+/// An error with the method, its file and its key.
 pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
     check_method(config)?;
     check_stored(config)
 }
 
-/// Refuses quantised weights that are not read. Of heads that is all: their config.json is often copied from a target's.
+/// Refuses unsupported quantised weights. For draft heads this is the only check, since their config.json is often
+/// copied from a target's.
 ///
 /// # Errors
-/// Names the method, its file and its key.
+/// An error with the method, its file and its key.
 pub fn check_method(config: &Config<'_>) -> Result<(), EngineError> {
     check_file_beside(config)?;
     let Some(settings) = config.fields().quantization_config.as_ref().filter(|value| !value.is_null()) else {
@@ -51,7 +52,7 @@ pub fn check_method(config: &Config<'_>) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Says what of a quantised checkpoint is not followed.
+/// Warns about settings of a quantised checkpoint that are ignored.
 pub fn warn(config: &Config<'_>) {
     let settings = config.fields().quantization_config.as_ref();
     let scheme = settings.and_then(|settings| settings.get("activation_scheme")).and_then(Json::as_str);
@@ -70,7 +71,7 @@ pub fn warn(config: &Config<'_>) {
     }
 }
 
-/// `fp8` as transformers and DeepSeek write it.
+/// `fp8` as written by transformers and DeepSeek.
 fn check_blocks(settings: &Json, refused: &dyn Fn(&str, &Json) -> EngineError) -> Result<(), EngineError> {
     if let Some(format) = settings.get("fmt").filter(|format| !format.is_null() && format.as_str() != Some("e4m3")) {
         return Err(refused("fmt", format));
@@ -83,7 +84,7 @@ fn check_blocks(settings: &Json, refused: &dyn Fn(&str, &Json) -> EngineError) -
     }
 }
 
-/// compressed-tensors: each group of layers has weights of 8 bits of floating point.
+/// compressed-tensors: each group of layers must have 8-bit floating-point weights.
 fn check_groups(settings: &Json, refused: &dyn Fn(&str, &Json) -> EngineError) -> Result<(), EngineError> {
     let format = settings.get("format").unwrap_or(&Json::Null);
     if !matches!(format, Json::Null) && !matches!(format.as_str(), Some("float-quantized" | "naive-quantized")) {
@@ -126,7 +127,7 @@ fn check_file_beside(config: &Config<'_>) -> Result<(), EngineError> {
     }
 }
 
-/// A config.json that does not match the weights, because they are not quantised (any more).
+/// Refuses a config.json that declares quantised weights while no tensor is quantised.
 fn check_stored(config: &Config<'_>) -> Result<(), EngineError> {
     let says = config.fields().quantization_config.as_ref().is_some_and(|value| !value.is_null());
     if !says || config.tensors.has_fp8() {

@@ -1,4 +1,4 @@
-//! Qwen3-MoE: Qwen3's attention, and a softmax router over experts, none of them shared.
+//! Qwen3-MoE: Qwen3's attention, and a softmax router over experts, without a shared expert.
 
 use super::{CapturedIds, Config, Family, config::Attention};
 use crate::{
@@ -34,7 +34,7 @@ fn experts(config: &Config<'_>) -> Result<ExpertsSpec, EngineError> {
         router: RouterSpec {
             score: RouterScore::Softmax,
             logits: RouterPrecision::Model,
-            // Absent means false in the published code, though every published file says true.
+            // In the published code an absent value means false, though every published file says true.
             renormalise: (fields.norm_topk_prob == Some(true)).then_some(0.0),
             correction_bias: false,
             groups: 1,

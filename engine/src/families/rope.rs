@@ -6,8 +6,8 @@ use schemas::model::RopeScaling as Parameters;
 use super::Config;
 use crate::{error::EngineError, spec::RopeSpec};
 
-/// Reads `rope_theta` and `rope_scaling`, or `rope_parameters` of transformers 5, as the linter reads them. `share` is the
-/// rotated share of a head where neither `partial_rotary_factor` is given.
+/// Reads `rope_theta` and `rope_scaling`, or `rope_parameters` of transformers 5, in the same way as the linter.
+/// `share` is the rotated share of a head if no `partial_rotary_factor` is given.
 ///
 /// # Errors
 /// When the kind is not default, linear, llama3 or yarn, or one of its numbers is missing or invalid.
@@ -29,11 +29,11 @@ pub fn read(config: &Config<'_>, head_dim: usize, share: f64) -> Result<RopeSpec
     Ok(RopeSpec { dims, pairing: Pairing::Halves, theta: theta as f32, scaling })
 }
 
-/// The factor by which yarn changes the scores of latent attention, in addition to the rotation: the square of what
-/// `mscale_all_dim` says.
+/// The factor by which yarn scales the scores of latent attention, in addition to the rotation: the square of the scale
+/// from `mscale_all_dim`.
 ///
 /// # Errors
-/// When scaling is of a kind for which that is not defined, or a number is missing.
+/// When it is not defined for the kind of scaling, or a number is missing.
 pub fn score_factor(config: &Config<'_>) -> Result<f32, EngineError> {
     let Some(parameters) = config.fields().effective_rope().1 else { return Ok(1.0) };
     let Some(weight) = parameters.mscale_all_dim.filter(|weight| *weight != 0.0) else { return Ok(1.0) };
@@ -43,7 +43,7 @@ pub fn score_factor(config: &Config<'_>) -> Result<f32, EngineError> {
     }
 }
 
-/// What yarn multiplies with at a factor.
+/// Yarn's scale at this factor.
 fn yarn_scale(factor: f32, weight: f64) -> f32 {
     if factor > 1.0 { 0.1 * weight as f32 * factor.ln() + 1.0 } else { 1.0 }
 }

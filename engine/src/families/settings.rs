@@ -15,7 +15,7 @@ use serde_json::Value as Json;
 use super::{Config, quantised};
 use crate::error::EngineError;
 
-/// The value of a setting that has no effect, besides its absence.
+/// The value of a setting that, like its absence, has no effect.
 #[derive(Clone, Copy, Debug)]
 enum Neutral {
     /// False, zero, null or an empty list.
@@ -24,7 +24,7 @@ enum Neutral {
     One,
 }
 
-/// Settings outside, by what they change.
+/// Settings that are not read, grouped by what they change.
 const SETTINGS: &[(&str, Neutral)] = &[
     // Attention.
     ("attn_logit_softcapping", Neutral::Off),
@@ -75,10 +75,10 @@ const SETTINGS: &[(&str, Neutral)] = &[
     ("compression_config", Neutral::Off),
 ];
 
-/// Settings of a rotation.
+/// Settings of rotary embeddings that are not read.
 const ROPE_SETTINGS: &[&str] = &["mrope_section", "mrope_interleaved", "interleaved", "short_factor", "long_factor"];
 
-/// Fields that a family reads but that had the wrong type: they would count as absent.
+/// Fields that a family reads: if one has the wrong type it is an error, since it would otherwise count as absent.
 const READ: &[&str] = &[
     "architectures",
     "hidden_size",
@@ -125,10 +125,10 @@ const READ: &[&str] = &[
     "rope_interleave",
 ];
 
-/// Refuses settings that this engine would have to follow and does not.
+/// Refuses settings that change the model and are not implemented.
 ///
 /// # Errors
-/// Names the setting and its value.
+/// An error with the setting and its value.
 pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
     check_readable(config)?;
     check_activation(config)?;
@@ -152,14 +152,14 @@ pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
             ));
         }
     }
-    // Yarn's range of dimensions is rounded to whole ones, unless this says otherwise (gpt-oss).
+    // Yarn's range of dimensions is rounded to integers, unless this setting disables it (gpt-oss).
     if rope.and_then(|rope| rope.other.get("truncate")) == Some(&Json::Bool(false)) {
         return Err(config.unsupported("yarn with truncate = false", "only yarn as published is supported"));
     }
     Ok(())
 }
 
-/// The activation of feed-forward parts, of a target or a draft.
+/// Checks the activation of feed-forward blocks, of a target or a draft.
 ///
 /// # Errors
 /// When it is not SiLU.
@@ -178,8 +178,8 @@ fn check_readable(config: &Config<'_>) -> Result<(), EngineError> {
     }
 }
 
-/// Qwen gives a window that it does not use unless a switch says so; Mistral has no switch. One that holds the longest
-/// sequence leaves nothing out.
+/// Qwen's files contain a window that is used only if a switch is on; Mistral has no switch. A window at least as long
+/// as the longest sequence has no effect.
 fn check_windows(config: &Config<'_>) -> Result<(), EngineError> {
     let fields = config.fields();
     let mistral = fields.architecture() == Some("MistralForCausalLM");
@@ -209,7 +209,7 @@ impl Neutral {
             (_, Json::Array(values)) => values.is_empty(),
             (Self::Off, Json::Number(number)) => number.as_f64() == Some(0.0),
             (Self::One, Json::Number(number)) => number.as_f64() == Some(1.0),
-            // Names of what everybody does.
+            // Names of the standard choices.
             (_, Json::String(name)) => matches!(name.as_str(), "rope" | "rotary" | "rms_norm" | "rmsnorm" | "none"),
             _ => false,
         }

@@ -13,10 +13,10 @@ use super::{
 };
 use crate::error::EngineError;
 
-/// Largest adaptive file that is read, in bytes.
+/// Maximum size of an adaptive file, in bytes.
 const LARGEST_ADAPTIVE: u64 = 1 << 20;
 
-/// Options with what engine flags ask for on top.
+/// Options, overridden by the given engine flags.
 ///
 /// # Errors
 /// When no model is given, a value is invalid, or a flag is given that this engine does not support.
@@ -110,13 +110,13 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     Ok(options)
 }
 
-/// The triple of the flags; what is left open is what SGLang would choose.
+/// The tree shape of the flags; unset flags take the values that SGLang would choose.
 fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineError> {
     let steps = count(launch, Key::SpeculativeNumSteps)?;
     let topk = count(launch, Key::SpeculativeEagleTopk)?;
     let drafts = count(launch, Key::SpeculativeNumDraftTokens)?;
     let shape = match (steps, topk, drafts) {
-        // No speculation may be written out.
+        // An explicit 0 means no speculation.
         (Some(0), _, _) => return Ok(TreeShape::OFF),
         (None, None, None) => {
             return match &options.model_shape {
@@ -137,7 +137,7 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
     shape.map_err(|error| EngineError::Configuration(format!("tree shape: {error}")))
 }
 
-/// The table of SGLang's adaptive file: chains by running batch, which this engine follows as they are written.
+/// The table of SGLang's adaptive file: chains by running batch, which this engine uses as written.
 fn adaptive(launch: &Launch) -> Result<Option<ShapePolicy>, EngineError> {
     let wrong = |words: String| Err(EngineError::Configuration(words));
     let path = launch.text(Key::SpeculativeAdaptiveConfig).map(|word| word.value);
@@ -163,7 +163,7 @@ fn adaptive(launch: &Launch) -> Result<Option<ShapePolicy>, EngineError> {
     }
 }
 
-/// A model has to come from somewhere, and from one place only.
+/// A model must come from exactly one source.
 fn check_source(options: &EngineOptions) -> Result<(), EngineError> {
     let wrong = |reason: &str| Err(EngineError::Configuration(reason.into()));
     if options.num_layers.is_some() && options.model_shape.is_none() {
@@ -191,7 +191,7 @@ fn load_format(name: &str) -> Result<LoadFormat, EngineError> {
     }
 }
 
-/// SGLang's names are taken, so that its launch lines work unchanged, and mean this engine's choice.
+/// SGLang's names are accepted, so that its launch lines work unchanged; they mean this engine's choice.
 fn attention_backend(name: &str) -> Result<Option<String>, EngineError> {
     if name == "auto" {
         return Ok(None);

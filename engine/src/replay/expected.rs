@@ -10,13 +10,13 @@ use crate::{
     error::EngineError,
 };
 
-/// Known probabilities: of a token, after a position of a slot's text.
+/// Known probabilities of tokens after positions of slots' texts.
 #[derive(Debug, Default)]
 pub struct Chances(HashMap<(Slot, usize), HashMap<u32, f64>>);
 
 impl Chances {
-    /// Computes the missing target probabilities of everything that shapes offer at some positions. `offers` lists, for each
-    /// shape, the tokens after each position of its path.
+    /// Computes the missing target probabilities of everything that shapes offer at some positions. `offers` lists, for
+    /// each shape, the tokens after each position of its path.
     ///
     /// # Errors
     /// When the device fails.
@@ -49,7 +49,7 @@ impl Chances {
         Ok(())
     }
 
-    /// The expected number of accepted drafts of a round that offers these tokens, depth by depth.
+    /// The expected number of accepted drafts in a round that offers these tokens, depth by depth.
     pub fn sum(&self, place: &ReplayPlace<'_>, offers: &[Vec<u32>]) -> f64 {
         let chance = |position: usize, token: &u32| self.0.get(&(place.slot, position))?.get(token).copied();
         (place.position..)

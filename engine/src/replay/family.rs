@@ -1,4 +1,4 @@
-//! Shapes of one `topk`, which share their expansions.
+//! Shapes with the same `topk`, which share their expansions.
 
 use std::collections::HashMap;
 
@@ -10,25 +10,25 @@ use crate::{
     tree::{accepted, offered},
 };
 
-/// The shapes, and what is known of their rounds.
+/// Shapes with the same `topk`, and the known outcomes of their rounds.
 pub struct Family {
-    /// Each once.
+    /// Without duplicates.
     shapes: Vec<TreeShape>,
     /// Outcomes of the shapes, in their order, by text and position.
     known: HashMap<(usize, usize), Vec<Outcome>>,
 }
 
-/// What a round does.
+/// The outcome of a round.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Outcome {
-    /// Drafts that it accepts.
+    /// Number of accepted drafts.
     pub accepted: usize,
-    /// How many it accepts on average, given the text before each; 0 for a greedy text.
+    /// Expected number of accepted drafts, given the text before each; 0 for a greedy text.
     pub expected: f64,
 }
 
 impl Family {
-    /// The families of some shapes; those without speculation have none.
+    /// Groups shapes into families; shapes without speculation are in none.
     pub fn all(shapes: &[TreeShape]) -> Vec<Self> {
         let mut shapes: Vec<TreeShape> = shapes.iter().copied().filter(|shape| !shape.is_off()).collect();
         shapes.sort_unstable_by_key(|shape| (shape.topk, *shape));
@@ -37,12 +37,12 @@ impl Family {
         of_one_topk.map(|shapes| Self { shapes: shapes.to_vec(), known: HashMap::new() }).collect()
     }
 
-    /// Branches of a beam.
+    /// The shapes' `topk`.
     pub fn topk(&self) -> usize {
         self.shapes.first().map_or(1, |shape| shape.topk)
     }
 
-    /// A tree as deep as the deepest and as large as the largest.
+    /// A tree as deep as the deepest shape and as large as the largest.
     pub fn largest(&self) -> TreeShape {
         let most = |of: fn(&TreeShape) -> usize| self.shapes.iter().map(of).max().unwrap_or_default();
         TreeShape {
@@ -52,7 +52,7 @@ impl Family {
         }
     }
 
-    /// What a round of a shape does at a text and position, if it is known.
+    /// The outcome of a round of a shape at a (text, position), if known.
     pub fn outcome(&self, place: (usize, usize), shape: TreeShape) -> Option<Outcome> {
         let at = self.shapes.iter().position(|known| *known == shape)?;
         self.known.get(&place)?.get(at).copied()
@@ -63,7 +63,7 @@ impl Family {
         self.shapes.iter().map(|shape| offered(pool, *shape, place.text)).collect()
     }
 
-    /// Takes in the pool of a place.
+    /// Adds the outcomes that follow from the pool of a place.
     pub fn learn(&mut self, at: (usize, usize), place: &ReplayPlace<'_>, pool: &Pool, chances: &Chances) {
         let outcome = |shape: &TreeShape| Outcome {
             accepted: accepted(pool, *shape, place.text),

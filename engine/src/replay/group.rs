@@ -1,4 +1,4 @@
-//! Texts that are on the device together, and the rounds of all shapes along them.
+//! Texts that are on the device together, and the walks of all shapes along them.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -13,11 +13,11 @@ use crate::{
     error::EngineError,
 };
 
-/// As many texts as fit: text i lives in slot i.
+/// As many texts as fit on the device; text i is in slot i.
 pub struct Group<'a> {
     backend: &'a mut dyn Backend,
     texts: &'a [ReplayText],
-    /// The number of the first of them among all.
+    /// Index of the group's first text among all texts.
     first: usize,
     families: Vec<Family>,
     walks: Vec<Walk>,
@@ -25,7 +25,7 @@ pub struct Group<'a> {
     chances: Chances,
 }
 
-/// A shape on its way along a text.
+/// A shape's walk along a text.
 struct Walk {
     text: usize,
     shape: TreeShape,
@@ -34,16 +34,16 @@ struct Walk {
     counted: Acceptance,
 }
 
-/// Pages that the positions of a text take. The last token is never in a cache.
+/// Number of pages for the positions of a text. The last token is never in a cache.
 pub fn pages(text: &ReplayText, page_size: usize) -> usize {
     text.tokens.len().saturating_sub(1).div_ceil(page_size.max(1))
 }
 
 impl<'a> Group<'a> {
-    /// Opens slots for texts from one on, as many as fit, at least one.
+    /// Opens slots for texts from index `first` on: as many as fit, at least one.
     ///
     /// # Errors
-    /// When the first one does not fit, or a slot cannot be opened.
+    /// When the first text does not fit, or a slot cannot be opened.
     pub fn open(
         backend: &'a mut dyn Backend,
         texts: &'a [ReplayText],
@@ -90,7 +90,7 @@ impl<'a> Group<'a> {
         })
     }
 
-    /// Reads the texts and walks along them. `None` if it was broken off.
+    /// Prefills the texts and walks along them. `None` if it was cancelled.
     ///
     /// # Errors
     /// When the device fails.
@@ -123,12 +123,12 @@ impl<'a> Group<'a> {
         }))
     }
 
-    /// Gives the slots back.
+    /// Closes the slots.
     pub fn close(self) {
         (0..self.texts.len()).for_each(|at| self.backend.close(Slot(at as u32)));
     }
 
-    /// Fills the caches with the texts, all but the last token of each.
+    /// Prefills the texts, except for the last token of each.
     fn read(&mut self, mut kept: Option<&mut Kept<'_>>, told: &mut Told<'_>) -> Result<ControlFlow<()>, EngineError> {
         let mut known = 0;
         if let Some(kept) = kept.as_deref_mut() {
@@ -174,7 +174,8 @@ impl<'a> Group<'a> {
         }
     }
 
-    /// As [`read`](Self::read), of the first `known` texts, without the target: in the passes in which it read them.
+    /// Like [`read`](Self::read), for the first `known` texts and without the target: in the passes in which the target
+    /// ran.
     fn read_known(
         &mut self,
         kept: &mut Kept<'_>,
@@ -233,7 +234,7 @@ impl<'a> Group<'a> {
         needed
     }
 
-    /// Finds out what all shapes of a family do at places.
+    /// Computes the outcomes of all shapes of a family at these places.
     fn expand(&mut self, family: usize, places: &BTreeSet<(usize, usize)>) -> Result<(), EngineError> {
         let family = &mut self.families[family];
         let asked: Vec<ReplayPlace<'_>> = (places.iter())
@@ -267,7 +268,7 @@ fn open(
     trace: bool,
 ) -> Result<(), EngineError> {
     backend.open(slot, &text.sampling, pages, 0)?;
-    // The first round begins after the last token of the prompt.
+    // The first round starts after the prompt, and needs the state after its last token.
     let positions = text.prompt_tokens - 1..text.tokens.len() - 1;
     if trace && let Err(error) = backend.trace(slot, positions, !text.sampling.is_greedy()) {
         backend.close(slot);

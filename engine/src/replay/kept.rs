@@ -1,8 +1,8 @@
 //! A file with the target's states of texts, from which later replays run the draft alone.
 //!
-//! The states do not depend on the shapes, and depend on the draft only through the features that it reads. The file is a cache:
-//! it is append-only and written in the background. What a kill or a full disk leaves is detected when the file is opened,
-//! truncated, and recomputed.
+//! The states do not depend on the shapes, and on the draft only through the features that it reads. The file is a
+//! cache: it is append-only and written in the background. An incomplete end, left by a kill or a full disk, is
+//! detected when the file is opened, truncated, and recomputed.
 
 mod format;
 
@@ -17,25 +17,25 @@ use self::format::{BESIDE, Extent, FORMAT, Found, Header};
 use super::ReplayText;
 use crate::{backend::Backend, error::EngineError, identity::Identity, options::EngineOptions};
 
-/// Most bytes of states that are in memory at once, but for a single position that is larger.
+/// Maximum size of the states in memory at once, in bytes, unless a single position is larger.
 const IN_FLIGHT: usize = 64 << 20;
 
 /// The file in which a replay may keep the target's states of its texts.
 pub struct KeepStates<'a> {
-    /// The file. It can be deleted whenever no replay runs.
+    /// Path of the file. It can be deleted at any time while no replay is running.
     pub path: &'a Path,
-    /// Bytes that it may have. Where the states of all texts take more, none are written.
+    /// Maximum size of the file in bytes. If the states of all texts need more, none are written.
     pub most_bytes: u64,
-    /// Receives a message that says whether the states are used, or why not: without them the target processes the texts.
+    /// Receives a message on whether the states are used, and if not, why: without them the target processes the texts.
     pub note: &'a mut dyn FnMut(&str),
 }
 
-/// A part of a text whose states are in the file.
+/// A piece of a text whose states are in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
-    /// Of the text.
+    /// Positions of the text.
     pub positions: Range<usize>,
-    /// Where the states begin, in bytes.
+    /// Byte offset of the states.
     pub offset: u64,
 }
 
@@ -44,28 +44,28 @@ pub struct Kept<'a> {
     keep: KeepStates<'a>,
     header: Header,
     extents: Vec<Extent>,
-    /// `None` where it can neither be read nor written.
+    /// `None` if it can neither be read nor written.
     file: Option<File>,
-    /// Pieces of the first texts, as many as were there when it was opened.
+    /// Pieces of the first texts: those that the file contained when it was opened.
     known: Vec<Vec<Piece>>,
-    /// Where the next piece goes, in bytes.
+    /// Byte offset of the next piece.
     end: u64,
     writes: bool,
 }
 
-/// A file, and whose states go there.
+/// A file, and the models whose states it holds.
 pub struct Keeping<'a, 'b> {
     /// The file.
     pub keep: KeepStates<'a>,
     /// The models.
     pub identity: &'b Identity,
-    /// How they run.
+    /// The options that they run with.
     pub options: &'b EngineOptions,
 }
 
 impl<'a> Kept<'a> {
-    /// Opens the file for texts, or begins it. What it holds of other texts, or of another target, goes. `None` without a
-    /// draft.
+    /// Opens or creates the file for these texts. Contents for other texts or another target are discarded. `None`
+    /// without a draft.
     pub fn open(keeping: Keeping<'a, '_>, backend: &dyn Backend, texts: &[ReplayText]) -> Option<Self> {
         let Keeping { keep, identity, options } = keeping;
         let device = backend.device();
@@ -92,17 +92,17 @@ impl<'a> Kept<'a> {
         Some(kept)
     }
 
-    /// How many of the texts, from the first on, the target need not read.
+    /// Number of texts, from the first on, that the target need not process.
     pub fn known(&self) -> usize {
         if self.file.is_some() { self.known.len() } else { 0 }
     }
 
-    /// Whether texts that are not known are to be added.
+    /// Whether states of further texts are to be appended.
     pub fn writes(&self) -> bool {
         self.writes && self.file.is_some()
     }
 
-    /// Most positions of a pass.
+    /// Maximum number of positions in a pass.
     pub fn together(&self) -> usize {
         self.header.together
     }
@@ -112,10 +112,10 @@ impl<'a> Kept<'a> {
         self.known.get(text)?.get(number)
     }
 
-    /// Adds the states of a piece of a known text to others.
+    /// Appends the states of a piece of a known text to `to`.
     ///
     /// # Errors
-    /// When the file can no longer be read.
+    /// When reading the file fails.
     pub fn read(&mut self, text: usize, piece: &Piece, to: &mut Vec<u8>) -> Result<(), EngineError> {
         let count = self.extents.get(text).map_or(0, |text| self.header.row.bytes(&piece.positions, &text.wanted));
         let start = to.len();
@@ -128,8 +128,8 @@ impl<'a> Kept<'a> {
         read.map_err(|source| EngineError::Read { path: self.keep.path.to_owned(), source })
     }
 
-    /// Appends the first of some states, those of a piece of a text, to the file, and returns the others. If that fails,
-    /// the file goes, so that a disk that is full does not stay so.
+    /// Appends the first states, which belong to a piece of a text, to the file, and returns the rest. If that fails,
+    /// the file is deleted, which frees the space on a full disk.
     pub fn add<'b>(&mut self, text: usize, positions: &Range<usize>, states: &'b [u8]) -> &'b [u8] {
         let count = self.extents.get(text).map_or(0, |text| self.header.row.bytes(positions, &text.wanted));
         let (states, rest) = states.split_at(count.min(states.len()));
@@ -148,7 +148,7 @@ impl<'a> Kept<'a> {
         rest
     }
 
-    /// Looks for what is known, and makes ready to write what is not.
+    /// Reads what is known, and prepares to write the rest.
     fn find(&mut self) -> io::Result<()> {
         let mut found = None;
         match OpenOptions::new().read(true).write(true).open(self.keep.path) {
@@ -205,7 +205,7 @@ impl<'a> Kept<'a> {
         Ok(())
     }
 
-    /// What a file holds of these texts; in words, why nothing of it can be used.
+    /// The contents of the file for these texts, or the reason why it cannot be used.
     fn look_into(&self, file: &mut File) -> io::Result<Result<Found, String>> {
         match format::read_header(file) {
             Err(reason) => Ok(Err(reason)),
@@ -214,7 +214,8 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Bytes that the pieces may take: a text ends in the middle of a pass, and so may a group of them.
+    /// Maximum size of the pieces in bytes: the end of a text, or of a group of texts, may fall into the middle of a
+    /// pass.
     fn most_needed(&self) -> u64 {
         let text = |text: &Extent| {
             let pieces = text.positions / self.header.together + 2;
@@ -228,14 +229,15 @@ impl<'a> Kept<'a> {
     }
 }
 
-/// What is processed of a text: all tokens except the last. Probabilities are needed after the prompt of a sampled text.
+/// The processed part of a text: all tokens except the last. Probabilities are needed after the prompt of a sampled
+/// text.
 fn extent(text: &ReplayText) -> Extent {
     let positions = text.tokens.len().saturating_sub(1);
     let wanted = if text.sampling.is_greedy() { 0..0 } else { text.prompt_tokens.saturating_sub(1)..positions };
     Extent { positions, wanted }
 }
 
-/// The key that identifies a text.
+/// The hash that identifies the texts.
 fn hash(texts: &[ReplayText]) -> String {
     let mut hasher = blake3::Hasher::new();
     for ReplayText { tokens, prompt_tokens, sampling } in texts {

@@ -1,16 +1,16 @@
 //! From logits to a token: temperature, then top-k, top-p and min-p, each applied to the result of the previous one.
 //!
-//! This is the order of SGLang's sampler. Top-p counts probabilities renormalised after top-k, as in SGLang's
-//! verification of drafts; min-p compares with the best token's, which no filter removes, so for min-p the order matters
-//! only to top-p (vLLM runs min-p first).
+//! This is the order of SGLang's sampler. Top-p uses probabilities renormalised after top-k, as in SGLang's
+//! verification of drafts. Min-p compares with the most probable token's probability, and no filter removes that token,
+//! so the place of min-p in the order matters only to top-p (vLLM applies min-p first).
 
 use kernels::reference::{argmax, log_softmax, softmax, top_k};
 
 use super::random::uniform;
 use crate::{request::SamplingParams, token::TokenLogprobs};
 
-/// The token at a position. Greedy takes the largest logit (ties to the lower id); else the position's own random
-/// number picks from the filtered distribution, by id.
+/// The token at a position. Greedy takes the largest logit (ties go to the lower id); otherwise the position's random
+/// number picks from the filtered distribution, in the order of ids.
 pub fn choose(logits: &[f32], sampling: &SamplingParams, position: usize) -> u32 {
     if sampling.is_greedy() {
         return argmax(logits) as u32;
@@ -18,7 +18,7 @@ pub fn choose(logits: &[f32], sampling: &SamplingParams, position: usize) -> u32
     pick(&distribution(logits, sampling), uniform(sampling.seed, position))
 }
 
-/// The chance of each of some tokens to be [chosen](choose), whatever the position.
+/// The probabilities with which these tokens are [chosen](choose), at any position.
 pub fn probabilities(logits: &[f32], sampling: &SamplingParams, tokens: &[u32]) -> Vec<f64> {
     if sampling.is_greedy() {
         let best = argmax(logits) as u32;
@@ -30,14 +30,14 @@ pub fn probabilities(logits: &[f32], sampling: &SamplingParams, tokens: &[u32]) 
     tokens.iter().map(|token| weight(token) / total).collect()
 }
 
-/// Log-probability of a token and the best alternatives, before temperature and filters.
+/// Log-probabilities of a token and of the best alternatives, before temperature and filters.
 pub fn logprobs(logits: &[f32], token: u32, alternatives: usize) -> TokenLogprobs {
     let logarithms = log_softmax(logits);
     let top = top_k(&logarithms, alternatives).into_iter().map(|(id, value)| (id as u32, value)).collect();
     TokenLogprobs { logprob: logarithms.get(token as usize).copied().unwrap_or(f32::NEG_INFINITY), top }
 }
 
-/// Tokens that can come with their probabilities, by ascending id; never empty for a non-empty vocabulary.
+/// Possible tokens with their probabilities, by ascending id; never empty for a non-empty vocabulary.
 fn distribution(logits: &[f32], sampling: &SamplingParams) -> Vec<(u32, f64)> {
     let scaled: Vec<f32> = logits
         .iter()
@@ -60,7 +60,8 @@ fn distribution(logits: &[f32], sampling: &SamplingParams) -> Vec<(u32, f64)> {
     if sampling.top_p < 1.0 {
         let total: f64 = kept.iter().map(|(_, probability)| probability).sum();
         let mut before = 0.0;
-        // A token stays while those before it have not reached the share: the one that crosses it stays too.
+        // A token is kept while the probabilities before it have not reached the share, so the one that crosses it is
+        // kept.
         let enough = kept.iter().position(|(_, probability)| {
             let reached = before >= f64::from(sampling.top_p) * total;
             before += probability;
@@ -75,7 +76,7 @@ fn distribution(logits: &[f32], sampling: &SamplingParams) -> Vec<(u32, f64)> {
     kept
 }
 
-/// Inverse of the cumulative distribution; weights need not sum to one.
+/// Inverse of the cumulative distribution; the weights need not sum to one.
 fn pick(weights: &[(u32, f64)], uniform: f64) -> u32 {
     let mut left = uniform * weights.iter().map(|(_, weight)| weight).sum::<f64>();
     for (id, weight) in weights {
@@ -84,7 +85,7 @@ fn pick(weights: &[(u32, f64)], uniform: f64) -> u32 {
             return *id;
         }
     }
-    // Rounding may leave a crumb: the last token that can come at all takes it.
+    // If rounding leaves a remainder, the last possible token is picked.
     weights.iter().rev().find(|(_, weight)| *weight > 0.0).map_or(0, |(id, _)| *id)
 }
 

@@ -1,5 +1,5 @@
-//! Whether sampled speculative output has the target's distribution: a chi-square test on a small vocabulary, for any
-//! rule of acceptance. The test proves its own power: rules that are broken on purpose must fail it.
+//! Tests that sampled speculative output has the target's distribution: a chi-square test on a small vocabulary, for
+//! any acceptance rule. The test proves its own power: rules with deliberate faults must fail it.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -12,19 +12,19 @@ use crate::{
     tree::{DraftTree, Expansion, walk},
 };
 
-/// Tokens of the vocabulary.
+/// Size of the vocabulary.
 const VOCABULARY: usize = 5;
 /// The prompt.
 const PROMPT: [u32; 2] = [3, 1];
-/// Tokens of an output whose joint distribution is tested.
+/// Length of the outputs whose joint distribution is tested.
 const LENGTH: usize = 3;
-/// Outputs drawn for a test.
+/// Number of outputs drawn per test.
 const OUTPUTS: u64 = 20_000;
-/// Standard normal quantile of the test's level, one in a hundred thousand.
+/// Standard normal quantile of the test's significance level, one in a hundred thousand.
 const QUANTILE: f64 = 4.26;
 
-/// From a tree, the target's logits at each of its nodes, and the tokens up to the root, to the tokens of a round: accepted
-/// drafts, then the bonus token.
+/// An acceptance rule: from a tree, the target's logits at each of its nodes, and the tokens up to the root, to the
+/// tokens of a round: accepted drafts, then the bonus token.
 type Rule = fn(&DraftTree, &[Vec<f32>], &SamplingParams, &[u32]) -> Vec<u32>;
 
 /// The engine's rule.
@@ -40,7 +40,7 @@ fn ours(tree: &DraftTree, logits: &[Vec<f32>], sampling: &SamplingParams, contex
     tokens
 }
 
-/// The adjustments after some tokens, of which all but the prompt are output.
+/// The adjustments after these tokens: the prompt, then output.
 fn adjuster(sampling: &SamplingParams, context: &[u32]) -> Adjuster {
     let (prompt, output) = context.split_at(PROMPT.len());
     let mut adjuster = Adjuster::new(sampling.adjustments.clone(), prompt, &[]);
@@ -74,10 +74,10 @@ impl Follow for Last {
     }
 }
 
-/// What can be wrong with drawing against one child after the other.
+/// Possible faults in drawing against one child after the other.
 #[derive(Clone, Copy, Default)]
 struct Faults {
-    /// A child is accepted with its probability, not with its share of what is left.
+    /// A child is accepted with its probability, not with its share of the remaining probability.
     no_renormalisation: bool,
     /// The bonus token may be a draft that was rejected.
     no_subtraction: bool,
@@ -87,8 +87,8 @@ struct Faults {
     threshold: Option<f64>,
 }
 
-/// SGLang's TreeSpeculativeSamplingTargetOnly: children are tried in order, each with its share of the probability that
-/// is left; what was rejected cannot be the bonus token.
+/// SGLang's TreeSpeculativeSamplingTargetOnly: children are tried in order, each with its share of the remaining
+/// probability; a rejected token cannot be the bonus token.
 fn one_after_the_other(
     tree: &DraftTree,
     logits: &[Vec<f32>],
@@ -138,7 +138,7 @@ fn one_after_the_other(
     }
 }
 
-/// The distribution that a token must have, straight from the definition of the filters.
+/// The distribution that a token must have, computed directly from the definitions of the filters.
 fn filtered(logits: &[f32], sampling: &SamplingParams) -> Vec<f64> {
     let mut probabilities: Vec<f64> =
         logits.iter().map(|logit| (f64::from(*logit) / f64::from(sampling.temperature)).exp()).collect();
@@ -168,14 +168,15 @@ fn filtered(logits: &[f32], sampling: &SamplingParams) -> Vec<f64> {
     probabilities
 }
 
-/// Logits of a synthetic target after some tokens.
+/// Logits of a synthetic target after these tokens.
 fn target(context: &[u32]) -> Vec<f32> {
-    // An order of two, so that a wrong joint distribution shows where each token's own is right.
+    // They depend on two tokens, so that a wrong joint distribution shows even if each token's own distribution is
+    // right.
     let recent = context.iter().rev().take(2).fold(1, |state, token| state * 31 + u64::from(*token));
     (0..VOCABULARY).map(|token| 4.0 * uniform(recent, token) as f32).collect()
 }
 
-/// Log-probabilities of a draft that is like the target and not the same; best first.
+/// Log-probabilities of a draft that is similar to the target but not the same; best first.
 fn draft(context: &[u32], topk: usize) -> Vec<(u32, f32)> {
     let blurred = target(context).into_iter().enumerate().map(|(token, logit)| {
         let last = u64::from(context.last().copied().unwrap_or_default());
@@ -202,7 +203,7 @@ fn grow(shape: TreeShape, context: &[u32]) -> DraftTree {
     expansion.finish(root)
 }
 
-/// A tree whose siblings agree, as a token map with a token twice would make it.
+/// A tree with equal siblings, as from a token map that contains a token twice.
 fn with_twins(context: &[u32]) -> DraftTree {
     let mut tree = DraftTree::root(context[context.len() - 1]);
     let best = draft(context, 2);
@@ -214,11 +215,11 @@ fn with_twins(context: &[u32]) -> DraftTree {
     tree
 }
 
-/// What was drawn.
+/// The result of drawing outputs.
 struct Drawn {
-    /// How often each output came, outputs written as numbers to the base of the vocabulary.
+    /// Number of occurrences of each output; outputs are numbers in the base of the vocabulary.
     counts: Vec<u64>,
-    /// Drafts accepted, over all rounds.
+    /// Accepted drafts over all rounds.
     accepted: u64,
     rounds: u64,
 }
@@ -251,8 +252,8 @@ fn draw(grow: &dyn Fn(&[u32]) -> DraftTree, sampling: &SamplingParams, rule: Rul
     drawn
 }
 
-/// Chi-square against the target's own joint distribution, as a standard normal quantile (Wilson and Hilferty 1931);
-/// infinite where something came that cannot come.
+/// Chi-square statistic against the target's joint distribution, as a standard normal quantile (Wilson and Hilferty
+/// 1931); infinite if an impossible output occurred.
 fn distance(drawn: &Drawn, sampling: &SamplingParams) -> f64 {
     let mut expected = vec![(PROMPT.to_vec(), 1.0)];
     for _ in 0..LENGTH {
@@ -269,7 +270,7 @@ fn distance(drawn: &Drawn, sampling: &SamplingParams) -> f64 {
             .collect();
     }
     let (mut cells, mut statistic) = (0.0, 0.0);
-    // Outputs that are too rare for the approximation count together.
+    // Outputs that are too rare for the approximation are counted together.
     let mut rare = (0.0, 0.0);
     let mut cell = |expected: f64, count: f64| {
         cells += 1.0;

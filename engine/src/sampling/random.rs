@@ -1,6 +1,6 @@
 //! Random numbers as a function of the seed and the position at which they are used.
 
-/// A number in [0, 1), the same for the same seed and position on every machine, whatever else runs in the batch.
+/// A number in [0, 1), the same for the same seed and position on every machine and in every batch.
 ///
 /// SplitMix64's output function (Steele, Lea, Flood 2014) over seed and position.
 pub fn uniform(seed: u64, position: usize) -> f64 {
@@ -27,7 +27,7 @@ mod tests {
                 bins[(draw(at) * 16.0) as usize] += 1;
             }
             let chi_square: f64 = bins.iter().map(|count| (f64::from(*count) - 1000.0).powi(2) / 1000.0).sum();
-            // 15 degrees of freedom: 37.7 is the 0.1% point.
+            // 15 degrees of freedom: the 0.1% critical value is 37.7.
             assert!(chi_square < 37.7, "{chi_square} {bins:?}");
         }
     }

@@ -1,4 +1,4 @@
-//! Whether a request can run at all, and how much of the cache it may need.
+//! Checks whether a request can run at all, and computes how much of the cache it may need.
 
 use crate::{
     backend::Capacity,
@@ -6,24 +6,24 @@ use crate::{
     request::{OutputText, Request, SamplingParams},
 };
 
-/// What bounds a request.
+/// Limits for requests.
 pub struct Limits {
-    /// Of the device.
+    /// The device's capacity.
     pub capacity: Capacity,
-    /// Nodes of the largest tree.
+    /// Number of nodes of the largest tree.
     pub tree: usize,
-    /// Most tokens of a round.
+    /// Maximum number of tokens per round.
     pub tokens_a_round: usize,
     /// Whether tokens can be turned into text.
     pub has_text: bool,
 }
 
 impl Limits {
-    /// Checks a request, settles how many tokens it may produce, and returns how many positions it can fill: prompt,
-    /// output, the tree of its last round, and the rounds that are in flight when it ends.
+    /// Checks a request, resolves its maximum number of output tokens, and returns the number of positions that it can
+    /// fill: prompt, output, the tree of its last round, and the rounds in flight when it ends.
     ///
     /// # Errors
-    /// When it can never run.
+    /// When the request can never run.
     pub fn admit(&self, request: &mut Request) -> Result<usize, EngineError> {
         let capacity = &self.capacity;
         let prompt = request.input_ids.len();
@@ -63,7 +63,7 @@ impl Limits {
         Ok(positions)
     }
 
-    /// Positions that a request can fill whose tokens are settled.
+    /// Number of positions that a request can fill, once its maximum number of output tokens is resolved.
     pub fn positions(&self, request: &Request) -> usize {
         let ahead = self.capacity.rounds_in_flight.saturating_sub(1) * self.tokens_a_round;
         let new = request.stop.max_new_tokens.unwrap_or_default();

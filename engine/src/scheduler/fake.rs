@@ -18,7 +18,7 @@ use crate::{
     spec::ModelCost,
 };
 
-/// In place of a token: the target has no numbers for it.
+/// Used in place of a token: the target's logits are not finite there.
 pub const NOT_FINITE: u32 = u32::MAX - 1;
 
 /// The device's output: a function of the prompt and the position in the output, independent of other requests.
@@ -26,11 +26,11 @@ pub const NOT_FINITE: u32 = u32::MAX - 1;
 pub struct Script {
     /// The token at a place of the output; after [`NOT_FINITE`] there is none.
     pub token: fn(prompt: &[u32], at: usize) -> u32,
-    /// Drafts accepted, of at most `most`, in the round that begins at a place of the output.
+    /// Number of accepted drafts, at most `most`, in the round that starts at a place of the output.
     pub accepted: fn(prompt: &[u32], at: usize, most: usize) -> usize,
 }
 
-/// A record of the device's actions that tests can inspect while the scheduler owns it.
+/// A record of the device's actions that tests can inspect while the scheduler owns the device.
 #[derive(Default)]
 pub struct World {
     open: BTreeMap<Slot, Open>,
@@ -42,9 +42,10 @@ pub struct World {
     pub rounds: Vec<(usize, TreeShape)>,
     /// Prompt tokens of each prefill.
     pub prefills: Vec<usize>,
-    /// Whether a shape that was prepared speculates.
+    /// Whether a prepared shape speculates.
     follows: bool,
-    /// The contents of each row of each page: the target's row of a token, and the draft's, which depends on the next token.
+    /// The contents of each row of each page: the target's row, which depends on a token, and the draft's, which also
+    /// depends on the next token.
     rows: BTreeMap<(PageId, usize), (u32, Option<u32>)>,
 }
 
@@ -53,13 +54,13 @@ struct Open {
     prompt: Vec<u32>,
     next: Option<u32>,
     produced: usize,
-    /// The last produced token, which is in no cache yet.
+    /// The last produced token, which is not in any cache yet.
     root: u32,
-    /// Positions that the draft has yet to read, each with its token and the one after.
+    /// Positions that the draft has not processed, each with its token and the next one.
     unread: Vec<(usize, u32, u32)>,
 }
 
-/// The device.
+/// The scripted device.
 pub struct Fake {
     capacity: Capacity,
     script: Script,
@@ -67,7 +68,7 @@ pub struct Fake {
 }
 
 impl Fake {
-    /// A device, and a window on what happens in it.
+    /// A device, and access to its record.
     pub fn new(capacity: Capacity, script: Script) -> (Self, Arc<Mutex<World>>) {
         let world = Arc::new(Mutex::new(World::default()));
         (Self { capacity, script, world: Arc::clone(&world) }, world)
@@ -79,7 +80,7 @@ impl Fake {
 }
 
 impl World {
-    /// Nothing is held, nothing in flight.
+    /// Whether no slot is open and no round is in flight.
     pub fn is_clean(&self) -> bool {
         self.open.is_empty() && self.in_flight.is_empty()
     }
@@ -94,7 +95,7 @@ impl World {
         self.rows.insert((page, position % page_size), (token, next));
     }
 
-    /// The draft processes its backlog, if it has this size.
+    /// The draft processes its pending positions, if there are at least this many.
     fn read_unread(&mut self, slot: Slot, page_size: usize, most: usize) {
         let open = self.open.get_mut(&slot).expect("an open slot");
         if open.unread.len() >= most {
@@ -228,7 +229,7 @@ impl Backend for Fake {
             let tokens: Vec<u32> = places.map(|at| (script.token)(&open.prompt, at)).collect();
             let root = std::mem::replace(&mut open.root, tokens[accepted]);
             open.produced += accepted + 1;
-            // The tree leaves its nodes after the sequence.
+            // The tree leaves its nodes in the rows after the sequence.
             for node in 0..round.shape.num_draft_tokens {
                 world.write(*slot, self.capacity.page_size, length + node, u32::MAX, None);
             }

@@ -10,8 +10,8 @@ pub struct PagePool {
     cache: PrefixCache,
 }
 
-/// The pages of one sequence, in the order of its positions: first those that it shares through the prefix cache, then
-/// its own. Cannot be copied, so what was given back cannot be used or given back again.
+/// The pages of one sequence, in the order of its positions: first the ones that it shares through the prefix cache,
+/// then its own. It is not `Clone`, so released pages cannot be used or released again.
 #[derive(Debug)]
 pub struct PageTable {
     ids: Vec<PageId>,
@@ -19,14 +19,14 @@ pub struct PageTable {
 }
 
 impl PageTable {
-    /// Their numbers.
+    /// The pages in order.
     pub fn ids(&self) -> &[PageId] {
         &self.ids
     }
 }
 
 impl PagePool {
-    /// All of `count` pages free.
+    /// A pool of `count` free pages.
     pub fn new(count: usize) -> Self {
         Self { free: (0..count as u32).rev().map(PageId).collect(), cache: PrefixCache::default() }
     }
@@ -41,12 +41,12 @@ impl PagePool {
         self.cache.idle()
     }
 
-    /// How many of a sequence's first pages the cache holds.
+    /// Number of a sequence's leading pages in the cache.
     pub fn find(&self, keys: &[PageKey]) -> usize {
         self.cache.find(keys)
     }
 
-    /// `count` pages for a sequence, all or none, and how many of them hold what `keys` name already.
+    /// `count` pages for a sequence, all or none, and how many of them already hold the contents of `keys`.
     pub fn open(&mut self, keys: &[PageKey], count: usize) -> Option<(PageTable, usize)> {
         // Held before others are evicted, so that these are not.
         let mut ids = self.cache.hold(keys);
@@ -63,8 +63,8 @@ impl PagePool {
         Some((PageTable { ids, shared }, shared))
     }
 
-    /// Lets others share the first pages of a sequence, which hold what `keys` name. It stops at a page that another
-    /// sequence has brought before: this one keeps its copy to itself.
+    /// Shares the leading pages of a sequence, which hold the contents of `keys`. It stops at a page whose contents
+    /// another sequence has already added: this sequence keeps its own copy unshared.
     pub fn share(&mut self, table: &mut PageTable, keys: &[PageKey]) {
         while let (Some(key), Some(page)) = (keys.get(table.shared), table.ids.get(table.shared)) {
             if self.cache.page(key).is_some() {
@@ -76,7 +76,7 @@ impl PagePool {
         }
     }
 
-    /// Takes the pages of a sequence back. Its first ones, which hold what `keys` name, are kept.
+    /// Releases the pages of a sequence. Its leading ones, which hold the contents of `keys`, stay in the cache.
     pub fn close(&mut self, table: PageTable, keys: &[PageKey]) {
         let (shared, own) = table.ids.split_at(table.shared);
         let mut parent = shared.last().copied();

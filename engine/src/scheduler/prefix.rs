@@ -1,15 +1,15 @@
 //! The prefix cache: pages that a later prompt with the same prefix can reuse.
 //!
-//! A page is identified by a hash over all tokens up to its end and the next one. The next token counts because the draft's
-//! row i depends on token i + 1 (SGLang's radix cache has bigram keys under EAGLE for the same reason). Since the hash
-//! of a page includes the hash of the previous page, the pages of all sequences form a tree. A page is kept as long as
-//! the pages after it, so the longest cached beginning of a prompt is found by bisection.
+//! A page is identified by a hash of all tokens up to its end and of the next one. The next token is included because
+//! the draft's row i depends on token i + 1 (SGLang's radix cache has bigram keys under EAGLE for the same reason).
+//! Since the hash of a page includes the hash of the previous page, the pages of all sequences form a tree. A page is
+//! kept at least as long as the pages after it, so the longest cached prefix of a prompt is found by bisection.
 
 use std::collections::{BTreeSet, HashMap};
 
 use crate::backend::PageId;
 
-/// What a page holds: a hash of the tokens up to its end and of the token after.
+/// The contents of a page: a hash of the tokens up to its end and of the token after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PageKey([u8; 16]);
 
@@ -20,14 +20,14 @@ pub struct PageKeys {
     keys: Vec<PageKey>,
 }
 
-/// What of a sequence may be used again.
+/// Which pages of a sequence may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
-    /// Nothing: every prompt is read anew.
+    /// None: every prompt is prefilled from its start.
     Off,
-    /// Prompts only, because the outputs' rows in the cache do not belong to their tokens (simulated acceptance).
+    /// Only those of prompts, because the outputs' cache rows do not belong to their tokens (simulated acceptance).
     Prompts,
-    /// Prompts and outputs.
+    /// Those of prompts and outputs.
     All,
 }
 
@@ -43,12 +43,12 @@ impl Reuse {
     }
 }
 
-/// Pages that sequences share, or that are kept for those to come.
+/// Pages that sequences share, or that are kept for later sequences.
 #[derive(Debug, Default)]
 pub struct PrefixCache {
     pages: HashMap<PageKey, PageId>,
     nodes: HashMap<PageId, Node>,
-    /// Pages without a user. All pages after such a page are without one too.
+    /// Number of pages without a user. All pages after such a page have no user either.
     idle: usize,
     /// Pages without a user and without pages after them, by the time of their last use.
     leaves: BTreeSet<(u64, PageId)>,
@@ -65,12 +65,12 @@ struct Node {
 }
 
 impl PageKeys {
-    /// None yet, for pages of `page_size` tokens.
+    /// No keys yet, for pages of `page_size` tokens.
     pub fn new(page_size: usize) -> Self {
         Self { page_size, keys: Vec::new() }
     }
 
-    /// Adds the pages that have become full: `tokens` is the whole sequence so far.
+    /// Adds the keys of pages that have become full: `tokens` is the whole sequence so far.
     pub fn extend(&mut self, tokens: &[u32]) {
         let from = self.keys.len() * self.page_size;
         // Windows overlap by the token after the page.
@@ -89,24 +89,24 @@ impl PageKeys {
         }
     }
 
-    /// All of them.
+    /// All keys.
     pub fn all(&self) -> &[PageKey] {
         &self.keys
     }
 
-    /// Drops the keys of pages that do not lie within the first `positions`.
+    /// Drops the keys of pages that are not within the first `positions`.
     pub fn truncate(&mut self, positions: usize) {
         self.keys.truncate(positions / self.page_size);
     }
 
-    /// The keys of the pages that lie within the first `positions`.
+    /// The keys of the pages within the first `positions`.
     pub fn within(&self, positions: usize) -> &[PageKey] {
         &self.keys[..self.keys.len().min(positions / self.page_size)]
     }
 }
 
 impl PrefixCache {
-    /// Pages without a user.
+    /// Number of pages without a user.
     pub fn idle(&self) -> usize {
         self.idle
     }
@@ -116,7 +116,7 @@ impl PrefixCache {
         self.pages.get(key).copied()
     }
 
-    /// How many of a sequence's first pages are here.
+    /// Number of a sequence's leading pages in the cache.
     pub fn find(&self, keys: &[PageKey]) -> usize {
         keys.partition_point(|key| self.pages.contains_key(key))
     }
@@ -135,7 +135,7 @@ impl PrefixCache {
         pages
     }
 
-    /// Ends a use of a sequence's first pages.
+    /// Removes a user from a sequence's leading pages.
     pub fn release(&mut self, pages: &[PageId]) {
         self.clock += 1;
         for page in pages {
@@ -151,7 +151,7 @@ impl PrefixCache {
         }
     }
 
-    /// Adds a page after its parent, of which it must not have more users.
+    /// Adds a page after its parent, which must have at least as many users.
     pub fn insert(&mut self, key: PageKey, parent: Option<PageId>, page: PageId, users: usize) {
         self.clock += 1;
         if let Some((parent, node)) = parent.and_then(|parent| Some((parent, self.nodes.get_mut(&parent)?))) {
@@ -183,7 +183,7 @@ impl PrefixCache {
         Some(page)
     }
 
-    /// All pages; panics unless what is kept of them fits the uses that are given and each other.
+    /// All pages; panics unless their records are consistent with the given uses and with each other.
     #[cfg(test)]
     pub fn audit(&self, uses: &[&[PageId]]) -> Vec<PageId> {
         let users = |page: &PageId| uses.iter().filter(|pages| pages.contains(page)).count();

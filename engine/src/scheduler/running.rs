@@ -13,18 +13,18 @@ use crate::{
     text::TextStream,
 };
 
-/// A request that has a slot (or never got one, when it was cancelled in the queue).
+/// A request with a slot (or one that never got a slot because it was cancelled in the queue).
 pub struct Running {
     id: RequestId,
     request: Request,
     place: Option<Place>,
     end_tokens: Vec<u32>,
     stream: TextStream,
-    /// What is read again, prompt and output, of a request that was put back into the queue.
+    /// Prompt and output of a retracted request, which are prefilled again.
     read_again: Option<Vec<u32>>,
-    /// Tokens of it, or else of the prompt, that the device has read.
+    /// Number of tokens of these, or else of the prompt, that the device has processed.
     prompt_read: usize,
-    /// Tokens of the prompt that were in the cache when it was admitted first.
+    /// Number of prompt tokens that were in the cache when it was first admitted.
     cached: usize,
     output: Vec<u32>,
     rounds: usize,
@@ -33,37 +33,37 @@ pub struct Running {
     submitted: Instant,
     admitted: Instant,
     first_token: Option<Duration>,
-    /// Rounds that are launched and not collected.
+    /// Number of its rounds in flight.
     in_flight: usize,
     finished: Option<FinishReason>,
     prompt_logprobs: Vec<TokenLogprobs>,
     events: Vec<Event>,
 }
 
-/// Where an admitted request lives.
+/// Slot and pages of an admitted request.
 #[derive(Debug)]
 pub struct Place {
     /// Its slot.
     pub slot: Slot,
     /// Its pages.
     pub pages: PageTable,
-    /// What its pages hold.
+    /// Keys of its pages.
     pub keys: PageKeys,
-    /// Tokens of its prompt that the pages held from the start.
+    /// Number of tokens of its prompt that the pages held from the start.
     pub cached: usize,
 }
 
-/// What a request kept of a round.
+/// The part of a round's result that a request kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// Tokens that became output.
+    /// Number of tokens that became output.
     pub tokens: usize,
-    /// Drafts among them.
+    /// Number of drafts among them.
     pub drafts: usize,
 }
 
 impl Running {
-    /// A request that is about to read its prompt.
+    /// A request whose prompt is about to be prefilled.
     pub fn new(id: RequestId, request: Request, submitted: Instant, place: Option<Place>, model: &ModelEnds) -> Self {
         Self {
             id,
@@ -88,23 +88,23 @@ impl Running {
         }
     }
 
-    /// Its number.
+    /// Its id.
     pub fn id(&self) -> RequestId {
         self.id
     }
 
-    /// Starts again with its output so far: prompt and output are prefilled when it [resumes](Self::resume). Its place has
-    /// been given back.
+    /// Resets it with its output so far: prompt and output are prefilled when it [resumes](Self::resume). Its place has
+    /// already been released.
     pub fn retract(&mut self) {
         if !self.output.is_empty() {
             self.read_again = Some(self.sequence());
-            // Log-probabilities of the prompt have been reported already.
+            // Log-probabilities of the prompt have already been reported.
             self.request.sampling.prompt_logprobs = None;
         }
         self.prompt_read = 0;
     }
 
-    /// Goes on in another place, which holds the first `place.cached` positions.
+    /// Continues in another place, which already holds the first `place.cached` positions.
     pub fn resume(&mut self, place: Place) {
         self.prompt_read = place.cached;
         self.place = Some(place);
@@ -115,12 +115,12 @@ impl Running {
         &self.request
     }
 
-    /// What it has produced.
+    /// Its output so far.
     pub fn output(&self) -> &[u32] {
         &self.output
     }
 
-    /// What the device has to read before it can produce anything.
+    /// The tokens that the device must prefill before it can produce any.
     pub fn to_read(&self) -> &[u32] {
         self.read_again.as_deref().unwrap_or(&self.request.input_ids)
     }
@@ -147,18 +147,18 @@ impl Running {
         self.place.as_ref().map(|place| &place.pages)
     }
 
-    /// Whether it is going to fill the page of this number with what `key` names.
+    /// Whether it is going to fill the page at this index with the contents of `key`.
     pub fn will_fill(&self, page: usize, key: &PageKey) -> bool {
         let Some((_, read, rest)) = self.unread_prompt() else { return false };
         let keys = self.place.as_ref().map(|place| (place.keys.within(read), place.keys.within(read + rest.len())));
         keys.is_some_and(|(filled, all)| page >= filled.len() && all.get(page) == Some(key))
     }
 
-    /// Slot and pages, to be given back, with the keys of the pages that may be used again: not of those whose last
-    /// `unread` positions the draft has not read. Not while a launched round holds the slot.
+    /// Takes slot and pages for release, with the keys of the pages that may be reused: not of those with the last
+    /// `unread` positions, which the draft has not processed. Not while a round in flight includes the slot.
     pub fn leave_place(&mut self, reuse: Reuse, unread: usize) -> Option<Place> {
         let mut place = self.place.take()?;
-        // The last token is in no cache yet; rows after it may belong to tokens that were cut off.
+        // The last token is not in any cache yet; rows after it may belong to tokens that were cut off.
         let mut filled = self.prompt_read;
         let sequence = self.sequence();
         let produced = sequence.len() - self.to_read().len();
@@ -175,55 +175,55 @@ impl Running {
         [self.request.input_ids.as_slice(), &self.output].concat()
     }
 
-    /// Whether a further round can yield something: there is a token to continue from, and the rounds in flight, of
-    /// which each yields at least one token, do not end it.
+    /// Whether a further round can yield a token: there is a token to continue from, and the rounds in flight, each of
+    /// which yields at least one token, do not exhaust the output.
     pub fn wants_round(&self) -> bool {
         let ends = self.request.stop.max_new_tokens.unwrap_or(usize::MAX);
         let has_read = self.prompt_read >= self.to_read().len() && !self.output.is_empty();
         self.finished.is_none() && has_read && self.output.len() + self.in_flight < ends
     }
 
-    /// It takes part in a round.
+    /// Counts a launched round.
     pub fn launched(&mut self) {
         self.in_flight += 1;
     }
 
-    /// Whether it has ended and no launched round holds its slot.
+    /// Whether it has ended and no round in flight includes its slot.
     pub fn is_done(&self) -> bool {
         self.finished.is_some() && self.in_flight == 0
     }
 
-    /// Slot, position and tokens of what is left of the prompt.
+    /// Slot, position and tokens of the rest of the prompt.
     pub fn unread_prompt(&self) -> Option<(Slot, usize, &[u32])> {
         let rest = &self.to_read()[self.prompt_read..];
         if rest.is_empty() || self.finished.is_some() { None } else { Some((self.slot()?, self.prompt_read, rest)) }
     }
 
-    /// The device has read some more of the prompt.
+    /// Counts prompt tokens that the device has processed.
     pub fn read_prompt(&mut self, count: usize) {
         self.prompt_read += count;
     }
 
-    /// Takes the log-probabilities of the prompt.
+    /// Stores the log-probabilities of the prompt.
     pub fn take_prompt_logprobs(&mut self, logprobs: Vec<TokenLogprobs>) {
         if self.read_again.is_none() {
             self.prompt_logprobs = logprobs;
         }
     }
 
-    /// Whether only the prompt was to be read.
+    /// Whether only the prompt was to be prefilled.
     pub fn wants_nothing(&self) -> bool {
         self.request.stop.max_new_tokens == Some(0)
     }
 
-    /// Takes the token that follows the prompt.
+    /// Adds the token that follows the prompt.
     pub fn take_first(&mut self, token: ProducedToken) {
         self.append(vec![token]);
         self.complete();
     }
 
-    /// Takes the tokens of a round in which `proposed` drafts were verified: accepted drafts, then the bonus token.
-    /// `None` if it had ended before.
+    /// Adds the tokens of a round in which `proposed` drafts were verified: accepted drafts, then the bonus token.
+    /// `None` if the request had already ended.
     pub fn take_round(&mut self, tokens: Vec<ProducedToken>, proposed: usize) -> Option<Kept> {
         self.in_flight -= 1;
         if self.finished.is_some() {
@@ -238,12 +238,12 @@ impl Running {
             self.histogram.resize(kept.drafts + 1, 0);
         }
         self.histogram[kept.drafts] += 1;
-        // Not before the round is counted: the last round is one too.
+        // Only after the round is counted, since the last round counts too.
         self.complete();
         Some(kept)
     }
 
-    /// Adds tokens up to the one that ends the request, and returns how many.
+    /// Adds tokens up to the one that ends the request, and returns their number.
     fn append(&mut self, mut tokens: Vec<ProducedToken>) -> usize {
         self.first_token.get_or_insert_with(|| self.submitted.elapsed());
         let mut text = String::new();
@@ -286,7 +286,7 @@ impl Running {
         }
     }
 
-    /// What happened since the last call.
+    /// Events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         std::mem::take(&mut self.events)
     }

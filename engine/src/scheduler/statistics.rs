@@ -7,61 +7,61 @@ use schemas::tree::TreeShape;
 use super::running::Kept;
 use crate::{backend::RoundTiming, request::FinishReason};
 
-/// What has happened since the engine started, and what runs now.
+/// Counters since the engine started, and what is running now.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Statistics {
-    /// Requests in the queue.
+    /// Number of queued requests.
     pub waiting: usize,
-    /// Requests that hold a slot.
+    /// Number of requests that hold a slot.
     pub running: usize,
-    /// Pages that requests hold.
+    /// Number of pages that requests hold.
     pub pages_used: usize,
-    /// Evictable pages held by the prefix cache; they count as free for admission.
+    /// Number of evictable pages in the prefix cache; they count as free for admission.
     pub pages_cached: usize,
-    /// Pages there are.
+    /// Total number of pages.
     pub pages_total: usize,
     /// Prompt tokens of admitted requests.
     pub prompt_tokens: u64,
-    /// How many of them were already in the KV cache.
+    /// Number of these that were already in the KV cache.
     pub cached_tokens: u64,
     /// Tokens that became output.
     pub generated_tokens: u64,
     /// Rounds of the whole batch.
     pub rounds: u64,
-    /// Entry k counts the rounds that the device ran for k + 1 requests, those included that had ended while it ran.
+    /// Entry k counts the rounds that the device ran for k + 1 requests, including requests that ended in the meantime.
     pub rounds_by_batch: Vec<u64>,
-    /// Rounds, counted for each request in them.
+    /// Rounds, counted once per request in them.
     pub request_rounds: u64,
-    /// Of them, those with drafts.
+    /// The part of these with drafts.
     pub drafted_rounds: u64,
-    /// Drafts that the target verified, counted for each request.
+    /// Drafts that the target verified, summed over requests.
     pub proposed_drafts: u64,
     /// Entry k counts the request-rounds in which k drafts were accepted and kept.
     pub accept_histogram: Vec<u64>,
-    /// Requests that ended by an end token or stop string.
+    /// Number of requests that ended with an end token or a stop string.
     pub stopped: u64,
-    /// Requests that ended by length.
+    /// Number of requests that ended by length.
     pub exhausted: u64,
-    /// Requests that were cancelled.
+    /// Number of cancelled requests.
     pub cancelled: u64,
-    /// Requests for which the target computed no numbers, or whose grammar could not be followed.
+    /// Number of requests whose logits were not finite, or whose grammar could not be followed.
     pub broken: u64,
-    /// Time in prefill.
+    /// Total time of prefill.
     pub prefill_time: Duration,
-    /// Time in rounds.
+    /// Total time of rounds.
     pub round_time: Duration,
-    /// Of it, drafting.
+    /// The part of it for drafting.
     pub draft_time: Duration,
-    /// Of it, verifying.
+    /// The part of it for verifying.
     pub verify_time: Duration,
-    /// Of it, extending the draft.
+    /// The part of it for extending the draft.
     pub extend_time: Duration,
     /// The timing of the last round.
     pub last_round: Option<RoundTiming>,
 }
 
 impl Statistics {
-    /// Drafts that were accepted and kept.
+    /// Number of drafts that were accepted and kept.
     pub fn accepted_drafts(&self) -> u64 {
         (0..).zip(&self.accept_histogram).map(|(drafts, rounds)| drafts * rounds).sum()
     }
@@ -71,7 +71,7 @@ impl Statistics {
         (1..self.accept_histogram.len()).map(|position| self.accept_histogram[position..].iter().sum()).collect()
     }
 
-    /// A round that was launched for this many requests, `batch` of which had not ended before.
+    /// Counts a round that was launched for this many requests, `batch` of which had not ended before.
     pub(super) fn round(&mut self, launched: usize, batch: usize, shape: TreeShape, timing: &RoundTiming) {
         self.rounds += 1;
         if self.rounds_by_batch.len() < launched {
@@ -90,7 +90,7 @@ impl Statistics {
         self.last_round = Some(*timing);
     }
 
-    /// What one request kept of a round.
+    /// Counts what one request kept of a round.
     pub(super) fn kept(&mut self, kept: Kept) {
         self.generated_tokens += kept.tokens as u64;
         if self.accept_histogram.len() <= kept.drafts {
@@ -99,7 +99,7 @@ impl Statistics {
         self.accept_histogram[kept.drafts] += 1;
     }
 
-    /// The end of a request.
+    /// Counts the end of a request.
     pub(super) fn finished(&mut self, reason: &FinishReason) {
         match reason {
             FinishReason::StopToken(_) | FinishReason::StopString(_) => self.stopped += 1,

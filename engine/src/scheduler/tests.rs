@@ -1,4 +1,4 @@
-//! The scheduler over a scripted backend, which checks the rules of the interface itself.
+//! The scheduler with a scripted backend, which itself checks the rules of the interface.
 
 use std::sync::{Arc, Mutex};
 
@@ -27,7 +27,7 @@ const CAPACITY: Capacity = Capacity {
     rounds_in_flight: 1,
 };
 
-/// Random tokens, an end token once in about thirty, random numbers of accepted drafts.
+/// Random tokens, an end token about once in thirty, and random numbers of accepted drafts.
 const RANDOM: Script = Script {
     token: |prompt, at| {
         let number = scramble(prompt, at);
@@ -60,7 +60,7 @@ fn request(prompt: Vec<u32>, new: usize) -> Request {
     }
 }
 
-/// Steps until nothing is left.
+/// Steps until no request is left.
 fn drain(scheduler: &mut Scheduler) -> Vec<Event> {
     let mut events = Vec::new();
     for _ in 0..10_000 {
@@ -90,7 +90,7 @@ fn streamed(events: &[Event], id: RequestId) -> Vec<u32> {
     tokens.flatten().collect()
 }
 
-/// What a request must get: output, rounds, histogram of accepted drafts, the last round cut.
+/// The expected result of a request: output, rounds, and histogram of accepted drafts, with the last round cut.
 fn expected(prompt: &[u32], new: usize, most: usize) -> (Vec<u32>, usize, Vec<u64>) {
     let mut output = vec![(RANDOM.token)(prompt, 0)];
     let (mut rounds, mut histogram) = (0, Vec::new());
@@ -146,7 +146,7 @@ proptest! {
         let mut waiting = arrivals.into_iter().enumerate().peekable();
         for step in 0..100 {
             while let Some((number, arrival)) = waiting.next_if(|(_, arrival)| arrival.step <= step) {
-                // A few kinds of prompts, so that many begin alike.
+                // A few kinds of prompts, so that many share a prefix.
                 let prompt: Vec<u32> = (0..arrival.prompt).map(|at| (number % 4 + at * at) as u32 % 1000).collect();
                 let ahead = (rounds_in_flight - 1) * shape.most_tokens_a_round();
                 let fits = (arrival.prompt + arrival.new + shape.num_draft_tokens + ahead).div_ceil(page_size) <= pages;
@@ -231,7 +231,7 @@ fn a_stop_string_ends_the_text_before_it_and_the_tokens_with_it() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../models/tiny/target");
     let folder = Folder::open(folder.as_ref()).expect("the demo model");
     let text = Text::open(&folder).expect("a tokenizer").expect("there is one");
-    // The prompt says what the device answers: its output is the prompt after the first token.
+    // The prompt determines the device's output: it is the prompt after its first token.
     let echo = Script { token: |prompt, at| prompt.get(at + 1).copied().unwrap_or(1), accepted: |_, _, most| most };
     let answer = text.encode("let y = 1;\n\nfn next() {}").expect("it encodes");
     let prompt: Vec<u32> = std::iter::once(9).chain(answer.iter().copied()).collect();
@@ -344,15 +344,15 @@ fn what_is_in_the_cache_is_not_read_again() {
     let first = scheduler.submit(request(prompt.clone(), 9)).expect("it fits");
     let answer = completion(&drain(&mut scheduler), first);
     assert_eq!((answer.cached_tokens, scheduler.statistics().cached_tokens), (0, 0));
-    // The same prompt again: all full pages but that of the last token, which always runs.
+    // The same prompt again: all full pages except the one with the last token, which always runs.
     let again = scheduler.submit(request(prompt.clone(), 9)).expect("it fits");
     assert_eq!(completion(&drain(&mut scheduler), again).cached_tokens, 28);
-    // The next turn of a conversation: the answer is there too, but for its last token.
+    // The next turn of a conversation: the answer is cached too, except for its last token.
     let turn: Vec<u32> = prompt.iter().chain(&answer.output_ids).copied().chain([7, 8, 9]).collect();
     let next = scheduler.submit(request(turn, 9)).expect("it fits");
     assert_eq!(completion(&drain(&mut scheduler), next).cached_tokens, 36);
-    // Another continuation: the last shared page ends before the token that differs, whose predecessor's row of the draft
-    // knows the token after it.
+    // Another continuation: the last shared page ends before the first different token, since the draft's row before
+    // that token depends on it.
     let other: Vec<u32> = prompt[..20].iter().copied().chain([500; 12]).collect();
     let other = scheduler.submit(request(other, 9)).expect("it fits");
     assert_eq!(completion(&drain(&mut scheduler), other).cached_tokens, 16);
@@ -367,7 +367,7 @@ fn samples_of_one_prompt_wait_for_the_first_to_have_read_it() {
         scheduler.submit(request(prompt.clone(), 3)).expect("it fits");
     }
     drain(&mut scheduler);
-    // The others begin once what they would wait for is less than 32 tokens.
+    // The others start when fewer than 32 tokens are left to wait for.
     assert_eq!(scheduler.statistics().cached_tokens, 3 * 32);
     assert_eq!(world.lock().expect("no panic while it was held").prefills.iter().sum::<usize>(), 60 + 3 * 28);
 }
@@ -387,8 +387,8 @@ fn rows_without_a_draft_are_not_used_once_it_speculates() {
 fn rows_that_the_draft_has_left_unread_are_not_used_again() {
     let table = ShapePolicy::table(vec![(1, TreeShape::OFF), (4, TreeShape::chain(2))]).expect("two shapes");
     let (mut scheduler, _world) = scheduler(CAPACITY, COUNTING, table);
-    // 30 tokens of the prompt and 8 or 44 of the answer are in the cache; of these the draft has read none, or the 32 that
-    // it leaves at most.
+    // 30 tokens of the prompt and 8 or 44 of the answer are in the cache; of the answer the draft has processed none,
+    // or all but the 32 that it may leave pending.
     for (new, cached) in [(9, 28), (45, 60)] {
         let prompt: Vec<u32> = (new as u32..new as u32 + 30).collect();
         let id = scheduler.submit(request(prompt.clone(), new)).expect("it fits");

@@ -1,4 +1,4 @@
-//! Requests whose logits are adjusted, and log-probabilities of prompts, on a device against the CPU, in float32.
+//! Compares requests with adjusted logits, and log-probabilities of prompts, between a device and the CPU, in float32.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use crate::{
     backend::TokenLogprobs,
 };
 
-/// Tokens that a [`Rising`] grammar allows after one.
+/// Number of tokens that a [`Rising`] grammar allows after each token.
 const REACH: u32 = 40;
 
-/// A grammar: each token is one of the next above the last, and after some tokens there is none.
+/// A grammar: each token is among the next [`REACH`] above the previous one; after some tokens it fails.
 #[derive(Debug)]
 struct Rising {
-    /// Tokens after which it fails.
+    /// Number of tokens after which it fails.
     most: usize,
 }
 
-/// A place in [`Rising`].
+/// State of an output in [`Rising`].
 #[derive(Debug)]
 struct At {
     last: u32,
@@ -53,7 +53,7 @@ impl Follow for At {
     }
 }
 
-/// Requests that run together: plain ones between those with adjustments.
+/// Requests that run together: plain ones between ones with adjustments.
 fn requests(plan: Plan) -> Vec<Request> {
     let none = Adjustments::default();
     let rising = |most| Some(Grammar(Arc::new(Rising { most })));
@@ -76,7 +76,7 @@ fn requests(plan: Plan) -> Vec<Request> {
     all.into_iter().enumerate().map(request).collect()
 }
 
-/// The device yields what the CPU yields.
+/// The device yields the same as the CPU.
 pub fn adjusted_as_on_cpu(engine: &mut Engine, cpu: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
     let requests = requests(plan);
     for_each_shape(engine, cpu, shapes(plan).chain([TreeShape::OFF]), |engine, cpu| {

@@ -1,18 +1,18 @@
-//! A running batch whose size changes continually, across the captured sizes: the kind of load
-//! under which SGLang's CUDA graphs read what an earlier, larger batch had left (issues #9521, #9888 and #9481).
+//! A running batch whose size changes continually, across the capture sizes: the kind of load under which SGLang's CUDA
+//! graphs read leftovers of an earlier, larger batch (issues #9521, #9888 and #9481).
 
 use std::collections::HashMap;
 
 use super::{Plan, alone, request, sampled, shapes};
 use crate::{Engine, EngineError, Event, Request, RequestId, SamplingParams, ShapePolicy, sampling::uniform};
 
-/// Every request gets the output that it would get alone, whatever else joins and leaves the batch.
+/// Every request gets the output that it would get alone, regardless of what else joins and leaves the batch.
 pub fn shrinking_and_growing(engine: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
     let largest = plan.batches.iter().copied().max().unwrap_or(1);
     let requests: Vec<Request> = (0..3 * largest)
         .map(|at| {
             let sampling = if at % 3 == 0 { sampled() } else { SamplingParams::default() };
-            // Ends that lie apart.
+            // Requests end at different times.
             request(at, &sampling, 1 + (at * 5) % (2 * plan.tokens))
         })
         .collect();
@@ -23,7 +23,7 @@ pub fn shrinking_and_growing(engine: &mut Engine, plan: Plan) -> Result<Option<S
         let mut places: HashMap<RequestId, usize> = HashMap::new();
         let mut steps = 0;
         loop {
-            // Now a wave, now a trickle.
+            // Alternates between waves of requests and single ones.
             let draw = uniform(number as u64, steps);
             let wave = if draw < 0.15 { largest } else { usize::from(draw < 0.5) };
             for (at, request) in waiting.by_ref().take(wave) {

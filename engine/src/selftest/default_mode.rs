@@ -1,5 +1,5 @@
-//! The default mode, whose sums depend on the batch and the tree, against batch-invariant mode in the same type: other
-//! kernels (attention on tensor cores that reads ahead, linear layers by the library) over the same texts.
+//! Compares the default mode, whose sums depend on the batch and the tree, with batch-invariant mode in the same type:
+//! different kernels (attention on tensor cores that prefetches, linear layers by the library) over the same texts.
 
 use super::{Plan, logprobs::tokens, request, shapes};
 use crate::{Engine, EngineError, Request, SamplingParams, ShapePolicy, backend::ProducedToken};
@@ -7,15 +7,15 @@ use crate::{Engine, EngineError, Request, SamplingParams, ShapePolicy, backend::
 /// Number of alternatives that are compared where two texts diverge.
 const ALTERNATIVES: usize = 8;
 
-/// The default mode says of each token what batch-invariant mode says, but for rounding; texts part only where two tokens
-/// are as good as each other.
+/// The default mode gives each token the log-probabilities of batch-invariant mode, up to rounding; texts diverge only
+/// where two tokens are about equally likely.
 pub fn near_batch_invariant(
     default: &mut Engine,
     invariant: &mut Engine,
     plan: Plan,
     dtype: &str,
 ) -> Result<Option<String>, EngineError> {
-    // Logits are a few units large: 8 bits of mantissa, or 11, over some layers.
+    // Logits are a few units large, computed with 8 or 11 bits of mantissa over some layers.
     let tolerance = if dtype == "bfloat16" { 0.15 } else { 0.03 };
     let sampling = SamplingParams { logprobs: Some(ALTERNATIVES), ..SamplingParams::default() };
     for batch in plan.batches {
@@ -35,7 +35,7 @@ pub fn near_batch_invariant(
     Ok(None)
 }
 
-/// Where a text leaves another for more than rounding, and how.
+/// The first place at which a text differs from another by more than rounding, and how.
 fn departure(found: &[ProducedToken], expected: &[ProducedToken], tolerance: f32) -> Option<(usize, String)> {
     if found.len() != expected.len() {
         return Some((found.len().min(expected.len()), format!("{} tokens, {}", found.len(), expected.len())));
@@ -51,7 +51,7 @@ fn departure(found: &[ProducedToken], expected: &[ProducedToken], tolerance: f32
             }
             continue;
         }
-        // After another token the texts have nothing to do with each other any more.
+        // After a different token the texts are no longer comparable.
         let tie = other.top.iter().find(|(id, _)| *id == found.id);
         return match tie {
             Some((_, logprob)) if other.logprob - logprob <= 2.0 * tolerance => None,

@@ -8,7 +8,7 @@ use kernels::{
 use super::Scope;
 use crate::EngineError;
 
-/// A check of a kernel; it says what is wrong.
+/// A check of a kernel; its error says what is wrong.
 pub struct KernelCheck {
     pub name: String,
     pub run: Box<Run>,
@@ -16,7 +16,7 @@ pub struct KernelCheck {
 
 type Run = dyn Fn(&Device) -> Result<(), String>;
 
-/// The requested checks: in each element type, then those without one.
+/// The requested checks: those that run in each element type, then the others.
 pub fn kernel_checks(scope: Scope<'_>) -> Result<Vec<KernelCheck>, EngineError> {
     let mut checks = Vec::new();
     for element in [Element::F32, Element::F16, Element::BF16] {

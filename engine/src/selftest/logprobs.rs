@@ -1,4 +1,4 @@
-//! Tokens and log-probabilities of a device against those of the CPU, in float32.
+//! Compares tokens and log-probabilities between a device and the CPU, in float32.
 
 use super::{Plan, for_each_shape, request, shapes};
 use crate::{
@@ -6,10 +6,10 @@ use crate::{
     backend::{ProducedToken, TokenLogprobs},
 };
 
-/// Float sums in another order move a log-probability by less.
+/// Float sums in a different order change a log-probability by less than this.
 const TOLERANCE: f32 = 1e-3;
 
-/// The device says of its tokens what the CPU says.
+/// The device gives the same tokens and log-probabilities as the CPU.
 pub fn same_as_cpu(engine: &mut Engine, cpu: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
     let wanted = [Some(4), None, Some(0)];
     let requests: Vec<Request> = wanted
@@ -48,7 +48,7 @@ pub fn tokens(engine: &mut Engine, requests: &[Request]) -> Result<Vec<Vec<Produ
     Ok(all)
 }
 
-/// Whether two devices say the same of a token, but for the order of float sums.
+/// Whether two devices give a token the same log-probabilities, up to the order of float sums.
 pub fn agree(found: &TokenLogprobs, expected: &TokenLogprobs) -> bool {
     let close = |a: f32, b: f32| (a - b).abs() <= TOLERANCE;
     let alike = |((a, x), (b, y)): (&(u32, f32), &(u32, f32))| a == b && close(*x, *y);

@@ -1,4 +1,4 @@
-//! A small random target with its heads, in the published format, in a temporary folder.
+//! A small random target with its drafts, in the published format, in a temporary folder.
 
 use std::{
     collections::BTreeMap,
@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// Tokens of the target: few, so that a random draft is right now and then.
+/// Size of the target's vocabulary: small, so that a random draft is sometimes right.
 pub const VOCABULARY: usize = 24;
 /// A target with its draft.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +40,13 @@ pub enum Pair {
     DeepSeek,
 }
 
-/// All of them.
+/// All pairs.
 pub const PAIRS: [Pair; 6] = [Pair::Eagle3, Pair::Eagle, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo, Pair::DeepSeek];
 
 const HIDDEN: usize = 48;
 const INTERMEDIATE: usize = 80;
 const LAYERS: usize = 6;
-/// A size that the GPU has kernels for.
+/// A size for which the GPU has kernels.
 const HEAD_DIM: usize = 64;
 pub const QUERY_HEADS: usize = 2;
 const KEY_VALUE_HEADS: usize = 1;
@@ -54,7 +54,8 @@ const DRAFT_VOCABULARY: usize = 16;
 const EPSILON: f32 = 1e-5;
 const EXPERTS: usize = 6;
 const EXPERTS_PER_TOKEN: usize = 2;
-/// With what two ranks have of it being whole accesses; sixteen inputs are the least that layers in FP8 have.
+/// So large that half of it, the part of one of two ranks, is read in whole accesses; layers in FP8 have at least
+/// sixteen inputs.
 const EXPERT_INTERMEDIATE: usize = 32;
 const QUERY_RANK: usize = 40;
 const LATENT_RANK: usize = 64;
@@ -63,7 +64,7 @@ const ROTATED: usize = 16;
 const VALUE_DIM: usize = 64;
 
 impl Pair {
-    /// Whether its target has layers of experts.
+    /// Whether the target has layers with experts.
     pub fn has_experts(self) -> bool {
         matches!(self, Self::Qwen3Moe | Self::Glm | Self::DeepSeek)
     }
@@ -103,7 +104,7 @@ pub struct RandomModels {
 }
 
 impl RandomModels {
-    /// Writes them.
+    /// Writes the models.
     ///
     /// # Errors
     /// When the folder for temporary files cannot be written.
@@ -111,7 +112,7 @@ impl RandomModels {
         Self::write_seeded(0)
     }
 
-    /// The same with the weights of a seed.
+    /// The same with weights from a seed.
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -154,7 +155,7 @@ impl RandomModels {
         self.folder.join(pair.target())
     }
 
-    /// The draft's folder, where it has one.
+    /// The draft's folder, if it has one.
     pub fn draft(&self, pair: Pair) -> Option<PathBuf> {
         mtp(pair).is_none().then(|| self.folder.join(pair.algorithm()))
     }
@@ -167,7 +168,7 @@ impl Drop for RandomModels {
     }
 }
 
-/// What the config.json of a target says of its family.
+/// The part of a target's config.json that depends on its family.
 fn config(pair: Pair) -> Value {
     match pair {
         Pair::Eagle3 | Pair::Eagle => json!({"architectures": ["LlamaForCausalLM"]}),
@@ -198,13 +199,13 @@ fn config(pair: Pair) -> Value {
     }
 }
 
-/// The target.
+/// The target's spec.
 fn target(pair: Pair) -> TargetSpec {
     let layers = (0..LAYERS).map(|at| target_layer(pair, at)).collect();
     TargetSpec { hidden: HIDDEN, vocabulary: VOCABULARY, head_rows: VOCABULARY, tied: false, epsilon: EPSILON, layers }
 }
 
-/// A layer of a target; the one after the last is that of an MTP layer.
+/// A layer of a target; the one after the last is the MTP layer's.
 fn target_layer(pair: Pair, at: usize) -> LayerSpec {
     let mut layer = LayerSpec { input_norm: true, ..layer(HIDDEN) };
     if let AttentionSpec::Grouped(attention) = &mut layer.attention {
@@ -247,7 +248,7 @@ fn target_layer(pair: Pair, at: usize) -> LayerSpec {
     layer
 }
 
-/// DeepSeek's attention, of the smallest sizes for which the GPU has kernels, those of expanded prompts included.
+/// DeepSeek's attention, in the smallest sizes for which the GPU has kernels, including those for expanded prompts.
 fn latent() -> MultiHeadLatent {
     let pairing = Pairing::Interleaved;
     MultiHeadLatent {
@@ -297,7 +298,7 @@ fn eagle() -> DraftSpec {
     }
 }
 
-/// An EAGLE-3 head on three layers.
+/// An EAGLE-3 head that captures three layers.
 fn eagle3() -> DraftSpec {
     let captured = CapturedFeatures {
         at: vec![2, LAYERS / 2, LAYERS - 3],
@@ -318,7 +319,7 @@ fn eagle3() -> DraftSpec {
     }
 }
 
-/// A layer without input norm whose attention reads this many values.
+/// A layer without an input norm whose attention reads this many values.
 fn layer(input: usize) -> LayerSpec {
     let rope = RopeSpec { dims: HEAD_DIM, pairing: Pairing::Halves, theta: 10_000.0, scaling: RopeScaling::None };
     LayerSpec {
@@ -341,12 +342,12 @@ fn layer(input: usize) -> LayerSpec {
     }
 }
 
-/// Names and shapes, in the order of the names.
+/// Names and shapes, sorted by name.
 fn shapes(tensors: Vec<&TensorSpec>) -> BTreeMap<String, Vec<usize>> {
     tensors.into_iter().map(|tensor| (tensor.name.clone(), tensor.shape.clone())).collect()
 }
 
-/// With the map of the draft's tokens, which is not a weight.
+/// Adds the map of the draft's tokens, which is not a weight.
 fn hot(mut shapes: BTreeMap<String, Vec<usize>>) -> BTreeMap<String, Vec<usize>> {
     shapes.insert("d2t".into(), vec![DRAFT_VOCABULARY]);
     shapes
@@ -368,7 +369,7 @@ fn save(folder: &Path, config: Value, shapes: BTreeMap<String, Vec<usize>>, seed
     for (number, (name, shape)) in shapes.into_iter().enumerate() {
         let begin = data.len();
         let dtype = if name == "d2t" {
-            // Every second token, while they last.
+            // Every second token, then consecutive ones up to the end of the target's vocabulary.
             let offsets = (0..shape[0] as i64).map(|at| at.min((VOCABULARY - DRAFT_VOCABULARY) as i64));
             data.extend(offsets.flat_map(i64::to_le_bytes));
             "I64"
@@ -384,7 +385,7 @@ fn save(folder: &Path, config: Value, shapes: BTreeMap<String, Vec<usize>>, seed
     write(folder.join("model.safetensors"), file).map_err(failed)
 }
 
-/// Uniform weights of the usual spread; norms around one.
+/// Uniform weights with the usual spread; norm weights around one.
 fn values(seed: u64, shape: &[usize]) -> Vec<f32> {
     let count = shape.iter().product();
     let number = |at| uniform(seed, at) as f32 * 2.0 - 1.0;

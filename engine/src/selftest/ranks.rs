@@ -10,10 +10,10 @@ use kernels::{
 use super::{Check, Plan, Setting, load, models::Pair, models::RandomModels, request};
 use crate::{DeviceChoice, EngineError, SamplingParams};
 
-/// How soon an engine has to say that a rank has died.
+/// Maximum time for an engine to report that a rank has died.
 const SOON: Duration = Duration::from_secs(10);
 
-/// The kernels by which ranks pass values.
+/// Checks the kernels with which ranks exchange values.
 pub fn check_exchanges(devices: &[(Device, String)], report: &mut dyn FnMut(Check)) {
     let devices: Vec<Device> = devices.iter().map(|(device, _)| device.clone()).collect();
     for element in [Element::F32, Element::BF16, Element::F16] {
@@ -24,7 +24,7 @@ pub fn check_exchanges(devices: &[(Device, String)], report: &mut dyn FnMut(Chec
     report(Check { name, failure: check_alarm(&devices).err() });
 }
 
-/// A rank that dies ends the engine with an error that names it, and not with a hang.
+/// A rank that dies ends the engine with an error that names it, instead of a hang.
 pub fn check_dead_rank(
     choice: DeviceChoice,
     ranks: usize,

@@ -1,4 +1,4 @@
-//! Replay against rounds: what shapes accept along known texts, without running them.
+//! Compares replay with rounds: what shapes accept along known texts.
 
 use std::{fs, ops::ControlFlow};
 
@@ -7,11 +7,11 @@ use schemas::tree::TreeShape;
 use super::{Plan, alone, request, sampled, shapes};
 use crate::{Acceptance, Engine, EngineError, KeepStates, ReplayText, Request, SamplingParams, ShapePolicy};
 
-/// Bytes of states that are kept: those of some short texts of a small model.
+/// Maximum size of the kept states in bytes, for some short texts of a small model.
 const MOST_KEPT: u64 = 1 << 30;
 
-/// A replay counts, request by request, what rounds of each shape count, and what one counts that takes the target's states
-/// from a file.
+/// For each request, a replay counts the same as rounds of each shape, and so does a replay that reads the target's
+/// states from a file.
 pub fn same_as_rounds(engine: &mut Engine, plan: Plan) -> Result<Option<String>, EngineError> {
     let batch = plan.batches.iter().copied().find(|batch| *batch > 1).unwrap_or(1);
     let requests: Vec<Request> = (0..batch)
@@ -41,14 +41,14 @@ pub fn same_as_rounds(engine: &mut Engine, plan: Plan) -> Result<Option<String>,
     Ok(None)
 }
 
-/// The first replay keeps the states, the second one finds them.
+/// The first replay writes the states, the second one reads them.
 fn same_from_file(
     engine: &mut Engine,
     texts: &[ReplayText],
     shapes: &[TreeShape],
     expected: &[Vec<Acceptance>],
 ) -> Result<Option<String>, EngineError> {
-    // Beside the random models, in a folder that goes with them.
+    // Next to the random models, in a folder that is deleted with them.
     let path = engine.options().model_path.with_file_name("states.bin");
     let mut said = Vec::new();
     let mut replay = || {
@@ -57,7 +57,7 @@ fn same_from_file(
         engine.replay_keeping(texts, shapes, keep, &mut |_| ControlFlow::Continue(()))
     };
     let found = replay().and_then(|first| Ok([first, replay()?]));
-    // It may not have been written; then that is what was said.
+    // The file may not have been written; the note then says so.
     let _ = fs::remove_file(&path);
     if said.len() != 1 || found?.iter().any(|found| found.as_deref() != Some(expected)) {
         return Ok(Some(format!("a replay from states in a file differs: {}", said.join("; "))));

@@ -4,12 +4,12 @@ use kernels::reference::Rope;
 
 use super::RopeSpec;
 
-/// How a layer attends.
+/// Attention of a layer, by its kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AttentionSpec {
-    /// Heads that share keys and values in groups; one key/value head a query head is the plain case.
+    /// Heads share keys and values in groups; with one key/value head per query head this is multi-head attention.
     Grouped(GroupedQuery),
-    /// Keys and values are projected from one latent vector a token (DeepSeek).
+    /// Keys and values are projected from one latent vector per token (DeepSeek).
     Latent(MultiHeadLatent),
 }
 
@@ -20,9 +20,9 @@ pub struct GroupedQuery {
     pub input: usize,
     /// Width of the output projection's output.
     pub output: usize,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: usize,
-    /// Key/value heads; divides `heads`.
+    /// Number of key/value heads; divides `heads`.
     pub key_value_heads: usize,
     /// Dimensions of a head. `heads · head_dim` may differ from `input` and `output`.
     pub head_dim: usize,
@@ -30,7 +30,7 @@ pub struct GroupedQuery {
     pub qkv_bias: bool,
     /// Whether the output projection has a bias.
     pub output_bias: bool,
-    /// Whether queries and keys are normed head by head, before the rotation.
+    /// Whether query and key heads are normed individually, before the rotation.
     pub head_norms: bool,
     /// Position embedding of queries and keys.
     pub rope: RopeSpec,
@@ -43,9 +43,9 @@ pub struct MultiHeadLatent {
     pub input: usize,
     /// Width of the output projection's output.
     pub output: usize,
-    /// Query heads; each has its own keys and values once the latent vector is projected.
+    /// Number of query heads; each has its own keys and values once the latent vector is projected.
     pub heads: usize,
-    /// Width of the compressed query (`q_lora_rank`); `None`: queries are projected directly.
+    /// Width of the compressed query (`q_lora_rank`); `None` if queries are projected directly.
     pub query_rank: Option<usize>,
     /// Width of the latent vector (`kv_lora_rank`).
     pub latent_rank: usize,
@@ -53,18 +53,18 @@ pub struct MultiHeadLatent {
     pub nope_dim: usize,
     /// Dimensions of a value head.
     pub value_dim: usize,
-    /// Factor on the scores; yarn changes it (`mscale_all_dim`).
+    /// Factor of the scores; yarn changes it (`mscale_all_dim`).
     pub score_scale: f32,
-    /// Rotation of the rotated part of queries and of the one rotated key that all heads share.
+    /// Rotation of the rotated part of queries, and of the one rotated key that all heads share.
     pub rope: RopeSpec,
 }
 
-/// What one token leaves in the cache of one layer.
+/// Layout of a token's entry in the cache of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvLayout {
-    /// Planes of a layer: keys and values are two, a latent cache is one.
+    /// Number of planes: two for keys and values, one for a latent cache.
     pub planes: usize,
-    /// Values of a token in a plane.
+    /// Values per token in a plane.
     pub width: usize,
 }
 
@@ -85,7 +85,7 @@ impl AttentionSpec {
         }
     }
 
-    /// Query heads.
+    /// Number of query heads.
     pub fn heads(&self) -> usize {
         match self {
             Self::Grouped(grouped) => grouped.heads,
@@ -101,7 +101,7 @@ impl AttentionSpec {
         }
     }
 
-    /// The rotation of its heads: of latent attention, of their rotated part alone.
+    /// The rotation of its heads; for latent attention, of their rotated part.
     pub fn rotation(&self) -> Rope {
         match self {
             Self::Grouped(grouped) => grouped.rope.rotation(grouped.head_dim),
@@ -109,7 +109,7 @@ impl AttentionSpec {
         }
     }
 
-    /// What a token leaves in the cache.
+    /// Layout of its cache.
     pub fn kv(&self) -> KvLayout {
         match self {
             Self::Grouped(grouped) => KvLayout { planes: 2, width: grouped.key_value_width() },
@@ -117,7 +117,7 @@ impl AttentionSpec {
         }
     }
 
-    /// Grouped-query attention, or `None` where it is of another kind.
+    /// Grouped-query attention; `None` if it is of another kind.
     pub fn grouped(&self) -> Option<&GroupedQuery> {
         match self {
             Self::Grouped(grouped) => Some(grouped),
@@ -137,7 +137,7 @@ impl GroupedQuery {
         self.key_value_heads * self.head_dim
     }
 
-    /// Outputs of query, key and value projections side by side.
+    /// Outputs of the query, key and value projections together.
     pub fn qkv_width(&self) -> usize {
         self.query_width() + 2 * self.key_value_width()
     }
@@ -154,27 +154,28 @@ impl MultiHeadLatent {
         self.heads * self.query_dim()
     }
 
-    /// Outputs of the projections that read the input: the compressed query, or else queries; the latent vector and the key.
+    /// Outputs of all projections that read the input: the compressed query, or else the queries; the latent vector and
+    /// the key.
     pub fn entry_width(&self) -> usize {
         self.query_rank.unwrap_or_else(|| self.query_width()) + self.cache_width()
     }
 
-    /// Values of a token in the cache: the latent vector and the key that all heads share.
+    /// Values per token in the cache: the latent vector, and the key that all heads share.
     pub fn cache_width(&self) -> usize {
         self.latent_rank + self.rope.dims
     }
 
-    /// Values of all heads' outputs side by side.
+    /// Width of the concatenated outputs of all heads.
     pub fn value_width(&self) -> usize {
         self.heads * self.value_dim
     }
 
-    /// Takes the published projection from the latent vector to keys and values, `[heads, nope + value, rank]`, apart into
-    /// what queries are multiplied with before attention, `[heads, rank, nope]`, and what means of latent vectors are
-    /// multiplied with after it, `[heads, value, rank]`.
+    /// Splits the published projection from the latent vector to keys and values, `[heads, nope + value, rank]`, into
+    /// the factor of queries before attention, `[heads, rank, nope]`, and the factor of means of latent vectors after
+    /// it, `[heads, value, rank]`.
     ///
     /// # Panics
-    /// When it has another number of values.
+    /// When `expand` has a different number of values.
     pub fn absorbed<T: Copy>(&self, expand: &[T]) -> (Vec<T>, Vec<T>) {
         let (rank, nope, rows) = (self.latent_rank, self.nope_dim, self.nope_dim + self.value_dim);
         assert_eq!(expand.len(), self.heads * rows * rank, "keys and values of {} heads", self.heads);
@@ -190,7 +191,7 @@ impl MultiHeadLatent {
 }
 
 impl KvLayout {
-    /// Values of a token in one layer's cache.
+    /// Values per token in one layer's cache.
     pub fn values(&self) -> usize {
         self.planes * self.width
     }

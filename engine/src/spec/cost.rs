@@ -1,7 +1,8 @@
 //! Bytes that a pass reads and operations that it computes, as a function of its number of rows.
 //!
-//! Dense weights are read once, whatever the number of rows. Of routed experts, those that at least one row chooses are read,
-//! so a pass over more rows reads more. Embeddings are looked up, not read, unless they are also the vocabulary head.
+//! Dense weights are read once, for any number of rows. Of the routed experts, only those are read that at least one
+//! row chooses, so a pass over more rows reads more. Embeddings are looked up, not read, unless they are also the
+//! vocabulary head.
 
 use std::ops::Add;
 
@@ -10,12 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{DraftSpec, LayerSpec, Role, TargetSpec, TensorSpec, VocabularySource, ffn::share_touched};
 
-/// Bytes that are read and floating-point operations.
+/// Bytes read and floating-point operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Bytes of weights, read from memory.
+    /// Bytes of weights read from memory.
     pub bytes: f64,
-    /// A multiplication and an addition count as two.
+    /// A multiplication and an addition count as two operations.
     pub flops: f64,
 }
 
@@ -24,41 +25,41 @@ pub struct Cost {
 pub struct PassCost {
     /// Bytes that every pass reads.
     pub bytes: u64,
-    /// Weights that every row is multiplied with, routed experts aside.
+    /// Number of weights that every row is multiplied with, except routed experts.
     pub weights: u64,
-    /// Routed experts; `None` without any.
+    /// Routed experts; `None` if there are none.
     pub experts: Option<ExpertCost>,
 }
 
-/// The cost of routed experts, all layers together.
+/// The cost of routed experts, summed over layers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ExpertCost {
     /// Bytes of all experts.
     pub bytes: u64,
-    /// Weights of all experts.
+    /// Number of weights of all experts.
     pub weights: u64,
-    /// The share of them that a row chooses: experts per token / experts.
+    /// The share of the experts that a row chooses: experts per token / experts.
     pub chosen: f64,
 }
 
-/// What the passes of a round over target and draft cost.
+/// The costs of the passes of a round, over target and draft.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelCost {
-    /// A pass of the target, its head included.
+    /// A pass of the target, including its vocabulary head.
     pub target: PassCost,
-    /// Bytes, among these, of the target's vocabulary head.
+    /// Bytes of the target's vocabulary head, included in `target`.
     pub target_vocabulary: u64,
-    /// What a second pass of the target takes in addition to reading weights, as bytes that are read meanwhile; `None`
-    /// where it never runs twice in a round.
+    /// Cost of a second pass of the target in addition to reading weights, in bytes that could be read in that time;
+    /// `None` if the target never runs twice in a round.
     #[serde(default)]
     pub second_pass: Option<u64>,
-    /// Bytes of one token of the context in the target's caches.
+    /// Bytes per token of the context in the target's caches.
     pub target_cache_row: u64,
-    /// What every pass of the draft costs, its head included; nothing without a draft.
+    /// A pass of the draft, including its vocabulary head; zero without a draft.
     pub draft: PassCost,
-    /// In addition to that, what only the pass over accepted tokens costs: reducing captured layers.
+    /// Additional cost of the draft's pass over accepted tokens: reducing captured layers.
     pub draft_extension: PassCost,
-    /// Bytes of one token of the context in the draft's cache.
+    /// Bytes per token of the context in the draft's cache.
     pub draft_cache_row: u64,
     /// Bytes of one value.
     pub element: u64,
@@ -73,14 +74,14 @@ impl Add for Cost {
 }
 
 impl PassCost {
-    /// Of tensors of which each is read by every pass, or is a routed expert's. `chosen` is the share of experts that a row
-    /// chooses.
+    /// The cost of tensors, each of which either is read by every pass or belongs to a routed expert. `chosen` is the
+    /// share of experts that a row chooses.
     fn of<'a>(tensors: impl IntoIterator<Item = &'a TensorSpec>, element: usize, chosen: f64) -> Self {
         let mut cost = Self::default();
         let mut experts = ExpertCost { bytes: 0, weights: 0, chosen };
         for tensor in tensors {
             let (bytes, weights) = (tensor.bytes(element), tensor.values());
-            // Factors and biases are not multiplied with a row of inputs each.
+            // Norm weights and biases are not multiplied like matrices.
             let weights = if tensor.shape.len() > 1 { weights } else { 0 };
             match tensor.role {
                 Role::Embedding => {}
@@ -98,29 +99,29 @@ impl PassCost {
         cost
     }
 
-    /// Of a layer.
+    /// The cost of a layer.
     pub fn of_layer(layer: &LayerSpec, element: usize) -> Self {
         let chosen = layer.ffn.experts().map_or(0.0, |experts| experts.per_token as f64 / experts.experts as f64);
         Self::of(layer.tensors("").all(), element, chosen)
     }
 
-    /// Of a matrix that is read as a whole.
+    /// The cost of a matrix that is read as a whole.
     fn of_matrix(outputs: usize, inputs: usize, element: usize) -> Self {
         let weights = outputs as u64 * inputs as u64;
         Self { bytes: weights * element as u64, weights, experts: None }
     }
 
-    /// Bytes that a pass over this many rows reads, if rows choose experts evenly and each by itself.
+    /// Bytes that a pass over this many rows reads, if rows choose experts uniformly and independently.
     pub fn bytes(&self, rows: usize) -> f64 {
         self.bytes as f64 + self.experts.map_or(0.0, |experts| experts.bytes as f64 * experts.touched(rows))
     }
 
-    /// Bytes, among these, of routed experts.
+    /// The routed experts' part of the bytes that a pass over this many rows reads.
     pub fn expert_bytes(&self, rows: usize) -> f64 {
         self.bytes(rows) - self.bytes as f64
     }
 
-    /// Bytes of all weights, experts that no row chooses included.
+    /// Bytes of all weights, including experts that no row chooses.
     pub fn all_bytes(&self) -> u64 {
         self.bytes + self.experts.map_or(0, |experts| experts.bytes)
     }
@@ -131,7 +132,7 @@ impl PassCost {
         2.0 * rows as f64 * (self.weights as f64 + experts)
     }
 
-    /// Both.
+    /// Bytes and operations of a pass over this many rows.
     pub fn at(&self, rows: usize) -> Cost {
         Cost { bytes: self.bytes(rows), flops: self.flops(rows) }
     }
@@ -150,12 +151,12 @@ impl Add for PassCost {
 }
 
 impl ExpertCost {
-    /// The share of all experts that at least one of some rows chooses.
+    /// The share of all experts that at least one of `rows` rows chooses.
     pub fn touched(&self, rows: usize) -> f64 {
         share_touched(self.chosen, rows)
     }
 
-    /// Of more layers. They choose the same share in every published model; if not, the mean is taken.
+    /// Adds further layers. In every published model they choose the same share; otherwise the mean is taken.
     fn and(self, other: Self) -> Self {
         let weights = self.weights + other.weights;
         let chosen = if self.chosen == other.chosen {
@@ -168,7 +169,7 @@ impl ExpertCost {
 }
 
 impl TargetSpec {
-    /// The cost of its passes, with elements of this many bytes: all layers, the final norm and the vocabulary head.
+    /// The cost of its passes with elements of this many bytes: all layers, the final norm and the vocabulary head.
     pub fn cost(&self, element: usize) -> PassCost {
         let layers = self.layers.iter().map(|layer| PassCost::of_layer(layer, element));
         let norm = PassCost { bytes: (self.hidden * element) as u64, ..PassCost::default() };
@@ -187,14 +188,14 @@ impl TargetSpec {
         self.cost(element).all_bytes() - head + embedding
     }
 
-    /// Bytes of one token in the caches of all layers.
+    /// Bytes per token in the caches of all layers.
     pub fn cache_row(&self, element: usize) -> u64 {
         (self.layers.len() * self.kv().values() * element) as u64
     }
 }
 
 impl DraftSpec {
-    /// The cost of each of its passes, its vocabulary head included.
+    /// The cost of each of its passes, including its vocabulary head.
     pub fn cost(&self, target: &TargetSpec, element: usize) -> PassCost {
         let tensors = self.tensors(target.vocabulary);
         let hidden = self.hidden();
@@ -209,7 +210,7 @@ impl DraftSpec {
             + PassCost::of_matrix(rows, hidden, element)
     }
 
-    /// The cost of reducing the target's features, in passes that read these: over prompts and accepted tokens.
+    /// The cost of reducing the target's features, in the passes that do so: over prompts and accepted tokens.
     pub fn extension_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
         let tensors = self.tensors(target.vocabulary);
         let norms = tensors.joined_norm.iter().chain(&tensors.capture_norms);
@@ -219,19 +220,19 @@ impl DraftSpec {
     /// Bytes of the draft's weights in memory, in addition to the target's.
     pub fn weight_bytes(&self, target: &TargetSpec, element: usize) -> u64 {
         let own: u64 = self.tensors(target.vocabulary).all().into_iter().map(|tensor| tensor.bytes(element)).sum();
-        // FR-Spec: rows of the target's head, gathered.
+        // FR-Spec gathers rows of the target's head.
         let gathered = self.head == VocabularySource::Target && self.tokens.is_some();
         own + if gathered { (self.head_rows * self.hidden() * element) as u64 } else { 0 }
     }
 
-    /// Bytes of one token in its cache.
+    /// Bytes per token in its cache.
     pub fn cache_row(&self, element: usize) -> u64 {
         (self.layer.attention.kv().values() * element) as u64
     }
 }
 
 impl ModelCost {
-    /// For models whose values take `element` bytes.
+    /// The cost of models whose values take `element` bytes.
     pub fn new(target: &TargetSpec, draft: Option<&DraftSpec>, element: usize) -> Self {
         Self {
             target: target.cost(element),
@@ -245,7 +246,7 @@ impl ModelCost {
         }
     }
 
-    /// Bytes that a round of a batch reads at `context` tokens a request, at least.
+    /// Minimum number of bytes that a round of a batch reads, with `context` tokens per request.
     pub fn of_round(&self, shape: TreeShape, batch: usize, context: usize) -> u64 {
         let cached = (batch * context) as f64;
         let verified = if shape.is_off() { batch } else { batch * shape.num_draft_tokens };
@@ -253,7 +254,7 @@ impl ModelCost {
         if shape.is_off() {
             return target as u64;
         }
-        // The extension over the accepted tokens is a pass, and takes the place of the first step's.
+        // The extension over the accepted tokens is a pass, which replaces that of the first step.
         let extension = self.draft.bytes(batch * (shape.num_steps + 1)) + self.draft_extension.bytes as f64;
         let step = self.draft.bytes(batch * shape.topk);
         let steps = shape.num_steps as f64;

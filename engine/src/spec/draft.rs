@@ -7,31 +7,31 @@ use super::LayerSpec;
 /// A draft head or an MTP layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DraftSpec {
-    /// Whose checkpoint holds its tensors.
+    /// The checkpoint that contains its tensors.
     pub source: DraftSource,
-    /// How its tensors are named.
+    /// Names of its tensors.
     pub tensors: DraftTensorLayout,
-    /// What it sees of the target.
+    /// What it reads of the target.
     pub features: Features,
     /// How embedding and feature become the layer's input.
     pub join: Join,
-    /// Its layer.
+    /// Its decoder layer.
     pub layer: LayerSpec,
-    /// What proposes tokens and enters the next step.
+    /// What proposes tokens, and what enters the next step.
     pub feedback: Feedback,
-    /// Whose embedding it looks tokens up in.
+    /// The embedding in which it looks up tokens.
     pub embedding: EmbeddingSource,
-    /// Whose matrix proposes tokens.
+    /// The matrix that proposes tokens.
     pub head: VocabularySource,
-    /// Rows of that matrix.
+    /// Number of rows of that matrix.
     pub vocabulary: usize,
-    /// Rows of it that are here: all, or one rank's ([`Share`](super::Share)).
+    /// Number of its rows on this rank: all, or one rank's part ([`Share`](super::Share)).
     pub head_rows: usize,
-    /// Target tokens of these rows; `None` where the two vocabularies are one.
+    /// Target tokens of these rows; `None` if the two vocabularies are the same.
     pub tokens: Option<Vec<u32>>,
 }
 
-/// Whose checkpoint holds a draft's tensors.
+/// The checkpoint that contains a draft's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DraftSource {
     /// A separate folder.
@@ -45,24 +45,24 @@ pub enum DraftSource {
 pub enum DraftTensorLayout {
     /// EAGLE-1/2: `fc`, then one layer under this prefix (`layers.0`).
     Eagle {
-        /// Without a dot at its end.
+        /// Without a trailing dot.
         layer: String,
     },
     /// EAGLE-3: `fc`, one layer under this prefix (`midlayer` or `layers.0`), `norm`, `lm_head`, `d2t`.
     Eagle3 {
-        /// Without a dot at its end.
+        /// Without a trailing dot.
         layer: String,
     },
     /// MiMo: `input_proj`, `hidden_layernorm`, `token_layernorm`, `final_layernorm` next to the layer's own tensors under
     /// one prefix (`model.mtp_layers.0`).
     Mimo {
-        /// Without a dot at its end.
+        /// Without a trailing dot.
         prefix: String,
     },
     /// DeepSeek-V3 and GLM-4.5: `eh_proj`, `enorm`, `hnorm`, `shared_head.norm` next to the layer's own tensors under one
     /// prefix (`model.layers.61`).
     NextN {
-        /// Without a dot at its end.
+        /// Without a trailing dot.
         prefix: String,
     },
     /// Qwen3-MoE and Qwen3-Next: `mtp.fc`, `mtp.pre_fc_norm_embedding`, `mtp.pre_fc_norm_hidden`, `mtp.layers.0`,
@@ -70,39 +70,39 @@ pub enum DraftTensorLayout {
     QwenMtp,
 }
 
-/// What a draft sees of the target at a position.
+/// What a draft reads of the target at a position.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Features {
     /// The final hidden state, after the target's final norm.
     Final,
-    /// The residual stream on entry to some layers.
+    /// The residual stream before some layers.
     Captured(CapturedFeatures),
 }
 
-/// Features of several layers, side by side, reduced by `fc` to the draft's width.
+/// Features of several layers, concatenated, and reduced by `fc` to the draft's width.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CapturedFeatures {
-    /// The target's layers on whose entry the stream is captured, ascending; the number of its layers means the stream
-    /// that leaves the last.
+    /// The target's layers before which the stream is captured, ascending; the number of layers means the stream after
+    /// the last one.
     pub at: Vec<usize>,
     /// Width of each: the target's hidden size.
     pub width: usize,
     /// EAGLE-3.1: norms before `fc`.
     pub norms: CaptureNorms,
-    /// The projection to the draft's width; `None`: there is one feature, of the draft's width, that goes without.
+    /// The projection to the draft's width; `None` if there is a single feature that already has this width.
     pub fc: Option<LinearSpec>,
 }
 
 /// Norms of captured features before `fc`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaptureNorms {
-    /// `input_norm`: one over all of them side by side (`norm_before_fc`). Comes first.
+    /// `input_norm`: one norm over their concatenation (`norm_before_fc`). Comes first.
     pub joined: bool,
-    /// `fc_norm.N`: one on each (`fc_norm`).
+    /// `fc_norm.N`: one norm for each (`fc_norm`).
     pub each: bool,
 }
 
-/// A linear layer with its sizes.
+/// Properties of a linear layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LinearSpec {
     /// Whether it has a bias.
@@ -122,27 +122,27 @@ pub enum Join {
         /// The normed feature is the stream (vLLM's `norm_before_residual`).
         residual_is_normed: bool,
     },
-    /// MTP: a projection of both, each normed, is the stream.
+    /// MTP: the stream is a projection of both, each normed.
     NormedLinear {
-        /// `[feature, embedding]` instead of `[embedding, feature]`.
+        /// Whether the order is `[feature, embedding]` instead of `[embedding, feature]`.
         hidden_first: bool,
-        /// The embedding of the row at position 0 is zero, before its norm.
+        /// Whether the embedding of the row at position 0 is zeroed, before its norm.
         zero_first_embedding: bool,
     },
 }
 
-/// What proposes tokens, and what is the next step's feature.
+/// What proposes tokens, and what becomes the next step's feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feedback {
-    /// There is no norm after the layer: its output is used for both (EAGLE-1/2).
+    /// The layer's output is used for both, without a norm (EAGLE-1/2).
     Output,
-    /// The normed output proposes, the output itself enters the next step (EAGLE-3).
+    /// The normed output proposes tokens; the output before the norm enters the next step (EAGLE-3).
     NormedForTokens,
-    /// The normed output does both (MTP, EAGLE-3.1's `norm_output`).
+    /// The normed output is used for both (MTP, EAGLE-3.1's `norm_output`).
     Normed,
 }
 
-/// Whose embedding a draft uses.
+/// The embedding that a draft uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EmbeddingSource {
     /// Its own.
@@ -151,14 +151,14 @@ pub enum EmbeddingSource {
     Target,
 }
 
-/// Whose matrix proposes tokens.
+/// The matrix that proposes tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VocabularySource {
     /// The draft's own `lm_head`.
     Own,
-    /// The embedding that it uses.
+    /// The same matrix as its embedding.
     Embedding,
-    /// The target's head; with [`DraftSpec::tokens`], those rows of it (FR-Spec).
+    /// The target's head; with [`DraftSpec::tokens`], these rows of it (FR-Spec).
     Target,
 }
 
@@ -168,7 +168,7 @@ impl DraftSpec {
         self.layer.hidden
     }
 
-    /// The target's layers on whose entry the stream is captured; none where it sees the final state.
+    /// The target's layers before which the stream is captured; empty if the draft reads the final state.
     pub fn captured(&self) -> &[usize] {
         match &self.features {
             Features::Final => &[],
@@ -176,7 +176,7 @@ impl DraftSpec {
         }
     }
 
-    /// Values that are kept of a row of a target of this width for the draft to read.
+    /// Values kept per row of a target of this width, for the draft to read.
     pub fn feature_width(&self, target_hidden: usize) -> usize {
         match &self.features {
             Features::Final => target_hidden,
@@ -184,7 +184,7 @@ impl DraftSpec {
         }
     }
 
-    /// Whether it sees the target's final state, not captured layers.
+    /// Whether it reads the target's final state instead of captured layers.
     pub fn sees_final(&self) -> bool {
         matches!(self.features, Features::Final)
     }
@@ -205,7 +205,7 @@ impl DraftSpec {
 }
 
 impl CapturedFeatures {
-    /// Values of all of them.
+    /// Width of all features together.
     pub fn width(&self) -> usize {
         self.at.len() * self.width
     }

@@ -1,8 +1,8 @@
-//! Feed-forward part of a layer: one gated block, or routed experts.
+//! Feed-forward block of a layer: one gated block, or routed experts.
 
 use kernels::reference::{Router, Scoring};
 
-/// The feed-forward part of a layer.
+/// The feed-forward block of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FfnSpec {
     /// `down(silu(gate(x)) · up(x))`.
@@ -14,9 +14,9 @@ pub enum FfnSpec {
 /// One gated block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DenseSpec {
-    /// Outputs of gate and up.
+    /// Number of outputs of gate and of up.
     pub intermediate: usize,
-    /// Whether gate, up and down have a bias each.
+    /// Whether gate, up and down each have a bias.
     pub bias: bool,
 }
 
@@ -25,37 +25,37 @@ pub struct DenseSpec {
 pub struct ExpertsSpec {
     /// How experts are chosen and weighted.
     pub router: RouterSpec,
-    /// Routed experts.
+    /// Number of routed experts.
     pub experts: usize,
-    /// Experts chosen for a row.
+    /// Number of experts chosen per row.
     pub per_token: usize,
-    /// Outputs of gate and up of one expert.
+    /// Number of outputs of gate and of up of one expert.
     pub intermediate: usize,
-    /// Outputs of gate and up of the expert that every row passes, added with weight 1 (several shared experts are one of
-    /// their summed width).
+    /// Number of outputs of gate and of up of the shared expert, which processes every row and is added with weight 1
+    /// (several shared experts count as one of their total width).
     pub shared: Option<usize>,
 }
 
 /// How experts are chosen for a row and weighted. Ties go to the lowest expert and the lowest group.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RouterSpec {
-    /// What becomes of the logits.
+    /// The function that turns logits into scores.
     pub score: RouterScore,
-    /// How exact the logits are.
+    /// The precision of the logits.
     pub logits: RouterPrecision,
-    /// Chosen scores are divided by their sum plus this; `None`: they are not.
+    /// Chosen scores are divided by their sum plus this value; `None` if they are not divided.
     pub renormalise: Option<f32>,
-    /// Whether a float32 bias is added to the scores for the choice alone; weights are scores without it.
+    /// Whether a float32 bias is added to the scores for choosing experts; the weights are the scores without it.
     pub correction_bias: bool,
-    /// Groups of experts, each of the same size; 1: no groups.
+    /// Number of groups of experts, all of the same size; 1 means no groups.
     pub groups: usize,
-    /// Groups from which experts are chosen: those whose two best (biased) scores have the largest sums.
+    /// Number of groups from which experts are chosen: the ones with the largest sum of their two best (biased) scores.
     pub groups_kept: usize,
-    /// Factor on the weights, after renormalising.
+    /// Factor of the weights, after renormalising.
     pub scaling: f32,
 }
 
-/// What becomes of a router's logits, in float32.
+/// The function that turns a router's logits into scores, in float32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouterScore {
     /// Softmax over all experts.
@@ -67,14 +67,14 @@ pub enum RouterScore {
 /// The type in which a router's logits are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RouterPrecision {
-    /// That of the model: logits are rounded to it.
+    /// The model's type: logits are rounded to it.
     Model,
-    /// Inputs and weights are taken as float32, and logits stay so.
+    /// Float32: inputs and weights are converted, and logits are not rounded.
     Float32,
 }
 
 impl FfnSpec {
-    /// The widest intermediate of a block: dense, of one expert, or shared.
+    /// The largest intermediate width of a block: dense, of one expert, or shared.
     pub fn widest(&self) -> usize {
         match self {
             Self::Dense(dense) => dense.intermediate,
@@ -82,7 +82,7 @@ impl FfnSpec {
         }
     }
 
-    /// Experts, where there are any.
+    /// Experts, if there are any.
     pub fn experts(&self) -> Option<&ExpertsSpec> {
         match self {
             Self::Dense(_) => None,
@@ -92,7 +92,7 @@ impl FfnSpec {
 }
 
 impl ExpertsSpec {
-    /// The router as the kernels' reference defines it.
+    /// The router in terms of the kernels' reference.
     pub fn router(&self) -> Router {
         let RouterSpec { score, renormalise, groups, groups_kept, scaling, .. } = self.router;
         Router {
@@ -108,14 +108,14 @@ impl ExpertsSpec {
         }
     }
 
-    /// The number of distinct experts that some rows choose together, if each chooses evenly and by itself:
-    /// `E · (1 − (1 − k/E)^rows)`.
+    /// The expected number of distinct experts that `rows` rows choose together, if each chooses uniformly and
+    /// independently: `E · (1 − (1 − k/E)^rows)`.
     pub fn expected_distinct(&self, rows: usize) -> f64 {
         self.experts as f64 * share_touched(self.per_token as f64 / self.experts.max(1) as f64, rows)
     }
 }
 
-/// The share of experts that at least one of `rows` rows chooses, each of which chooses this share of them.
+/// The share of experts that at least one of `rows` rows chooses, if each row chooses the share `chosen`.
 pub(super) fn share_touched(chosen: f64, rows: usize) -> f64 {
     1.0 - (1.0 - chosen.clamp(0.0, 1.0)).powf(rows as f64)
 }

@@ -2,30 +2,30 @@
 
 use kernels::reference::Fp8Scales;
 
-/// How a tensor's values are kept in memory.
+/// Format of a tensor's values in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WeightFormat {
-    /// As the type that the engine computes in.
+    /// The type that the engine computes in.
     #[default]
     Plain,
-    /// As float32, whatever the engine computes in.
+    /// Float32, regardless of the type that the engine computes in.
     Float32,
-    /// As FP8 (e4m3), one byte per value, with float32 scales. The CPU computes with the same values in float32.
+    /// FP8 (e4m3), one byte per value, with float32 scales. The CPU computes with the same values in float32.
     Fp8(Fp8Scales),
 }
 
-/// How the matrices of a layer's linear layers are kept. Norms, biases and routers are always [`WeightFormat::Plain`], as are
-/// embeddings, vocabulary heads and what joins a draft's inputs.
+/// Formats of the matrices of a layer's linear layers. Norms, biases and routers are always [`WeightFormat::Plain`], as
+/// are embeddings, vocabulary heads and the projections that join a draft's inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerFormats {
-    /// Those of attention.
+    /// Format of attention's matrices.
     pub attention: WeightFormat,
-    /// Those of the feed-forward part: of one block, or of all experts, shared ones among them.
+    /// Format of the feed-forward block's matrices: of one block, or of all experts, including shared ones.
     pub ffn: WeightFormat,
 }
 
 impl WeightFormat {
-    /// Bytes of a tensor of a shape, scales included, where the engine computes in elements of this many bytes.
+    /// Bytes of a tensor of a shape, including scales, if the engine computes in elements of this many bytes.
     pub fn bytes(self, shape: &[usize], element: usize) -> u64 {
         let values: u64 = shape.iter().map(|size| *size as u64).product();
         match (self, shape) {
@@ -36,7 +36,7 @@ impl WeightFormat {
         }
     }
 
-    /// The scales of FP8.
+    /// The layout of the scales, if the format is FP8.
     pub fn fp8(self) -> Option<Fp8Scales> {
         match self {
             Self::Fp8(scales) => Some(scales),

@@ -9,13 +9,13 @@ pub struct LayerSpec {
     pub hidden: usize,
     /// Added to mean squares in its norms.
     pub epsilon: f32,
-    /// Whether the stream is normed before attention. EAGLE-1/2 heads do without; EAGLE-3 heads norm what they join
-    /// instead ([`Join::NormedIntoAttention`](super::Join)).
+    /// Whether the stream is normed before attention. EAGLE-1/2 heads have no such norm; EAGLE-3 heads norm the inputs
+    /// that they join instead ([`Join::NormedIntoAttention`](super::Join)).
     pub input_norm: bool,
     /// Attention.
     pub attention: AttentionSpec,
-    /// Feed-forward.
+    /// Feed-forward block.
     pub ffn: FfnSpec,
-    /// How its matrices are kept.
+    /// Formats of its matrices.
     pub formats: LayerFormats,
 }

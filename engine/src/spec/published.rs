@@ -1,4 +1,4 @@
-//! Published shapes of models, for random weights.
+//! Published model shapes, for random weights.
 
 use kernels::reference::RopeScaling;
 
@@ -13,14 +13,14 @@ mod models;
 
 pub use models::PUBLISHED;
 
-/// The shape of a target and of the draft that is published for it.
+/// The shape of a target, and of a draft that is published for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PublishedModel {
-    /// Its name on the command line.
+    /// Its name in `--model-shape`.
     pub name: &'static str,
     /// The name of its architecture in config.json.
     pub architecture: &'static str,
-    /// Longest sequence.
+    /// Maximum sequence length.
     pub context_length: usize,
     layers: usize,
     hidden: usize,
@@ -58,16 +58,16 @@ enum Heads {
 struct Rotation {
     theta: f32,
     scaling: RopeScaling,
-    /// Rotated dimensions of a head; `None`: all.
+    /// Number of rotated dimensions of a head; `None` for all.
     dims: Option<usize>,
 }
 
-/// Feed-forward parts.
+/// Feed-forward blocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Ffn {
     Dense(usize),
     Experts {
-        /// First layers that are dense, and their width.
+        /// Number of dense layers, which come first, and their width.
         dense: usize,
         dense_intermediate: usize,
         experts: usize,
@@ -81,17 +81,17 @@ enum Ffn {
 /// The draft.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Draft {
-    /// EAGLE-1/2: a layer of the target's shape, the target's embedding and head.
+    /// EAGLE-1/2: a layer of the target's shape, with the target's embedding and head.
     Eagle2,
-    /// EAGLE-3: its own head over a hot vocabulary.
+    /// EAGLE-3: its own head, over a hot vocabulary.
     Eagle3 { vocabulary: usize, intermediate: usize },
     /// MiMo's MTP layer.
     MimoMtp,
-    /// The MTP layer of DeepSeek-V3 and GLM-4.5; always of experts.
+    /// The MTP layer of DeepSeek-V3 and GLM-4.5; always with experts.
     NextN,
 }
 
-/// The shape of a name.
+/// The published shape with this name.
 ///
 /// # Errors
 /// When the name is unknown; the message lists all names.
@@ -103,10 +103,10 @@ pub fn published(name: &str) -> Result<&'static PublishedModel, EngineError> {
 }
 
 impl PublishedModel {
-    /// The target, or one of fewer layers, of which as large a share is dense as of all, and one at least.
+    /// The target's spec, or one with fewer layers, in which the share of dense layers is kept, rounded up.
     ///
     /// # Errors
-    /// When it has fewer layers.
+    /// When `num_layers` is 0 or more than the model has.
     pub fn target(&self, num_layers: Option<usize>) -> Result<TargetSpec, EngineError> {
         let layers = num_layers.unwrap_or(self.layers);
         if !(1..=self.layers).contains(&layers) {
@@ -175,7 +175,7 @@ impl PublishedModel {
             source: DraftSource::Folder,
             tensors: DraftTensorLayout::Eagle3 { layer: "midlayer".into() },
             features: Features::Captured(CapturedFeatures {
-                // The default places; of a target that was cut short, whatever it has of them.
+                // The default layers; for a shortened target, as far as they exist.
                 at: vec![2.min(layers), layers / 2, layers.saturating_sub(3)],
                 width: self.hidden,
                 norms: CaptureNorms::default(),
@@ -212,7 +212,7 @@ impl PublishedModel {
     }
 }
 
-/// Added to mean squares: time does not depend on it.
+/// Added to mean squares; the running time does not depend on it.
 const EPSILON: f32 = 1e-5;
 
 /// Attention that reads `input` values.
@@ -248,7 +248,7 @@ fn attention(output: usize, input: usize, heads: Heads, rope: Rotation) -> Atten
 }
 
 impl Ffn {
-    /// With the dense layers of a model that has some of all layers.
+    /// With the number of dense layers for a model that has `layers` of `all` layers.
     fn of_fewer(self, layers: usize, all: usize) -> Self {
         match self {
             Self::Experts { dense, dense_intermediate, experts, per_token, intermediate, shared, router } => {
@@ -259,7 +259,7 @@ impl Ffn {
         }
     }
 
-    /// Of a layer.
+    /// The block of a layer.
     fn at(self, layer: usize) -> FfnSpec {
         match self {
             Self::Dense(intermediate) => FfnSpec::Dense(DenseSpec { intermediate, bias: false }),
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn shapes_have_the_weights_of_their_releases() {
-        // Billions of weights of the target, and of the draft without what it shares.
+        // Billions of weights of the target, and of the draft without those that it shares.
         let check = |name: &str, billions: f64, draft_billions: f64| {
             let shape = published(name).expect("it is known");
             let target = shape.target(None).expect("all of its layers");

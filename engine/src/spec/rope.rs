@@ -6,13 +6,14 @@ use kernels::reference::{Rope, RopeScaling};
 /// The rotation of the heads of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RopeSpec {
-    /// Rotated dimensions of a head, from its first on; the others pass through (`partial_rotary_factor`).
+    /// Number of rotated dimensions of a head, starting at its first; the others pass through
+    /// (`partial_rotary_factor`).
     pub dims: usize,
-    /// Which of them turn together.
+    /// Which dimensions are rotated as a pair.
     pub pairing: Pairing,
-    /// Base of the frequencies: pair i of `dims` turns by `theta^(−2i / dims)` a position.
+    /// Base of the frequencies: pair i of `dims` is rotated by `theta^(−2i / dims)` per position.
     pub theta: f32,
-    /// How frequencies are stretched beyond the trained length.
+    /// How frequencies are scaled beyond the trained length.
     pub scaling: RopeScaling,
 }
 

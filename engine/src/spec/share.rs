@@ -1,49 +1,51 @@
 //! The part of a model that one rank of a tensor-parallel group holds.
 //!
-//! Tensor parallelism divides heads, intermediate values and rows of vocabulary heads. A rank's model is described like any
-//! other, with smaller layers, so memory, cost and kernels need not know about ranks. Key/value heads are repeated where there
-//! are fewer than ranks. Embeddings, norms, routers and latent caches are whole on each rank.
+//! Tensor parallelism splits heads, intermediate values and rows of vocabulary heads. A rank's model is described like
+//! any other, with smaller layers, so memory, cost and kernels need not know about ranks. If there are fewer key/value
+//! heads than ranks, they are replicated. Embeddings, norms, routers and latent caches are whole on each rank.
 
 use std::ops::Range;
 
 use super::{AttentionSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec};
 
-/// Rows of vocabulary heads are dealt in such units.
+/// Rows of vocabulary heads are split in multiples of this.
 const HEAD_UNIT: usize = 8;
 
-/// One rank of a group.
+/// One rank of a group, which identifies its part of a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Its number.
+    /// Its index.
     pub rank: usize,
-    /// Ranks of the group.
+    /// Number of ranks of the group.
     pub ranks: usize,
 }
 
 impl Share {
-    /// All of it.
+    /// The whole model on one rank.
     pub const WHOLE: Self = Self { rank: 0, ranks: 1 };
 
-    /// Whether others have something too.
+    /// Whether other ranks hold parts too.
     pub fn is_part(self) -> bool {
         self.ranks > 1
     }
 
-    /// What the rank has of `whole` things of which each rank has `part`; where these are more than all, neighbours have the same.
+    /// The rank's part of `whole` items if each rank has `part` of them; if that is more than all together,
+    /// neighbouring ranks have the same ones.
     pub fn range(self, whole: usize, part: usize) -> Range<usize> {
         let copies = (part * self.ranks / whole.max(1)).max(1);
         let start = (self.rank / copies * part).min(whole.saturating_sub(part));
         start..start + part
     }
 
-    /// Which rows of a vocabulary head it has, of which each rank has `part`: the last ranks share some where they do not divide.
+    /// The rank's rows of a vocabulary head if each rank has `part` of them; if these do not divide the vocabulary, the
+    /// last ranks overlap.
     pub fn head_range(self, vocabulary: usize, part: usize) -> Range<usize> {
         let start = (self.rank * part).min(vocabulary.saturating_sub(part));
         start..start + part
     }
 }
 
-/// Rows of a vocabulary head that each of several ranks has.
+/// Number of rows of a vocabulary head on each of several ranks.
 fn head_rows(vocabulary: usize, ranks: usize) -> usize {
     match ranks {
         1 => vocabulary,
@@ -52,10 +54,10 @@ fn head_rows(vocabulary: usize, ranks: usize) -> usize {
 }
 
 impl TargetSpec {
-    /// What each of some ranks has.
+    /// The spec of each rank's part.
     ///
     /// # Errors
-    /// Says what cannot be divided, as SGLang does.
+    /// A message about what cannot be split, as in SGLang.
     pub fn of_rank(&self, ranks: usize) -> Result<Self, String> {
         let layers = self.layers.iter().map(|layer| layer.of_rank(ranks)).collect::<Result<_, _>>()?;
         Ok(Self { layers, head_rows: head_rows(self.vocabulary, ranks), ..self.clone() })
@@ -63,10 +65,10 @@ impl TargetSpec {
 }
 
 impl DraftSpec {
-    /// What each of some ranks has: its head is divided, and its layer too where `splits_layer` says so.
+    /// The spec of each rank's part: its head is split, and with `splits_layer` its layer too.
     ///
     /// # Errors
-    /// Says what cannot be divided. SGLang runs drafts on as many ranks as targets, and refuses the same.
+    /// A message about what cannot be split. SGLang runs drafts on the same ranks as targets, and refuses the same.
     pub fn of_rank(&self, ranks: usize, splits_layer: bool) -> Result<Self, String> {
         let layer = self.layer.of_rank(ranks)?;
         let layer = if splits_layer { layer } else { self.layer.clone() };

@@ -1,7 +1,7 @@
-//! The tensors of a model: published names, shapes, roles. The only place that spells them.
+//! The tensors of a model: published names, shapes, roles. No other module spells them.
 //!
-//! Names are those of the Hugging Face releases. Exporters differ in a leading `model.`: a reader takes a tensor under its
-//! name here, or with that prefix added or removed.
+//! Names are those of the Hugging Face releases. Exporters differ in a leading `model.`: a reader accepts a tensor
+//! under its name here, or with that prefix added or removed.
 
 mod draft;
 mod layer;
@@ -20,42 +20,42 @@ pub use self::{
 pub struct TensorSpec {
     /// Its published name.
     pub name: String,
-    /// Matrices are `[outputs, inputs]`.
+    /// Its shape; matrices are `[outputs, inputs]`.
     pub shape: Vec<usize>,
-    /// What it does.
+    /// Its role in the model.
     pub role: Role,
-    /// How ranks share it.
+    /// How ranks split it.
     pub split: Split,
-    /// How its values are kept.
+    /// Format of its values in memory.
     pub format: WeightFormat,
 }
 
-/// What a tensor does.
+/// The role of a tensor in a model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Role {
-    /// A row a token.
+    /// One row per token.
     Embedding,
-    /// Logits of tokens.
+    /// Computes logits of tokens.
     VocabularyHead,
-    /// Factors of a norm.
+    /// Weights of a norm.
     Norm,
     /// A projection of attention, or its bias.
     Attention,
     /// A projection of a dense feed-forward block, or its bias.
     FeedForward,
-    /// Logits of experts.
+    /// Computes logits of experts.
     Router,
-    /// Added to the scores of experts for the choice alone.
+    /// Added to the scores of experts for choosing only.
     CorrectionBias,
     /// A projection of this routed expert.
     Expert(usize),
-    /// A projection of the expert that every row passes.
+    /// A projection of the shared expert, which processes every row.
     SharedExpert,
-    /// Joins embedding and feature, or reduces features; or its bias.
+    /// Joins embedding and feature, or reduces features; or the bias of such a layer.
     Join,
 }
 
-/// How the ranks of a tensor-parallel group share a tensor.
+/// How the ranks of a tensor-parallel group split a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Split {
     /// Each rank has some of its outputs.
@@ -78,12 +78,12 @@ pub struct LinearTensors {
 }
 
 impl TensorSpec {
-    /// Its values.
+    /// Number of values.
     pub fn values(&self) -> u64 {
         self.shape.iter().map(|size| *size as u64).product()
     }
 
-    /// Bytes in memory, where the engine computes in elements of this many bytes.
+    /// Bytes in memory, if the engine computes in elements of this many bytes.
     pub fn bytes(&self, element: usize) -> u64 {
         self.format.bytes(&self.shape, element)
     }
@@ -102,9 +102,9 @@ impl TensorSpec {
 }
 
 impl LinearTensors {
-    /// The layer of a module's name.
+    /// The tensors of a module.
     fn new(module: &str, outputs: usize, inputs: usize, bias: bool, role: Role, split: Split) -> Self {
-        // A bias is added to outputs: ranks that share inputs must add it once.
+        // A bias is added to outputs: ranks that split the inputs must add it only once.
         let shared = if split == Split::Columns { Split::Replicated } else { split };
         Self {
             weight: TensorSpec::matrix(format!("{module}.weight"), outputs, inputs, role, split),
@@ -112,17 +112,17 @@ impl LinearTensors {
         }
     }
 
-    /// Outputs.
+    /// Number of outputs.
     pub fn outputs(&self) -> usize {
         self.weight.shape[0]
     }
 
-    /// Inputs.
+    /// Number of inputs.
     pub fn inputs(&self) -> usize {
         self.weight.shape[1]
     }
 
-    /// Both.
+    /// Weight and bias.
     pub fn all(&self) -> impl Iterator<Item = &TensorSpec> {
         std::iter::once(&self.weight).chain(&self.bias)
     }

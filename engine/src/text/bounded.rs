@@ -1,34 +1,35 @@
-//! Tokenises texts that may be far too long: stops early once the limit is exceeded.
+//! Tokenises texts that may be far too long; stops early once the limit is exceeded.
 
 use tokenizers::Tokenizer;
 
 use super::Text;
 use crate::error::EngineError;
 
-/// Tokens at the end of a piece of a text that may be others in the whole text.
+/// Maximum number of tokens at the end of a piece of a text that may be different in the whole text.
 const UNCERTAIN: usize = 64;
 
-/// Bytes that are encoded in one go whatever they are.
+/// Number of bytes that are always encoded in one go.
 const SHORT: usize = 16 << 10;
 
-/// A text as tokens, if there are not too many.
+/// The tokens of a text, if they are within a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Encoded {
-    /// All of them.
+    /// All tokens.
     Tokens(Vec<u32>),
-    /// There are at least this many, more than were allowed. Not all were computed.
+    /// There are at least this many tokens, which exceeds the limit. Not all of them were computed.
     TooMany {
-        /// How many at least.
+        /// Lower bound of their number.
         least: usize,
     },
-    /// The caller broke it off.
+    /// Cancelled by the caller.
     Stopped,
 }
 
 impl Text {
-    /// Tokens of a text, with the tokenizer's special tokens around it where `special`, if there are at most `most`. A
-    /// text that must have more is recognised by its bytes, and one that turns out to have more by the tokens of its
-    /// beginning, so that time and memory are bounded by `most` instead of the text. `go_on` is asked between steps.
+    /// Tokens of a text if there are at most `most`, including the tokenizer's special tokens around it if `special`. A
+    /// text that must have more is recognised by its length in bytes, and one that turns out to have more by the tokens
+    /// of its beginning, so time and memory are bounded by `most` instead of the text's length. `go_on` is called
+    /// between steps, and cancels by returning false.
     ///
     /// # Errors
     /// When the tokenizer cannot encode it.
@@ -43,7 +44,7 @@ impl Text {
         if least > most.saturating_add(UNCERTAIN) {
             return Ok(Encoded::TooMany { least });
         }
-        // Most texts have three to four bytes a token: a text of twice that may still have few enough tokens.
+        // Most texts have three to four bytes per token, so a text of twice as many may still be within the limit.
         let mut piece = most.saturating_mul(4).max(SHORT);
         while piece < text.len() {
             if !go_on() {
@@ -62,13 +63,14 @@ impl Text {
         Ok(if tokens.len() > most { Encoded::TooMany { least: tokens.len() } } else { Encoded::Tokens(tokens) })
     }
 
-    /// Bytes of the longest token.
+    /// Length of the longest token in bytes.
     pub fn longest_token(&self) -> usize {
         self.longest_token
     }
 }
 
-/// Bytes of the longest token, at least 1. A piece of a byte-level vocabulary has at least as many bytes as its text.
+/// Length of the longest token in bytes, at least 1. A piece of a byte-level vocabulary has at least as many bytes as
+/// its text.
 pub(super) fn longest_token(tokenizer: &Tokenizer) -> usize {
     tokenizer.get_vocab(true).keys().map(String::len).max().unwrap_or_default().max(1)
 }

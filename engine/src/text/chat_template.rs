@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{python, special_tokens::TokenizerConfig};
 use crate::{checkpoint::Folder, error::EngineError};
 
-/// Steps a template may take: they come from outside and must end.
+/// Maximum number of steps of a template: templates come from outside, and must terminate.
 const FUEL: u64 = 5_000_000;
 
 /// One turn of a conversation.
@@ -16,21 +16,22 @@ const FUEL: u64 = 5_000_000;
 pub struct ChatMessage {
     /// `system`, `user`, `assistant`, …
     pub role: String,
-    /// What was said.
+    /// The text of the message.
     pub content: String,
 }
 
-/// Further variables of a template, by name, such as Qwen3's `enable_thinking`. They win over the special tokens.
+/// Further variables of a template, by name, such as Qwen3's `enable_thinking`. They take precedence over the special
+/// tokens.
 pub type TemplateVariables = serde_json::Map<String, serde_json::Value>;
 
-/// What a conversation is rendered with.
+/// Options for rendering a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChatOptions {
     /// The template's own variables.
     pub variables: TemplateVariables,
-    /// Tools that the assistant may call, as OpenAI writes them; none where empty.
+    /// Tools that the assistant may call, in OpenAI's format; empty for none.
     pub tools: Vec<serde_json::Value>,
-    /// Whether the text ends where the assistant speaks.
+    /// Whether the text ends where the assistant's reply starts.
     pub add_generation_prompt: bool,
     /// Whether the text ends with the content of the last message, so that the answer continues it.
     pub continue_final_message: bool,
@@ -47,7 +48,7 @@ impl Default for ChatOptions {
     }
 }
 
-/// A compiled template, in the environment that transformers gives to templates.
+/// A compiled template, with the environment that transformers gives to templates.
 #[derive(Debug)]
 pub struct ChatTemplate {
     source: String,
@@ -56,28 +57,28 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads chat_template.jinja, or what the tokenizer's configuration has; `None` where neither has a template, the
-    /// compiler's words where it does not compile: a model whose template needs more than this Jinja still completes
-    /// text.
+    /// Reads chat_template.jinja, or the template in the tokenizer's configuration; `None` if neither contains one. The
+    /// inner error is the compiler's message if the template does not compile: a model whose template needs more than
+    /// this Jinja supports can still complete text.
     ///
     /// # Errors
-    /// When the file is there and cannot be read.
+    /// When the file exists but cannot be read.
     pub fn open(folder: &Folder, config: TokenizerConfig) -> Result<Option<Result<Self, String>>, EngineError> {
-        // The separate file is the newer location and wins, as in transformers.
+        // The separate file is the newer location and takes precedence, as in transformers.
         let Some(source) = folder.optional("chat_template.jinja")?.or(config.chat_template) else { return Ok(None) };
         let template = Self::new(&source, config.special_tokens);
         Ok(Some(template.map_err(|error| format!("{error:#}"))))
     }
 
-    /// The template as it was written.
+    /// The template's source.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// The text of a conversation.
+    /// Renders a conversation.
     ///
     /// # Errors
-    /// When the template rejects it, or does not write the last message that the answer should continue.
+    /// When the template rejects it, or its output lacks the last message, which the answer should continue.
     pub fn render(&self, messages: &[impl Serialize], options: &ChatOptions) -> Result<String, EngineError> {
         let ChatOptions { variables, tools, add_generation_prompt, continue_final_message } = options;
         let mut values: BTreeMap<&str, Value> = ["bos_token", "eos_token"].map(|name| (name, Value::from(""))).into();
@@ -86,7 +87,7 @@ impl ChatTemplate {
         values.extend([
             ("messages", Value::from_serialize(messages)),
             ("add_generation_prompt", (*add_generation_prompt).into()),
-            // Omitted values are none, as in transformers, and not undefined: templates test for either.
+            // Omitted values are none, as in transformers, instead of undefined: templates test for either.
             ("tools", if tools.is_empty() { ().into() } else { Value::from_serialize(tools) }),
             ("documents", ().into()),
         ]);
@@ -117,8 +118,8 @@ impl ChatTemplate {
     }
 }
 
-/// A rendered conversation without what comes after the content of its last message; templates trim it, as transformers
-/// knows too.
+/// A rendered conversation, cut after the content of its last message. As in transformers, the content may have been
+/// trimmed by the template.
 fn up_to_content(mut rendered: String, message: &Value) -> Result<String, EngineError> {
     let content = message.get_attr("content").ok().and_then(|content| content.as_str().map(ToOwned::to_owned));
     let content = content.unwrap_or_default();
@@ -133,8 +134,8 @@ fn up_to_content(mut rendered: String, message: &Value) -> Result<String, Engine
     Ok(rendered)
 }
 
-/// transformers' own block `{% generation %} … {% endgeneration %}` marks what the assistant says, for training; here it
-/// is a block that changes nothing.
+/// The block `{% generation %} … {% endgeneration %}` of transformers marks the assistant's replies, for training; here
+/// it has no effect.
 fn without_generation_tags(source: &str) -> String {
     let mut result = String::new();
     let mut rest = source;

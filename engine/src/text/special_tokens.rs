@@ -6,15 +6,15 @@ use serde_json::{Map, Value};
 
 use crate::{checkpoint::Folder, error::EngineError};
 
-/// The names under which chat templates ask for special tokens.
+/// The names of special tokens in chat templates.
 const NAMES: [&str; 7] = ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 
-/// What was read.
+/// Special tokens and chat template of a tokenizer.
 #[derive(Debug, Default)]
 pub struct TokenizerConfig {
     /// The chat template, if it is not in a separate file.
     pub chat_template: Option<String>,
-    /// Texts of the special tokens that the tokenizer has, by name.
+    /// Texts of the tokenizer's special tokens, by name.
     pub special_tokens: BTreeMap<&'static str, String>,
 }
 
@@ -23,13 +23,13 @@ impl TokenizerConfig {
     /// wrong type counts as absent.
     ///
     /// # Errors
-    /// When a file is there and no JSON object.
+    /// When a file exists but is not a JSON object.
     pub fn open(folder: &Folder) -> Result<Self, EngineError> {
         Ok(Self::of(&object(folder, "tokenizer_config.json")?, &object(folder, "special_tokens_map.json")?))
     }
 
     fn of(config: &Map<String, Value>, map: &Map<String, Value>) -> Self {
-        // As in transformers: a file that lists its added tokens says all there is to say of them.
+        // As in transformers: a file that lists its added tokens is complete.
         let complete = config.contains_key("added_tokens_decoder");
         let token = |name: &'static str| {
             let older = if complete { None } else { map.get(name) };
@@ -48,12 +48,12 @@ fn object(folder: &Folder, name: &str) -> Result<Map<String, Value>, EngineError
         .map_err(|error| EngineError::Malformed { path: folder.path().join(name), reason: error.to_string() })
 }
 
-/// A token is its text, or an object that has it as `content`.
+/// A token is given as its text, or as an object with the text in `content`.
 fn text(token: &Value) -> Option<String> {
     token.as_str().or_else(|| token.get("content")?.as_str()).map(ToOwned::to_owned)
 }
 
-/// A template, or several with names, of which the one called default is for chats.
+/// A template, or several named ones, of which `default` is the one for chats.
 fn chat_template(value: &Value) -> Option<String> {
     let named = |value: &Value| {
         let default = |template: &&Value| template.get("name").and_then(Value::as_str) == Some("default");

@@ -1,11 +1,11 @@
-//! Text that grows token by token, and the stop strings in it.
+//! Text that grows token by token, with detection of stop strings.
 
 use super::Text;
 
-/// Tokens that one character can take: a byte each, and a few that make no text.
+/// Maximum number of tokens of one character: one per byte, and a few that produce no text.
 const LONGEST_CHARACTER: usize = 8;
 
-/// Text of one request.
+/// The output text of one request.
 #[derive(Clone, Debug)]
 pub struct TextStream {
     text: Option<Text>,
@@ -15,19 +15,19 @@ pub struct TextStream {
     keep_stop: bool,
     stops: Vec<String>,
     tokens: Vec<u32>,
-    /// Tokens before this one are only context for the later ones: their text has been returned.
+    /// Tokens before this index are only context for later ones: their text has been returned.
     context: usize,
-    /// Tokens before this one have been turned into text.
+    /// Tokens before this index have been decoded.
     read: usize,
     /// Text that may still become a stop string.
     held: String,
     whole: String,
 }
 
-/// What a token did.
+/// The effect of a token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grown {
-    /// Text that can be shown.
+    /// Text that can be shown now.
     pub text: String,
     /// The stop string that ended the text.
     pub stopped: Option<String>,
@@ -50,18 +50,18 @@ impl TextStream {
         }
     }
 
-    /// The same with special tokens, and with the stop string that ends it, if requested.
+    /// The same including special tokens, and the stop string that ends the text, if requested.
     pub fn with(self, special: bool, keep_stop: bool) -> Self {
         Self { special, keep_stop, ..self }
     }
 
-    /// Takes a token.
+    /// Adds a token.
     pub fn push(&mut self, token: u32) -> Grown {
         let Some(text) = &self.text else { return Grown::default() };
         self.tokens.push(token);
         let new = self.unread(text);
-        // A replacement character at the end is a character whose bytes are not all there yet, if they are to come: no
-        // character has more bytes than this, and waiting on would decode ever more tokens again and again.
+        // A replacement character at the end means that bytes of a character are still missing. Waiting is limited: no
+        // character has more bytes than this, and waiting longer would decode ever more tokens again and again.
         if new.ends_with('\u{FFFD}') && self.tokens.len() - self.read < LONGEST_CHARACTER {
             return Grown::default();
         }
@@ -71,7 +71,7 @@ impl TextStream {
         self.release()
     }
 
-    /// Ends the text: what was held back comes out.
+    /// Ends the text; returns what was held back.
     pub fn finish(&mut self) -> String {
         if let Some(text) = &self.text {
             let new = self.unread(text);
@@ -83,19 +83,20 @@ impl TextStream {
         rest
     }
 
-    /// The text of the tokens that have not been read, after those before them: alone they could lack a space.
+    /// The text of the tokens that have not been decoded, decoded with the tokens before them as context: without it a
+    /// space could be missing.
     fn unread(&self, text: &Text) -> String {
         let decode = |tokens: &[u32]| text.decode_with(tokens, self.special);
         let known = decode(&self.tokens[self.context..self.read]);
         let all = decode(&self.tokens[self.context..]);
         match all.strip_prefix(known.as_str()) {
             Some(new) => new.to_owned(),
-            // New bytes have changed the text before them, which is out already.
+            // New bytes have changed the text before them, which has already been returned.
             None => decode(&self.tokens[self.read..]),
         }
     }
 
-    /// All text that has come out.
+    /// All text returned so far.
     pub fn whole(&self) -> &str {
         &self.whole
     }
@@ -113,7 +114,7 @@ impl TextStream {
         Grown { text, stopped }
     }
 
-    /// Bytes at the end of the held text that a stop string could begin with.
+    /// Number of bytes at the end of the held text with which a stop string could start.
     fn longest_start_of_a_stop(&self) -> usize {
         let starts = |stop: &String| {
             let ends = stop.char_indices().map(|(at, _)| at).filter(|at| *at > 0);
@@ -134,7 +135,7 @@ mod tests {
         Text::open(&folder).expect("a tokenizer").expect("there is one")
     }
 
-    /// Feeds the tokens of `text` and returns what came out with each, and the stop string.
+    /// Feeds the tokens of `text`; returns the text after each of them, and the stop string.
     fn feed(text: &str, stops: &[&str]) -> (Vec<String>, Option<String>) {
         let tiny = tiny();
         let tokens = tiny.encode(text).expect("it encodes");

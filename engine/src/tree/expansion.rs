@@ -1,11 +1,11 @@
 //! Beam expansion and rerank (EAGLE-2, arXiv 2406.16858; SGLang `speculative/spec_utils.py`, `select_top_k_tokens`).
 //!
 //! Each step runs `topk` beams, each of which proposes `topk` tokens. All topk² proposals go into a pool; the best
-//! `topk` of them, by the sum of log-probabilities from the root, are the next beams. At the end the best
-//! `num_draft_tokens − 1` of the whole pool are the tree.
+//! `topk` of them, by the sum of log-probabilities from the root, are the next beams. At the end, the best
+//! `num_draft_tokens − 1` proposals of the whole pool form the tree.
 //!
-//! Ties go to the lower place in the pool everywhere. Since a proposal scores at most what its parent scores and lies
-//! after it, its parent is always kept with it.
+//! Ties always go to the lower place in the pool. Since a proposal scores at most as high as its parent and comes after
+//! it, its parent is always kept with it.
 
 use schemas::tree::TreeShape;
 
@@ -17,23 +17,23 @@ use super::{
 /// A beam: a row of the next draft step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Beam {
-    /// The token that the draft consumes.
+    /// The token that the draft reads.
     pub token: u32,
     /// The row of the previous step whose state it continues; in the first step the only one, 0.
     pub source: usize,
-    /// Numbers of the beams on its way from the root, itself last; beams are numbered through over all steps.
+    /// Numbers of the beams on its path from the root, itself last; beams are numbered consecutively over all steps.
     pub path: Vec<usize>,
     /// Its place in the pool.
     pub place: usize,
 }
 
-/// A tree that grows.
+/// A growing tree.
 #[derive(Clone, Debug)]
 pub struct Expansion {
     shape: TreeShape,
     pool: Pool,
     beams: Vec<Beam>,
-    /// Beams that have a number.
+    /// Number of beams that were numbered so far.
     numbered: usize,
 }
 
@@ -49,33 +49,33 @@ impl Expansion {
         Self { shape, numbered: beams.len(), pool, beams }
     }
 
-    /// What it grows to at most.
+    /// The shape of the largest tree that it grows.
     pub fn shape(&self) -> TreeShape {
         self.shape
     }
 
-    /// All that was proposed.
+    /// All proposals so far.
     pub fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// As [`pool`](Self::pool), when nothing else is needed any more.
+    /// Like [`pool`](Self::pool), if nothing else is needed any more.
     pub fn into_pool(self) -> Pool {
         self.pool
     }
 
-    /// The rows of the next draft step; empty when the draft has no step left to run.
+    /// The rows of the next draft step; empty if no step is left to run.
     pub fn beams(&self) -> &[Beam] {
         &self.beams
     }
 
-    /// Keeps the beams for which `needed` says so; they keep their numbers.
+    /// Keeps only the beams for which `needed` is true; they keep their numbers.
     pub fn retain_beams(&mut self, needed: &[bool]) {
         let mut needed = needed.iter();
         self.beams.retain(|_| needed.next().is_some_and(|needed| *needed));
     }
 
-    /// Takes what each beam proposes: its best tokens with their log-probabilities, best first.
+    /// Adds the proposals of each beam: its best tokens with their log-probabilities, best first.
     pub fn expand(&mut self, proposals: &[Vec<(u32, f32)>]) {
         let start = self.pool.all().len();
         let mut step = Vec::new();
@@ -101,8 +101,8 @@ impl Expansion {
         self.pool.push_step(step);
     }
 
-    /// The best of the pool as a tree below `root`. Fewer nodes than the shape asks for only where the draft's
-    /// vocabulary is smaller than `topk`.
+    /// The best of the pool as a tree below `root`. It has fewer nodes than the shape's only if the draft's vocabulary
+    /// is smaller than `topk`.
     pub fn finish(&self, root: u32) -> DraftTree {
         let pool = self.pool.all();
         let mut kept = best(pool, self.shape.num_draft_tokens.saturating_sub(1));
@@ -111,7 +111,7 @@ impl Expansion {
         let mut nodes = vec![None; pool.len()];
         for at in kept {
             let Proposal { token, parent, .. } = pool[at];
-            // The parent is there: see the top of this file.
+            // The parent exists: see the top of this file.
             let Some(parent) = parent.map_or(Some(0), |parent| nodes[parent]) else { continue };
             nodes[at] = Some(tree.add(parent, token));
         }
@@ -119,8 +119,8 @@ impl Expansion {
     }
 }
 
-/// Log-probabilities are at most 0; NaN counts as impossible. Adding 0 turns −0 into +0: `total_cmp` tells them apart,
-/// and a certain child (+0) would rank above its certain parent (−0).
+/// Log-probabilities are at most 0; NaN counts as impossible. Adding 0 turns −0 into +0: `total_cmp` distinguishes
+/// them, and a certain child (+0) would rank above its certain parent (−0).
 fn sane(score: f32) -> f32 {
     if score.is_nan() { f32::NEG_INFINITY } else { score.min(0.0) + 0.0 }
 }
@@ -131,7 +131,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A draft whose log-probabilities are a function of the tokens on the way from the root.
+    /// A draft whose log-probabilities are a function of the tokens on the path from the root.
     pub fn propose(seed: u64, way: &[u32], topk: usize, coarse: bool) -> Vec<(u32, f32)> {
         let mut state =
             way.iter().fold(seed, |state, token| (state ^ u64::from(*token)).wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -158,7 +158,7 @@ pub(super) mod tests {
         expansion.finish(99)
     }
 
-    /// The definition, without beams' bookkeeping: (score, way) of every proposal in pool order.
+    /// The definition, without the bookkeeping of beams: the path of every proposal in the order of the pool.
     fn brute_force(shape: TreeShape, seed: u64, coarse: bool) -> Vec<Vec<u32>> {
         let mut pool: Vec<(f32, Vec<u32>)> = Vec::new();
         let mut beams: Vec<(f32, Vec<u32>)> = vec![(0.0, Vec::new())];

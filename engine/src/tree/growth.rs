@@ -1,4 +1,4 @@
-//! Grows several trees together, one step at a time, so that a draft pass has rows of all of them.
+//! Grows several trees together, one step at a time, so that a draft pass contains rows of all of them.
 
 use schemas::tree::TreeShape;
 
@@ -9,17 +9,17 @@ use super::expansion::{Beam, Expansion};
 pub struct BeamRow<'a> {
     /// The tree that it belongs to.
     pub tree: usize,
-    /// What it runs.
+    /// The beam that it runs.
     pub beam: &'a Beam,
-    /// The row of the pass before whose state it continues; in the first pass the number of its tree.
+    /// The row of the previous pass whose state it continues; in the first pass the index of its tree.
     pub source: usize,
 }
 
-/// Grows a tree from each of the first proposals. `prune` may drop beams of a tree before they run; `run` gets the number
-/// of the step, from 1 on, with its rows, tree by tree, and returns what each proposes, best first.
+/// Grows a tree from each set of first proposals. `prune` may drop beams of a tree before they run. `run` receives the
+/// number of the step, starting at 1, and its rows, tree by tree; it returns the proposals of each row, best first.
 ///
 /// # Errors
-/// Those of `run`.
+/// The errors of `run`.
 pub fn grow<E>(
     shape: TreeShape,
     first: &[Vec<(u32, f32)>],
@@ -27,7 +27,7 @@ pub fn grow<E>(
     mut run: impl FnMut(usize, &[BeamRow<'_>]) -> Result<Vec<Vec<(u32, f32)>>, E>,
 ) -> Result<Vec<Expansion>, E> {
     let mut trees: Vec<Expansion> = first.iter().map(|first| Expansion::new(shape, first)).collect();
-    // The first row of each tree in the last pass.
+    // The first row of each tree in the previous pass.
     let mut begins: Vec<usize> = (0..trees.len()).collect();
     for step in 1..shape.num_steps {
         trees.iter_mut().enumerate().for_each(|(at, tree)| prune(at, tree));

@@ -4,19 +4,19 @@
 use super::draft_tree::DraftTree;
 use crate::sampling::uniform;
 
-/// Tells these draws from those for tokens.
+/// Separates these random numbers from those for tokens.
 const SIMULATION: u64 = 0xA5C3_D2E1_F0B4_9687;
 
-/// How many tokens a round of a sequence yields, `expected` on average: a function of the request's seed and of the
-/// sequence's length, the same on every device.
+/// Number of tokens that a round of a sequence yields, `expected` on average: a function of the request's seed and of
+/// the sequence's length, the same on every device.
 pub fn simulated_count(expected: f32, seed: u64, length: usize) -> usize {
     let whole = expected.floor().max(1.0);
     let more = uniform(seed ^ SIMULATION, length) < f64::from(expected - whole);
     whole as usize + usize::from(more)
 }
 
-/// Walks to the first node of the depth at which `count` tokens are produced; where the tree is not so deep, over its first
-/// `count` nodes, as SGLang does. Never more nodes than there are, nor more than `most`. Returns the way from the root;
+/// Walks to the first node of the depth at which `count` tokens are produced; if the tree is not deep enough, over its
+/// first `count` nodes, as SGLang does. It never visits more than `most` nodes. Returns the path from the root;
 /// `choose` is called for each node on it.
 pub fn simulated_walk(tree: &DraftTree, count: usize, most: usize, mut choose: impl FnMut(usize) -> u32) -> Vec<usize> {
     let count = count.clamp(1, most.min(tree.nodes().len()).max(1));
@@ -48,7 +48,7 @@ mod tests {
         tree.add(b, 7);
         let walk = |count, most| simulated_walk(&tree, count, most, |_| 9);
         assert_eq!((walk(1, 9), walk(2, 9), walk(3, 9)), (vec![0], vec![0, 1], vec![0, 2, 3]));
-        // Four tokens of a tree that is two drafts deep.
+        // Four tokens from a tree that is two drafts deep.
         assert_eq!((walk(4, 9), walk(9, 9), walk(9, 3)), (vec![0, 1, 2, 3], vec![0, 1, 2, 3], vec![0, 2, 3]));
     }
 }

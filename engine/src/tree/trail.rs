@@ -1,5 +1,5 @@
-//! A known text in a pool: the tokens of it that a tree accepts, the other tokens that the tree offers, and the beams that can
-//! still change these.
+//! A known text in a pool: the tokens of the text that a tree accepts, the other tokens that the tree offers, and the
+//! beams that can still change these.
 
 use schemas::tree::TreeShape;
 
@@ -8,24 +8,24 @@ use super::{
     pool::{Pool, Proposal, best},
 };
 
-/// What the replay of a round needs to know of its tree. It bounds what has to be expanded.
+/// What the replay of a round must know of its tree. This bounds what has to be expanded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// How many tokens of the text it accepts.
+    /// The number of tokens of the text that it accepts.
     Accepted,
-    /// Also what else it offers on the way.
+    /// Also the other tokens that it offers along the text.
     Offered,
 }
 
-/// How many tokens of `text`, which follows the root, the tree of a shape accepts.
+/// Number of tokens of `text`, which follows the root, that the tree of a shape accepts.
 pub fn accepted(pool: &Pool, shape: TreeShape, text: &[u32]) -> usize {
     let pool = pool.within(shape.num_steps);
     let drafts = shape.num_draft_tokens.saturating_sub(1);
     trail(pool, text).into_iter().take_while(|place| rank(pool, *place) < drafts).count()
 }
 
-/// The tokens that the tree of a shape offers after the root and after each token of `text` that it accepts, as far as
-/// a token of the text follows.
+/// The tokens that the tree of a shape offers after the root and after each accepted token of `text`, as long as the
+/// text has a next token there.
 pub fn offered(pool: &Pool, shape: TreeShape, text: &[u32]) -> Vec<Vec<u32>> {
     let pool = pool.within(shape.num_steps);
     let mut kept = best(pool, shape.num_draft_tokens.saturating_sub(1));
@@ -36,7 +36,7 @@ pub fn offered(pool: &Pool, shape: TreeShape, text: &[u32]) -> Vec<Vec<u32>> {
         .map(|node| {
             let mut tokens: Vec<u32> =
                 kept.iter().filter(|place| pool[**place].parent == node).map(|place| pool[*place].token).collect();
-            // A draft's vocabulary may name a token twice.
+            // A draft's vocabulary may contain a token twice.
             tokens.sort_unstable();
             tokens.dedup();
             tokens
@@ -44,8 +44,8 @@ pub fn offered(pool: &Pool, shape: TreeShape, text: &[u32]) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// The places of the text's tokens, one a step, as far as they were proposed. Where siblings agree the first is taken:
-/// it ranks above the others.
+/// The places of the text's tokens, one per step, as far as they were proposed. If several siblings have the same
+/// token, the first one is taken, since it ranks highest.
 fn trail(pool: &[Proposal], text: &[u32]) -> Vec<usize> {
     let mut places: Vec<usize> = Vec::new();
     for token in text {
@@ -58,18 +58,18 @@ fn trail(pool: &[Proposal], text: &[u32]) -> Vec<usize> {
     places
 }
 
-/// How many proposals rank above one.
+/// Number of proposals that rank above one.
 fn rank(pool: &[Proposal], place: usize) -> usize {
     let own = pool[place].score;
     pool.iter().enumerate().filter(|(at, other)| other.score > own || (other.score == own && *at < place)).count()
 }
 
 impl Expansion {
-    /// Drops the beams whose proposals cannot change what a tree of this expansion's shape, or of a smaller one with the
-    /// same `topk`, tells of a text. A proposal scores at most what its beam scores and lies after it, so
+    /// Drops the beams whose proposals cannot change the result for `text` of any tree of this expansion's shape, or of
+    /// a smaller one with the same `topk`. A proposal scores at most as high as its beam and comes after it, so:
     /// - a beam that the largest tree would not keep now proposes nothing that it will keep;
-    /// - once the text's own way has ended, a beam that scores no better than the worst of what is looked at pushes none
-    ///   of that out.
+    /// - once the text has left the tree, a beam that scores no better than the worst proposal that matters cannot
+    ///   displace any of these.
     pub fn prune(&mut self, text: &[u32], wanted: Wanted) {
         let (pool, steps) = (self.pool().all(), self.pool().steps());
         let mut kept = vec![false; pool.len()];
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::tree::{expansion::tests::propose, grow, walk};
 
-    /// All trees of a draft that is a function of the way from the root.
+    /// All trees of a draft that is a function of the path from the root.
     fn expand(shape: TreeShape, seed: u64, coarse: bool, mut prune: impl FnMut(&mut Expansion)) -> (Expansion, usize) {
         let mut ways: Vec<Vec<u32>> = vec![Vec::new()];
         let mut rows = 0;
@@ -122,7 +122,7 @@ mod tests {
         (grown.expect("it cannot fail").remove(0), rows)
     }
 
-    /// A text that the draft proposes with some chance: at each place one of its best tokens, or one that it never says.
+    /// A text that the draft may propose: at each place one of its best tokens, or one that it never proposes.
     fn text(seed: u64, topk: usize, coarse: bool, choices: &[usize]) -> Vec<u32> {
         let mut way = Vec::new();
         for choice in choices {

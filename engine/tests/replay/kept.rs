@@ -1,4 +1,5 @@
-//! States of the target that are kept in a file: replays with it tell what replays without it tell, whatever became of it.
+//! States of the target that are kept in a file: replays with the file give the same results as without it, whatever
+//! happened to the file.
 
 use std::{fs, ops::ControlFlow, path::Path};
 
@@ -8,10 +9,10 @@ use schemas::tree::TreeShape;
 use super::{load, many_shapes, replay, requests, run, samplings, shape, texts};
 
 const ROOMY: u64 = 1 << 30;
-/// Bytes of a checksum in the file.
+/// Length of a checksum in the file, in bytes.
 const CHECKSUM: usize = 16;
 
-/// A replay with a file, and what it said.
+/// A replay with a file, and its messages.
 fn keep(
     engine: &mut Engine,
     texts: &[ReplayText],
@@ -33,7 +34,7 @@ fn some_texts(engine: &mut Engine) -> Vec<ReplayText> {
     texts(&requests, &completions)
 }
 
-/// Where the pieces begin.
+/// Byte offset of the first piece.
 fn header(file: &[u8]) -> usize {
     let length: [u8; 4] = file[8..12].try_into().expect("four bytes");
     12 + u32::from_le_bytes(length) as usize + CHECKSUM
@@ -51,7 +52,7 @@ fn a_replay_from_kept_states_is_the_one_that_kept_them() {
         let (expected, expected_of_many) = (replay(&mut engine, &texts, &few), replay(&mut engine, &texts, &many));
         assert_eq!(keep(&mut engine, &texts, &few, &path, ROOMY), (expected.clone(), String::new()), "{head}");
         let written = fs::read(&path).expect("the states");
-        // More shapes, of other topk, and an engine that is loaded anew: the states are the same.
+        // More shapes with another topk, and a newly loaded engine: the states are the same.
         for engine in [&mut engine, &mut load(head, |options| options.chunked_prefill_size = prefill)] {
             for (shapes, expected) in [(&many[..], &expected_of_many), (&few[..], &expected)] {
                 let (found, said) = keep(engine, &texts, shapes, &path, ROOMY);
@@ -60,7 +61,7 @@ fn a_replay_from_kept_states_is_the_one_that_kept_them() {
             }
         }
         assert!(fs::read(&path).expect("the states") == written);
-        // Nothing is left that a run could trip over.
+        // No state is left that could affect a run.
         let requests = requests(&engine, &samplings(), 24);
         let runs = run(&mut engine, few[0], &requests);
         assert!(runs.iter().zip(&expected).all(|(run, found)| run.accept_histogram == found[0].accept_histogram));
@@ -75,7 +76,7 @@ fn the_draft_reads_what_is_in_the_file() {
     let texts = some_texts(&mut engine).split_off(8);
     let shapes = [shape("4,4,16")];
     let (expected, _) = keep(&mut engine, &texts, &shapes, &path, ROOMY);
-    // One text, read at once, is one piece: its states get others, and a checksum that says they are right.
+    // One text, processed at once, is one piece: overwrite its states, with a valid checksum.
     let mut file = fs::read(&path).expect("the states");
     let (begin, end) = (header(&file), file.len() - CHECKSUM);
     file[begin + 24..end].fill(0);
@@ -102,7 +103,7 @@ fn what_is_torn_or_damaged_is_said_and_made_again() {
         let (found, said) = keep(&mut engine, &texts, &shapes, &path, ROOMY);
         assert_eq!(found, expected, "{said}");
         assert!(words.iter().all(|word| said.contains(word)), "{words:?} in {said}");
-        // Texts that were known are not among those that are run together, so that their last pieces may be others.
+        // Known texts are not in the same passes as the new ones, so the new texts' last pieces may be different.
         let (found, said) = keep(&mut engine, &texts, &shapes, &path, ROOMY);
         assert!(found == expected && said.contains("9 of 9") && said.matches('\n').count() == 1, "{said}");
     };
@@ -138,7 +139,7 @@ fn states_of_other_texts_and_for_other_drafts_are_said_and_made_again() {
     let texts = some_texts(&mut engine);
     let shapes = [shape("3,3,9")];
     keep(&mut engine, &texts, &shapes, &path, ROOMY);
-    // One text less; then a draft that sees something else of the target; then passes of another size.
+    // One text fewer; then a draft that reads other features of the target; then passes of another size.
     let fewer = &texts[1..];
     let expected = replay(&mut engine, fewer, &shapes);
     let (found, said) = keep(&mut engine, fewer, &shapes, &path, ROOMY);
@@ -167,7 +168,7 @@ fn another_draft_that_sees_the_same_of_the_target_needs_no_pass_of_it() {
     for file in fs::read_dir(&trained).expect("a draft").map(|file| file.expect("a file").path()) {
         let mut bytes = fs::read(&file).expect("a file");
         if file.extension().is_some_and(|kind| kind == "safetensors") {
-            // Some of its weights change their sign.
+            // Flips the signs of some weights.
             let end = bytes.len();
             bytes[end / 2..].chunks_exact_mut(64).for_each(|part| part[1] ^= 0x80);
             assert_eq!(bytes.len(), end);
@@ -198,7 +199,7 @@ fn without_room_or_a_place_for_the_file_the_target_reads_the_texts() {
     );
     let (found, said) = keep(&mut engine, &texts, &shapes, folder.path(), ROOMY);
     assert!(found == expected && said.contains("cannot be used, so the target processes the texts again"), "{said}");
-    // What is there serves under a lower limit; nothing is added to it.
+    // Existing states are used even with a lower limit, but nothing is appended.
     keep(&mut engine, &texts, &shapes, &path, ROOMY);
     let length = fs::metadata(&path).expect("the states").len();
     let file = fs::OpenOptions::new().write(true).open(&path).expect("the states");
@@ -206,7 +207,7 @@ fn without_room_or_a_place_for_the_file_the_target_reads_the_texts() {
     let (found, said) = keep(&mut engine, &texts, &shapes, &path, 100 << 10);
     assert!(found == expected && said.contains("8 of 9") && said.contains("is not written"), "{said}");
     assert!(fs::metadata(&path).expect("the states").len() < length);
-    // A replay that runs no draft keeps nothing, and the limit holds to the byte.
+    // A replay that runs no draft keeps nothing, and the limit is exact to the byte.
     fs::remove_file(&path).expect("it goes");
     assert_eq!(keep(&mut engine, &texts, &[TreeShape::OFF], &path, ROOMY).1, "");
     assert!(!path.exists());

@@ -1,4 +1,4 @@
-//! Times steps.
+//! Times training steps.
 
 use schemas::train::Precision;
 use training::{
@@ -6,7 +6,7 @@ use training::{
     bench::{Speed, Timed, time},
 };
 
-/// What NVIDIA says of the dense bfloat16 products of an H100 SXM, a second.
+/// NVIDIA's figure for dense bfloat16 operations of an H100 SXM, per second.
 const H100: f64 = 989e12;
 
 /// What to time.
@@ -18,19 +18,19 @@ pub struct Arguments {
     /// Steps that the draft runs on its own output
     #[arg(long, default_value_t = 3)]
     unroll: usize,
-    /// Texts of a step
+    /// Texts per step
     #[arg(long, default_value_t = 8)]
     batch_size: usize,
-    /// Tokens of a text
+    /// Tokens per text
     #[arg(long, default_value_t = 1024)]
     window: usize,
-    /// Steps that are timed
+    /// Timed steps
     #[arg(long, default_value_t = 10)]
     steps: usize,
-    /// Steps ahead of these
+    /// Warm-up steps before these
     #[arg(long, default_value_t = 3)]
     warm_up: usize,
-    /// The GPU's number
+    /// Index of the GPU
     #[arg(long, default_value_t = 0)]
     gpu: usize,
     /// Compute in float32

@@ -15,26 +15,26 @@ use tuner::{sweep::folder_of, workload::ModelText};
 /// What to train.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The training file, as `spectune train` takes it; models are named by their folders
+    /// The training file, as for `spectune train`; models are given by their folders
     train: PathBuf,
     /// Folder for checkpoints, the head and the record
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
-    /// Go on with the run that was started in the folder
+    /// Continue the run that was started in the folder
     #[arg(long)]
     resume: bool,
-    /// Where the engine runs: auto, cpu, cuda or cuda:N; wins over the training file
+    /// Where the engine runs: auto, cpu, cuda or cuda:N; takes precedence over the training file
     #[arg(long)]
     device: Option<DeviceChoice>,
-    /// The GPU of the steps
+    /// Index of the GPU for the steps
     #[arg(long, default_value_t = 0)]
     gpu: usize,
-    /// Make steps on the processor, as `spectune train` does
+    /// Run the steps on the CPU, as `spectune train` does
     #[arg(long, conflicts_with = "gpu")]
     processor: bool,
 }
 
-/// Runs the command; 0 where a head was written, 1 where the one from before stays, 130 where it was stopped.
+/// Runs the command. Returns 0 if a head was written, 1 if the previous one is kept, 130 if it was stopped.
 pub fn run(arguments: &Arguments) -> anyhow::Result<u8> {
     let path = &arguments.train;
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;

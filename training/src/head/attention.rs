@@ -1,8 +1,8 @@
 //! Attention of an unrolled draft.
 //!
-//! Step 0 runs over all rows of a text with a causal mask. Step k runs the same rows k tokens further: row i is then the
-//! k-th draft after position i. It attends to the keys of step 0 up to its own row, and in each later step only to its own
-//! row, that is, to the tokens drafted before it.
+//! Step 0 runs over all rows of a text with a causal mask. Step k runs the same rows k tokens further: row i is then
+//! the k-th draft after position i. It attends to the keys of step 0 up to its own row, and in each later step only to
+//! its own row, that is, to the tokens drafted before it.
 
 use candle_core::{D, DType, Device, Result, Tensor};
 use engine::spec::{GroupedQuery, GroupedTensors, Pairing};
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{error::TrainingError, math};
 
-/// Grouped attention.
+/// Grouped-query attention.
 pub struct Attention {
     query: Linear,
     key: Linear,
@@ -32,14 +32,14 @@ pub struct History {
 }
 
 impl History {
-    /// Steps so far.
+    /// Number of steps so far.
     pub fn steps(&self) -> usize {
         self.steps.len()
     }
 }
 
 impl Attention {
-    /// From its tensors.
+    /// Builds attention from its tensors.
     pub fn new(
         builder: &mut Builder<'_>,
         tensors: &GroupedTensors,
@@ -66,7 +66,7 @@ impl Attention {
         })
     }
 
-    /// Runs the next step over rows `[batch · rows, input]`, which `history` takes in.
+    /// Runs the next step over rows `[batch · rows, input]`, and appends their keys and values to `history`.
     pub fn forward(&self, x: &Tensor, rows: &Rows, history: &mut History) -> Result<Tensor> {
         let GroupedQuery { heads, key_value_heads, head_dim, .. } = self.spec;
         let (batch, rows) = (rows.batch(), rows.each);
@@ -85,7 +85,7 @@ impl Attention {
         self.output.forward(&attended.transpose(1, 2)?.reshape((batch * rows, heads * head_dim))?)
     }
 
-    /// Cosine and sine of every pair for rows from a position on, `[rows, pairs]` each.
+    /// Cosine and sine of every pair, for rows from position `first` on, `[rows, pairs]` each.
     fn turns(&self, first: usize, rows: usize) -> Result<(Tensor, Tensor)> {
         let rotation = self.spec.rope.rotation(self.spec.head_dim);
         let pairs = rotation.dims() / 2;
@@ -95,7 +95,7 @@ impl Attention {
         Ok((part(0)?, part(1)?))
     }
 
-    /// Rotates the heads of rows, `[batch, heads, rows, head_dim]`. Its gradient turns the other way.
+    /// Rotates the heads of rows, `[batch, heads, rows, head_dim]`. Its gradient is the inverse rotation.
     fn rotate(&self, x: &Tensor, (cosine, sine): &(Tensor, Tensor)) -> Result<Tensor> {
         let (rope, head_dim) = (self.spec.rope, self.spec.head_dim);
         if rope.dims == 0 {
@@ -108,7 +108,7 @@ impl Attention {
         })
     }
 
-    /// Key or value heads, each for all query heads of its group.
+    /// Key or value heads, repeated for all query heads of their groups.
     fn for_all_heads(&self, x: &Tensor) -> Result<Tensor> {
         let (batch, heads, rows, dims) = x.dims4()?;
         match self.spec.heads / heads {
@@ -123,7 +123,7 @@ impl Attention {
     }
 }
 
-/// Turns the first `dims` values of heads pair by pair.
+/// Rotates the first `dims` values of heads, pair by pair.
 fn turn(
     x: &Tensor,
     cosine: &Tensor,
@@ -153,7 +153,7 @@ fn turn(
     }
 }
 
-/// Scaled queries over the keys of all steps.
+/// Attention of scaled queries over the keys of all steps.
 fn attend(query: &Tensor, steps: &[(Tensor, Tensor)]) -> Result<Tensor> {
     let Some(((first_keys, first_values), later)) = steps.split_first() else { return Ok(query.clone()) };
     let (rows, dtype) = (query.dim(2)?, query.dtype());

@@ -7,17 +7,17 @@ use engine::spec::{GatedTensors, LinearTensors, TensorSpec};
 
 use crate::{error::TrainingError, math};
 
-/// Gives the values of a tensor.
+/// Returns the values of a tensor.
 pub type Values<'a> = dyn Fn(&TensorSpec) -> std::result::Result<Vec<f32>, TrainingError> + 'a;
 
-/// Makes layers and keeps what trains. That has 32 bits, or more where layers compute in more: steps are far smaller than
-/// values, and 16 bits would lose them.
+/// Builds layers, and collects the trained variables. These have 32 bits, or more if layers compute in more: updates
+/// are far smaller than values, and 16 bits would lose them.
 pub struct Builder<'a> {
     values: &'a Values<'a>,
     /// The type in which layers compute.
     dtype: DType,
     device: &'a Device,
-    /// What trains, by its published name.
+    /// The trained variables by their published names.
     pub trained: BTreeMap<String, Var>,
 }
 
@@ -36,12 +36,12 @@ pub struct Gated {
 }
 
 impl<'a> Builder<'a> {
-    /// Of values in a type on a device.
+    /// A builder with these values, for layers that compute in this type on this device.
     pub fn new(values: &'a Values<'a>, dtype: DType, device: &'a Device) -> Self {
         Self { values, dtype, device, trained: BTreeMap::new() }
     }
 
-    /// A tensor that trains.
+    /// A tensor that is trained.
     pub fn trained(&mut self, spec: &TensorSpec) -> std::result::Result<Tensor, TrainingError> {
         let variable = Var::from_tensor(&self.tensor(spec, math::wide(self.dtype))?)?;
         let tensor = variable.as_tensor().clone();
@@ -49,7 +49,7 @@ impl<'a> Builder<'a> {
         Ok(tensor)
     }
 
-    /// A tensor that stays as it is.
+    /// A tensor that is not trained.
     pub fn frozen(&self, spec: &TensorSpec) -> std::result::Result<Tensor, TrainingError> {
         self.tensor(spec, self.dtype)
     }
@@ -59,7 +59,7 @@ impl<'a> Builder<'a> {
         Ok(Tensor::from_vec(values, spec.shape.as_slice(), self.device)?.to_dtype(dtype)?)
     }
 
-    /// One that a description has or has not.
+    /// A trained tensor, if the spec contains it.
     pub fn optional(&mut self, spec: Option<&TensorSpec>) -> std::result::Result<Option<Tensor>, TrainingError> {
         spec.map(|spec| self.trained(spec)).transpose()
     }
@@ -80,7 +80,7 @@ impl<'a> Builder<'a> {
 }
 
 impl Linear {
-    /// `[rows, inputs]` to `[rows, outputs]`.
+    /// Maps `[rows, inputs]` to `[rows, outputs]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let y = math::product(x, &self.weight.to_dtype(x.dtype())?, true)?;
         self.bias.as_ref().map_or(Ok(y.clone()), |bias| y.broadcast_add(&bias.to_dtype(x.dtype())?))
@@ -88,7 +88,7 @@ impl Linear {
 }
 
 impl Gated {
-    /// `[rows, hidden]` to the same.
+    /// Maps `[rows, hidden]` to `[rows, hidden]`.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         self.down.forward(&(self.gate.forward(x)?.silu()? * self.up.forward(x)?)?)
     }
@@ -101,12 +101,12 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// Of factors.
+    /// A norm with this weight.
     pub fn new(weight: Tensor, epsilon: f32) -> Self {
         Self { weight, epsilon: f64::from(epsilon) }
     }
 
-    /// Rows over their last dimension.
+    /// Norms over the last dimension.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         math::rms_norm(x, &self.weight, self.epsilon)
     }

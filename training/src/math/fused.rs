@@ -1,5 +1,6 @@
-//! Rows and steps on a GPU by the kernels of the crate `kernels`, which go through memory once or twice where candle's chains of
-//! elementwise operations go six to ten times. They run on candle's stream, over candle's memory.
+//! Row operations and optimiser steps on a GPU with the kernels of the crate `kernels`. These read memory once or
+//! twice, where candle's chains of elementwise operations read it six to ten times. They run on candle's stream and
+//! memory.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,7 +15,7 @@ use kernels::{
 
 use super::gradient::{of_both, with_gradient};
 
-/// The kernels for tensors of a device in a type.
+/// The kernels for tensors of one type on one device.
 #[derive(Clone)]
 pub struct Fused {
     kernels: Kernels,
@@ -25,7 +26,7 @@ pub struct Fused {
 static KNOWN: Mutex<Vec<(usize, Element, Fused)>> = Mutex::new(Vec::new());
 
 impl Fused {
-    /// Those for a tensor; `None` on the processor, and for types that there are none for.
+    /// The kernels for a tensor; `None` on the CPU, and for unsupported types.
     ///
     /// # Errors
     /// When the device cannot be opened.
@@ -52,7 +53,7 @@ impl Fused {
         Ok(Some(fused))
     }
 
-    /// As [`super::rms_norm`], of rows.
+    /// Like [`super::rms_norm`], for rows.
     pub fn rms_norm(self, rows: &Tensor, weight: &Tensor, epsilon: f64) -> Result<Tensor> {
         let size: [usize; 2] = rows.dims2()?.into();
         let (x, factors) = (plain(rows)?, plain(weight)?);
@@ -69,7 +70,7 @@ impl Fused {
         })
     }
 
-    /// As [`super::causal_softmax`], of `[groups, rows, keys]`.
+    /// Like [`super::causal_softmax`], for `[groups, rows, keys]`.
     pub fn causal_softmax(self, scores: &Tensor) -> Result<Tensor> {
         let (groups, rows, keys) = scores.dims3()?;
         let from = plain(scores)?;
@@ -85,7 +86,7 @@ impl Fused {
         })
     }
 
-    /// As [`super::divergence`].
+    /// Like [`super::divergence`].
     pub fn divergence(self, logits: &Tensor, p: &Tensor, negative_entropy: &Tensor) -> Result<Tensor> {
         let (rows, columns) = logits.dims2()?;
         let (from, p, negative_entropy) = (plain(logits)?, plain(p)?, plain(negative_entropy)?);
@@ -104,7 +105,7 @@ impl Fused {
         })
     }
 
-    /// Softmax of logits `[rows, columns]` in 32 bits, and `Σ p log p`, `[rows, 1]`. Without gradients.
+    /// Softmax of logits `[rows, columns]` in float32, and `Σ p log p`, `[rows, 1]`. Without gradients.
     pub fn softmax(&self, logits: &Tensor) -> Result<(Tensor, Tensor)> {
         let (rows, columns) = logits.dims2()?;
         let logits = plain(logits)?;
@@ -116,7 +117,7 @@ impl Fused {
         Ok((p, negative_entropy))
     }
 
-    /// The place of the largest value of each row, `[rows]`.
+    /// The index of the largest value of each row, `[rows]`.
     pub fn largest(&self, x: &Tensor) -> Result<Tensor> {
         let (rows, columns) = x.dims2()?;
         let x = plain(x)?;
@@ -139,7 +140,7 @@ impl Fused {
         })
     }
 
-    /// The sum of the squares of 32-bit values, a scalar.
+    /// The sum of the squares of float32 values, a scalar.
     pub fn squares(&self, x: &Tensor) -> Result<Tensor> {
         let x = plain(x)?;
         let parts = Tensor::zeros(Kernels::TRAINING_BLOCKS, DType::F32, x.device())?;
@@ -147,7 +148,7 @@ impl Fused {
         parts.sum_all()
     }
 
-    /// Launches a kernel over the memory of tensors without gaps.
+    /// Launches a kernel over the memory of contiguous tensors.
     fn run<const COUNT: usize>(
         &self,
         tensors: [&Tensor; COUNT],
@@ -178,7 +179,7 @@ impl Fused {
     }
 }
 
-/// A tensor's values without gaps and without a gradient.
+/// A tensor's values, contiguous and without gradient.
 fn plain(x: &Tensor) -> Result<Tensor> {
     x.detach().contiguous()
 }

@@ -7,12 +7,12 @@ use candle_core::{
     backend::BackendStorage,
 };
 
-/// The gradient of an argument, from the argument, the value and the gradient of the value.
+/// Computes the gradient of the argument from the argument, the value and the value's gradient.
 type Backward = dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<Tensor> + Send + Sync;
-/// The gradients of two arguments, from these and the gradient of the value.
+/// Computes the gradients of two arguments from these and the value's gradient.
 type BackwardOfBoth = dyn Fn(&Tensor, &Tensor, &Tensor) -> Result<(Tensor, Tensor)> + Send + Sync;
 
-/// What was computed apart from the graph.
+/// A value that was computed outside of the graph.
 struct Value(Mutex<Option<Tensor>>);
 
 struct OfOne {
@@ -55,7 +55,7 @@ impl Value {
         Ok(Self(Mutex::new(Some(value.detach().contiguous()?))))
     }
 
-    /// Its storage, once: the graph's copy is the one that stays.
+    /// Takes its storage, which is possible once: then the graph owns it.
     fn take<S>(&self, storage: impl Fn(&Storage, &Layout) -> Result<S>) -> Result<(S, Shape)> {
         let value = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let value = value.ok_or_else(|| Error::Msg("a value was taken twice".into()))?;

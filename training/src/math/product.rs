@@ -1,4 +1,4 @@
-//! Products with weights. Candle's own gradient of `x · wᵀ` is that of `wᵀ`, which it then transposes element by element,
+//! Products with weights. Candle computes the gradient of `x · wᵀ` for `wᵀ` and then transposes it element by element,
 //! and it computes gradients of frozen weights too.
 
 use candle_core::{CpuStorage, CudaStorage, CustomOp2, Layout, Result, Shape, Tensor, backend::BackendStorage};
@@ -7,10 +7,11 @@ struct Product {
     trains: bool,
 }
 
-/// `x · wᵀ`: `[rows, inputs]` and `[outputs, inputs]` to `[rows, outputs]`. Weights that do not train have no gradient.
+/// `x · wᵀ`: `[rows, inputs]` and `[outputs, inputs]` to `[rows, outputs]`. Weights that are not trained have no
+/// gradient.
 ///
 /// # Errors
-/// When shapes do not fit.
+/// When the shapes do not fit together.
 pub fn product(x: &Tensor, weight: &Tensor, trains: bool) -> Result<Tensor> {
     x.contiguous()?.apply_op2(weight, Product { trains })
 }

@@ -1,4 +1,4 @@
-//! The engine, with the head that is currently needed.
+//! The engine, loaded with the head that is currently needed.
 
 use std::path::{Path, PathBuf};
 
@@ -6,16 +6,16 @@ use engine::{Engine, EngineOptions, ModelFiles};
 
 use crate::error::TrainingError;
 
-/// An engine whose draft is exchanged.
+/// An engine whose draft is replaced.
 pub struct Engines {
-    /// `None` after a draft could not be loaded.
+    /// `None` after loading a draft failed.
     engine: Option<Engine>,
     loaded: PathBuf,
     options: EngineOptions,
 }
 
 impl Engines {
-    /// Gives an engine the head of a folder.
+    /// Loads the head of a folder into an engine.
     ///
     /// # Errors
     /// When it cannot be loaded.
@@ -36,10 +36,10 @@ impl Engines {
         Ok(self.engine.insert(engine))
     }
 
-    /// The engine with whatever head it has: for what does not depend on it.
+    /// The engine with its current head, for work that does not depend on it.
     ///
     /// # Errors
-    /// When a head could not be loaded before.
+    /// When loading a head failed earlier.
     pub fn any(&mut self) -> Result<&mut Engine, TrainingError> {
         self.engine.as_mut().ok_or_else(gone)
     }

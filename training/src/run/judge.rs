@@ -1,4 +1,4 @@
-//! The final comparison: the chosen checkpoint with the previous head, on prompts that did not choose the checkpoint.
+//! The final comparison of the chosen checkpoint with the previous head, on prompts that did not choose the checkpoint.
 
 use std::time::{Instant, SystemTime};
 
@@ -17,7 +17,7 @@ use crate::{
     texts::Role,
 };
 
-/// Rounds that are timed.
+/// Number of timed rounds.
 const TIMED_ROUNDS: usize = 16;
 
 /// Acceptance of both heads on some texts.
@@ -26,7 +26,7 @@ struct Both {
     after: Vec<Accepted>,
 }
 
-/// Judges, writes the head if it is better, and the record. `None` if the run was stopped.
+/// Compares, writes the head if it is better, and writes the record. `None` if the run was stopped.
 pub fn judge(trainer: &mut Trainer<'_>, watch: &mut Watch<'_>) -> Result<Option<Finished>, TrainingError> {
     let begin = Instant::now();
     let best = trainer.progress.best;
@@ -82,7 +82,7 @@ pub fn judge(trainer: &mut Trainer<'_>, watch: &mut Watch<'_>) -> Result<Option<
     Ok(Some(Finished { record, head }))
 }
 
-/// The old head wins ties.
+/// The previous head wins ties.
 fn verdict(best: Option<usize>, all: Option<&Comparison>, start: Start) -> Verdict {
     let before = if start == Start::Random { "the random head" } else { "the previous head" };
     let keeps = |step, because: String| Verdict { better: false, step, because };
@@ -122,7 +122,7 @@ fn write(trainer: &Trainer<'_>, chosen: &std::path::Path, head: &std::path::Path
     folder::stitch(&own, &trainer.tensors, &values?, head)
 }
 
-/// Tokens per second of the batch that the file names, from accept lengths and the time of a round.
+/// Tokens per second at the batch size in the file, from accept lengths and the time of a round.
 fn predict(trainer: &mut Trainer<'_>, comparisons: &mut [Comparison], watch: &mut Watch<'_>) {
     let batch = trainer.request.file.tree.batch;
     if batch == 0 || comparisons.is_empty() {

@@ -1,4 +1,4 @@
-//! The steps of training, with checkpoints and evaluations.
+//! Training steps, with checkpoints and evaluations.
 
 use std::{collections::BTreeMap, ops::ControlFlow, sync::atomic::Ordering, time::Instant};
 
@@ -23,20 +23,20 @@ use crate::{
     texts::{Placements, Role},
 };
 
-/// Texts of a stretch of an epoch that are put in order by length, in batches: texts of one length fill a batch best.
+/// Number of batches whose texts are sorted by length together: texts of similar length fill a batch best.
 const SORTED_BATCHES: usize = 16;
 
-/// A run under way.
+/// A training run.
 pub struct Trainer<'a> {
     pub request: &'a TrainRequest<'a>,
     pub placements: &'a Placements,
     pub texts: &'a [Option<ReplayText>],
     pub objective: Objective,
     pub schedule: Schedule,
-    /// What trains.
+    /// The trained tensors.
     pub tensors: Vec<TensorSpec>,
     pub states: States<'a>,
-    /// The target with the head that training starts from.
+    /// The target with the initial head.
     pub models: ModelFiles,
     pub work: Work,
     pub engines: Engines,
@@ -58,7 +58,7 @@ struct Since {
 }
 
 impl Trainer<'_> {
-    /// Makes steps until training stops. A break means that it was stopped.
+    /// Runs steps until training ends. `Break` means that it was interrupted.
     pub fn train(&mut self, watch: &mut Watch<'_>) -> Result<ControlFlow<()>, TrainingError> {
         let request = self.request;
         let settings = &request.file.training;
@@ -76,7 +76,7 @@ impl Trainer<'_> {
             let step = self.progress.step;
             let ends = step >= settings.steps;
             let due = ends || step.is_multiple_of(request.file.stop.evaluate_every);
-            // A run that was stopped within an evaluation makes it again.
+            // A run that was stopped during an evaluation repeats it.
             if due && self.progress.evaluations.last().is_none_or(|last| last.step != step) {
                 if self.evaluate(watch)?.is_break() {
                     return self.leave(&mut since, watch);
@@ -91,7 +91,7 @@ impl Trainer<'_> {
             if request.interrupted.load(Ordering::Relaxed) {
                 return self.leave(&mut since, watch);
             }
-            // Every epoch has as many batches.
+            // Every epoch has the same number of batches.
             let wanted = step / batches.len();
             if wanted != number {
                 (number, batches) = (wanted, self.epoch(wanted));
@@ -113,7 +113,7 @@ impl Trainer<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// Keeps what is done, because the run was stopped.
+    /// Saves the state after an interruption.
     fn leave(&mut self, since: &mut Since, watch: &mut Watch<'_>) -> Result<ControlFlow<()>, TrainingError> {
         self.point(since, watch)?;
         self.save()?;
@@ -144,7 +144,7 @@ impl Trainer<'_> {
         })
     }
 
-    /// The batches of an epoch: a function of the seed and its number.
+    /// The batches of an epoch: a function of the seed and the epoch's number.
     fn epoch(&self, number: usize) -> Vec<Vec<(usize, Window)>> {
         let settings = &self.request.file.training;
         let trains = |at: &usize| self.placements.prompts[*at].role == Role::Training;
@@ -168,7 +168,7 @@ impl Trainer<'_> {
         batches
     }
 
-    /// Writes the head as it is now, replays it on the choosing prompts, and keeps it if it is the best.
+    /// Writes the current head, replays it on the choosing prompts, and keeps it if it is the best.
     fn evaluate(&mut self, watch: &mut Watch<'_>) -> Result<ControlFlow<()>, TrainingError> {
         let (begin, step) = (Instant::now(), self.progress.step);
         let head = if step == 0 { self.work.start() } else { self.work.head_at(step) };
@@ -213,14 +213,14 @@ impl Trainer<'_> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// The texts of a role, by their numbers.
+    /// The texts of a role, by index.
     pub fn of(&self, role: Role) -> Vec<usize> {
         let prompts = self.placements.prompts.iter().enumerate();
         let of_role = prompts.filter(|(at, placed)| placed.role == role && self.texts[*at].is_some());
         of_role.map(|(at, _)| at).collect()
     }
 
-    /// What the head of a folder accepts along texts; `None` if the run was stopped.
+    /// Acceptance of the head of a folder along texts; `None` if the run was stopped.
     pub fn replay(&mut self, head: &std::path::Path, texts: &[usize]) -> Result<Option<Vec<Accepted>>, TrainingError> {
         let texts: Vec<ReplayText> = texts.iter().filter_map(|at| self.texts[*at].clone()).collect();
         let interrupted = self.request.interrupted;
@@ -240,7 +240,7 @@ impl Trainer<'_> {
         pass.loss(self.engines.any()?, &mut self.states, texts)
     }
 
-    /// Ends a stretch of the curve.
+    /// Ends a section of the curve.
     fn point(&mut self, since: &mut Since, watch: &mut Watch<'_>) -> Result<(), TrainingError> {
         let Since { steps, count, gradient, rows, seconds } = std::mem::take(since);
         if count == 0 {
@@ -271,12 +271,12 @@ impl Trainer<'_> {
     }
 }
 
-/// What a step came to.
+/// The result of a step.
 struct StepOutcome {
     steps: Vec<StepFigures>,
     gradient: f64,
     rows: u64,
-    /// Seconds of it that the engine took to make states.
+    /// Seconds of the step in which the engine computed states.
     states_s: f64,
 }
 

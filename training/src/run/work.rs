@@ -17,16 +17,16 @@ pub struct Work {
     out: PathBuf,
 }
 
-/// What a folder is of.
+/// Identifies the run that a folder belongs to.
 #[derive(Serialize, Deserialize)]
 struct Meaning {
     format: u32,
-    /// Hash of all that decides what training comes to.
+    /// Hash of everything that determines the result of training.
     hash: String,
 }
 
 impl Work {
-    /// Begins the folder, or checks that it is of this run.
+    /// Creates the folder, or checks that it belongs to this run.
     pub fn open(request: &TrainRequest<'_>, engine: &Engine, placements: &Placements) -> Result<Self, TrainingError> {
         let out = request.out.to_owned();
         let path = out.join("run.json");
@@ -61,7 +61,7 @@ impl Work {
         self.out.join("answers.jsonl")
     }
 
-    /// The head that training starts from.
+    /// The initial head.
     pub fn start(&self) -> PathBuf {
         self.out.join("start")
     }
@@ -71,17 +71,17 @@ impl Work {
         self.out.join("checkpoint.safetensors")
     }
 
-    /// The head after some steps.
+    /// The head after this many steps.
     pub fn head_at(&self, step: usize) -> PathBuf {
         self.heads().join(format!("step-{step:06}"))
     }
 
-    /// The head that is written in the end.
+    /// The trained head that is written at the end.
     pub fn head(&self) -> PathBuf {
         self.out.join("head")
     }
 
-    /// What the run found.
+    /// The record of the run.
     pub fn record(&self) -> PathBuf {
         self.out.join("training.json")
     }
@@ -90,7 +90,7 @@ impl Work {
         self.out.join("heads")
     }
 
-    /// Makes the head that training starts from, unless it is there.
+    /// Creates the initial head, unless it exists.
     pub fn make_start(
         &self,
         request: &TrainRequest<'_>,
@@ -117,7 +117,7 @@ impl Work {
         }
     }
 
-    /// Removes the heads that no one needs any more: all but the best one.
+    /// Removes all heads except the best one.
     pub fn clean(&self, best: Option<usize>) -> Result<(), TrainingError> {
         let heads = self.heads();
         let best = best.map(|step| self.head_at(step));
@@ -131,10 +131,10 @@ impl Work {
     }
 }
 
-/// Hash of what decides what training comes to.
+/// Hash of everything that determines the result of training.
 fn hash(file: &TrainFile, engine: &Engine, placements: &Placements) -> String {
     let mut meaning = file.clone();
-    // Where things are, and what only changes how long it takes.
+    // Excluded are locations, and settings that only change how long training takes.
     meaning.models.target.clear();
     meaning.engine = schemas::sweep::EngineSettings::default();
     meaning.models.draft.clear();

@@ -1,4 +1,4 @@
-//! Models of the tests.
+//! Models for the tests.
 
 use std::path::{Path, PathBuf};
 
@@ -33,13 +33,13 @@ pub fn options(pair: &str) -> EngineOptions {
     }
 }
 
-/// A head and its teacher in a type.
+/// A head and its teacher, computing in one type.
 pub struct Loaded {
     pub head: Head,
     pub teacher: Teacher,
 }
 
-/// Loads them; `change` may alter values.
+/// Loads both; `change` may change values.
 pub fn load(options: &EngineOptions, dtype: DType, change: impl Fn(&str, &mut Vec<f32>)) -> Loaded {
     let models = ModelFiles::open(options).expect("the files are there");
     let spec = models.draft.clone().expect("a draft");
@@ -63,7 +63,7 @@ pub fn load(options: &EngineOptions, dtype: DType, change: impl Fn(&str, &mut Ve
     }
 }
 
-/// Tokens that look random and always are the same.
+/// Tokens that look random but are always the same.
 pub fn tokens(count: usize, vocabulary: usize) -> Vec<u32> {
     let mut state = 9_u64;
     let next = || {

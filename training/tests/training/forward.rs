@@ -1,5 +1,5 @@
-//! The trainer computes what the engine computes: the chain that the engine drafts at a place has the same
-//! log-probabilities in the trainer's unrolled pass over the text with that chain.
+//! The trainer computes the same as the engine: a chain that the engine drafts has the same log-probabilities in the
+//! trainer's unrolled pass over the text with that chain.
 
 use candle_core::{D, DType, Device, Tensor};
 use engine::{
@@ -21,7 +21,7 @@ fn check(pair: &str) {
     let states = engine.states(&text).expect("states");
     assert_eq!(states.positions, text.len() - 1);
 
-    // What the engine drafts from some places of the text.
+    // The engine's drafts at some places of the text.
     let LoadedEngine { mut backend, .. } = load_engine(&options).expect("it loads");
     let shape = TreeShape::chain(STEPS);
     backend.prepare(&[shape], &[], &mut |_, _| {}).expect("ready");
@@ -34,7 +34,7 @@ fn check(pair: &str) {
     let _ = backend.prefill(&[chunk]).expect("read");
     let loaded = load(&options, DType::F32, |_, _| {});
     for position in [1, 2, 9, last] {
-        // A pool grows while the text goes on: the chain so far, and some token after it.
+        // A pool grows as long as the text continues: the chain so far, and any token after it.
         let mut drafted: Vec<(u32, f32)> = Vec::new();
         for _ in 0..STEPS {
             let followed: Vec<u32> = drafted.iter().map(|(token, _)| *token).chain([0]).collect();
@@ -44,7 +44,7 @@ fn check(pair: &str) {
         }
         assert_eq!(drafted.len(), STEPS, "{pair}");
 
-        // The same by the trainer: rows up to the place, whose last one sees the root and then the chain.
+        // The same with the trainer: rows up to the place, the last of which reads the root and then the chain.
         let rows = Rows { each: position, starts: vec![0] };
         let whole: Vec<u32> =
             text[..=position].iter().copied().chain(drafted.iter().map(|(token, _)| *token)).collect();

@@ -1,4 +1,4 @@
-//! Gradients of every kind of head and loss against finite differences, in float64.
+//! Compares gradients of every kind of head and loss with finite differences, in float64.
 
 use candle_core::{DType, Device, Tensor};
 use engine::{EngineOptions, TextStates};
@@ -9,12 +9,12 @@ use training::{
 
 use crate::common::{Loaded, load, options, tokens};
 
-/// Places of each tensor that are compared.
+/// Number of compared places per tensor.
 const PLACES: usize = 3;
-/// A step of the difference, of each side.
+/// Step of the finite differences, on each side.
 const STEP: f64 = 1e-5;
 
-/// Tokens of a text.
+/// Length of a text.
 const TOKENS: usize = 11;
 
 /// States that look like a target's.
@@ -36,7 +36,7 @@ fn known(options: &EngineOptions, prompt_tokens: usize) -> Known {
 }
 
 fn batch(known: &Known, depth: usize, loaded: &Loaded) -> Batch {
-    // Two windows of different lengths: one is filled up.
+    // Two windows of different lengths, so that one is padded.
     let windows = [(known, Window { start: 0, rows: 7 }), (known, Window { start: 3, rows: 5 })];
     Batch::new(&windows, depth, &loaded.teacher).expect("a batch")
 }
@@ -98,7 +98,7 @@ fn mtp_with_every_loss() {
     check("mimo", Loss::Acceptance, 0.0);
 }
 
-/// The loss and all gradients of a pass in a type.
+/// The loss and all gradients of a pass in this type.
 fn gradients(pair: &str, dtype: DType) -> (f64, Vec<f64>) {
     let options = options(pair);
     let loaded = load(&options, dtype, |_, _| {});
@@ -120,7 +120,7 @@ fn gradients(pair: &str, dtype: DType) -> (f64, Vec<f64>) {
     (wide(&unrolled.total)[0], all.collect())
 }
 
-/// What layers compute in 16 bits is near what they compute in 32. (The processor has products of float16, not of bfloat16.)
+/// Results of layers in 16 bits are close to those in 32. (The CPU supports products in float16, but not in bfloat16.)
 #[test]
 fn sixteen_bits_are_near_thirty_two() {
     for pair in ["tiny/eagle3", "mimo"] {

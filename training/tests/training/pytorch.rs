@@ -1,4 +1,4 @@
-//! The EAGLE-3 head of the demo against the PyTorch script that trained it: the same loss and gradients on one batch
+//! Compares the demo's EAGLE-3 head with the PyTorch script that trained it: the same loss and gradients on one batch
 //! (`training/scripts/eagle3_reference.py`).
 
 use std::{collections::BTreeMap, fs};
@@ -38,7 +38,7 @@ fn eagle3_has_the_loss_and_gradients_of_pytorch() {
         .map(|text| {
             let tokens = tensors["tokens"].get(text).and_then(|row| row.to_dtype(DType::U32)).expect("a row");
             let tokens = tokens.to_vec1::<u32>().expect("tokens");
-            // The reference has a state after the last token too, which nothing reads.
+            // The reference also has a state after the last token, which is not read.
             let states =
                 TextStates { positions: tokens.len(), captured: rows("captured", text), last: rows("final", text) };
             let left = Left::new(&states, (DType::F32, &Device::Cpu)).expect("tensors");

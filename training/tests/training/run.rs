@@ -1,5 +1,5 @@
-//! Whole runs on the demo pair: a damaged head recovers, a killed run goes on exactly where it was, and a head that is no
-//! better is not written.
+//! Whole runs on the demo pair: a damaged head recovers, a killed run continues exactly, and a head that is not better
+//! is not written.
 
 use std::{
     fs,
@@ -14,7 +14,7 @@ use training::{Finished, Outcome, Progress, Prompt, PromptSet, StepsOn, TrainReq
 
 use crate::common::repository;
 
-/// A copy of a head in which every trained matrix is disturbed.
+/// A copy of a head with noise added to every trained matrix.
 fn damaged(head: &str, strength: f32) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for entry in repository("models").join(head).read_dir().expect("the head") {
@@ -84,7 +84,7 @@ fn prompts(engine: &Engine, count: usize) -> Vec<Prompt> {
     (0..count).map(|at| Prompt { request: request(at), answer: None }).collect()
 }
 
-/// Runs until the end, or until this many steps are made.
+/// Runs until the end, or until this many steps are completed.
 fn train(file: &TrainFile, head: &Path, out: &Path, count: usize, stop_after: Option<usize>) -> Outcome {
     let engine = Engine::load(options(Some(head))).expect("it loads");
     let interrupted = AtomicBool::new(false);
@@ -132,7 +132,7 @@ fn a_damaged_head_recovers_and_is_written_in_its_published_format() {
     let first = &record.evaluations[0];
     assert!(record.evaluations[2].loss < first.loss && record.evaluations[2].accept_length > first.accept_length);
 
-    // The written head loads, accepts what was judged, and differs from the damaged one in what trains alone.
+    // The written head loads, has the reported acceptance, and differs from the damaged one only in trained tensors.
     let written = written.expect("a head");
     let read = fs::read_to_string(out.path().join("training.json")).expect("a record");
     assert_eq!(TrainingRecord::parse(&read).as_ref(), Ok(&record));
@@ -156,7 +156,7 @@ fn a_run_that_stops_and_goes_on_ends_as_one_that_does_not() {
     for most in [2, 4] {
         let outcome = train(&file(settings), head.path(), parted.path(), 16, Some(most));
         assert!(matches!(outcome, Outcome::Interrupted { .. }), "{outcome:?}");
-        // What a kill leaves behind.
+        // Leftovers of a kill.
         fs::write(parted.path().join(".checkpoint.safetensors.part"), b"half").expect("written");
         fs::create_dir_all(parted.path().join("heads/step-999999")).expect("made");
     }
@@ -179,7 +179,7 @@ fn a_run_that_stops_and_goes_on_ends_as_one_that_does_not() {
 
 #[test]
 fn a_head_that_is_no_better_is_not_written() {
-    // A learning rate that changes next to nothing.
+    // A learning rate that changes almost nothing.
     let settings =
         "[training]\nsteps = 2\nbatch_size = 2\nunroll = 2\nlearning_rate = 1e-12\n[stop]\nevaluate_every = 1\n";
     let out = tempfile::tempdir().expect("a folder");

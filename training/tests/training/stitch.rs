@@ -1,4 +1,5 @@
-//! MTP layers written back into a copy of their target: all else is byte for byte as it was, wherever the layer lies.
+//! MTP layers written back into a copy of their target: everything else stays byte for byte the same, wherever the
+//! layer is stored.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -54,7 +55,7 @@ fn write(file: &Path, tensors: &BTreeMap<String, Stored>) {
     safetensors::serialize_to_file(views, None, file).expect("a file");
 }
 
-/// The tiny MiMo in shards, by the shard of each tensor.
+/// The tiny MiMo in shards, with the shard of each tensor given by `shard`.
 fn sharded(shard: impl Fn(&str) -> usize) -> TempDir {
     let (folder, source) = (tempfile::tempdir().expect("a folder"), repository("tests/data/families/mimo"));
     fs::copy(source.join("config.json"), folder.path().join("config.json")).expect("copied");
@@ -73,7 +74,7 @@ fn sharded(shard: impl Fn(&str) -> usize) -> TempDir {
     folder
 }
 
-/// Other values for all that trains.
+/// New values for all trained tensors.
 fn changed(models: &ModelFiles, tensors: &[TensorSpec]) -> Trained {
     let values = |tensor: &TensorSpec| {
         let values = models.draft_values(tensor).expect("values");
@@ -93,7 +94,7 @@ fn outputs(folder: &Path) -> Vec<Vec<u32>> {
     completions.into_iter().map(|one| one.output_ids).collect()
 }
 
-/// Stitches other values into a sharded target and compares all files.
+/// Stitches new values into a sharded target and compares all files.
 fn check(shard: impl Fn(&str) -> usize) {
     let original = sharded(shard);
     let models = ModelFiles::open(&options(original.path())).expect("a target with its layer");
@@ -150,7 +151,7 @@ fn a_layer_in_a_shard_of_its_own() {
 
 #[test]
 fn a_layer_among_others_in_several_shards() {
-    // Three shards: two hold parts of the layer beside other tensors, one holds none of it.
+    // Three shards: two contain parts of the layer and other tensors, one contains no part of it.
     check(|name| match name {
         name if name.contains("mtp_layers") && name.contains("mlp") => 0,
         name if name.contains("mtp_layers") => 1,
@@ -160,7 +161,7 @@ fn a_layer_among_others_in_several_shards() {
     });
 }
 
-/// A run on a target's own layer, which is refused.
+/// The error of a run on a target's own layer, which is refused.
 fn refused(folder: &Path) -> String {
     let file = "[models]\ntarget = \"t\"\nalgorithm = \"NEXTN\"\n[tree]\nshape = \"3,1,4\"\nbatch = 0\n[[prompts]]\nfile = \"x\"\n";
     let file = TrainFile::read(&Source::new("train.toml", file)).expect("a training file");
@@ -191,7 +192,7 @@ fn refused(folder: &Path) -> String {
 
 #[test]
 fn a_layer_in_fp8_is_refused_before_anything_is_answered() {
-    // The layer's matrices in FP8 with scales of blocks, as the quantisers of MiMo's family write them: all ones.
+    // The layer's matrices in FP8 with block scales, as the quantisers of MiMo's family write them; all scales are one.
     let folder = tempfile::tempdir().expect("a folder");
     let source = repository("tests/data/families/mimo");
     let mut tensors = read(&source.join("model.safetensors"));

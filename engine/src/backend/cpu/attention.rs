@@ -1,4 +1,4 @@
-//! Attention of one layer, with its projections, and the cache that it reads.
+//! Attention of a layer with its projections, and its cache.
 
 mod grouped;
 mod latent;
@@ -12,32 +12,32 @@ use crate::{
     spec::{AttentionSpec, AttentionTensors, LayerSpec},
 };
 
-/// What a pass over some rows needs to know of each of them.
+/// Describes the rows of a pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     /// Positions, for the rotary embedding.
     pub positions: &'a [usize],
-    /// Cache rows to which keys and values go.
+    /// Cache rows to which their keys and values are written.
     pub write: &'a [u32],
-    /// Cache rows that each row sees, its own included.
+    /// Cache rows that each row attends to, including its own.
     pub visible: &'a [Visible<'a>],
 }
 
-/// One attention layer.
+/// Attention of a layer, by its kind.
 #[derive(Debug)]
 pub enum Attention {
-    /// Heads that share keys and values in groups.
+    /// Heads share keys and values in groups.
     Grouped(Grouped),
-    /// Heads that share one latent vector a token.
+    /// Heads share one latent vector per token.
     Latent(Latent),
 }
 
-/// What the positions of sequences have left in one layer.
+/// The cache of a layer.
 #[derive(Clone, Debug)]
 pub enum Cache {
     /// Keys and values.
     KeyValues(KeyValues),
-    /// Latent vectors with the key that all heads share.
+    /// Latent vectors, with the key that all heads share.
     Latents(Latents),
 }
 
@@ -45,7 +45,7 @@ impl Attention {
     /// Loads the attention of a layer.
     ///
     /// # Errors
-    /// When a tensor is missing or misshapen.
+    /// When a tensor is missing or has the wrong shape.
     pub fn load(from: Tensors<'_>, tensors: &AttentionTensors, layer: &LayerSpec) -> Result<Self, EngineError> {
         match (tensors, &layer.attention) {
             (AttentionTensors::Grouped(tensors), AttentionSpec::Grouped(shape)) => {
@@ -66,10 +66,10 @@ impl Attention {
         }
     }
 
-    /// Writes the rows to the cache, then attends. `x` is `[rows, input]`, the result `[rows, output]`.
+    /// Writes the rows to the cache, then attends. `x` is `[rows, input]`, the result is `[rows, output]`.
     ///
     /// # Panics
-    /// When the cache is another layer's kind.
+    /// When the cache belongs to a different kind of layer.
     pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut Cache) -> Vec<f32> {
         match (self, cache) {
             (Self::Grouped(grouped), Cache::KeyValues(cache)) => grouped.forward(x, rows, cache),
@@ -80,7 +80,7 @@ impl Attention {
 }
 
 impl Cache {
-    /// Makes room for at least `rows` rows; what is there stays.
+    /// Makes room for at least `rows` rows; existing rows are kept.
     pub fn grow(&mut self, rows: usize) {
         match self {
             Self::KeyValues(cache) => cache.grow(rows),
@@ -88,7 +88,7 @@ impl Cache {
         }
     }
 
-    /// Writes zeros to all rows, so that their memory is really there.
+    /// Writes zeros to all rows, so that their memory is committed.
     pub fn clear(&mut self) {
         match self {
             Self::KeyValues(cache) => cache.clear(),
@@ -96,7 +96,8 @@ impl Cache {
         }
     }
 
-    /// Moves rows: `from[i]` to `to[i]`, in ascending order, where no source lies before its destination in the same list.
+    /// Moves row `from[i]` to `to[i]`, in ascending order of i. Among the rows of a sequence no source comes before its
+    /// destination, so none is overwritten before it is moved.
     pub fn compact(&mut self, from: &[u32], to: &[u32]) {
         match self {
             Self::KeyValues(cache) => cache.compact(from, to),
@@ -104,7 +105,7 @@ impl Cache {
         }
     }
 
-    /// Values of a row, of all planes.
+    /// Values of a row in all planes.
     #[cfg(test)]
     pub fn row(&self, row: u32) -> Vec<f32> {
         let part = |plane: &[f32], width: usize| plane[row as usize * width..(row as usize + 1) * width].to_vec();

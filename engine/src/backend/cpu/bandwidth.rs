@@ -1,4 +1,4 @@
-//! Measures this machine's memory bandwidth.
+//! Measures the memory bandwidth of the host.
 
 use std::time::Instant;
 
@@ -6,20 +6,20 @@ use rayon::prelude::*;
 
 use crate::memory;
 
-/// Bytes to read: far more than the caches of common processors hold.
+/// Number of bytes to read: far more than the caches of common processors hold.
 const BYTES: u64 = 512 << 20;
-/// Bytes that one task reads.
+/// Bytes read by one task.
 const PIECE: usize = 1 << 20;
-/// Bytes that are copied at a time, to a place that stays in the first cache.
+/// Bytes copied at a time, to a buffer that stays in the L1 cache.
 const COPY: usize = 16 << 10;
-/// Passes; the best one counts.
+/// Number of passes; the fastest counts.
 const PASSES: usize = 4;
 
-/// Bytes a second that all threads together read from memory, measured now: takes about a second, and memory that is
-/// free.
+/// Memory read bandwidth of all threads together in bytes per second, measured now. Takes about a second, and needs
+/// free memory.
 pub fn read_bandwidth() -> f64 {
     let bytes = memory::available().map_or(BYTES, |available| BYTES.min(available / 4)).max(PIECE as u64);
-    // Not zeros: those would all be one page of the kernel's until they are written.
+    // Not zeros: the kernel maps these to a single page until they are written.
     let memory = vec![1_u8; bytes as usize];
     let seconds = |_| {
         let start = Instant::now();
@@ -29,7 +29,7 @@ pub fn read_bandwidth() -> f64 {
     bytes as f64 / (0..PASSES).map(seconds).fold(f64::INFINITY, f64::min)
 }
 
-/// By the C library's copy, which is as fast in a debug build as in any other.
+/// Reads with the C library's copy, which is equally fast in a debug build.
 fn read(piece: &[u8]) {
     let mut near = [0; COPY];
     for part in piece.chunks_exact(COPY) {

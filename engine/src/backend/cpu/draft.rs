@@ -16,22 +16,22 @@ use crate::{
     spec::{DraftSpec, Features, Feedback, Join, VocabularySource},
 };
 
-/// A loaded draft: proposes tokens from the target's features and from its own.
+/// A loaded draft: proposes tokens from the target's features and from its own state.
 ///
 /// Row i consumes token i + 1 and the feature of position i, is rotated at position i, and predicts token i + 2.
 #[derive(Debug)]
 pub struct Draft {
     embedding: Arc<Matrix>,
     head: Arc<Matrix>,
-    /// On all captured features side by side.
+    /// Norm of the concatenation of all captured features.
     joined_norm: Option<Vec<f32>>,
-    /// On each captured feature.
+    /// Norms of the individual captured features.
     capture_norms: Vec<Vec<f32>>,
-    /// From captured features to the draft's width.
+    /// Projects captured features to the draft's width.
     reduce: Option<Linear>,
-    /// On the embedding, and on the feature.
+    /// Norms of the embedding and of the feature.
     join_norms: Option<(Vec<f32>, Vec<f32>)>,
-    /// From embedding and feature to the stream.
+    /// Projects embedding and feature to the stream.
     projection: Option<Linear>,
     layer: Layer,
     output_norm: Option<Vec<f32>>,
@@ -39,16 +39,16 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// Loads a draft by its spec. `weights` come from the draft's own folder, or from the target's.
+    /// Loads a draft that has this spec. `weights` come from the draft's own folder, or from the target's.
     ///
     /// # Errors
-    /// When a tensor is missing or misshapen.
+    /// When a tensor is missing or has the wrong shape.
     pub fn load(weights: &Weights, spec: DraftSpec, target: &Target) -> Result<Self, EngineError> {
         let (from, tensors) = (Tensors::new(weights), spec.tensors(target.vocab_size()));
         let mut embedding = target.embedding.clone();
         if let Some(own) = &tensors.embedding {
             let own = from.matrix(own)?;
-            // Most heads that ship one ship a copy: one in memory is enough.
+            // Most heads that contain an embedding contain a copy of the target's: keep one in memory.
             if own != *embedding {
                 embedding = Arc::new(own);
             }
@@ -81,7 +81,7 @@ impl Draft {
         })
     }
 
-    /// What it is.
+    /// The spec that it was built from.
     pub fn spec(&self) -> &DraftSpec {
         &self.spec
     }
@@ -91,22 +91,22 @@ impl Draft {
         self.spec.hidden()
     }
 
-    /// The target's layers on whose entry the residual stream is captured; see [`Target::forward`].
+    /// The target's layers before which the residual stream is captured; see [`Target::forward`].
     pub fn capture(&self) -> &[usize] {
         self.spec.captured()
     }
 
-    /// Tokens that the draft can propose.
+    /// Number of tokens that the draft can propose.
     pub fn vocab_size(&self) -> usize {
         self.head.outputs()
     }
 
-    /// The target's token of one of the draft's.
+    /// The target's token for an index of the draft's vocabulary.
     pub fn token(&self, index: usize) -> u32 {
         self.spec.tokens.as_ref().map_or(index as u32, |tokens| tokens[index])
     }
 
-    /// An empty cache of its one layer.
+    /// An empty cache for its one layer.
     pub fn cache(&self, rows: usize) -> Cache {
         self.layer.cache(rows)
     }
@@ -125,7 +125,7 @@ impl Draft {
         self.reduce.as_ref().map_or_else(|| x.clone(), |reduce| reduce.forward(&x))
     }
 
-    /// Runs rows through the draft. `features` and the recurrent state that comes back are `[rows, hidden]`.
+    /// Runs rows through the draft. `features` and the returned recurrent state are `[rows, hidden]`.
     pub fn forward(&self, tokens: &[u32], features: &[f32], rows: Rows<'_>, cache: &mut Cache) -> Vec<f32> {
         let mut embedded = embed(&self.embedding, tokens);
         if let Join::NormedLinear { zero_first_embedding: true, .. } = self.spec.join {
@@ -156,7 +156,7 @@ impl Draft {
         if self.spec.feedback == Feedback::Normed { self.normed(&x) } else { x }
     }
 
-    /// Logits over the draft's vocabulary of rows of recurrent state.
+    /// Logits over the draft's vocabulary, for rows of recurrent state.
     pub fn logits(&self, recurrent: &[f32]) -> Vec<f32> {
         if self.spec.feedback == Feedback::NormedForTokens {
             linear(&self.normed(recurrent), &self.head, None)
@@ -173,7 +173,7 @@ impl Draft {
         self.spec.layer.epsilon
     }
 
-    /// Rows of both, one after the other: `[rows, 2 · hidden]`.
+    /// Concatenates the rows of both: `[rows, 2 · hidden]`.
     fn side_by_side(&self, a: &[f32], b: &[f32]) -> Vec<f32> {
         let width = self.hidden_size();
         let rows = a.chunks_exact(width).zip(b.chunks_exact(width));

@@ -1,4 +1,4 @@
-//! The feed-forward part of a layer: a dense block, or routed experts with a shared one.
+//! The feed-forward block of a layer: dense, or routed experts with a shared one.
 
 use kernels::reference::{Expert, Matrix, Router, experts, linear};
 
@@ -9,32 +9,32 @@ use crate::{
     spec::{ExpertsSpec, ExpertsTensors, FfnSpec, FfnTensors, GatedTensors},
 };
 
-/// The feed-forward part of a layer.
+/// The feed-forward block of a layer.
 #[derive(Debug)]
 pub enum Ffn {
-    /// One block.
+    /// A dense block.
     Dense(Gated),
-    /// Experts.
+    /// Experts chosen by a router.
     Experts(Experts),
 }
 
-/// Routed experts, and the one that every row passes.
+/// Routed experts, and the shared expert, which processes every row.
 #[derive(Debug)]
 pub struct Experts {
     router: Router,
     /// `[experts, hidden]`.
     gate: Matrix,
-    /// Added to scores for the choice alone.
+    /// Added to the scores for choosing experts only.
     correction: Option<Vec<f32>>,
     experts: Vec<Expert>,
     shared: Option<Gated>,
 }
 
 impl Ffn {
-    /// Loads it.
+    /// Loads the block.
     ///
     /// # Errors
-    /// When a tensor is missing or misshapen.
+    /// When a tensor is missing or has the wrong shape.
     pub fn load(from: Tensors<'_>, tensors: &FfnTensors, spec: &FfnSpec) -> Result<Self, EngineError> {
         match (tensors, spec) {
             (FfnTensors::Experts(tensors), FfnSpec::Experts(spec)) => {

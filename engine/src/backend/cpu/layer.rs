@@ -23,10 +23,10 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Loads it.
+    /// Loads the layer.
     ///
     /// # Errors
-    /// When a tensor is missing or misshapen.
+    /// When a tensor is missing or has the wrong shape.
     pub fn load(from: Tensors<'_>, tensors: &LayerTensors, spec: &LayerSpec) -> Result<Self, EngineError> {
         Ok(Self {
             input_norm: from.optional_vector(tensors.input_norm.as_ref())?,
@@ -37,7 +37,7 @@ impl Layer {
         })
     }
 
-    /// An empty cache of its shape.
+    /// An empty cache for the layer.
     pub fn cache(&self, rows: usize) -> Cache {
         self.attention.cache(rows)
     }
@@ -54,7 +54,7 @@ impl Layer {
         }
     }
 
-    /// The same where attention reads something else than the stream: `input` is `[rows, attention's input]`.
+    /// The same for attention that does not read the stream: `input` is `[rows, attention's input]`.
     pub fn forward_from(&self, input: &[f32], x: &mut [f32], rows: Rows<'_>, cache: &mut Cache) {
         add(x, &self.attention.forward(input, rows, cache));
         let normed = rms_norm(x, &self.post_attention_norm, self.epsilon);
@@ -62,7 +62,7 @@ impl Layer {
     }
 }
 
-/// Rows of an embedding.
+/// The embeddings of tokens, `[tokens, hidden]`.
 pub fn embed(embedding: &Matrix, tokens: &[u32]) -> Vec<f32> {
     tokens.iter().flat_map(|token| embedding.row(*token as usize)).copied().collect()
 }

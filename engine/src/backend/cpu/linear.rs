@@ -1,4 +1,4 @@
-//! Linear layers and gated blocks of them.
+//! Linear layers and gated blocks.
 
 use kernels::reference::{linear, silu_gate};
 
@@ -21,10 +21,10 @@ pub struct Gated {
 }
 
 impl Linear {
-    /// Loads it.
+    /// Loads the layer.
     ///
     /// # Errors
-    /// When a tensor is missing or misshapen.
+    /// When a tensor is missing or has the wrong shape.
     pub fn load(from: Tensors<'_>, tensors: &LinearTensors) -> Result<Self, EngineError> {
         from.linear(tensors).map(Self)
     }
@@ -36,10 +36,10 @@ impl Linear {
 }
 
 impl Gated {
-    /// Loads it.
+    /// Loads the block.
     ///
     /// # Errors
-    /// When a tensor is missing or misshapen.
+    /// When a tensor is missing or has the wrong shape.
     pub fn load(from: Tensors<'_>, tensors: &GatedTensors) -> Result<Self, EngineError> {
         let linear = |tensors| Linear::load(from, tensors);
         Ok(Self { gate: linear(&tensors.gate)?, up: linear(&tensors.up)?, down: linear(&tensors.down)? })

@@ -1,4 +1,4 @@
-//! Loading, and accounting of the machine's memory before anything is allocated.
+//! Loading, and accounting of host memory before anything is allocated.
 
 use std::path::Path;
 
@@ -14,13 +14,13 @@ use crate::{
     spec::{DraftSpec, TargetSpec},
 };
 
-/// Bytes of a weight: the CPU holds all as f32.
+/// Bytes per weight: the CPU holds all weights as f32.
 const ELEMENT: usize = size_of::<f32>();
 
-/// Loads models, each from its weights, into the machine's memory.
+/// Loads models into host memory, each with its weights.
 ///
 /// # Errors
-/// When tensors are missing or misshapen, or memory does not suffice.
+/// When tensors are missing or have the wrong shape, or memory is insufficient.
 pub fn load(
     (spec, weights): (TargetSpec, &Weights),
     draft: Option<(DraftSpec, &Weights)>,
@@ -34,7 +34,7 @@ pub fn load(
     Ok(CpuBackend::new(target, draft, capacity, options.simulate_accept_length))
 }
 
-/// The draft of the options' folder, of the same description as the loaded one.
+/// Loads the draft of the options' folder, which must have the same description as the loaded one.
 ///
 /// # Errors
 /// When the folder cannot be read, or holds another kind of draft.
@@ -49,10 +49,10 @@ pub(super) fn other_draft(loaded: &Draft, target: &Target, options: &EngineOptio
     Draft::load(&weights, spec, target)
 }
 
-/// Both models of the options' folders, of the same descriptions as the loaded ones.
+/// Loads both models of the options' folders, which must have the same descriptions as the loaded ones.
 ///
 /// # Errors
-/// When a folder cannot be read, or holds something else, or memory for both sets of weights is missing.
+/// When a folder cannot be read or holds different models, or memory for both sets of weights is missing.
 pub(super) fn other_models(
     loaded: &Target,
     loaded_draft: Option<&Draft>,
@@ -76,7 +76,7 @@ pub(super) fn other_models(
     Ok((target, draft))
 }
 
-/// The cache of its layer stays, and so does what is captured of the target.
+/// Checks that the cache of the draft's layer, and what is captured of the target, can be kept.
 fn check_draft(found: &DraftSpec, loaded: &DraftSpec, path: &Path) -> Result<(), EngineError> {
     if (found.layer.in_plain(), &found.features) == (loaded.layer.in_plain(), &loaded.features) {
         return Ok(());
@@ -101,7 +101,7 @@ fn check_memory(target: &TargetSpec, draft: Option<&DraftSpec>) -> Result<(), En
     }
 }
 
-/// Pages for all requests at full length, or what the memory share allows.
+/// Pages for all requests at full length, or as many as the memory share allows.
 fn capacity(
     options: &EngineOptions,
     target: &Target,
@@ -113,7 +113,7 @@ fn capacity(
     let page = CpuBackend::bytes_a_token(target, draft) * options.page_size as u64;
     let share = memory::available().map(|bytes| (bytes as f64 * options.mem_fraction_static) as u64);
     let affordable = share.map_or(usize::MAX, |bytes| (bytes / page.max(1)) as usize);
-    // Rows are numbered in 32 bits.
+    // Rows are indexed with 32-bit integers.
     let pages = wanted.min(affordable).min(u32::MAX as usize / 2 / options.page_size);
     if pages == 0 {
         return Err(EngineError::OutOfMemory {

@@ -10,10 +10,10 @@ use crate::{
     sampling,
 };
 
-/// Rows on their way through a model.
+/// The rows of a pass.
 #[derive(Debug, Default)]
 pub struct Stack<'a> {
-    /// What each row consumes.
+    /// The token that each row reads.
     pub tokens: Vec<u32>,
     positions: Vec<usize>,
     write: Vec<u32>,
@@ -22,7 +22,8 @@ pub struct Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    /// Adds a row: its token, its position, where its keys and values go, and what it sees (its own row included).
+    /// Adds a row: its token, its position, the cache row that it writes, and the cache rows that it attends to (its
+    /// own included).
     pub fn push(&mut self, token: u32, position: usize, write: u32, prefix: &'a [u32], own: Vec<u32>) {
         self.tokens.push(token);
         self.positions.push(position);
@@ -31,14 +32,14 @@ impl<'a> Stack<'a> {
         self.own.push(own);
     }
 
-    /// Adds the rows of a causal run: `tokens` at positions from `start` on, of a sequence on cache rows `rows`.
+    /// Adds consecutive causal rows: `tokens` at positions from `start` on, of a sequence in cache rows `rows`.
     pub fn push_causal(&mut self, tokens: &[u32], start: usize, rows: &'a [u32]) {
         for (position, token) in (start..).zip(tokens) {
             self.push(*token, position, rows[position], &rows[..=position], Vec::new());
         }
     }
 
-    /// Rows so far.
+    /// Number of rows so far.
     pub fn len(&self) -> usize {
         self.tokens.len()
     }
@@ -56,7 +57,7 @@ pub fn select(values: &[f32], width: usize, rows: impl IntoIterator<Item = usize
     rows.into_iter().flat_map(|row| &values[row * width..(row + 1) * width]).copied().collect()
 }
 
-/// The target's choice at a position (see [`choose`]), with what the request wants to know of it.
+/// The target's choice at a position (see [`choose`]), with log-probabilities if the request wants them.
 pub fn produce(
     logits: &[f32],
     parameters: &SamplingParams,

@@ -16,7 +16,7 @@ use crate::{
 const LOGIT_ROWS: usize = 64;
 
 impl CpuBackend {
-    /// Takes pieces of prompts in, or of texts whose states are given out or taken in.
+    /// Processes pieces of prompts, or pieces of texts whose target states are returned or given.
     pub(super) fn run_prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -110,7 +110,7 @@ impl CpuBackend {
         Ok(first)
     }
 
-    /// Log-probabilities of the tokens after the rows of a piece, as far as the request asks for them. `last` is the
+    /// Log-probabilities of the tokens after the rows of a piece, as far as the request wants them. `last` is the
     /// piece's last row in the pass.
     fn of_prompt(&self, chunk: &PrefillChunk<'_>, state: &SlotState, pass: &Pass, last: usize) -> Vec<TokenLogprobs> {
         let Some(PromptLogprobs { from, alternatives }) = state.sampling.prompt_logprobs else { return Vec::new() };

@@ -1,4 +1,4 @@
-//! How much the logits of a target that is quantised at load time differ from those of the original.
+//! Measures how much quantisation at load time changes a target's logits.
 
 use std::path::Path;
 
@@ -15,22 +15,23 @@ use crate::{
 /// Differences between two targets over the same texts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quality {
-    /// Positions that were compared.
+    /// Number of compared positions.
     pub positions: usize,
-    /// The largest difference of two logits, each relative to the mean of its row: what shifts all logits changes nothing.
+    /// The largest difference of two logits, each relative to the mean of its row, since a shift of all logits changes
+    /// nothing.
     pub largest: f64,
-    /// The mean of all such differences.
+    /// The mean of all absolute differences.
     pub mean: f64,
-    /// The mean of |logit| itself, relative likewise: what differences are to be held against.
+    /// The mean of |logit|, likewise relative to the row's mean: the scale for the differences.
     pub mean_logit: f64,
-    /// The mean divergence of the distributions of the next token, in nats: KL(plain ‖ quantised).
+    /// The mean divergence of next-token distributions, in nats: KL(plain ‖ quantised).
     pub divergence: f64,
-    /// The share of positions with the same likeliest token.
+    /// The share of positions with the same most likely token.
     pub same_token: f64,
 }
 
-/// Compares a folder's target with itself quantised, over the texts that the plain one writes after some prompts: this many tokens
-/// each, greedily. In float32 on the CPU.
+/// Compares a folder's target with its quantised version, over texts that the plain one continues greedily from these
+/// prompts by `new_tokens` tokens each. In float32 on the CPU.
 ///
 /// # Errors
 /// When the target cannot be loaded, a prompt is empty, or a token is outside the vocabulary.
@@ -88,7 +89,7 @@ impl Quality {
     }
 }
 
-/// A prompt and what a target writes after it.
+/// A prompt, and the target's greedy continuation of it.
 fn written(target: &Target, prompt: &[u32], new_tokens: usize) -> Vec<u32> {
     let rows: Vec<u32> = (0..(prompt.len() + new_tokens) as u32).collect();
     let mut caches = target.caches(rows.len());

@@ -19,7 +19,7 @@ use crate::{
 /// Maximum number of beams of a draft pass, and of rows of logits, in memory at a time.
 const MOST_ROWS: usize = 256;
 
-/// States after positions of a text.
+/// Kept states after positions of a text.
 #[derive(Clone, Debug)]
 pub struct Trace {
     positions: Range<usize>,
@@ -30,7 +30,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Keeps the requested states after a piece that continues the text read so far.
+    /// Keeps the requested states of a piece that continues the text processed so far.
     pub fn keep(&mut self, chunk: &PrefillChunk<'_>, draft: &[f32], target: &[f32]) {
         let (rows, count) = (chunk.rows_within(&self.positions), chunk.tokens.len());
         let part = |all: &[f32], width: usize| all[rows.start * width..rows.end * width].to_vec();
@@ -62,7 +62,7 @@ impl Trace {
 }
 
 impl CpuBackend {
-    /// Keeps states of a slot that is going to be read.
+    /// Starts to keep states of a slot that is about to be prefilled.
     pub(super) fn start_trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
         let Some(draft) = &self.draft else {
             return Err(EngineError::Configuration(
@@ -78,7 +78,7 @@ impl CpuBackend {
         }
         let count = positions.len();
         let needed = (count * (draft_width + target_width) * size_of::<f32>()) as u64;
-        // Half of what is free is left to the passes.
+        // Half of the free memory is left to the passes.
         if let Some(available) = memory::available().map(|available| available / 2).filter(|most| needed > *most) {
             return Err(EngineError::OutOfMemory {
                 what: format!("keeping the states of {count} positions for replay"),
@@ -121,7 +121,7 @@ impl CpuBackend {
         Ok(pools)
     }
 
-    /// The target's word on tokens, from its kept states.
+    /// The target's probabilities of tokens, from its kept states.
     pub(super) fn run_probabilities(&self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
         let width = self.target.hidden_size();
         let mut probabilities = Vec::with_capacity(asked.len());

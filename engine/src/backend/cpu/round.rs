@@ -17,13 +17,13 @@ use crate::{
     tree::{DraftTree, simulated_count, simulated_walk, walk},
 };
 
-/// What the target kept of one request's tree.
+/// The result of verifying a request's tree.
 struct Verified {
-    /// The accepted nodes, the root first.
+    /// The accepted nodes, root first.
     path: Vec<usize>,
-    /// Rows of the verify pass that belong to them.
+    /// Their rows in the verify pass.
     rows: Vec<usize>,
-    /// The target's choice at each of them.
+    /// The target's choice after each of them.
     tokens: Vec<ProducedToken>,
     /// The position after these tokens, if the target's logits for it are not finite.
     not_finite: Option<usize>,
@@ -56,7 +56,7 @@ impl CpuBackend {
         Ok(RoundOutput { yields, timing })
     }
 
-    /// Grows the trees of all requests together, a step at a time.
+    /// Grows the trees of all requests together, one step at a time.
     fn draft_trees(&mut self, shape: TreeShape, slots: &[Slot]) -> Result<Vec<DraftTree>, EngineError> {
         let states = self.slots.get(slots.iter().copied())?;
         if shape.is_off() {
@@ -75,7 +75,7 @@ impl CpuBackend {
         Ok(trees.iter().zip(&states).map(|(tree, state)| tree.finish(state.root)).collect())
     }
 
-    /// One pass of the target over all nodes of all trees, and what it accepts.
+    /// One pass of the target over all nodes of all trees, and acceptance.
     fn verify(
         &mut self,
         trees: &[DraftTree],
@@ -105,7 +105,7 @@ impl CpuBackend {
             let mut not_finite = None;
             let choose = |node: usize| {
                 let position = state.length + tree.nodes()[node].depth + 1;
-                // The walk asks along one path, so that the adjuster sees the tokens before each.
+                // The walk asks for tokens along one path, so the adjuster sees the tokens before each.
                 let token = produce(logits[node], &state.sampling, adjuster.as_mut(), position);
                 let id = token.as_ref().map_or(0, |token| token.id);
                 match (not_finite, token) {
@@ -132,7 +132,7 @@ impl CpuBackend {
         Ok((pass, verified))
     }
 
-    /// Moves the accepted rows of the target's caches to where their positions belong.
+    /// Moves the accepted rows of the target's caches to the rows of their positions.
     fn compact(&mut self, verified: &[Verified], slots: &[Slot]) -> Result<(), EngineError> {
         for (verified, state) in verified.iter().zip(self.slots.get(slots.iter().copied())?) {
             let ahead = &state.rows[state.length..];
@@ -144,7 +144,7 @@ impl CpuBackend {
         Ok(())
     }
 
-    /// Makes the accepted tokens part of the sequences, and keeps what the draft needs to read them.
+    /// Appends the accepted tokens to the sequences, and keeps what the draft needs to process them.
     fn advance(&mut self, pass: &Pass, verified: Vec<Verified>, slots: &[Slot]) -> Result<Vec<Yield>, EngineError> {
         let hidden = self.target.hidden_size();
         let captured = self.draft.as_ref().map_or(0, |draft| hidden * draft.capture().len());
@@ -160,7 +160,7 @@ impl CpuBackend {
                 state.pending.pass.hidden.extend(select(&pass.hidden, hidden, rows()));
                 state.pending.pass.captured.extend(select(&pass.captured, captured, rows()));
             } else {
-                // From here on the draft cannot follow: it has not seen these tokens.
+                // From here on the draft cannot follow the sequence, since it skips these tokens.
                 state.recurrent.clear();
             }
             yields.push(Yield { tokens: verified.tokens, not_finite: verified.not_finite });
@@ -168,8 +168,8 @@ impl CpuBackend {
         Ok(yields)
     }
 
-    /// Runs the draft over what it has yet to read of some sequences, with the target's own features, and keeps its state
-    /// after the last token of each.
+    /// Runs the draft over the pending tokens of some sequences, with the target's features, and keeps its state after
+    /// the last token of each.
     fn read_pending(&mut self, slots: &[Slot]) -> Result<(), EngineError> {
         let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else { return Ok(()) };
         let late: Vec<Slot> = slots.iter().copied().filter(|slot| self.slots.pending_draft_tokens(*slot) > 0).collect();
@@ -200,7 +200,7 @@ impl CpuBackend {
     }
 }
 
-/// The draft can continue only if it has read everything before.
+/// Checks that the draft has processed the whole sequence; only then can it continue.
 fn followed(slot: Slot, state: &SlotState) -> Result<(), EngineError> {
     if state.recurrent.is_empty() {
         return Err(EngineError::Device(format!(

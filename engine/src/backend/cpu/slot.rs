@@ -1,4 +1,4 @@
-//! What the backend keeps for a running request.
+//! State that the backend keeps for a running request.
 
 use super::{replay::Trace, target::Pass};
 use crate::{
@@ -15,28 +15,28 @@ pub struct SlotState {
     pub sampling: SamplingParams,
     /// The cache row of each position.
     pub rows: Vec<u32>,
-    /// Positions that the caches hold.
+    /// Number of positions in the caches.
     pub length: usize,
-    /// The last produced token, which no cache holds yet: the root of the next tree.
+    /// The last produced token, which is not in the caches yet: the root of the next tree.
     pub root: u32,
-    /// The draft's state after the last position that it has read.
+    /// The draft's state after the last position that it has processed.
     pub recurrent: Vec<f32>,
-    /// What the draft has yet to read of the last positions.
+    /// The last positions that the draft has not processed.
     pub pending: PendingDraft,
-    /// What is kept for replay.
+    /// States kept for replay.
     pub trace: Option<Trace>,
-    /// What changes its logits.
+    /// Changes its logits, if requested.
     pub adjuster: Option<Adjuster>,
     /// Log-probabilities of the prompt so far, if requested.
     pub prompt_logprobs: Vec<TokenLogprobs>,
 }
 
-/// Positions at the end of a sequence that the draft has yet to process: the token after each, and the target's rows there.
+/// Positions at the end of a sequence that the draft has not processed.
 #[derive(Clone, Debug, Default)]
 pub struct PendingDraft {
-    /// The token after each.
+    /// The token after each position.
     pub tokens: Vec<u32>,
-    /// What the target's pass yielded there.
+    /// Output of the target's pass at these positions.
     pub pass: Pass,
 }
 
@@ -45,7 +45,7 @@ pub struct PendingDraft {
 pub struct Slots(Vec<Option<SlotState>>);
 
 impl SlotState {
-    /// A sequence on some pages, of which the caches hold the first `length` positions.
+    /// A sequence on some pages; the caches hold its first `length` positions.
     pub fn new(sampling: SamplingParams, pages: &[PageId], page_size: usize, length: usize) -> Self {
         let page_size = page_size as u32;
         let rows = pages.iter().flat_map(|page| page.0 * page_size..(page.0 + 1) * page_size).collect();
@@ -62,7 +62,7 @@ impl SlotState {
         }
     }
 
-    /// Cache rows for `count` positions after the sequence.
+    /// Cache rows for the `count` positions after the sequence.
     pub fn rows_ahead(&self, count: usize) -> Result<&[u32], EngineError> {
         self.rows.get(self.length..self.length + count).ok_or_else(|| {
             let (length, rows) = (self.length, self.rows.len());
@@ -77,7 +77,7 @@ impl Slots {
         Self((0..count).map(|_| None).collect())
     }
 
-    /// Takes a slot into use.
+    /// Opens a slot.
     pub fn open(&mut self, slot: Slot, state: SlotState) -> Result<(), EngineError> {
         match self.0.get_mut(slot.0 as usize) {
             Some(place @ None) => {
@@ -89,19 +89,19 @@ impl Slots {
         }
     }
 
-    /// Gives a slot back.
+    /// Closes a slot.
     pub fn close(&mut self, slot: Slot) {
         if let Some(place) = self.0.get_mut(slot.0 as usize) {
             *place = None;
         }
     }
 
-    /// An open slot, to change.
+    /// The state of an open slot, mutable.
     pub fn get_mut(&mut self, slot: Slot) -> Result<&mut SlotState, EngineError> {
         self.0.get_mut(slot.0 as usize).and_then(Option::as_mut).ok_or_else(|| not_open(slot))
     }
 
-    /// Takes the adjusters of some open slots out, to be used while the slots are read; [`put_back`](Self::put_back)
+    /// Takes the adjusters of some open slots, to use them while the slots are borrowed; [`put_back`](Self::put_back)
     /// returns them.
     pub fn take_adjusters(&mut self, slots: impl IntoIterator<Item = Slot>) -> Vec<Option<Adjuster>> {
         let take = |slot: Slot| self.0.get_mut(slot.0 as usize)?.as_mut()?.adjuster.take();
@@ -117,13 +117,13 @@ impl Slots {
         }
     }
 
-    /// Positions that the draft has yet to read of a slot.
+    /// Number of positions of a slot that the draft has not processed.
     pub fn pending_draft_tokens(&self, slot: Slot) -> usize {
         let state = self.0.get(slot.0 as usize).and_then(Option::as_ref);
         state.map_or(0, |state| state.pending.tokens.len())
     }
 
-    /// Several open slots, to read.
+    /// The states of several open slots.
     pub fn get(&self, slots: impl IntoIterator<Item = Slot>) -> Result<Vec<&SlotState>, EngineError> {
         let one = |slot: Slot| self.0.get(slot.0 as usize).and_then(Option::as_ref).ok_or_else(|| not_open(slot));
         slots.into_iter().map(one).collect()

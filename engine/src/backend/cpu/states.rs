@@ -11,7 +11,7 @@ use crate::{
 const ELEMENT: usize = size_of::<f32>();
 
 impl CpuBackend {
-    /// What is kept of a position.
+    /// The layout of the kept states of a position.
     pub(super) fn kept_row(&self) -> Option<StateRow> {
         let captured = self.draft.as_ref()?.capture();
         let hidden = self.target.hidden_size() * ELEMENT;
@@ -19,7 +19,7 @@ impl CpuBackend {
         Some(StateRow { element: "float32".into(), captured: captured.to_vec(), features, last })
     }
 
-    /// Adds the states that a pass has computed for pieces.
+    /// Appends the states that a pass has computed for pieces.
     pub(super) fn give_out(
         &self,
         chunks: &[PrefillChunk<'_>],
@@ -41,7 +41,7 @@ impl CpuBackend {
         Ok(())
     }
 
-    /// The states of pieces that a pass has returned; zeros elsewhere.
+    /// The states of pieces as a pass would have returned them; zeros where none were kept.
     pub(super) fn take_in(
         &self,
         chunks: &[PrefillChunk<'_>],
@@ -74,13 +74,13 @@ fn last_rows(row: &StateRow, chunk: &PrefillChunk<'_>, state: &SlotState) -> Res
     }
 }
 
-/// Byte range of rows of this many bytes, after those of earlier pieces.
+/// Byte range of these rows, each `bytes` wide, after those of earlier pieces.
 fn of(first: usize, rows: &Range<usize>, bytes: usize) -> Range<usize> {
     let width = bytes / ELEMENT;
     (first + rows.start) * width..(first + rows.end) * width
 }
 
-/// Fills values with the first bytes; returns the others.
+/// Fills values from the first bytes; returns the remaining bytes.
 fn decode<'a>(from: &'a [u8], to: &mut [f32]) -> Result<&'a [u8], EngineError> {
     let (these, rest) = from.split_at_checked(to.len() * ELEMENT).ok_or_else(not_as_many)?;
     let (words, _) = these.as_chunks::<ELEMENT>();

@@ -17,29 +17,29 @@ use crate::{
 /// A loaded target.
 #[derive(Debug)]
 pub struct Target {
-    /// Rows are tokens.
+    /// One row per token.
     pub embedding: Arc<Matrix>,
-    /// Rows are tokens; the embedding itself where the two are tied.
+    /// One row per token; the embedding itself if the two are tied.
     pub head: Arc<Matrix>,
     layers: Vec<Layer>,
     norm: Vec<f32>,
     spec: TargetSpec,
 }
 
-/// What a pass over some rows yields.
+/// Outputs of a pass.
 #[derive(Clone, Debug, Default)]
 pub struct Pass {
-    /// After the final norm, `[rows, hidden]`: what the head, EAGLE-1/2 and MTP layers see.
+    /// After the final norm, `[rows, hidden]`: the input of the head, and of EAGLE-1/2 and MTP layers.
     pub hidden: Vec<f32>,
-    /// The residual stream on entry to each captured layer, side by side: `[rows, captured × hidden]`.
+    /// The residual stream before each captured layer, concatenated: `[rows, captured × hidden]`.
     pub captured: Vec<f32>,
 }
 
 impl Target {
-    /// Loads a target by its description.
+    /// Loads a target that has this spec.
     ///
     /// # Errors
-    /// When a tensor is missing or misshapen.
+    /// When a tensor is missing or has the wrong shape.
     pub fn load(weights: &Weights, spec: TargetSpec) -> Result<Self, EngineError> {
         let (from, tensors) = (Tensors::new(weights), spec.tensors());
         let embedding = Arc::new(from.matrix(&tensors.embedding)?);
@@ -51,7 +51,7 @@ impl Target {
         Ok(Self { layers: layers.collect::<Result<_, _>>()?, norm: from.vector(&tensors.norm)?, embedding, head, spec })
     }
 
-    /// What it is.
+    /// The spec that it was built from.
     pub fn spec(&self) -> &TargetSpec {
         &self.spec
     }
@@ -61,18 +61,18 @@ impl Target {
         self.norm.len()
     }
 
-    /// Tokens.
+    /// Size of the vocabulary.
     pub fn vocab_size(&self) -> usize {
         self.embedding.outputs()
     }
 
-    /// Empty caches, one a layer.
+    /// Empty caches, one per layer.
     pub fn caches(&self, rows: usize) -> Vec<Cache> {
         self.layers.iter().map(|layer| layer.cache(rows)).collect()
     }
 
-    /// Runs some rows through all layers. `capture` lists the layers on whose entry the residual stream is kept,
-    /// ascending; an entry equal to the number of layers means the stream that leaves the last one.
+    /// Runs rows through all layers. `capture` lists the layers before which the residual stream is kept, ascending; an
+    /// entry equal to the number of layers means the stream after the last one.
     pub fn forward(&self, tokens: &[u32], rows: Rows<'_>, caches: &mut [Cache], capture: &[usize]) -> Pass {
         let mut x = embed(&self.embedding, tokens);
         let width = self.hidden_size();

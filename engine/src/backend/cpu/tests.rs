@@ -21,10 +21,10 @@ const NEW: usize = 40;
 struct Plan<'a> {
     requests: &'a [(Vec<u32>, SamplingParams)],
     page_size: usize,
-    /// Step from a page of a sequence to the next, through all pages: 1 lays them in order.
+    /// Distance between consecutive pages of a sequence: 1 uses them in order.
     page_stride: usize,
     chunk: usize,
-    /// Taken in turn, a round each.
+    /// Used in turn, one per round.
     shapes: &'a [TreeShape],
 }
 
@@ -97,7 +97,7 @@ fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {
         outputs.push(vec![first.expect("the prompt ends in a token")]);
     }
     for shape in plan.shapes.iter().cycle() {
-        // Requests leave when they are done, so that rounds run on every subset of the batch.
+        // Requests leave when they are done, so rounds run on many subsets of the batch.
         let running: Vec<Slot> = slots.iter().copied().filter(|slot| outputs[slot.0 as usize].len() < NEW).collect();
         if running.is_empty() {
             break;
@@ -202,7 +202,7 @@ fn wrong_use_is_an_error() {
     }
     backend.prefill(&[chunk]).expect("a prompt");
 
-    // Without a shape that speculates the draft does not follow, and cannot take it up again.
+    // Without a speculating shape the draft does not follow the sequence, and cannot continue it later.
     let slots = [slot];
     let round = |shape| Round { shape, slots: &slots };
     let ticket = backend.launch(round(TreeShape::OFF)).expect("a plain round");
@@ -247,7 +247,7 @@ fn the_draft_is_where_it_would_be_had_it_read_every_token_at_once() {
             backend.prepare(&[TreeShape::OFF, tree], &[], &mut |_, _| {}).expect("the shapes run");
             let mut text = prompt.clone();
             let mut counts = Vec::new();
-            // First the rounds run on the text as it grows; then the same text is read as a prompt.
+            // First the rounds run on the text as it grows; then the same text is prefilled as a prompt.
             for plain_rounds in [plain_rounds, 0] {
                 backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
                 let first = backend.prefill(&[PrefillChunk { slot, tokens: &text, start: 0, next: None }]);

@@ -13,10 +13,10 @@ use super::{
 };
 use crate::tree::{Expansion, grow};
 
-/// Where a tree begins.
+/// The start of a tree.
 #[derive(Clone, Copy, Debug)]
 pub struct Root<'a> {
-    /// The cache rows of all positions before the root's.
+    /// The cache rows of all positions before the root.
     prefix: &'a [u32],
     /// The draft's state after the last of them.
     recurrent: &'a [f32],
@@ -29,8 +29,8 @@ impl<'a> Root<'a> {
     }
 }
 
-/// Grows a tree from each root. Beams write to cache rows from `scratch` on; `prune` is called before each step, see
-/// [`grow`].
+/// Grows a tree from each root. Beams write to cache rows from `scratch` on. For `prune`, which is called before each
+/// step, see [`grow`].
 pub fn grow_trees(
     draft: &Draft,
     cache: &mut Cache,
@@ -50,7 +50,7 @@ pub fn grow_trees(
             let cache_row = |beam: &usize| (scratch + row.tree * scratch_rows(shape) + beam) as u32;
             let own: Vec<u32> = row.beam.path.iter().map(cache_row).collect();
             let write = own.last().copied().unwrap_or_default();
-            // All beams of a depth share one position; that of the first is the root's.
+            // All beams of a depth share one position; at the first depth it is the root's.
             stack.push(row.beam.token, prefix.len() + step - 1, write, prefix, own);
         }
         let features = select(&recurrent, draft.hidden_size(), beams.iter().map(|row| row.source));

@@ -1,9 +1,11 @@
-//! Requests whose logits are adjusted before a token is chosen (penalties, bias, a grammar), and log-probabilities of prompts.
+//! Requests whose logits are adjusted before a token is chosen (penalties, bias, a grammar), and log-probabilities of
+//! prompts.
 //!
-//! An adjustment depends on all tokens before the one that is chosen, which the host keeps ([`Adjuster`]). So a round with such
-//! requests runs in two halves: the device drafts, runs the target over all nodes and chooses for all requests; then the host reads
-//! the logits of the visited nodes of these requests, chooses along their trees in place of the device, and the device accepts. The
-//! other requests of the round keep the device's choices, but wait for the host.
+//! An adjustment depends on all tokens before the one that is chosen, which the host keeps ([`Adjuster`]). So a round
+//! with such requests runs in two halves. In the first, the device drafts, runs the target over all nodes and chooses
+//! tokens for all requests. The host then reads the logits of the nodes that these requests visit, and replaces the
+//! device's choices along their trees. In the second half the device accepts. The other requests of the round keep the
+//! device's choices, but wait for the host.
 
 use std::collections::VecDeque;
 
@@ -24,7 +26,7 @@ use crate::{
     tree::{DraftTree, simulated_count, simulated_walk},
 };
 
-/// Way of the host down the tree of one request.
+/// The host's walk down the tree of one request.
 struct HostWalk {
     /// Row of its root.
     first: usize,
@@ -34,14 +36,14 @@ struct HostWalk {
     tree: DraftTree,
     /// Position of the token after each node.
     positions: Vec<usize>,
-    /// Nodes still to visit after this one if acceptance is simulated.
+    /// Nodes still to visit after this one, if acceptance is simulated.
     simulated: Option<VecDeque<usize>>,
     /// The node whose choice is next; `None` at the end.
     node: Option<usize>,
 }
 
 impl HostWalk {
-    /// Chooses after the current node from its logits, and goes on to the child that has the token.
+    /// Chooses the token after the current node from its logits, and moves to the child with this token.
     fn step(&mut self, logits: &[f32]) -> Option<i32> {
         let node = self.node?;
         let token = choose(logits, &self.sampling, Some(&mut self.adjuster), self.positions[node]);
@@ -63,7 +65,7 @@ impl CudaBackend {
         self.slots.get(slot.0 as usize)?.as_ref()?.adjuster.as_ref()
     }
 
-    /// Chooses along the trees of some requests of a batch, where the device has chosen after all nodes.
+    /// Replaces the device's choices along the trees of some requests of a batch.
     pub(super) fn choose_adjusted(
         &mut self,
         shape: TreeShape,
@@ -99,7 +101,7 @@ impl CudaBackend {
         Ok(self.device.write(self.round.chosen.range(0..rows * 4), &chosen)?)
     }
 
-    /// The host at the roots of the trees of some requests. Takes their adjusters.
+    /// Walks at the roots of the trees of some requests. Takes the adjusters out of their slots.
     fn host_walks(
         &mut self,
         shape: TreeShape,
@@ -158,8 +160,8 @@ impl CudaBackend {
         Ok(logits)
     }
 
-    /// The first tokens after prompts, whose final states lie in the first rows of `work.added`: chosen by the host for the slots that
-    /// have adjustments. `ids` are the device's choices.
+    /// Replaces the device's choices (`ids`) of first tokens after prompts for the slots that have adjustments. The
+    /// prompts' final states are in the first rows of `work.added`.
     pub(super) fn choose_first_adjusted(
         &mut self,
         slots: &[Slot],
@@ -178,8 +180,8 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Keeps the log-probabilities of prompt tokens for the slots that want them. `lasts` are the last rows of the pieces in the
-    /// target's pass.
+    /// Keeps the log-probabilities of prompt tokens for the slots that request them. `lasts` are the last rows of the
+    /// pieces in the target's pass.
     pub(super) fn keep_prompt_logprobs(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -207,7 +209,7 @@ impl CudaBackend {
     }
 }
 
-/// A tree from what its nodes hold and hang from (negative: the root).
+/// A tree from the tokens and the parents of its nodes (negative: the root).
 fn tree(tokens: &[i32], parents: &[i32]) -> DraftTree {
     let mut tree = DraftTree::root(tokens[0] as u32);
     for (token, parent) in tokens.iter().zip(parents).skip(1) {

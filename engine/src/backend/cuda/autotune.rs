@@ -1,8 +1,8 @@
 //! Autotuning of GEMM kernels inside whole rounds.
 //!
-//! Alone, some are equally fast, and in a round they are not: our own begin while the kernel ahead ends, the library's do not, and
-//! what one asks of memory the next has to wait for. So of those that a search has found to be about the same, each is recorded
-//! in the round that needs it, and rounds are timed in turns.
+//! Kernels that are equally fast alone differ within a round: our own start before the previous kernel ends, those of
+//! the library do not, and the memory traffic of one kernel delays the next. So the kernels that a search found about
+//! equally fast are each captured in the round that needs them, and rounds are timed alternately.
 
 use std::time::Duration;
 
@@ -14,18 +14,18 @@ use kernels::device::{
 use super::{CudaBackend, GraphKey};
 use crate::{backend::PageId, error::EngineError, request::SamplingParams};
 
-/// Positions of the requests that rounds are timed with, at most.
+/// Maximum context length of the synthetic requests in timed rounds.
 const CONTEXT: usize = 512;
-/// Rounds that are timed together, back to back as in serving.
+/// Number of rounds timed together, back to back as in serving.
 const TOGETHER: u32 = 4;
-/// Turns of two graphs, at least and at most.
+/// Minimum and maximum number of alternating timings of two graphs.
 const LEAST_TURNS: usize = 2;
 const MOST_TURNS: usize = 6;
-/// Time of the turns of two graphs, on the device.
+/// Maximum device time for comparing two graphs.
 const BUDGET: Duration = Duration::from_millis(200);
 /// Fraction by which a round must be shorter than the previous best; less is noise.
 const GAIN: f64 = 0.002;
-/// Part by which it may be longer and be run again.
+/// Fraction by which a round may be longer and still be timed again.
 const BEHIND: f64 = 0.01;
 
 /// One of two graphs.
@@ -36,8 +36,8 @@ enum Candidate {
 }
 
 impl CudaBackend {
-    /// Settles which kernels run a round's products, and returns its graph with them. Takes slots and writes to no
-    /// page; where requests are open, the kernel that is fastest alone is kept.
+    /// Decides which kernels run a round's GEMMs, and returns its graph with them. Overwrites slots but writes to no
+    /// page of a request. While requests are open, the kernel that is fastest alone is kept.
     pub(super) fn tune_in_graph(&mut self, key: GraphKey, graph: Graph) -> Result<Graph, EngineError> {
         let undecided = self.machine.gemm.undecided()?;
         let is_idle = self.flights.is_empty() && self.slots.iter().all(Option::is_none);
@@ -83,11 +83,11 @@ impl CudaBackend {
         Ok(best)
     }
 
-    /// The round with the kernels that are chosen now, if it is faster than a known one.
+    /// The graph of the round with the currently chosen kernels, if it is faster than `known`.
     fn faster(&self, key: GraphKey, known: &Graph) -> Result<Option<Graph>, EngineError> {
-        // Loads what has not run before.
+        // Loads kernels that have not run before.
         self.run_eagerly(key)?;
-        // Where memory is short there may be no room for another graph, for one of all ranks.
+        // If memory is short, there may be no room for another graph, on any of the ranks.
         let recorded = self.recorded(key).ok();
         if self.machine.least(recorded.is_some().into())? == 0 {
             return Ok(None);
@@ -101,8 +101,8 @@ impl CudaBackend {
         Ok(is_faster.then_some(graph))
     }
 
-    /// Runs `work` on a synthetic batch, while no request is open: what they see lies on
-    /// pages as it does where requests run, what they write goes to that of padding.
+    /// Runs `work` on a synthetic batch, while no request is open. The requests read from pages as real ones do; their
+    /// writes go to the padding page.
     pub(super) fn with_synthetic_requests<R>(
         &mut self,
         batch: usize,
@@ -123,7 +123,7 @@ impl CudaBackend {
             self.write_slot(at, &SamplingParams::default(), &pages, pages.len() * page_size)?;
         }
         let slots: Vec<i32> = (0..batch as i32).collect();
-        // The next round of real ones sends its own.
+        // The next real round sends its own slots.
         self.sent.clear();
         self.device.write(self.round.slot.slice(), &slots)?;
         if let Some(draft) = &self.machine.draft {
@@ -134,14 +134,14 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Positions of such a request: whole pages, with free space after them.
+    /// Context length of a synthetic request: whole pages, with free space after them.
     fn context(&self) -> usize {
         let page_size = self.machine.capacity.page_size;
         let room = self.machine.slots.table_width.min(self.machine.capacity.pages) * page_size / 2;
         CONTEXT.min(room) / page_size * page_size
     }
 
-    /// What a graph takes over requests of that length, on average.
+    /// Average time of a graph over requests of that length.
     pub(super) fn timed(
         &self,
         batch: usize,
@@ -157,20 +157,20 @@ impl CudaBackend {
     }
 }
 
-/// Of a product's kernels ours, if it is among them.
+/// Our own kernel, if it is among the finalists; else the first.
 fn own_or_first(finalists: &[Fastest]) -> Fastest {
     finalists.iter().copied().find(|one| matches!(one, Fastest::Own(_))).unwrap_or(finalists[0])
 }
 
-/// Whether a new graph is faster than a known one, by both in turns.
+/// Whether a new graph is faster than a known one, timing both alternately.
 fn is_faster<E>(mut time: impl FnMut(Candidate) -> Result<Duration, E>) -> Result<bool, E> {
-    // Its first rounds load it.
+    // The first rounds load the graph.
     time(Candidate::New)?;
     let (mut known, mut new) = (Vec::new(), Vec::new());
     let mut spent = Duration::ZERO;
     let mut lead = 0.0;
     while known.len() < MOST_TURNS {
-        // Who is first changes, since a device that gets warmer gets slower.
+        // The order alternates, since a device slows down as it warms up.
         let mut pair = [(Candidate::Known, &mut known), (Candidate::New, &mut new)];
         let is_odd = !pair[0].1.len().is_multiple_of(2);
         pair.rotate_left(usize::from(is_odd));
@@ -187,7 +187,7 @@ fn is_faster<E>(mut time: impl FnMut(Candidate) -> Result<Duration, E>) -> Resul
     Ok(lead > GAIN)
 }
 
-/// The average of the shorter half of some times: what disturbs a round only makes it longer.
+/// The average of the shorter half of the times: disturbances only make rounds longer.
 fn shorter_half(times: &mut [Duration]) -> f64 {
     times.sort_unstable();
     let half = &times[..times.len().div_ceil(2)];
@@ -198,8 +198,8 @@ fn shorter_half(times: &mut [Duration]) -> f64 {
 mod tests {
     use super::*;
 
-    /// Whether the new one is faster, and how often they were timed, of graphs that take this many microseconds each time, and the
-    /// last of these from then on.
+    /// Whether the new graph is faster, and the number of timings, for graphs whose runs take these microseconds; the
+    /// last value repeats.
     fn check(known: &[u64], new: &[u64]) -> (bool, usize) {
         let mut runs = [0, 0];
         let found = is_faster(|contender| {

@@ -4,12 +4,12 @@ use kernels::device::Device;
 
 use crate::error::EngineError;
 
-/// Bytes of each of the two buffers at most: far more than caches hold.
+/// Maximum size of each of the two buffers in bytes: far more than caches hold.
 const BYTES: u64 = 2 << 30;
-/// Copies; the best one counts.
+/// Number of copies; the fastest counts.
 const COPIES: usize = 5;
 
-/// Bytes a second that a plain copy within the device reads and writes together, measured now.
+/// Bytes per second that a plain copy within the device reads and writes together, measured now.
 pub fn copy_bandwidth(device: &Device) -> Result<f64, EngineError> {
     let (free, _) = device.memory()?;
     let bytes = BYTES.min(free / 4) as usize / 256 * 256;

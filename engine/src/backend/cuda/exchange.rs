@@ -1,4 +1,4 @@
-//! Other weights while the models are loaded.
+//! Replaces weights while the models are loaded.
 
 use kernels::device::Element;
 
@@ -16,14 +16,14 @@ use crate::{
     spec::DraftSpec,
 };
 
-/// Weights that fit those that are loaded.
+/// New weights that fit the loaded models.
 struct Fitting {
     target: Weights,
     draft: Option<(DraftSpec, Option<Weights>)>,
 }
 
 impl CudaBackend {
-    /// Takes the weights of the options' folders. What they hold is checked whole, by all ranks, before the first byte is written.
+    /// Loads the weights of the options' folders. All ranks check them completely before the first byte is written.
     pub(super) fn take_weights(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
         if which == Exchange::Draft && self.machine.draft.is_none() {
             return Ok(false);
@@ -36,7 +36,7 @@ impl CudaBackend {
         }
         let lost = |error: EngineError| EngineError::Device(format!("the weights are new in part: {error}"));
         self.device.synchronize()?;
-        // Memory for one layer comes and goes.
+        // Memory for one layer is allocated and freed again.
         self.machine.meet()?;
         let machine = &mut self.machine;
         if which == Exchange::All {
@@ -50,7 +50,7 @@ impl CudaBackend {
         Ok(true)
     }
 
-    /// The weights of the options' folders, if they are of the description that is loaded.
+    /// The weights of the options' folders, if their models have the same description as the loaded ones.
     fn fitting(&self, options: &EngineOptions, which: Exchange) -> Result<Fitting, EngineError> {
         let machine = &self.machine;
         let Described { folder, weights, spec, draft } = describe(options)?;

@@ -1,28 +1,30 @@
-//! When and where latent attention of prompts expands keys and values.
+//! When latent attention of prompts expands keys and values, and the workspace layout for it.
 
 use kernels::device::Element;
 
 use crate::spec::MultiHeadLatent;
 
-/// Bytes of keys and values that are in memory at once, unless that is fewer than [`LEAST_HEADS`] of the longest prompt.
+/// Bytes of keys and values in memory at once, unless that is less than [`LEAST_HEADS`] heads of the longest prompt
+/// need.
 const ROOM: usize = 256 << 20;
-/// With 128 rows a block, and 2,048 rows a piece, these keep a GPU busy.
+/// Minimum number of heads at once: with blocks of 128 rows and pieces of 2,048 rows, these keep a GPU busy.
 const LEAST_HEADS: usize = 8;
-/// Positions are padded to a multiple of this: the library plans for each number of rows apart.
+/// Positions are padded to a multiple of this, since the library plans separately for each number of rows.
 const PADDING: usize = 256;
-/// Products a multiprocessor computes while the kernels start that only expanded attention has: about 25 µs.
+/// Products that a multiprocessor computes in the launch time of the kernels that only expanded attention has: about 25
+/// µs.
 const PRODUCTS_BESIDE: usize = 30_000_000;
 
-/// Where things lie in the workspace, in elements: weights of all heads' keys, which pieces of a pass share, latent vectors and shared
-/// keys of all positions, then keys and values of some heads.
+/// Workspace layout, in elements: the key weights of all heads, which the pieces of a pass share; latent vectors and
+/// shared keys of all positions; then keys and values of some heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExpandedLayout {
-    /// Positions with their padding.
+    /// Number of positions, including padding.
     pub padded: usize,
     pub weights: usize,
     pub latents: usize,
     pub turned: usize,
-    /// Of one head.
+    /// Keys of one head, and likewise values.
     pub keys: usize,
     pub values: usize,
 }
@@ -40,7 +42,7 @@ impl ExpandedLayout {
         }
     }
 
-    /// Elements whatever the heads.
+    /// Elements that do not depend on the number of heads.
     pub fn fixed(self) -> usize {
         self.weights + self.latents + self.turned
     }
@@ -58,16 +60,17 @@ pub fn expanded_bytes(spec: &MultiHeadLatent, positions: usize, element: Element
     (layout.fixed() + heads * layout.head()) * element.bytes()
 }
 
-/// Products that expanding keys and values has to spare, on a device of this many multiprocessors.
+/// Minimum number of products that expanding keys and values must save, on a device with this many multiprocessors.
 pub fn least_spared(multiprocessors: usize) -> usize {
     multiprocessors * PRODUCTS_BESIDE
 }
 
-/// Products that expanding keys and values spares a piece of this many rows from a position on; below zero where it costs some.
+/// Products that expanding keys and values saves for a piece of this many rows starting at a position; negative if it
+/// costs some.
 pub fn spared(spec: &MultiHeadLatent, start: usize, rows: usize) -> i128 {
     let pairs = rows * start + rows * (rows + 1) / 2;
     let a_pair = 2 * spec.latent_rank as i128 - (spec.nope_dim + spec.value_dim) as i128;
-    // Absorbing takes as many products a row as expanding does a position.
+    // Per row, absorbing takes as many products as expanding takes per position.
     let a_position = spec.latent_rank * (spec.nope_dim + spec.value_dim);
     spec.heads as i128 * (pairs as i128 * a_pair - (start * a_position) as i128)
 }

@@ -1,5 +1,5 @@
-//! Chooses the kernel for a GEMM: one of our weight-streaming kernels or the device's matrix library; and when the
-//! fastest is searched.
+//! Chooses the kernel for each GEMM, one of our weight-streaming kernels or the device's matrix library, and decides
+//! when to search for the fastest.
 
 use std::{
     cmp::Reverse,
@@ -20,74 +20,75 @@ use kernels::{
 
 use super::meeting::Meeting;
 
-/// Rows up to which the streaming kernels run where nothing has been timed: weights are all that they wait for.
+/// Maximum number of rows for which the streaming kernels run if nothing was timed: they are bound by reading weights.
 const FEW_ROWS: usize = 32;
-/// Bytes of weights from which a search is worth its time: fewer are read in two microseconds, and most of what such a
-/// product takes is its launch.
+/// Minimum size of the weights in bytes for a search: fewer are read within two microseconds, and launch time
+/// dominates.
 const LEAST_SEARCHED: usize = 8 << 20;
 
-/// Part of the weights that a round reads, from which a product of it is worth comparing in whole rounds.
+/// Minimum fraction of the weights read in a round for which a GEMM is compared within whole rounds.
 const LEAST_SHARE: f64 = 0.02;
-/// Rows up to which it is: with more a round is as long as power lets it be, and differs by more from one run to the next.
+/// Maximum number of rows for such a comparison: with more rows, the power limit determines a round's time, and noise
+/// is higher.
 const MOST_COMPARED_ROWS: usize = 64;
 
-/// What runs products, by shape.
+/// Runs GEMMs, with a plan for each shape.
 pub struct GemmDispatch {
     plans: Mutex<HashMap<Matmul, GemmPlan>>,
     workspace: Buffer,
-    /// Names the streaming kernels, so that what was timed with others is not used.
+    /// Identifies the streaming kernels, so that timings of other versions are not used.
     streaming: String,
-    /// Whether a shape that was never timed is, before it runs.
+    /// Whether a shape that was never timed is timed before it runs.
     searches: AtomicBool,
-    /// Where ranks agree on kernels: bits of what each computes for itself depend on them.
+    /// Makes ranks agree on kernels, since the bits of their results depend on the choice.
     meeting: Option<Meeting>,
 }
 
-/// A shape of products.
+/// The plan of one GEMM shape.
 struct GemmPlan {
-    /// None where the device has no matrix library.
+    /// `None` if the device has no matrix library.
     handle: Option<MatmulHandle>,
-    /// How often it ran while fastest kernels were searched.
+    /// Number of runs during the last search.
     uses: usize,
 }
 
-/// A product `y = x · wᵀ` that the library may run.
+/// A product `y = x · wᵀ`, and the ways to run it.
 #[derive(Clone, Copy)]
 pub struct Gemm<'a> {
     pub y: Slice<'a>,
-    /// Takes up the library's result instead, unless that is left in parts.
+    /// The library adds its result to this instead of writing `y`, unless it leaves split-K partials.
     pub onto: Option<Slice<'a>>,
-    /// Takes the result if it is left in parts.
+    /// Receives the split-K partials, if there are any.
     pub parts: Slice<'a>,
     pub x: Slice<'a>,
     pub w: Slice<'a>,
-    /// Runs it by a streaming kernel, which may leave the result elsewhere.
+    /// Runs the product with a streaming kernel, which may write the result elsewhere.
     pub stream: KernelLaunch<'a>,
-    /// Whether that may be the fastest.
+    /// Whether the streaming kernel may be the fastest.
     pub may_stream: bool,
-    /// What makes the library's whole result that of the streaming kernel.
+    /// Runs after the library's complete result, to make it equal to that of the streaming kernel.
     pub behind_library: Option<KernelLaunch<'a>>,
-    /// The consumer of a result in this many split-K partials, if that is allowed. Runs only to be timed.
+    /// The consumer of a result in this many split-K partials, if partials are allowed. Runs only when timing.
     pub user: Option<&'a dyn Fn(usize) -> Result<(), DeviceError>>,
-    /// A short kernel without effect, like those between two products.
+    /// A short kernel without effect, like those that run between two GEMMs.
     pub neighbour: KernelLaunch<'a>,
     /// Overwrites x with realistic values: identical rows, such as padding, take less power and time.
     pub prepare: KernelLaunch<'a>,
 }
 
-/// Who runs a product.
+/// How a product was run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GemmOutcome {
-    /// The library has, and left it in this many partials.
+    /// The library ran it, and left the result in this many partials.
     Done(usize),
-    /// The library has, and added it to what takes it up.
+    /// The library ran it, and added the result to `onto`.
     Added,
-    /// The streaming kernel is to.
+    /// The caller must run the streaming kernel.
     Stream,
 }
 
 impl GemmDispatch {
-    /// Workspace that cuBLASLt asks for at most.
+    /// Maximum workspace for cuBLASLt, in bytes.
     pub const WORKSPACE: usize = 32 << 20;
 
     pub fn new(device: &Device, meeting: Option<Meeting>) -> Result<Self, DeviceError> {
@@ -101,8 +102,8 @@ impl GemmDispatch {
         })
     }
 
-    /// Does `work`, and searches the fastest kernel for each shape that it multiplies. For what is recorded and then runs
-    /// often; the shapes of prompts, of which there are many, take what is known or what the library advises.
+    /// Runs `work`, and searches for the fastest kernel for each GEMM shape in it. For work that is captured and then
+    /// runs often; the many shapes of prompts use known results or the library's heuristic.
     pub fn searching<R>(&self, work: impl FnOnce() -> R) -> R {
         self.plans().values_mut().for_each(|plan| plan.uses = 0);
         self.searches.store(true, Ordering::Relaxed);
@@ -111,7 +112,7 @@ impl GemmDispatch {
         done
     }
 
-    /// Runs a product by the library, or says that the streaming kernel is faster.
+    /// Runs a product with the library, or returns that the streaming kernel is to run.
     pub fn run(&self, device: &Device, matmul: Matmul, product: Gemm<'_>) -> Result<GemmOutcome, DeviceError> {
         let mut plans = self.plans();
         let plan = match plans.entry(matmul) {
@@ -149,7 +150,7 @@ impl GemmDispatch {
         }
     }
 
-    /// The plan of a shape: what rank 0 knows of it, or its library advises.
+    /// The plan of a shape: from rank 0's stored results, or else its library's heuristic.
     fn planned(&self, device: &Device, matmul: Matmul) -> Result<Option<MatmulHandle>, DeviceError> {
         let kept = self.leads().then_some(self.streaming.as_str());
         let Some(mut plan) = MatmulHandle::new(device, matmul, kept)? else { return Ok(None) };
@@ -160,17 +161,17 @@ impl GemmDispatch {
         Ok(Some(plan))
     }
 
-    /// Whether this device's word on kernels counts.
+    /// Whether this device's choice of kernels is used by all ranks.
     fn leads(&self) -> bool {
         self.meeting.as_ref().is_none_or(Meeting::leads)
     }
 
-    /// Rank 0's word.
+    /// Returns rank 0's value on all ranks.
     fn agree<V: Clone + Send + 'static>(&self, value: V) -> Result<V, DeviceError> {
         self.meeting.as_ref().map_or(Ok(value.clone()), |meeting| meeting.agree(value))
     }
 
-    /// Whether it is known that the streaming kernel is the fastest of a product.
+    /// Whether the streaming kernel runs this product.
     pub fn streams(&self, matmul: Matmul) -> bool {
         match self.plans().get(&matmul) {
             Some(GemmPlan { handle: Some(plan), .. }) => match plan.fastest() {
@@ -182,8 +183,8 @@ impl GemmDispatch {
         }
     }
 
-    /// GemmDispatch of the last work that was [`searching`](Self::searching) with more than one kernel that may be the fastest, those
-    /// first that read the most, and these kernels: first the one that is chosen.
+    /// GEMMs of the last [`searching`](Self::searching) for which several kernels may be the fastest, ordered by the
+    /// weights that they read, largest first. Each comes with these kernels, the chosen one first.
     pub fn undecided(&self) -> Result<Vec<(Matmul, Vec<Fastest>)>, DeviceError> {
         let plans = self.plans();
         let read = |matmul: &Matmul, plan: &GemmPlan| plan.uses * matmul.inputs * matmul.outputs;
@@ -203,12 +204,12 @@ impl GemmDispatch {
         self.agree(open.into_iter().map(|(_, matmul, finalists)| (matmul, finalists)).collect())
     }
 
-    /// Takes one of these kernels from now on; false where it cannot run.
+    /// Uses this kernel from now on; false if it cannot run.
     pub fn choose(&self, matmul: Matmul, fastest: Fastest) -> bool {
         self.plans().get_mut(&matmul).and_then(|plan| plan.handle.as_mut()).is_some_and(|plan| plan.choose(fastest))
     }
 
-    /// Ends all searches: what is chosen is kept for later starts.
+    /// Ends all searches and stores the chosen kernels for later starts.
     pub fn settle(&self) {
         self.plans().values_mut().filter_map(|plan| plan.handle.as_mut()).for_each(MatmulHandle::settle);
     }
@@ -217,7 +218,7 @@ impl GemmDispatch {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Memory that a kernel without effect may write.
+    /// Memory that a kernel without effect may write to.
     pub fn scratch(&self) -> Slice<'_> {
         self.workspace.range(0..16)
     }

@@ -1,11 +1,11 @@
 //! One model over several devices of a host: a group of ranks behind one [`Backend`](crate::backend::Backend).
 //!
-//! Each rank has its own host thread, which owns a [`CudaBackend`] with its part of the weights. All ranks get the same commands,
-//! and the answer of rank 0 counts; the tokens of all ranks are compared. If a rank fails or dies, an alarm releases the kernels
-//! and hosts that wait for it, and the group refuses every later request with the reason.
+//! Each rank has its own host thread, which owns a [`CudaBackend`] with its part of the weights. All ranks get the same
+//! commands, and rank 0's answer is used; the tokens of all ranks are compared. If a rank fails or dies, an alarm
+//! releases the kernels and hosts that wait for it, and the group refuses every later command with the reason.
 //!
-//! Outputs of attention and feed-forward parts are summed over ranks before they are added to the residual stream, and logits are
-//! gathered, so trees, acceptance and sampling are computed by each rank with identical bits.
+//! Outputs of attention and feed-forward blocks are summed over ranks before they are added to the residual stream, and
+//! logits are gathered, so each rank computes trees, acceptance and sampling with identical bits.
 
 mod thread;
 
@@ -35,21 +35,21 @@ use crate::{
     spec::{DraftSpec, ModelCost, TargetSpec},
 };
 
-/// How often answers that have not come make the group look after its ranks.
+/// Interval for checking that ranks are alive while their answers are missing.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long to wait for the other ranks after one has failed: with a common cause, such as too little memory, all fail
-/// together.
+/// Time to wait for the other ranks after one has failed: if the cause is shared, such as too little memory, all of
+/// them fail.
 const GRACE: Duration = Duration::from_secs(1);
-/// How long all may be silent: far longer than any command takes.
+/// Maximum time without any answer: far longer than any command takes.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// How long they may take once the alarm was rung.
+/// Maximum time until ranks answer after the alarm.
 const MOST: Duration = Duration::from_secs(10);
 
-/// Models that several ranks load, each its part; without weights, random ones.
+/// Models that several ranks load in parts; without weights, random ones.
 pub struct SharedModels {
     /// The target.
     pub target: (TargetSpec, Option<Weights>),
-    /// The draft, with its own weights unless it uses the target's.
+    /// The draft, with its own weights if it is not stored with the target's.
     pub draft: Option<(DraftSpec, Option<Weights>)>,
 }
 
@@ -58,11 +58,11 @@ pub struct Group {
     ranks: Vec<RankThread>,
     alarm: Alarm,
     facts: Facts,
-    /// Why it has ended.
+    /// The reason for which the group has ended.
     ended: Mutex<Option<String>>,
 }
 
-/// What does not change.
+/// Constant properties.
 #[derive(Clone)]
 struct Facts {
     capacity: Capacity,
@@ -71,15 +71,15 @@ struct Facts {
     state_row: Option<StateRow>,
 }
 
-/// What a rank says while it works on a command.
+/// A message of a rank while it works on a command.
 enum Answer<R> {
-    /// How many of all graphs it has captured.
+    /// Graphs captured so far, and in total.
     Captured(usize, usize),
-    /// It is done.
+    /// The rank, and its result.
     Done(usize, Result<R, EngineError>),
 }
 
-/// A [`PrefillChunk`] on its way to other threads.
+/// A [`PrefillChunk`] that can be sent to other threads.
 #[derive(Clone)]
 struct Piece {
     slot: Slot,
@@ -88,7 +88,7 @@ struct Piece {
     next: Option<u32>,
 }
 
-/// A [`ReplayPlace`] on its way to other threads.
+/// A [`ReplayPlace`] that can be sent to other threads.
 #[derive(Clone)]
 struct Place {
     slot: Slot,
@@ -98,10 +98,11 @@ struct Place {
 }
 
 impl Group {
-    /// Loads models onto devices, with their names, a rank on each.
+    /// Loads models onto devices (given with their names), one rank per device.
     ///
     /// # Errors
-    /// When the devices cannot reach each other, the models cannot be shared by as many ranks, or one of them cannot be loaded.
+    /// When the devices cannot reach each other, the models cannot be split over this many ranks, or a rank fails to
+    /// load its part.
     pub fn load(
         devices: Vec<(Device, String)>,
         models: SharedModels,
@@ -144,7 +145,7 @@ impl Group {
                 })
             },
             &mut |_, _| {},
-            // Weights may come from far away.
+            // Loading may be slow, for example from network storage.
             Duration::MAX,
         );
         let mut facts = facts.map_err(Failure::into_error)?.swap_remove(0);
@@ -156,7 +157,7 @@ impl Group {
         Ok(Self { ranks, alarm, facts, ended: Mutex::default() })
     }
 
-    /// Lets all ranks do something; their answers.
+    /// Runs `work` on all ranks and returns their answers.
     fn all<R: Send + 'static>(
         &self,
         work: impl Fn(&mut CudaBackend) -> Result<R, EngineError> + Clone + Send + 'static,
@@ -196,7 +197,7 @@ impl Group {
         })
     }
 
-    /// The answer of rank 0 to something that all do.
+    /// Runs `work` on all ranks and returns rank 0's answer.
     fn first<R: Send + 'static>(
         &self,
         work: impl Fn(&mut CudaBackend) -> Result<R, EngineError> + Clone + Send + 'static,
@@ -204,7 +205,7 @@ impl Group {
         Ok(self.all(work)?.swap_remove(0))
     }
 
-    /// The same of tokens: all ranks have chosen the same, or the group ends.
+    /// Like [`first`](Self::first), for work that chooses tokens: if ranks have chosen different ones, the group ends.
     fn tokens<R: Send + 'static>(
         &self,
         work: impl Fn(&mut CudaBackend) -> Result<R, EngineError> + Clone + Send + 'static,
@@ -230,7 +231,7 @@ impl Group {
     }
 }
 
-/// What is needed to let ranks work.
+/// The parts of a group that running a command needs.
 struct Watch<'a> {
     ranks: &'a [RankThread],
     alarm: &'a Alarm,
@@ -240,7 +241,7 @@ struct Watch<'a> {
 enum Failure {
     /// All ranks refused the command and can continue.
     OfAll(EngineError),
-    /// One has failed or died.
+    /// A rank has failed or died.
     OfRank(String),
 }
 
@@ -256,8 +257,8 @@ impl Failure {
 type Answers<R> = Vec<Option<Result<R, EngineError>>>;
 
 impl Watch<'_> {
-    /// Sends each rank its job and waits for all of them, but for no rank that cannot answer, and not for longer than `patience` if
-    /// nothing is heard of any.
+    /// Sends each rank its job and waits for all answers, except from ranks that cannot answer, and for at most
+    /// `patience` without any message.
     fn run<R: Send + 'static>(
         &self,
         mut job: impl FnMut(usize, mpsc::Sender<Answer<R>>) -> thread::Job,
@@ -270,10 +271,10 @@ impl Watch<'_> {
         }
         drop(sender);
         let mut answers: Answers<R> = self.ranks.iter().map(|_| None).collect();
-        // The rank that failed first, when that was, and when something was last heard.
+        // The rank that failed first, the time of the failure, and the time of the last message.
         let (mut first, mut failed, mut heard) = (None, None::<Instant>, Instant::now());
         while answers.iter().any(Option::is_none) {
-            // A rank that has ended by now has said its last words.
+            // All messages of a rank that has ended by now are already in the channel.
             let ended: Vec<bool> = self.ranks.iter().map(RankThread::has_ended).collect();
             let dead = match receiver.recv_timeout(LOOK) {
                 Ok(Answer::Captured(done, all)) => {
@@ -332,7 +333,7 @@ impl Watch<'_> {
 }
 
 impl SharedModels {
-    /// As they are loaded.
+    /// References for loading.
     pub fn borrowed(&self) -> Models<'_> {
         fn source(weights: Option<&Weights>) -> WeightSource<'_> {
             weights.map_or(WeightSource::Random, WeightSource::Checkpoint)
@@ -368,7 +369,7 @@ impl Place {
     }
 }
 
-/// The device's library of sums, if it can be of use. Where it is missing our own kernels add up all.
+/// The device's collective library, if it is useful. If it is missing, our own kernels compute all sums.
 fn library(
     device: &Device,
     mail: &Mail,
@@ -395,7 +396,7 @@ fn library(
     }
 }
 
-/// What yields have in common on all ranks.
+/// The parts of yields that must be equal on all ranks.
 fn tokens_of<'a>(yields: impl IntoIterator<Item = &'a Yield>) -> Vec<(Vec<u32>, Option<usize>)> {
     let tokens = |one: &Yield| one.tokens.iter().map(|token| token.id).collect();
     yields.into_iter().map(|one| (tokens(one), one.not_finite)).collect()
@@ -410,12 +411,12 @@ impl Backend for Group {
         self.facts.device.clone()
     }
 
-    /// That of rank 0's.
+    /// Rank 0's state.
     fn gpu_state(&self) -> Option<GpuState> {
         self.first(|backend| Ok(backend.gpu_state())).ok().flatten()
     }
 
-    /// That of each rank: what it reads, the others do not.
+    /// The cost of each rank's own part.
     fn cost(&self) -> ModelCost {
         self.facts.cost
     }
@@ -434,7 +435,7 @@ impl Backend for Group {
             backend.simulate_accept_length(length);
             Ok(())
         };
-        // Where a rank has died, whatever comes next says so.
+        // If a rank has died, the next command reports it.
         let _ = self.all(work);
     }
 
@@ -511,7 +512,7 @@ impl Backend for Group {
                     backend.prefill_traced(&chunks, TargetStates::In(&bytes))
                 })
             }
-            // What all leave is the same.
+            // All ranks produce the same states.
             TargetStates::Out(to) => {
                 to.extend(self.first(move |backend| {
                     let mut bytes = Vec::new();

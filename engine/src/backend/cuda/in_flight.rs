@@ -15,15 +15,15 @@ use crate::{
     error::EngineError,
 };
 
-/// A round under way.
+/// A round in flight.
 pub struct InFlightRound {
     ticket: u64,
     place: usize,
     batch: usize,
     most: usize,
-    /// The parts in which it runs, if it does not run whole.
+    /// Its parts, if it runs in parts.
     parts: Option<&'static [Part]>,
-    /// Log-probabilities that each request wants.
+    /// Number of alternatives for which each request wants log-probabilities; `None` for no log-probabilities.
     logprobs: Vec<Option<usize>>,
 }
 
@@ -56,7 +56,7 @@ impl CudaBackend {
         self.grow(WorkspaceShape::of_round(round.shape, batch))?;
         for key in keys.iter().chain(&later).filter(|_| !eager) {
             if !self.graphs.contains_key(key) {
-                // A batch that no capture size covers, or a part. Its first run must not disturb the rounds under way.
+                // A batch that no capture size covers, or a part. Its first run must not disturb the rounds in flight.
                 self.device.synchronize()?;
                 self.capture(*key)?;
             }
@@ -103,15 +103,15 @@ impl CudaBackend {
         memory::check_shape(&self.machine, round.shape)
     }
 
-    /// Slots of a round go to the device where they have changed.
+    /// Copies the slots of a round to the device if they changed.
     fn send_slots(&mut self, place: usize, members: &[Slot], batch: usize) -> Result<(), EngineError> {
         let slots = self.staging[place].slots.values_mut::<i32>(0, batch);
         slots.fill(self.machine.capacity.slots as i32);
         for (to, slot) in slots.iter_mut().zip(members) {
             *to = slot.0 as i32;
         }
-        // Between two graphs a copy takes longer than what it copies. Kernels that are launched one by one need it: some read
-        // before the kernel ahead has ended, but none before a copy has.
+        // Between two graphs the launch of the copy takes longer than the transfer. Kernels that are launched one by
+        // one always need the copy: some read before the previous kernel has ended, but none before a copy has.
         if self.options.disable_cuda_graph || !self.sent.starts_with(slots) {
             let sent = slots.to_vec();
             self.device.write_async(self.round.slot.slice(), &self.staging[place].slots, 0..batch * 4)?;
@@ -120,7 +120,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Runs graphs of a round, which leaves what it produces at its place in the ring.
+    /// Runs the graphs of a round, which writes its output to its place in the ring.
     fn run_parts(&self, place: usize, keys: &[GraphKey]) -> Result<(), EngineError> {
         let place = &self.staging[place];
         for (at, key) in keys.iter().enumerate() {
@@ -132,7 +132,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Waits for the oldest round, and reads it.
+    /// Waits for the oldest round and reads its output.
     pub(super) fn collect_round(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {
         let Some(flight) = self.flights.pop_front().filter(|flight| flight.ticket == ticket.0) else {
             return Err(EngineError::Device(format!("round {} was not launched, or is not next", ticket.0)));
@@ -161,7 +161,7 @@ impl CudaBackend {
         Ok(RoundOutput { yields, timing: place.timing(flight.parts.unwrap_or_default())? })
     }
 
-    /// What was written of a token: its log-probability, and the best alternatives.
+    /// A token's log-probability and the best alternatives, as the device wrote them.
     pub(super) fn described(&self, host: &HostBuffer, row: usize, best: usize) -> TokenLogprobs {
         let all = self.round.described_rows;
         let first = row * MOST_CHOICES;

@@ -1,4 +1,4 @@
-//! The state that passes operate on: models, caches and workspaces on the device.
+//! The state that passes operate on: models, caches and workspace on the device.
 
 use kernels::{
     device::{Buffer, Collective, Device, Mail, Slice},
@@ -16,13 +16,13 @@ use crate::{
     spec::{KvLayout, ModelCost, Share},
 };
 
-/// Models, caches and how they are run.
+/// Models, their caches, and settings that choose kernels.
 pub struct Machine {
     pub kernels: Kernels,
     pub capacity: Capacity,
     pub target: TargetWeights,
     pub draft: Option<DraftWeights>,
-    /// What passes over them read and multiply.
+    /// Bytes read and products computed by passes.
     pub cost: ModelCost,
     /// `[layers, planes, cache rows, width]` of the target's [`KvLayout`].
     pub target_cache: Buffer,
@@ -31,66 +31,67 @@ pub struct Machine {
     /// Cosines and sines, `[positions, pairs, 2]`.
     pub target_rotations: Buffer,
     pub draft_rotations: Buffer,
-    /// Positions of both.
+    /// Number of positions in each of them.
     pub positions: usize,
-    /// Cache rows of requests, and of the page that padding writes to.
+    /// Cache rows of requests, and of the page for writes of padding.
     pub cache_rows: usize,
-    /// Scratch rows of the draft's cache after them.
+    /// Scratch rows of the draft's cache, which follow them.
     pub scratch_rows: usize,
-    /// Parts into which attention splits a long list of keys.
+    /// Number of parts into which attention splits a long list of keys.
     pub splits: usize,
     pub attention: AttentionKernels,
-    /// Every sum in an order that depends neither on the batch nor on the number of rows.
+    /// Whether every sum has an order that depends neither on the batch nor on the number of rows.
     pub batch_invariant: bool,
-    /// Positions of the longest prompt for whose expanded keys and values there is room.
+    /// Longest prompt for whose expanded keys and values there is room, in positions.
     pub expanded_positions: usize,
-    /// Products that expanding the keys and values of latent attention has to spare a piece of a prompt.
+    /// Minimum number of products that expanding the keys and values of latent attention must save for a piece of a
+    /// prompt.
     pub least_spared: usize,
-    /// How trees are verified; `None`: the fastest way.
+    /// How trees are verified; `None` for the fastest choice.
     pub verify_plan: Option<VerifyPlan>,
     pub gemm: GemmDispatch,
     pub slots: SlotArrays,
-    /// The group of which this is a rank; `None` where one device has the whole model.
+    /// The group of which this is a rank; `None` if this device has the whole model.
     pub ranks: Option<Ranks>,
 }
 
-/// Which kernels attend.
+/// Attention kernels of grouped-query attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionKernels {
-    /// `attention_rows`: each row on its own, always in the same order.
+    /// `attention_rows`: each row separately, always in the same order.
     Rows,
     /// `rotate_and_attend`: the rows of a request together, on tensor cores.
     Tiles,
 }
 
-/// A piece of a prompt in a pass: its rows come one after the other.
+/// A piece of a prompt in a pass. Its rows are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptPiece {
-    /// Whose.
+    /// The slot of its request.
     pub slot: usize,
     /// The position of its first row.
     pub start: usize,
     pub rows: usize,
 }
 
-/// Rows of a pass.
+/// The rows of a pass.
 #[derive(Clone, Copy)]
 pub struct Pass<'a> {
     pub rows: usize,
-    /// Which of them belong to one request.
+    /// Which rows belong to the same request.
     pub groups: Groups<'a>,
-    /// What they see.
+    /// What the rows attend to.
     pub sees: Sees<'a>,
     pub arrays: &'a RowArrays,
     pub work: &'a Activations,
-    /// The row of `work` from which on the target leaves captured layers and final hidden states.
+    /// The row of `work` from which the target writes captured layers and final hidden states.
     pub leaves_at: usize,
-    /// All of its rows, where they are pieces of prompts; empty in rounds, of which the host does not know them.
+    /// The pieces of prompts that make up its rows; empty in rounds, whose rows the host does not know.
     pub prompts: &'a [PromptPiece],
 }
 
 impl<'a> Pass<'a> {
-    /// Rows of a round, of which the target leaves what it leaves from the first row of `work` on.
+    /// Rows of a round, for which the target writes its outputs from the first row of `work` on.
     pub fn new(rows: usize, groups: Groups<'a>, sees: Sees<'a>, arrays: &'a RowArrays, work: &'a Activations) -> Self {
         Self { rows, groups, sees, arrays, work, leaves_at: 0, prompts: &[] }
     }
@@ -122,18 +123,18 @@ impl Machine {
     }
 }
 
-/// A rank's share in its group.
+/// A rank's connections to its group.
 pub struct Ranks {
     pub mail: Mail,
     pub meeting: Meeting,
-    /// The device's library of sums, where there is one.
+    /// The device's collective library, if there is one.
     pub library: Option<Collective>,
-    /// Rows from which it is faster than our own kernel, outside of graphs.
+    /// Minimum number of rows for which the library is faster than our own kernel, outside of graphs.
     pub library_from: usize,
 }
 
 impl Ranks {
-    /// Which of how many.
+    /// This rank, and the number of ranks.
     pub fn share(&self) -> Share {
         self.meeting.share()
     }

@@ -1,4 +1,4 @@
-//! The rendezvous of the host threads of ranks: decisions that all ranks must take alike.
+//! Rendezvous of the host threads of ranks, for decisions that must be the same on all ranks.
 
 use std::{
     any::Any,
@@ -10,7 +10,7 @@ use kernels::device::{Alarm, DeviceError};
 
 use crate::spec::Share;
 
-/// How often a waiting rank checks whether the others have given up.
+/// Interval at which a waiting rank checks whether others have failed.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// The rendezvous of the host threads of all ranks, which call the same methods in the same order.
@@ -33,7 +33,7 @@ struct State {
 }
 
 impl Meeting {
-    /// One for each of this many ranks. Waiting ranks give up when the alarm rings.
+    /// One for each of this many ranks. Waiting ranks stop with an error when the alarm rings.
     pub fn of(ranks: usize, alarm: &Alarm) -> Vec<Self> {
         let state = State { brought: (0..ranks).map(|_| None).collect(), seen: None };
         let table = Arc::new(Table { state: Mutex::new(state), changed: Condvar::new(), alarm: alarm.clone() });
@@ -45,19 +45,19 @@ impl Meeting {
         self.share
     }
 
-    /// Whether this is the rank whose choices count.
+    /// Whether this is the rank whose choices are used.
     pub fn leads(&self) -> bool {
         self.share.rank == 0
     }
 
-    /// The values of all ranks, in their order.
+    /// The values of all ranks, in the order of ranks.
     ///
     /// # Errors
     /// When a rank has failed, or the types of the values differ.
     pub fn exchange<V: Clone + Send + 'static>(&self, value: V) -> Result<Vec<V>, DeviceError> {
         let Table { state, changed, .. } = &*self.table;
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Some may not have left the last one.
+        // Some ranks may not have left the previous exchange.
         while state.seen.is_some() {
             state = self.wait(state)?;
         }

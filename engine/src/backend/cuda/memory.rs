@@ -29,38 +29,38 @@ use crate::{
     },
 };
 
-/// How a [`CudaBackend`] is set up.
+/// Options of a [`CudaBackend`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct CudaOptions {
     /// Type of weights, activations and caches.
     pub element: Element,
-    /// Requests that run together.
+    /// Maximum number of running requests.
     pub slots: usize,
-    /// Tokens a page.
+    /// Tokens per page.
     pub page_size: usize,
-    /// Longest sequence.
+    /// Maximum sequence length.
     pub context_length: usize,
     /// Share of the device's memory for weights and caches.
     pub mem_fraction_static: f64,
-    /// Most prompt tokens of a pass.
+    /// Maximum number of prompt tokens per pass.
     pub prefill_chunk: usize,
-    /// The shapes that will be requested; memory for them is reserved.
+    /// Tree shapes that may be requested; memory for them is reserved.
     pub shapes: Vec<TreeShape>,
-    /// Run without graphs.
+    /// Whether to run without graphs.
     pub disable_cuda_graph: bool,
-    /// Reductions in an order that depends neither on the batch nor on the number of rows.
+    /// Whether reductions use an order that depends neither on the batch nor on the number of rows.
     pub batch_invariant: bool,
     /// Attention kernels; `None` chooses by element type and mode.
     pub attention: Option<AttentionKernels>,
-    /// How trees are verified; `None`: the fastest way.
+    /// How trees are verified; `None` for the fastest choice.
     pub verify_plan: Option<VerifyPlan>,
-    /// Accept this many tokens a round on average, whatever the target says.
+    /// Simulates acceptance of this many tokens per round on average.
     pub simulate_accept_length: Option<f32>,
-    /// Whether ranks split the draft's layer; `None`: whichever is faster.
+    /// Whether ranks split the draft's layer; `None` for the faster choice.
     pub split_draft: Option<bool>,
 }
 
-/// What is loaded: descriptions, and where the tensors come from.
+/// The models to load: descriptions, and sources of the tensors.
 pub struct Models<'a> {
     /// The target.
     pub target: (TargetSpec, WeightSource<'a>),
@@ -68,16 +68,17 @@ pub struct Models<'a> {
     pub draft: Option<(DraftSpec, WeightSource<'a>)>,
 }
 
-/// Positions past the context that a round may write: its tree, and tokens of a request that has ended but still runs along.
+/// Positions past the context that a round may write: its tree, and the tokens of a request that has ended but still
+/// runs along.
 fn slack(options: &CudaOptions) -> usize {
     let widest = options.shapes.iter().map(|shape| shape.num_draft_tokens + shape.num_steps + 1).max().unwrap_or(2);
     2 * widest.max(2)
 }
 
-/// Loads models onto a device: whole, or what a rank of a group has of them.
+/// Loads models onto a device: whole, or the part of one rank of a group.
 ///
 /// # Errors
-/// When a size is beyond the kernels' limits, memory does not suffice, or a tensor is missing or misshapen.
+/// When a size exceeds the kernels' limits, memory is insufficient, or a tensor is missing or has the wrong shape.
 pub fn load(
     device: Device,
     device_name: String,
@@ -191,8 +192,8 @@ pub fn load(
     })
 }
 
-/// Positions of the longest prompt whose latent attention is expanded: 0 in batch-invariant mode, whose sums have one order, and where
-/// there are no kernels for all layers.
+/// Longest prompt whose latent attention is expanded, in positions: 0 in batch-invariant mode, which has a single
+/// summation order, and if some layer has no kernels for it.
 fn expanded_positions(device: &Device, options: &CudaOptions, layers: [&[LayerSpec]; 2]) -> usize {
     let expands = |layer: &LayerSpec| match &layer.attention {
         AttentionSpec::Latent(latent) => {
@@ -204,18 +205,18 @@ fn expanded_positions(device: &Device, options: &CudaOptions, layers: [&[LayerSp
     if has_kernels && !options.batch_invariant { options.context_length } else { 0 }
 }
 
-/// Bytes of a draft's layer from which ranks share it: what each then spares of reading takes longer than two sums over ranks,
-/// about 10 µs.
+/// Minimum number of bytes of a draft's layer that splitting it must save each rank: reading these takes as long as two
+/// sums over ranks, about 10 µs.
 const LEAST_SPLIT: f64 = 64e6;
 
-/// Whether ranks share the layer of a draft, or each has the whole.
+/// Whether ranks split the draft's layer, or each has the whole layer.
 fn splits_draft_layer(models: &Models<'_>, options: &CudaOptions, ranks: usize) -> bool {
     let Some((draft, _)) = &models.draft else { return false };
     let spared = PassCost::of_layer(&draft.layer, options.element.bytes()).bytes(1) * (1.0 - 1.0 / ranks as f64);
     options.split_draft.unwrap_or(spared >= LEAST_SPLIT)
 }
 
-/// What a rank has of models, whose tensors are as they should be.
+/// The part of models that a rank loads. The tensors have been checked.
 pub(super) fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> Result<Models<'_>, EngineError> {
     if !share.is_part() {
         return Ok(models);
@@ -243,14 +244,14 @@ pub(super) fn of_rank(models: Models<'_>, share: Share, splits_layer: bool) -> R
     Ok(Models { target: (rank, weights), draft: draft.transpose()? })
 }
 
-/// Checks that tensors exist with the expected shapes, which a rank's partial reads do not show.
+/// Checks that tensors exist with the expected shapes, which reading a rank's part of them would not detect.
 pub(super) fn check_tensors(weights: WeightSource<'_>, tensors: Vec<&TensorSpec>) -> Result<(), EngineError> {
     let WeightSource::Checkpoint(weights) = weights else { return Ok(()) };
     let checkpoint = Tensors::new(weights);
     tensors.into_iter().try_for_each(|tensor| checkpoint.expect(&tensor.name, &tensor.shape))
 }
 
-/// The least capacity of all ranks.
+/// The smallest capacity among all ranks.
 fn agreed(capacity: Capacity, ranks: Option<&Ranks>) -> Result<Capacity, EngineError> {
     let Some(ranks) = ranks else { return Ok(capacity) };
     let all = ranks.meeting.exchange(capacity)?;
@@ -266,7 +267,7 @@ fn kernels(device: &Device, options: &CudaOptions, ranks: Option<&Ranks>) -> Res
     }
 }
 
-/// Compiles on rank 0 first: the others find the results on disk.
+/// Compiles on rank 0 first; the others find the results on disk.
 fn compile_in_turn(
     device: &Device,
     options: &CudaOptions,
@@ -299,18 +300,19 @@ fn attention_kernels(options: &CudaOptions) -> Result<AttentionKernels, EngineEr
     }
 }
 
-/// Cost of a second pass of the target per layer on top of reading its weights, in bytes that could be read meanwhile: the
-/// small kernels and the ends of large ones, about 25 µs, and a context of some hundred positions for each request.
+/// Cost per layer of a second pass of the target in addition to reading its weights, in bytes that could be read in
+/// that time: small kernels and the tails of large ones, about 25 µs, and a context of some hundred positions for each
+/// request.
 const SECOND_PASS: u64 = 100 << 20;
 
-/// The cost of passes, where the target may run twice in a round. In batch-invariant mode it never does: which inner nodes
-/// count as leaves, where there are more than it runs over first, depends on the batch.
+/// The cost of passes, if the target may run twice in a round. In batch-invariant mode it never does: if there are more
+/// inner nodes than the first pass covers, which of them count as leaves depends on the batch.
 fn with_second_pass(cost: ModelCost, target: &TargetSpec, options: &CudaOptions) -> ModelCost {
     let second_pass = (!options.batch_invariant).then_some(target.layers.len() as u64 * SECOND_PASS);
     ModelCost { second_pass, ..cost }
 }
 
-/// The sizes of a loaded machine.
+/// The sizes that determine a loaded machine's workspace.
 pub fn sizes(machine: &Machine) -> WorkspaceSizes<'_> {
     WorkspaceSizes {
         target: &machine.target.spec,
@@ -322,7 +324,7 @@ pub fn sizes(machine: &Machine) -> WorkspaceSizes<'_> {
     }
 }
 
-/// Whether a tree can run.
+/// Checks that a tree shape can run.
 pub fn check_shape(machine: &Machine, shape: TreeShape) -> Result<(), EngineError> {
     if shape.is_off() {
         return Ok(());
@@ -353,7 +355,7 @@ fn check_target(target: &TargetSpec, element: Element) -> Result<(), EngineError
     target.layers.iter().try_for_each(|layer| check_layer(layer, element, "target"))
 }
 
-/// Whether there are kernels for a layer.
+/// Checks that there are kernels for a layer.
 fn check_layer(layer: &LayerSpec, element: Element, whose: &str) -> Result<(), EngineError> {
     let refused = |what: String| Err(EngineError::Configuration(format!("the {whose} has {what}: use --device cpu")));
     if let Some(reason) = refused_attention(&layer.attention) {
@@ -394,7 +396,7 @@ fn refused_attention(attention: &AttentionSpec) -> Option<String> {
     (!pairs).then(|| format!("heads of which {rotated} elements are rotated"))
 }
 
-/// Compiles what is not in the cache yet, several files at once.
+/// Compiles the files that are not in the cache yet, several at once.
 fn compile(
     device: &Device,
     options: &CudaOptions,
@@ -442,7 +444,7 @@ fn compile(
     Ok(())
 }
 
-/// Pages for all requests at full length, or what the memory share allows.
+/// Pages for all requests at full length, or as many as the memory share allows.
 fn capacity(
     device: &Device,
     options: &CudaOptions,
@@ -454,7 +456,7 @@ fn capacity(
     let weights = sizes.weights();
     let work = sizes.work(extent) + GemmDispatch::WORKSPACE as u64;
     let tables = (options.context_length as u64 + 512) * 2048 + (options.slots as u64 + 1) * sizes.pending_slot();
-    // The share is of the whole device, as in SGLang; what others hold of it counts against it.
+    // The share refers to the whole device, as in SGLang; memory held by others counts against it.
     let share = (total as f64 * options.mem_fraction_static) as u64;
     let budget = share.saturating_sub(total - free);
     let refused = |what: String, needed: u64, available: u64, hint: &str| {
@@ -487,7 +489,7 @@ fn capacity(
     let widest = options.shapes.iter().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);
     let wanted = (options.context_length + widest).div_ceil(options.page_size).saturating_mul(options.slots);
     let affordable = usize::try_from(left / page.max(1)).unwrap_or(usize::MAX).saturating_sub(1);
-    // Cache rows are numbered in 32 bits.
+    // Cache rows are indexed with 32-bit integers.
     let pages = wanted.min(affordable).min(i32::MAX as usize / 2 / options.page_size);
     if pages == 0 {
         return refused("one page of KV cache".into(), page, left, "raise --mem-fraction-static or lower --page-size");
@@ -503,7 +505,7 @@ fn capacity(
     })
 }
 
-/// Whether larger buffers fit into what is free once the old ones are given back.
+/// Checks that larger buffers fit into free memory once the old ones are freed.
 pub fn check_work(
     machine: &Machine,
     device: &Device,
@@ -526,7 +528,7 @@ pub fn check_work(
     })
 }
 
-/// Gives the draft's cache more scratch rows; what it holds stays.
+/// Allocates more scratch rows in the draft's cache; its contents are kept.
 pub fn grow_scratch(machine: &mut Machine, rows: usize) -> Result<(), EngineError> {
     let Some(draft) = &machine.draft else { return Ok(()) };
     let kv = draft.spec.layer.attention.kv();

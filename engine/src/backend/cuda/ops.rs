@@ -1,4 +1,4 @@
-//! The operations of a decoder layer. Each chooses by the kind of its weights, in one `match`.
+//! The operations of a decoder layer. Each dispatches on the kind of its weights, in one `match`.
 
 mod attention;
 mod ffn;

@@ -5,11 +5,11 @@ use schemas::tree::TreeShape;
 /// A part of a round, as [`RoundTiming`](crate::backend::RoundTiming) divides it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// Grows the trees and lays out the rows that verify them; nothing where nothing is drafted.
+    /// Grows the trees and lays out the rows of the verify pass; nothing without speculation.
     Draft,
-    /// The target's pass, and what it accepts.
+    /// The target's pass, and acceptance.
     Verify,
-    /// The first half of [`Verify`](Self::Verify): the target's pass over all nodes, and its token after each.
+    /// The first half of [`Verify`](Self::Verify): the target's pass over all nodes, and its token after each of them.
     Choose,
     /// The second half: acceptance along these tokens.
     Accept,
@@ -21,7 +21,7 @@ impl Part {
     /// A whole round.
     pub const ALL: [Self; 3] = [Self::Draft, Self::Verify, Self::Extend];
 
-    /// Those in which a round does something.
+    /// The parts that do something in a round of this shape.
     pub fn of(shape: TreeShape, keep_pending: bool) -> &'static [Self] {
         match (shape.is_off(), keep_pending) {
             (false, _) => &Self::ALL,
@@ -30,7 +30,7 @@ impl Part {
         }
     }
 
-    /// Those before the host chooses for some requests, and those after it.
+    /// The parts before the host chooses tokens for some requests, and the parts after it.
     pub fn around_host(shape: TreeShape, keep_pending: bool) -> [&'static [Self]; 2] {
         match (shape.is_off(), keep_pending) {
             (false, _) => [&[Self::Draft, Self::Choose], &[Self::Accept, Self::Extend]],

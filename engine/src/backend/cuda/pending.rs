@@ -23,7 +23,7 @@ impl Machine {
         PendingTokens { tokens: self.slots.pending_tokens.slice(), depth: MAX_PENDING_DRAFT }
     }
 
-    /// Stores what the draft needs from a round without speculation, after acceptance.
+    /// Stores, after acceptance, what the draft needs from a round without speculation.
     pub fn keep_pending(&self, memory: RoundMemory<'_>, draft: &DraftWeights, batch: usize) -> Result<(), DeviceError> {
         let RoundMemory { work, arrays, round } = memory;
         let place = round.pending_place.slice();
@@ -33,7 +33,7 @@ impl Machine {
         self.kernels.gather_rows(to, Some(place), from, source, batch, self.feature_width(draft))
     }
 
-    /// Runs the draft over what `batch` requests have left pending, at most `most` each, and keeps its state after the
+    /// Runs the draft over the pending tokens of `batch` requests, at most `most` each, and keeps its state after the
     /// last token of each.
     fn read_pending(
         &self,
@@ -58,8 +58,8 @@ impl Machine {
 }
 
 impl CudaBackend {
-    /// Lets the draft read what these slots have left, as many at once as there is room for. `place` is that of the round
-    /// after it.
+    /// Runs the draft over the pending tokens of these slots, as many at once as there is room for. `place` is the
+    /// staging place of the round that follows.
     pub(super) fn read_pending(&mut self, place: usize, slots: &[Slot]) -> Result<(), EngineError> {
         let Some(draft) = &self.machine.draft else { return Ok(()) };
         let pending = slots.iter().map(|slot| (*slot, self.pending_draft_tokens(*slot)));
@@ -93,7 +93,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// A round leaves one more token of each of these slots.
+    /// Counts one more pending token for each of these slots.
     pub(super) fn count_pending(&mut self, slots: &[Slot]) {
         for slot in slots {
             if let Some(Some(open)) = self.slots.get_mut(slot.0 as usize) {

@@ -16,8 +16,8 @@ use crate::{
     request::SamplingParams,
 };
 
-/// Words that `open` copies for a slot, in addition to its pages: length, root, temperature, top-p, top-k, min-p,
-/// log-probabilities and two of the seed.
+/// Words that `open` copies for a slot in addition to its pages: length, root, temperature, top-p, top-k, min-p, number
+/// of log-probabilities, and two for the seed.
 const WORDS: usize = 9;
 
 impl CudaBackend {
@@ -27,7 +27,7 @@ impl CudaBackend {
         (table_width + WORDS).next_multiple_of(2) * 4 + 8
     }
 
-    /// Copies the state of a slot to the device, after the work in flight.
+    /// Copies the state of a slot to the device, ordered after the work in flight.
     pub(super) fn write_slot(
         &mut self,
         at: usize,
@@ -44,8 +44,8 @@ impl CudaBackend {
         }
         let stride = Self::staging_bytes(width);
         let start = at * stride / 4;
-        // The copy of the slot's last use has passed: its last round has been collected since, or a prompt read. A slot
-        // that was opened and closed without either waits here.
+        // The copy of the slot's previous use has finished: since then its last round was collected, or a prompt
+        // prefilled. For a slot that was opened and closed with neither, this waits.
         if self.flights.is_empty() {
             self.device.synchronize()?;
         }
@@ -93,8 +93,8 @@ impl CudaBackend {
         Ok(copy(&slots.seed, 2 * at, seed_at, 2)?)
     }
 
-    /// Reads pieces of prompts, or of texts whose states are given out or taken in, as many rows at once as there is room
-    /// for.
+    /// Processes pieces of prompts, or pieces of texts whose target states are returned or given, as many rows at once
+    /// as there is room for.
     pub(super) fn run_prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -147,7 +147,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// One pass of the target over pieces, then one of the draft, which sees the token after its own.
+    /// One pass of the target over pieces, then one of the draft. Each of its rows reads the token after its own.
     fn prefill_group(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -200,7 +200,7 @@ impl CudaBackend {
             }
         }
         let slots = &self.machine.slots;
-        // Any integer buffer will do that is rewritten before it is read.
+        // Any integer buffer works that is rewritten before it is read.
         let update = self.arrays.own.slice();
         let update = if update.bytes() >= updates.len() * 4 { update } else { self.round.node_token.slice() };
         self.device.write(update, &updates)?;
@@ -208,7 +208,7 @@ impl CudaBackend {
         Ok(first)
     }
 
-    /// The pass over pieces whose rows are in the arrays.
+    /// The pass over pieces whose rows are in `self.arrays`.
     fn prompt_pass<'a>(&'a self, prompts: &'a [PromptPiece]) -> Pass<'a> {
         let (arrays, work) = (&self.arrays, &self.work);
         let rows = prompts.iter().map(|piece| piece.rows).sum();
@@ -217,7 +217,8 @@ impl CudaBackend {
         Pass { prompts, ..Pass::new(rows, groups, Sees::Positions, arrays, work) }
     }
 
-    /// Runs the draft over pieces that the target has read, if it follows them. Each row sees the token after its own.
+    /// Runs the draft, if it follows the sequences, over pieces that the target has processed. Each row reads the token
+    /// after its own.
     fn prefill_draft(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -229,7 +230,7 @@ impl CudaBackend {
             let slot = self.slots.get(chunk.slot.0 as usize).and_then(Option::as_ref);
             slot.is_some_and(|slot| slot.trace.is_some())
         };
-        // Replay keeps the state after all rows.
+        // Replay keeps the states after all rows.
         let keeps_all = chunks.iter().any(traced);
         let reads = self.follows || keeps_all;
         let Some(draft) = self.machine.draft.as_ref().filter(|_| reads) else { return Ok(()) };
@@ -239,7 +240,7 @@ impl CudaBackend {
             shifted[*last as usize] = chunk.next.unwrap_or_else(|| first_token(first)) as i32;
         }
         let (rows, arrays) = (columns.token.len(), &self.arrays);
-        // `first_tokens` used the rows' arrays for its own.
+        // `first_tokens` has overwritten the row arrays.
         for (to, values) in [(&arrays.token, &shifted), (&arrays.slot, &columns.slot)] {
             self.device.write(to.slice(), values)?;
         }
@@ -288,8 +289,8 @@ impl CudaBackend {
         Ok(first)
     }
 
-    /// Log-probabilities of the first tokens after prompts, for the slots that want them. Final states lie in the first rows of
-    /// `work.added`.
+    /// Log-probabilities of the first tokens after prompts, for the slots that request them. The final states are in
+    /// the first rows of `work.added`.
     fn describe_first(&self, slots: &[Slot], ids: &[i32]) -> Result<Vec<Option<TokenLogprobs>>, EngineError> {
         let wanted = |slot: &Slot| self.slots.get(slot.0 as usize)?.as_ref()?.logprobs;
         let wanted: Vec<Option<usize>> = slots.iter().map(wanted).collect();
@@ -299,7 +300,7 @@ impl CudaBackend {
         let (arrays, work, rows) = (&self.arrays, &self.work, slots.len());
         let chosen = self.round.chosen.range(0..rows * 4);
         self.device.write(chosen, ids)?;
-        // A separate pass over the head: few requests need it.
+        // A separate pass over the vocabulary head, since few requests need it.
         let host = self.device.host_buffer(self.round.described.bytes())?;
         self.machine.meet()?;
         let states = self.machine.rows(&work.added, self.machine.target.spec.hidden);
@@ -315,7 +316,7 @@ impl CudaBackend {
     }
 }
 
-/// Where pieces lie.
+/// The slots, positions and sizes of pieces.
 fn pieces(chunks: &[PrefillChunk<'_>]) -> Vec<PromptPiece> {
     let piece = |chunk: &PrefillChunk<'_>| PromptPiece {
         slot: chunk.slot.0 as usize,
@@ -325,7 +326,7 @@ fn pieces(chunks: &[PrefillChunk<'_>]) -> Vec<PromptPiece> {
     chunks.iter().map(piece).collect()
 }
 
-/// The arrays of rows that are all causal.
+/// Row arrays of prompts, in which every row is causal.
 #[derive(Default)]
 struct Columns {
     token: Vec<i32>,

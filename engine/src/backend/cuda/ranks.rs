@@ -1,8 +1,9 @@
-//! A rank's view of its group: what ranks sum on their devices, and what their hosts agree on.
+//! A rank's view of its group: sums over ranks on the devices, and decisions that the hosts take jointly.
 //!
-//! Ranks launch the same kernels in the same order, and some kernels wait for those of other ranks. Every decision that depends
-//! on a measurement or on free memory is therefore taken jointly ([`Meeting`](super::meeting::Meeting)). Memory is allocated and freed only between two
-//! meetings: the driver may synchronise all devices then, while another rank's kernel waits for this one's.
+//! Ranks launch the same kernels in the same order, and some kernels wait for those of other ranks. So every decision
+//! that depends on a measurement or on free memory is taken jointly ([`Meeting`](super::meeting::Meeting)). Memory is
+//! allocated and freed only between two meetings, because the driver may then synchronise all devices, which must not
+//! happen while another rank's kernel waits for this one's.
 
 use kernels::{
     device::{Collective, DeviceError},
@@ -11,18 +12,18 @@ use kernels::{
 
 use super::{machine::Machine, workspace::Activations};
 
-/// Rows of sums for which the library is timed.
+/// Numbers of rows for which the library's sum is timed.
 const LARGE: [usize; 5] = [128, 256, 512, 1024, 2048];
-/// Sums that are timed together.
+/// Number of sums timed together.
 const RUNS: usize = 20;
 
 impl Machine {
-    /// Waits until all ranks have come here.
+    /// Waits until all ranks have reached this call.
     pub fn meet(&self) -> Result<(), DeviceError> {
         self.agree(())
     }
 
-    /// Rank 0's word on what each finds for itself.
+    /// Returns rank 0's value on all ranks.
     pub fn agree<V: Clone + Send + 'static>(&self, value: V) -> Result<V, DeviceError> {
         match &self.ranks {
             Some(ranks) => ranks.meeting.agree(value),
@@ -30,7 +31,7 @@ impl Machine {
         }
     }
 
-    /// The least of what ranks have of something.
+    /// The smallest value among ranks.
     pub fn least(&self, value: u64) -> Result<u64, DeviceError> {
         match &self.ranks {
             Some(ranks) => Ok(ranks.meeting.exchange(value)?.into_iter().min().unwrap_or(value)),
@@ -38,7 +39,8 @@ impl Machine {
         }
     }
 
-    /// What all ranks together add to the stream, of which each has computed a part: in `work.added`.
+    /// The sum over ranks of a contribution to the stream, of which each rank has computed a part. The result is in
+    /// `work.added`.
     pub fn over_ranks<'a>(
         &self,
         work: &'a Activations,
@@ -73,8 +75,8 @@ impl Machine {
         library.sum(all.at, rows * width, self.kernels.element())
     }
 
-    /// Finds the rows of the target from which the library adds up faster than our own kernel, of passes that are not
-    /// recorded. Not used in batch-invariant mode: the library's summation order depends on the size.
+    /// Minimum number of rows for which the library sums over ranks faster than our own kernel, in passes that are not
+    /// captured. Unused in batch-invariant mode, since the library's summation order depends on the size.
     pub fn compare_with_library(&self, work: &Activations) -> Result<usize, DeviceError> {
         let Some((ranks, library)) = self.ranks.as_ref().and_then(|ranks| Some((ranks, ranks.library.as_ref()?)))
         else {
@@ -111,7 +113,7 @@ mod tests {
 
     use super::super::meeting::Meeting;
 
-    /// An alarm for two ranks.
+    /// The alarm of a group of two ranks.
     fn alarm() -> Alarm {
         let devices = [(); 2].map(|()| Device::emulated().expect("a C++ compiler"));
         Mail::open(&devices).expect("they reach each other").0[0].alarm().clone()

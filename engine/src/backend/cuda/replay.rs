@@ -1,7 +1,7 @@
 //! Replay: what the draft would have proposed at positions of known texts.
 //!
-//! The host grows the pools by [`Expansion`]'s rule, which is that of the device's kernels, and lays out the rows of each
-//! draft pass over all places together. So beams that cannot matter to a text are not run.
+//! The host grows the pools with [`Expansion`], whose rule is that of the device's kernels, and lays out the rows of
+//! each draft pass over all places together. So beams that cannot matter to a text are not run.
 
 use std::ops::Range;
 
@@ -23,23 +23,23 @@ use crate::{
     tree::{BeamRow, Expansion, grow},
 };
 
-/// Places whose pools grow together, where memory allows.
+/// Maximum number of places whose pools grow together, if memory allows.
 const PLACES: usize = 256;
 
-/// States after positions of a text.
+/// States after positions of a text, kept on the device.
 pub struct Trace {
     positions: Range<usize>,
     /// The draft's, `[positions, draft hidden]`.
     draft: Buffer,
-    /// The target's after its final norm, `[positions, hidden]`, where they are wanted.
+    /// The target's states after its final norm, `[positions, hidden]`, if requested.
     target: Option<Buffer>,
 }
 
-/// Best tokens after rows, with their log-probabilities.
+/// The best tokens after each row, with log-probabilities.
 type Best = Vec<Vec<(u32, f32)>>;
 
 impl CudaBackend {
-    /// Keeps states of a slot that is going to be read.
+    /// Starts to keep states of a slot that is about to be prefilled.
     pub(super) fn start_trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
         let draft_row = self.draft_row()?;
         let target_row = if target { self.target_row() } else { 0 };
@@ -52,7 +52,7 @@ impl CudaBackend {
         }
         let count = positions.len();
         let needed = (count * (draft_row + target_row)) as u64;
-        // Half of what is free is left to the passes.
+        // Half of the free memory is left to the passes.
         let available = self.machine.least(self.device.memory()?.0 / 2)?;
         if needed > available {
             return Err(EngineError::OutOfMemory {
@@ -70,12 +70,13 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Keeps the target's states after pieces whose last rows are `lasts`: before the draft's pass takes their memory.
+    /// Keeps the target's states of pieces whose last rows are `lasts`. Must run before the draft's pass, which
+    /// overwrites them.
     pub(super) fn keep_target(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<(), EngineError> {
         self.keep(chunks, lasts, &self.work.normed, self.target_row(), |trace| trace.target.as_ref())
     }
 
-    /// Keeps the draft's states after pieces.
+    /// Keeps the draft's states of pieces.
     pub(super) fn keep_draft(&self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<(), EngineError> {
         self.keep(chunks, lasts, &self.work.states[0], self.draft_row()?, |trace| Some(&trace.draft))
     }
@@ -112,7 +113,7 @@ impl CudaBackend {
         Ok(pools)
     }
 
-    /// Takes memory for draft passes of this shape; returns of how many places.
+    /// Allocates memory for draft passes of this shape; returns the number of places that fit.
     fn make_room(&mut self, shape: TreeShape) -> Result<usize, EngineError> {
         let TreeShape { num_steps: steps, topk, .. } = shape;
         let scratch = steps.saturating_sub(1) * topk;
@@ -164,7 +165,7 @@ impl CudaBackend {
         Ok(trees.into_iter().map(Expansion::into_pool).collect())
     }
 
-    /// Tells the device the rows of a draft pass, laid out as in a round.
+    /// Writes the row arrays of a draft pass to the device, laid out as in a round.
     fn lay_out(
         &self,
         places: &[ReplayPlace<'_>],
@@ -188,7 +189,7 @@ impl CudaBackend {
         let write = |row: &BeamRow<'_>| row.beam.path.last().map_or(-1, |beam| cache_row(row, *beam));
         for (to, values) in [
             (&arrays.token, column(&|row| row.beam.token as i32)),
-            // All beams of a depth share one position; that of the first is the root's.
+            // All beams of a depth share one position; at the first depth it is the root's.
             (&arrays.position, column(&|row| position(row) + step as i32 - 1)),
             (&arrays.write, column(&write)),
             (&arrays.slot, column(&|row| places[row.tree].slot.0 as i32)),
@@ -203,14 +204,14 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Reads the draft's proposals for rows.
+    /// Reads the draft's proposals for rows back to the host.
     fn best(&self, draft: &DraftWeights, x: Rows<'_>, rows: usize, topk: usize) -> Result<Best, EngineError> {
         let (ids, logprobs) = (self.round.ids.slice(), self.round.logprobs.slice());
         self.machine.propose(draft, &self.work, x, rows, topk, Proposals { ids, logprobs })?;
         let (mut tokens, mut scores) = (vec![0_i32; rows * topk], vec![0.0_f32; rows * topk]);
         self.device.read(ids, &mut tokens)?;
         self.device.read(logprobs, &mut scores)?;
-        // A smaller vocabulary leaves the rest of each row empty.
+        // A smaller vocabulary leaves the rest of each row unused.
         let width = topk.min(draft.spec.vocabulary);
         let pairs = |(tokens, scores): (&[i32], &[f32])| {
             tokens.iter().zip(scores).take(width).map(|(token, score)| (*token as u32, *score)).collect()
@@ -218,7 +219,7 @@ impl CudaBackend {
         Ok(tokens.chunks_exact(topk).zip(scores.chunks_exact(topk)).map(pairs).collect())
     }
 
-    /// The target's word on tokens, from its kept states.
+    /// The target's probabilities of tokens, from its kept states.
     pub(super) fn run_probabilities(&self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
         let row = self.target_row();
         let hidden = self.machine.target.spec.hidden;
@@ -252,7 +253,7 @@ impl CudaBackend {
         self.slots.get(slot.0 as usize)?.as_ref()?.trace.as_ref()
     }
 
-    /// Whether a slot has read this many tokens.
+    /// Whether this many tokens of a slot are in the cache.
     fn holds(&self, slot: Slot, tokens: usize) -> bool {
         self.slots.get(slot.0 as usize).and_then(Option::as_ref).is_some_and(|open| open.read >= tokens)
     }

@@ -1,6 +1,6 @@
-//! A round as it is recorded: draft → verify → accept → compact → extend, all of it on the device.
+//! The kernels of a round: draft → verify → accept → compact → extend, all on the device.
 //!
-//! It is recorded whole, or in its parts where their times are wanted.
+//! A round is captured in one graph, or in its parts when these are timed.
 
 use kernels::{
     device::{DeviceError, Slice},
@@ -15,7 +15,7 @@ use super::{
     workspace::{Activations, RoundArrays, RowArrays},
 };
 
-/// What a round writes, in addition to the state of its slots.
+/// Memory that a round writes, in addition to the state of its slots.
 #[derive(Clone, Copy)]
 pub struct RoundMemory<'a> {
     pub work: &'a Activations,
@@ -23,31 +23,32 @@ pub struct RoundMemory<'a> {
     pub round: &'a RoundArrays,
 }
 
-/// Optional work of a round besides drafting, verifying and accepting.
+/// Optional work of a round in addition to drafting, verifying and accepting.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundOptions {
-    /// Keeps what was accepted for the draft to read later. Where something was drafted it reads at once.
+    /// Keeps the accepted tokens for the draft to process later. A round that speculates runs the draft over them at
+    /// once.
     pub keep_pending: bool,
-    /// Writes log-probabilities for the slots that want them.
+    /// Writes log-probabilities for the slots that request them.
     pub describe: bool,
-    /// Accepts this many tokens on average, whatever the target says.
+    /// Simulated accept length: tokens accepted on average.
     pub simulate: Option<f32>,
 }
 
-/// Trees of a batch on their way through the target.
+/// The trees of a batch in the verify pass.
 #[derive(Clone, Copy)]
 pub struct Verifying<'a> {
     pub memory: RoundMemory<'a>,
     pub shape: TreeShape,
-    /// Requests.
+    /// Number of requests.
     pub batch: usize,
     pub tree: TreeNodes<'a>,
     pub options: RoundOptions,
 }
 
 impl Machine {
-    /// Launches parts of a round of `batch` requests, whose slots are in [`RoundArrays::slot`]. A part works on what
-    /// the parts before it have left.
+    /// Launches parts of a round of `batch` requests, whose slots are in [`RoundArrays::slot`]. Each part uses the
+    /// results of the parts before it.
     pub fn round(
         &self,
         parts: &[Part],
@@ -88,7 +89,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Puts what was accepted where its positions belong, and runs the draft over it or keeps it for later.
+    /// Moves cache rows of accepted nodes to their positions, and runs the draft over the accepted tokens or keeps them
+    /// for later.
     fn settle(
         &self,
         memory: RoundMemory<'_>,
@@ -121,7 +123,7 @@ impl Machine {
         }
     }
 
-    /// Grows the trees, and lays out the rows that verify them.
+    /// Grows the trees and lays out the rows of the verify pass.
     fn draft_trees(
         &self,
         memory: RoundMemory<'_>,
@@ -169,8 +171,8 @@ impl Machine {
         self.kernels.draft_finish(drafting, proposals, sequences, tree, arrays.pass(), verify)
     }
 
-    /// Runs the draft over rows that are laid out, `most` a request, and keeps its state after the last of each. Their
-    /// features are made of rows of `from`.
+    /// Runs the draft over rows that are laid out, `most` per request, and keeps its state after the last row of each
+    /// request. The features are computed from rows of `from`.
     pub fn extend(
         &self,
         memory: RoundMemory<'_>,
@@ -186,7 +188,7 @@ impl Machine {
         self.keep_state(draft, work, Some(round.slot.slice()), lasts, batch)
     }
 
-    /// Keeps the first rows of the draft's state, or these, as that of slots.
+    /// Stores the first rows of the draft's state, or `rows` of it, as the state of slots.
     pub fn keep_state(
         &self,
         draft: &DraftWeights,

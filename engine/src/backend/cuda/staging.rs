@@ -1,5 +1,5 @@
-//! Page-locked staging buffers of rounds: their input from the host, their log-probabilities, and the events between
-//! which they are timed. Tokens go straight to [`RoundArrays::output`](super::workspace::RoundArrays::output).
+//! Page-locked staging buffers of rounds: input from the host, log-probabilities, and the events that time them. Tokens
+//! go directly to [`RoundArrays::output`](super::workspace::RoundArrays::output).
 
 use kernels::device::{Device, Event, HostBuffer};
 
@@ -10,31 +10,31 @@ use super::{
 };
 use crate::{backend::RoundTiming, error::EngineError};
 
-/// The place of a round, by how many were launched before it.
+/// The staging place of a round, given the number of rounds launched before it.
 pub fn place_of(launched: u64) -> usize {
     place_before(launched + 1)
 }
 
-/// The place from which it steps on to its own.
+/// The place before it in the ring, from which the device advances to it.
 pub fn place_before(launched: u64) -> usize {
     (launched % STAGING_SLOTS as u64) as usize
 }
 
-/// Memory of one round between host and device.
+/// Staging memory of one round, shared by host and device.
 pub struct RoundStaging {
     pub slots: HostBuffer,
-    /// Slots whose draft reads before the round, and how much: int32 `[2, batch]`.
+    /// Slots with pending draft tokens to process before the round, and their numbers of tokens: int32 `[2, batch]`.
     pub pending: HostBuffer,
     pub described: HostBuffer,
     pub begin: Event,
-    /// Where the first part ends and where the second does, of a round that runs part by part.
+    /// The ends of the first and second part, if the round runs in parts.
     pub between: [Event; Part::ALL.len() - 1],
     pub end: Event,
 }
 
 impl RoundStaging {
-    /// What a round took that has ended and ran in these parts. What lies before the first and after the last, copies of
-    /// a few bytes, is theirs.
+    /// Times of a finished round that ran in these parts. The first and last part include the copies of a few bytes
+    /// before and after the kernels.
     pub fn timing(&self, parts: &[Part]) -> Result<RoundTiming, EngineError> {
         let mut timing = RoundTiming { total: self.end.since(&self.begin)?, ..RoundTiming::default() };
         let mut begin = &self.begin;
@@ -44,7 +44,7 @@ impl RoundStaging {
             match part {
                 Part::Draft => timing.draft = taken,
                 Part::Verify => timing.verify = taken,
-                // The host works between them, so that rounds with these are timed as a whole.
+                // The host works between these two, so rounds that contain them are timed only as a whole.
                 Part::Choose | Part::Accept => {}
                 Part::Extend => timing.extend = taken,
             }
@@ -54,7 +54,7 @@ impl RoundStaging {
     }
 }
 
-/// Input and output of the rounds under way.
+/// Staging buffers of the rounds in flight.
 pub fn staging_of(device: &Device, extent: WorkspaceShape) -> Result<Vec<RoundStaging>, EngineError> {
     let place = |_| {
         Ok(RoundStaging {

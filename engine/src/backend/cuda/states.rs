@@ -1,4 +1,4 @@
-//! The target's states of texts, copied to the host and back.
+//! Copies of the target's states of texts, to the host and back.
 
 use std::ops::Range;
 
@@ -10,27 +10,27 @@ use crate::{
     error::EngineError,
 };
 
-/// What is kept of pieces: buffers that passes leave, row by row.
+/// A block of rows in a buffer that is part of the kept states.
 struct Part<'a> {
     buffer: &'a Buffer,
-    /// Bytes of a row.
+    /// Bytes per row.
     row: usize,
-    /// Of the buffer.
+    /// Rows of the buffer.
     rows: Range<usize>,
 }
 
 impl CudaBackend {
-    /// What is kept of a position.
+    /// The layout of the kept states of a position.
     pub(super) fn kept_row(&self) -> Option<StateRow> {
         let draft = self.machine.draft.as_ref()?;
         let element = self.options.element;
         let features = self.machine.feature_width(draft) * element.bytes();
-        // Where the draft sees the final state, that is kept once.
+        // If the draft's feature is the final state, it is kept only once.
         let last = if draft.spec.sees_final() { 0 } else { self.machine.target.spec.hidden * element.bytes() };
         Some(StateRow { element: element.name().into(), captured: draft.spec.captured().to_vec(), features, last })
     }
 
-    /// Whether all pieces belong to traced texts that continue, and the given states are theirs.
+    /// Checks that all pieces belong to traced texts that continue, and that the given states have the expected size.
     pub(super) fn check_traced(
         &self,
         chunks: &[PrefillChunk<'_>],
@@ -39,7 +39,7 @@ impl CudaBackend {
         if chunks.iter().any(|chunk| chunk.next.is_none() || self.trace_of(chunk.slot).is_none()) {
             return Err(not_of_a_text());
         }
-        // Where the rows lie does not matter to how many there are.
+        // The number of rows does not depend on where they are.
         let ends: Vec<i32> = chunks.iter().map(|chunk| chunk.tokens.len() as i32 - 1).collect();
         let needed: usize = self.parts(chunks, &ends)?.iter().map(Part::bytes).sum();
         match states {
@@ -51,7 +51,7 @@ impl CudaBackend {
         }
     }
 
-    /// Adds the target's states of pieces whose last rows are `lasts`.
+    /// Appends the target's states of pieces whose last rows are `lasts`.
     pub(super) fn give_out(
         &self,
         chunks: &[PrefillChunk<'_>],
@@ -66,7 +66,7 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// Puts the first of these bytes where the target's pass would have left them, and steps past them.
+    /// Copies the first of these bytes to where the target's pass would have stored its states, and advances past them.
     pub(super) fn take_in(
         &self,
         chunks: &[PrefillChunk<'_>],

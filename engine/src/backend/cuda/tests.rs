@@ -1,5 +1,5 @@
-//! The CUDA backend in the emulator: everything but the GPU is real, and in float32 the shipped models must say what the
-//! CPU backend says, token by token.
+//! The CUDA backend in the emulator: everything but the GPU is real, and in float32 the shipped models must produce the
+//! CPU backend's tokens exactly.
 
 mod expanded;
 
@@ -69,12 +69,12 @@ fn options(element: Element) -> CudaOptions {
 const PROMPT: [u32; 24] =
     [0, 45, 300, 12, 77, 500, 9, 33, 210, 5, 611, 40, 8, 90, 15, 700, 31, 2, 64, 128, 256, 19, 44, 7];
 
-/// Greedy tokens of one request, alone in rounds of a shape, and what the rounds took.
+/// Greedy tokens of one request, alone in rounds of a shape, and the times of the rounds.
 fn generate(backend: &mut CudaBackend, shape: TreeShape, slot: u32, count: usize) -> (Vec<u32>, Vec<RoundTiming>) {
     generate_behind(0, backend, shape, slot, count)
 }
 
-/// The same, where this many tokens of the prompt are in the cache already.
+/// The same if the cache already holds this many tokens of the prompt.
 fn generate_behind(
     cached: usize,
     backend: &mut CudaBackend,
@@ -89,7 +89,7 @@ fn generate_behind(
     (tokens.into_iter().map(|token| token.id).collect(), timings)
 }
 
-/// At least `count` tokens of the one request of a round, repeated, and what the rounds took.
+/// At least `count` tokens of the one request of a round, which is repeated, and the times of the rounds.
 fn produce(
     backend: &mut CudaBackend,
     round: Round<'_>,
@@ -155,7 +155,7 @@ fn eagle2_changes_nothing_but_the_number_of_rounds() {
     check(options(Element::F32), "eagle2", &[(1, 1, 2), (3, 3, 9)]);
 }
 
-/// The default mode promises no bits, but where no two logits are near each other it finds the same tokens.
+/// The default mode is not bit-exact, but unless two logits are nearly equal it finds the same tokens.
 #[test]
 fn attention_on_tensor_cores_sees_what_rows_of_trees_see() {
     let options =
@@ -172,12 +172,12 @@ fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it
             &[(3, 1, 4), (3, 3, 8)],
         );
     }
-    // Of a head that takes final states, and by the kernels for groups of rows.
+    // With a head that reads final states, and with the kernels for groups of rows.
     let inner_first = CudaOptions { verify_plan: Some(VerifyPlan::InnerNodesFirst), ..options(Element::BF16) };
     check(inner_first.clone(), "eagle2", &[(3, 3, 8)]);
     let tiles = Some(AttentionKernels::Tiles);
     check(CudaOptions { batch_invariant: false, attention: tiles, ..inner_first }, "eagle3", &[(4, 6, 32)]);
-    // Sampled, with log-probabilities, and as many as are requested.
+    // Sampled, with log-probabilities, and with simulated acceptance.
     let device = device();
     let sampling =
         SamplingParams { temperature: 0.9, top_p: 0.9, seed: 7, logprobs: Some(2), ..SamplingParams::default() };
@@ -196,7 +196,8 @@ fn a_target_that_runs_over_inner_nodes_first_or_is_asked_on_the_way_says_what_it
     }
 }
 
-/// In the default mode, with as many rows as the kernels take that leave out what no one awaits; and in float32, where none does.
+/// In the default mode, with a number of rows for which kernels skip layers whose output is not needed; and in float32,
+/// where none does.
 #[test]
 fn products_that_nobody_awaits_are_left_out_and_change_nothing() {
     let device = device();
@@ -219,8 +220,8 @@ fn products_that_nobody_awaits_are_left_out_and_change_nothing() {
     }
 }
 
-/// What is compared in rounds before requests come, or between them, changes neither what rounds yield nor the pages whose texts
-/// are kept for requests that begin alike.
+/// What autotuning compares before or between requests changes neither the output of rounds nor the pages that are kept
+/// for requests with the same prefix.
 #[test]
 fn rounds_over_synthetic_requests_leave_nothing_behind() {
     let device = device();
@@ -251,11 +252,12 @@ fn log_probabilities(device: &Device, batch_invariant: bool, shapes: &[TreeShape
     shapes.iter().enumerate().map(of_shape).collect()
 }
 
-/// In the default mode norms leave their scale to the next layer, and layers and attention take other kernels: for prompts of 10
-/// and 14 rows, and for trees of 4, 8 and 32. As long as both modes go the same way they find nearly the same distributions.
+/// In the default mode norms leave their scale to the next layer, and layers and attention use different kernels: for
+/// prompts of 10 and 14 rows, and for trees of 4, 8 and 32. As long as both modes choose the same tokens, their
+/// distributions are nearly equal.
 #[test]
 fn norms_that_leave_their_scale_to_the_next_layer_change_little() {
-    /// What other orders of sums in bfloat16 change in a log-probability of this model: up to 0.1 has been seen.
+    /// Maximum effect of other summation orders in bfloat16 on a log-probability of this model: up to 0.1 was observed.
     const NOISE: f32 = 0.2;
     let device = device();
     let shapes = [(3, 1, 4), (3, 3, 8), (4, 6, 32)];
@@ -278,7 +280,7 @@ fn norms_that_leave_their_scale_to_the_next_layer_change_little() {
     }
 }
 
-/// Of a target that breaks between two rounds, in a batch that is padded.
+/// With a target that breaks between two rounds, in a padded batch.
 #[test]
 fn logits_that_are_not_finite_are_no_token_wherever_the_target_is_asked() {
     let device = device();
@@ -329,13 +331,13 @@ fn a_tree_that_the_draft_has_not_followed_is_refused() {
     assert!(error.to_string().contains("no speculating shape was prepared"), "{error}");
 }
 
-/// Plain rounds for slot 0, and for slot 1 in those from `begin` on; then rounds of a tree for both. Returns what each
-/// tree round yields.
+/// Plain rounds for slot 0, and for slot 1 from round `begin` on; then rounds of a tree for both. Returns the yields of
+/// each tree round.
 fn trees_behind_plain_rounds(backend: &mut CudaBackend, plain_rounds: usize, begin: usize) -> Vec<Vec<Vec<u32>>> {
     let mut texts = [PROMPT.to_vec(), PROMPT[7..].to_vec()];
     let tree = TreeShape::new(3, 3, 8).expect("a shape");
     let mut yields = Vec::new();
-    // First the rounds run on texts as they grow; then the same texts are read as prompts.
+    // First the rounds run on texts as they grow; then the same texts are prefilled as prompts.
     for plain_rounds in [plain_rounds, 0] {
         let mut last = [0, 0];
         for (at, text) in texts.iter().enumerate() {
@@ -416,7 +418,7 @@ fn a_round_in_parts_yields_what_a_whole_one_does_and_takes_what_its_parts_take()
     }
 }
 
-/// The demo pair with room for two short texts.
+/// The demo pair, with memory for two short texts.
 fn short_engine(device: DeviceChoice, head: &str, dtype: &str, shape: TreeShape) -> Engine {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
     Engine::load(EngineOptions {
@@ -436,7 +438,7 @@ fn short_engine(device: DeviceChoice, head: &str, dtype: &str, shape: TreeShape)
     .expect("the demo pair loads")
 }
 
-/// Runs a greedy request, a sampled one, and so on.
+/// Runs `count` requests, alternately greedy and sampled.
 fn short_texts(engine: &mut Engine, count: usize) -> (Vec<Vec<u64>>, Vec<ReplayText>) {
     let request = |at: usize| Request {
         input_ids: PROMPT[..9 + at / 2].to_vec(),
@@ -450,7 +452,7 @@ fn short_texts(engine: &mut Engine, count: usize) -> (Vec<Vec<u64>>, Vec<ReplayT
     (completions.into_iter().map(|one| one.accept_histogram).collect(), texts)
 }
 
-/// Runs requests with a shape, and replays them with shapes.
+/// Runs requests with the first shape, and replays them with all shapes.
 fn replay(device: DeviceChoice, shapes: &[TreeShape]) -> (Vec<Vec<u64>>, Vec<Vec<Acceptance>>) {
     let mut engine = short_engine(device, "eagle2", "float32", shapes[0]);
     let (histograms, texts) = short_texts(&mut engine, 2);
@@ -488,7 +490,7 @@ fn a_replay_counts_what_rounds_count_and_what_the_cpu_counts() {
         assert_eq!(found[0].accept_histogram, rounds[request], "request {request}");
         for (found, expected) in found.iter().zip(expected) {
             assert_eq!(found.accept_histogram, expected.accept_histogram, "request {request}");
-            // Sums in float32 are taken in another order.
+            // Float32 sums use a different order.
             let close = |(found, expected): (f64, f64)| (found - expected).abs() < 1e-3;
             assert_eq!(found.expected_drafts.is_some(), expected.expected_drafts.is_some());
             assert!(found.expected_drafts.zip(expected.expected_drafts).is_none_or(close), "{found:?}, {expected:?}");

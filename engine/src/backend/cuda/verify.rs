@@ -13,7 +13,7 @@ use super::{
 use crate::backend::VerifyPlan;
 
 impl Machine {
-    /// Runs the target over the trees, as far as it takes, and accepts of them what it says.
+    /// Runs the target over the trees according to the plan, and accepts along its tokens.
     pub(super) fn verify(&self, verifying: Verifying<'_>) -> Result<(), DeviceError> {
         let Verifying { memory, shape, batch, tree, .. } = verifying;
         let plan = self.verify_plan.unwrap_or_else(|| VerifyPlan::of(shape, batch, &self.cost));
@@ -37,7 +37,7 @@ impl Machine {
         self.choose(work, self.final_states(nodes), nodes.rows, round.chosen.slice(), arrays.sampled(), None)
     }
 
-    /// Accepts along the target's tokens after nodes, those of `ahead` where only inner nodes were run first.
+    /// Accepts along the target's tokens after nodes; after those of `ahead`, if only inner nodes were run first.
     pub(super) fn accept(&self, verifying: Verifying<'_>, ahead: Option<InnerNodes<'_>>) -> Result<(), DeviceError> {
         let Verifying { memory: RoundMemory { work, arrays, round }, shape, batch, options, .. } = verifying;
         let (hidden, most) = (self.target.spec.hidden, shape.num_steps + 1);
@@ -100,9 +100,9 @@ impl Machine {
         self.kernels.advance_accept(ways, walk, most, sequences)
     }
 
-    /// Runs the target over the inner nodes of the trees, walks down by what it says, and runs it over the node of each request where
-    /// its walk stands then: a leaf, or an inner node for which there was no room, where the walk ends too. The rows of the former are
-    /// left after those of the latter.
+    /// Runs the target over the inner nodes of the trees, walks down along its tokens, and then runs it over one more
+    /// node per request: the one where the walk stopped. That is a leaf, or an inner node that did not fit in the first
+    /// pass, where the walk then ends. Outputs of the first pass are stored after those of the second.
     fn inner_first(
         &self,
         memory: RoundMemory<'_>,
@@ -139,7 +139,7 @@ fn nodes(verifying: Verifying<'_>) -> Pass<'_> {
     Pass::new(batch * nodes, Groups::Even(nodes), sees, arrays, work)
 }
 
-/// Walks down the trees of a round.
+/// The state of the walks down the trees of a round.
 fn walk<'a>(memory: RoundMemory<'a>, ahead: Option<InnerNodes<'a>>) -> AcceptWalk<'a> {
     let RoundMemory { arrays, round, .. } = memory;
     AcceptWalk {

@@ -1,4 +1,5 @@
-//! The workspace on the device: sizes first, then buffers once the sizes have been checked against free memory.
+//! The workspace on the device. Sizes come first, so that they are checked against free memory before buffers are
+//! allocated.
 
 use kernels::{
     device::{Buffer, Device, DeviceError, Element, HostBuffer, Slice},
@@ -19,26 +20,26 @@ use crate::{
     spec::{AttentionSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec},
 };
 
-/// How large a pass and its parts can become.
+/// Maximum sizes of a pass and its parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorkspaceShape {
-    /// Rows of a pass: a prompt's piece, the nodes of a verified batch, its beams, or its draft extension.
+    /// Rows of a pass: a piece of a prompt, the nodes of a verified batch, its beams, or its draft extension.
     pub rows: usize,
     /// Requests of a round.
     pub batch: usize,
-    /// Draft steps.
+    /// Number of draft steps.
     pub steps: usize,
-    /// Places in the pool of a request.
+    /// Pool entries per request.
     pub pool: usize,
-    /// Draft cache rows for the beams of a request.
+    /// Draft cache rows per request for beams.
     pub scratch: usize,
-    /// Beams of a step.
+    /// Beams per step.
     pub topk: usize,
-    /// Rows of a request that see more than positions: the nodes of a tree, the beams of a step.
+    /// Rows per request that attend to more than a range of positions: the nodes of a tree, or the beams of a step.
     pub branches: usize,
 }
 
-/// Activations of a pass; contents are valid within it only, except where a field says otherwise.
+/// Activations of a pass. Their contents are valid only within the pass, unless a field says otherwise.
 #[derive(Debug)]
 pub struct Activations {
     /// The residual stream of the target: `[rows, hidden]`.
@@ -47,53 +48,53 @@ pub struct Activations {
     pub normed: Buffer,
     /// Queries, keys, values.
     pub qkv: Buffer,
-    /// What attention yields.
+    /// Output of attention.
     pub attended: Buffer,
-    /// What a layer's part adds to the stream.
+    /// Output of a layer's block, to be added to the stream.
     pub added: Buffer,
-    /// What a linear layer leaves in parts, until the next kernel adds them up.
+    /// Split-K partials of a linear layer, until the next kernel sums them.
     pub parts: Buffer,
     pub gate_up: Buffer,
     pub gated: Buffer,
-    /// Captured layers side by side, `[rows, captured × hidden]`; lives until the draft's extension.
+    /// Captured layers, concatenated: `[rows, captured × hidden]`; lives until the draft's extension.
     pub captured: Buffer,
-    /// Captured layers of the rows that the draft takes.
+    /// Captured layers, gathered for the draft's rows.
     pub gathered: Buffer,
     /// Features of the draft's rows.
     pub features: Buffer,
-    /// Embedding and feature side by side: `[rows, 2 × draft hidden]`.
+    /// Embedding and feature, concatenated: `[rows, 2 × draft hidden]`.
     pub joined: Buffer,
-    /// Recurrent state of the draft: each pass reads one and writes the other.
+    /// Recurrent state of the draft: each pass reads one buffer and writes the other.
     pub states: [Buffer; 2],
     /// Float `[LOGIT_ROWS, vocabulary]`.
     pub logits: Buffer,
-    /// Of the rank's own tokens, where others have the rest.
+    /// Logits of the rank's own tokens, if ranks split the vocabulary.
     pub own_logits: Buffer,
-    /// Of attention that is split over its keys.
+    /// Partial results of attention that is split over its keys.
     pub partial: Buffer,
     pub counters: Buffer,
-    /// Float: of rows that are yet to be scaled.
+    /// Float: sums of squares of rows that are not scaled yet.
     pub squares: Buffer,
     pub latent: LatentActivations,
-    /// A layer's weights in FP8, put back into the element type for many rows.
+    /// An FP8 layer's weights in the element type, for GEMMs of many rows.
     pub dequantised: Buffer,
     pub experts: ExpertActivations,
 }
 
-/// What latent attention works on.
+/// Activations of latent attention.
 #[derive(Debug)]
 pub struct LatentActivations {
-    /// What the first projection yields: `[rows, query rank + rank + rotated]`.
+    /// Output of the first projection: `[rows, query rank + rank + rotated]`.
     pub entered: Buffer,
     /// Absorbed queries of some rows: `[LATENT_ROWS, heads, rank + rotated]`.
     pub queries: Buffer,
-    /// What they attend to: `[LATENT_ROWS, heads, rank]`.
+    /// Weighted means of latent vectors, for these rows: `[LATENT_ROWS, heads, rank]`.
     pub means: Buffer,
-    /// Expanded keys and values of a prompt, and what they are made of.
+    /// Expanded keys and values of a prompt, and the operands from which they are computed.
     pub expanded: Buffer,
 }
 
-/// What experts work on; see [`ExpertsWork`].
+/// Activations of experts; see [`ExpertsWork`].
 #[derive(Debug)]
 pub struct ExpertActivations([Buffer; 7]);
 
@@ -102,21 +103,21 @@ impl ExpertActivations {
         let allocate = |bytes: usize| device.allocate(bytes.max(16));
         let [logits, counters, expert, weight, tiles, gated, outputs] = bytes;
         let counters = allocate(counters)?;
-        // Kernels leave their counters at zero, and expect them so.
+        // Kernels expect their counters to be zero, and reset them.
         device.fill(counters.slice(), 0)?;
         let routes = [allocate(expert)?, allocate(weight)?, allocate(tiles)?];
         let [expert, weight, tiles] = routes;
         Ok(Self([allocate(logits)?, counters, expert, weight, tiles, allocate(gated)?, allocate(outputs)?]))
     }
 
-    /// As the kernels take it.
+    /// Operands of the kernels.
     pub fn operands(&self) -> ExpertsWork<'_> {
         let [logits, counters, expert, weight, tiles, gated, outputs] = self.0.each_ref().map(Buffer::slice);
         ExpertsWork { logits, counters, expert, weight, tiles, gated, outputs }
     }
 }
 
-/// What the rows of a pass are: int32 arrays, written by layout kernels or by the host.
+/// Arrays that describe the rows of a pass: int32, written by layout kernels or by the host.
 #[derive(Debug)]
 pub struct RowArrays {
     pub token: Buffer,
@@ -134,14 +135,14 @@ pub struct RowArrays {
     pub own_mask: Buffer,
     pub source: Buffer,
     pub sample_position: Buffer,
-    /// `[rows + 1]`: where the pieces of prompts begin.
+    /// `[rows + 1]`: first rows of the pieces of prompts.
     pub group_first: Buffer,
 }
 
-/// What a round keeps of its trees: int32, unless said otherwise.
+/// State of a round and its trees: int32, unless a field says otherwise.
 #[derive(Debug)]
 pub struct RoundArrays {
-    /// `[batch]`: the only thing that the host writes for a round, where it has changed.
+    /// `[batch]`: the only array that the host writes for a round, and only if it changed.
     pub slot: Buffer,
     pub pool_token: Buffer,
     /// Float.
@@ -160,14 +161,14 @@ pub struct RoundArrays {
     /// `[batch]` each: current rows of the walks down the trees, their slots, the positions of the next tokens, and
     /// these tokens.
     pub stand: [Buffer; 4],
-    /// For inner nodes that the target runs over first: their rows and the tokens after them, `[rows / 2]` each, and
-    /// the index of each node in these, `[rows]`.
+    /// For the inner nodes of the first verify pass: their rows and the tokens after them, `[rows / 2]` each, and each
+    /// node's index in these arrays, `[rows]`.
     pub inner_row: Buffer,
     pub inner_choice: Buffer,
     pub inner_place: Buffer,
-    /// The rows of passes over some nodes of trees: as many as half of all.
+    /// Rows of passes over some nodes of the trees, at most half of all.
     pub picked: RowArrays,
-    /// `[2]`: whether a walk awaits a choice. Walks leave the first at zero, and expect it so.
+    /// `[2]`: whether a walk awaits a choice. Walks expect the first to be zero, and reset it.
     pub needed: Buffer,
     pub accepted_node: Buffer,
     pub move_from: Buffer,
@@ -175,22 +176,22 @@ pub struct RoundArrays {
     pub last_row: Buffer,
     pub group_prefix: Buffer,
     pub group_rows: Buffer,
-    /// `[batch]`: where a round without speculation keeps what the draft will read of it.
+    /// `[batch]`: where a round without speculation stores what the draft will process later.
     pub pending_place: Buffer,
-    /// `[batch]`: how much the draft has to read of each request, written by the host.
+    /// `[batch]`: number of pending draft tokens of each request, written by the host.
     pub pending: Buffer,
-    /// Of each place of the ring `[batch]` counts, then `[batch, steps + 1]` tokens: what the host reads.
+    /// For each place of the ring: `[batch]` counts, then `[batch, steps + 1]` tokens, which the host reads.
     pub output: HostBuffer,
-    /// Which of them the last round wrote to.
+    /// The place to which the last round wrote.
     pub output_place: Buffer,
-    /// Log-probabilities for the requests that want them, `[rows, 1 + 2 · MOST_CHOICES]` words in three
-    /// parts: of the tokens (float), the best alternatives (int32), and theirs (float).
+    /// Log-probabilities for the requests that want them, `[rows, 1 + 2 · MOST_CHOICES]` words in three blocks: of the
+    /// tokens (float), the best alternatives (int32), and the log-probabilities of these (float).
     pub described: Buffer,
-    /// Rows of it.
+    /// Number of its rows.
     pub described_rows: usize,
 }
 
-/// What stays from round to round: arrays of slots, the last of which is for padding.
+/// State that persists between rounds: one entry per slot, and a last one for padding.
 #[derive(Debug)]
 pub struct SlotArrays {
     /// int32 `[slots, table_width]`.
@@ -205,25 +206,25 @@ pub struct SlotArrays {
     /// u64.
     pub seed: Buffer,
     pub logprob_count: Buffer,
-    /// The draft's state after the last token that it has read: `[slots, draft hidden]`.
+    /// The draft's state after the last token that it has processed: `[slots, draft hidden]`.
     pub recurrent: Buffer,
-    /// What the draft has yet to read, a ring for each slot: int32 `[slots, MAX_PENDING_DRAFT]`.
+    /// Tokens that the draft has not processed, a ring per slot: int32 `[slots, MAX_PENDING_DRAFT]`.
     pub pending_tokens: Buffer,
-    /// The inputs of the features of these rows: `[slots, MAX_PENDING_DRAFT, …]`.
+    /// The feature inputs of these tokens: `[slots, MAX_PENDING_DRAFT, …]`.
     pub pending_rows: Buffer,
 }
 
-/// How tokens after rows are chosen, int32 each.
+/// Arrays for choosing the tokens after rows, one int32 per row.
 #[derive(Clone, Copy)]
 pub struct Sampled<'a> {
-    /// The slots whose parameters say it.
+    /// The slots whose sampling parameters apply.
     pub slot: Slice<'a>,
-    /// The tokens' positions, with which they are drawn.
+    /// The tokens' positions, from which their random numbers are computed.
     pub position: Slice<'a>,
 }
 
 impl WorkspaceShape {
-    /// What rounds of a shape at a batch size need.
+    /// The sizes for rounds of a shape at a batch size.
     pub fn of_round(shape: TreeShape, batch: usize) -> Self {
         let TreeShape { num_steps: steps, topk, num_draft_tokens: nodes } = shape;
         let widest = nodes.max(steps + 1).max(if shape.is_off() { 1 } else { topk });
@@ -238,21 +239,21 @@ impl WorkspaceShape {
         }
     }
 
-    /// What rounds of several shapes at a batch size need.
+    /// The sizes for rounds of several shapes at a batch size.
     pub fn of_rounds(shapes: &[TreeShape], batch: usize) -> Self {
         let rounds = shapes.iter().fold(Self::default(), |extent, shape| extent.and(Self::of_round(*shape, batch)));
-        // The draft reads the output of rounds without speculation in separate passes.
+        // The draft processes the tokens of rounds without speculation in separate passes.
         let speculates = |shape: &TreeShape| !shape.is_off();
         let leaves = shapes.iter().any(speculates) && !shapes.iter().all(speculates);
         Self { rows: rounds.rows.max(if leaves { MAX_PENDING_DRAFT } else { 0 }), ..rounds }
     }
 
-    /// What pieces of prompts need.
+    /// The sizes for pieces of prompts.
     pub fn of_prefill(rows: usize) -> Self {
         Self { rows, batch: 1, topk: 1, pool: 1, ..Self::default() }
     }
 
-    /// Room for both.
+    /// The sizes that cover both.
     pub fn and(self, other: Self) -> Self {
         Self {
             rows: self.rows.max(other.rows),
@@ -265,12 +266,12 @@ impl WorkspaceShape {
         }
     }
 
-    /// Whether there is room for another.
+    /// Whether these sizes cover the other ones.
     pub fn holds(self, other: Self) -> bool {
         self.and(other) == self
     }
 
-    /// Tokens that a round or the ends of prompts produce.
+    /// Maximum number of tokens that a round or the ends of prompts produce.
     pub fn described_rows(self) -> usize {
         self.rows.max(self.batch * (self.steps + 1))
     }
@@ -279,39 +280,39 @@ impl WorkspaceShape {
         self.steps + 1
     }
 
-    /// Words of a mask over the own rows of a request.
+    /// Words of the mask over the own rows of a request.
     fn own_mask_words(self) -> usize {
         Kernels::own_mask_words(self.branches, self.own_stride()).max(1)
     }
 }
 
-/// WorkspaceSizes of everything, in bytes of one element.
+/// Sizes of all buffers in bytes, for one element type.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkspaceSizes<'a> {
     pub target: &'a TargetSpec,
     pub draft: Option<&'a DraftSpec>,
     pub element: Element,
-    /// Splits of attention over its keys.
+    /// Number of parts into which attention splits its keys.
     pub splits: usize,
-    /// Whether sums have one order whatever the rows.
+    /// Whether sums have the same order for any number of rows.
     pub batch_invariant: bool,
-    /// Positions of the longest prompt whose latent attention is expanded; 0 where there are no kernels for that.
+    /// Longest prompt whose latent attention is expanded, in positions; 0 without kernels for it.
     pub expanded_positions: usize,
 }
 
 impl WorkspaceSizes<'_> {
-    /// The widest of something over all layers of target and draft.
+    /// The maximum of a width over all layers of target and draft.
     fn widest(&self, width: impl Fn(&LayerSpec) -> usize) -> usize {
         let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
         layers.map(width).max().unwrap_or_default()
     }
 
-    /// The same, of grouped-query attention.
+    /// The maximum over layers with grouped-query attention.
     fn widest_attention(&self, width: impl Fn(&GroupedQuery) -> usize) -> usize {
         self.widest(|layer| layer.attention.grouped().map_or(0, &width))
     }
 
-    /// The same, of latent attention.
+    /// The maximum over layers with latent attention.
     fn widest_latent(&self, width: impl Fn(&MultiHeadLatent) -> usize) -> usize {
         self.widest(|layer| match &layer.attention {
             AttentionSpec::Latent(latent) => width(latent),
@@ -323,7 +324,7 @@ impl WorkspaceSizes<'_> {
         self.draft.map_or(0, |draft| draft.vocabulary).max(self.target.vocabulary)
     }
 
-    /// Tokens whose logits a rank computes; 0 where it computes them all.
+    /// Number of tokens whose logits this rank computes; 0 if it computes all of them.
     fn own_tokens(&self) -> usize {
         let target = (self.target.head_rows, self.target.vocabulary);
         let heads = [Some(target), self.draft.map(|draft| (draft.head_rows, draft.vocabulary))];
@@ -334,7 +335,7 @@ impl WorkspaceSizes<'_> {
         self.draft.map_or(0, |draft| draft.captured().len()) * self.target.hidden
     }
 
-    /// Bytes of each part of [`Activations`], in its order (both states apart).
+    /// Bytes of each buffer of [`Activations`], in their order (the two states separately).
     fn activations(&self, extent: WorkspaceShape) -> [usize; 24] {
         let WorkspaceShape { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
@@ -388,7 +389,7 @@ impl WorkspaceSizes<'_> {
         ]
     }
 
-    /// Bytes of each part of [`ExpertActivations`].
+    /// Bytes of each buffer of [`ExpertActivations`].
     fn experts(&self, extent: WorkspaceShape) -> ExpertsBytes {
         let layers = self.target.layers.iter().chain(self.draft.map(|draft| &draft.layer));
         let shapes = layers
@@ -397,7 +398,7 @@ impl WorkspaceSizes<'_> {
         shapes.map(bytes).fold([0; 7], |most, bytes| std::array::from_fn(|at| most[at].max(bytes[at])))
     }
 
-    /// Bytes of all activations, row and round arrays.
+    /// Bytes of all activations, row arrays and round arrays.
     pub fn work(&self, extent: WorkspaceShape) -> u64 {
         let activations = self.activations(extent).iter().chain(&self.experts(extent)).sum::<usize>();
         let words = 13 + 2 * extent.own_stride() + extent.own_mask_words();
@@ -413,12 +414,12 @@ impl WorkspaceSizes<'_> {
         self.target.cache_row(element) + self.draft.map_or(0, |draft| draft.cache_row(element))
     }
 
-    /// Bytes of a row that the draft has yet to read.
+    /// Bytes of the kept features of a pending row.
     fn pending_row(&self) -> usize {
         self.draft.map_or(0, |draft| draft.feature_width(self.target.hidden) * self.element.bytes())
     }
 
-    /// Bytes that a slot keeps for the draft to read later.
+    /// Bytes per slot for pending rows of the draft.
     pub fn pending_slot(&self) -> u64 {
         (MAX_PENDING_DRAFT * (self.pending_row() + 4)) as u64
     }
@@ -476,14 +477,14 @@ impl Activations {
             dequantised: next()?,
             experts: ExpertActivations::new(device, sizes.experts(extent))?,
         };
-        // Kernels leave their counters at zero, and expect them so.
+        // Kernels expect their counters to be zero, and reset them.
         device.fill(this.counters.slice(), 0)?;
         Ok(this)
     }
 }
 
 impl RowArrays {
-    /// As the layout kernels see it.
+    /// Operands of the layout kernels.
     pub fn pass(&self) -> PassRows<'_> {
         PassRows {
             token: self.token.slice(),
@@ -497,7 +498,7 @@ impl RowArrays {
         }
     }
 
-    /// The same, with the positions of the tokens after them.
+    /// The same, with the positions of the tokens after the rows.
     pub fn chosen(&self) -> ChosenRows<'_> {
         ChosenRows { rows: self.pass(), sample_position: self.sample_position.slice() }
     }
@@ -507,7 +508,7 @@ impl RowArrays {
         Sampled { slot: self.slot.slice(), position: self.sample_position.slice() }
     }
 
-    /// Own cache rows of groups.
+    /// The own cache rows of groups.
     pub fn own_rows(&self) -> OwnRows<'_> {
         OwnRows {
             cache_rows: self.group_own.slice(),
@@ -517,7 +518,7 @@ impl RowArrays {
         }
     }
 
-    /// That rows see positions which are older than their pass, and their own lists.
+    /// Each row attends to the positions before its pass, and to its own list.
     pub fn branches(&self) -> Sees<'_> {
         Sees::Own(self.own_rows())
     }
@@ -601,19 +602,19 @@ impl RoundArrays {
         }
     }
 
-    /// Rows of the target's cache that are accepted, and where they belong.
+    /// Cache rows of accepted nodes, and where they must move.
     pub fn moves(&self) -> Moves<'_> {
         Moves { from: self.move_from.slice(), to: self.move_to.slice() }
     }
 
-    /// Where rounds leave what they produce.
+    /// Where rounds write their output.
     pub fn outputs(&self) -> Outputs<'_> {
         Outputs { at: self.output.slice(), places: STAGING_SLOTS, place: self.output_place.slice() }
     }
 }
 
 impl SlotArrays {
-    /// As the layout kernels see it.
+    /// Operands of the layout kernels.
     pub fn sequences(&self, capacity: &Capacity) -> Sequences<'_> {
         Sequences {
             slots: capacity.slots + 1,

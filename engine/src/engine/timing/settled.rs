@@ -1,8 +1,8 @@
 //! Runs rounds, and counts only those after the device's clocks have settled.
 //!
-//! A GPU under load soon draws all the power that it may, and lowers its clock: the rounds of an idle card are up to 5%
-//! faster for a tenth of a second, which a server never experiences. It raises the clock again far more slowly: after heavier
-//! work (larger trees, a search for kernels) rounds are up to 13% slower than they become within a second.
+//! A GPU under load soon reaches its power limit and lowers its clock: for a tenth of a second, rounds of an idle card
+//! are up to 5% faster, which a server never experiences. The clock rises again far more slowly: after heavier work
+//! (larger trees, a search for kernels) rounds are up to 13% slower than they become within a second.
 
 use std::time::{Duration, Instant};
 
@@ -13,25 +13,25 @@ use crate::{
     request::{Event, RequestId},
 };
 
-/// Time under load for which a device's clock has to stay the same, and for which its rounds are timed at least (H200,
-/// docs/notes/tuner.md).
+/// Time under load for which a device's clock must stay the same, and minimum time for which its rounds are timed
+/// (H200, docs/notes/tuner.md).
 const MOST_SETTLING: Duration = Duration::from_millis(150);
 
-/// The same in s for each byte of the target's weights, where that is less: small models leave a device waiting for
-/// launches, draw little power, and are timed in a few ms.
+/// The same in seconds per byte of the target's weights, if that is less: small models leave a device waiting for
+/// launches, draw little power, and are timed within a few ms.
 const SETTLING_PER_BYTE: f64 = 10e-12;
 
-/// After this many times that, a device whose rounds still change is used as it is.
+/// After this multiple of the settling time, a device whose rounds still vary is used as it is.
 const PATIENCE: u32 = 6;
 
-/// How much the rounds of the second half of that time may differ from those of the first.
+/// Maximum relative difference between the rounds of the second half of that time and those of the first.
 const STEADY: f64 = 0.005;
 
-/// What a device has done since a point's rounds began.
+/// A device's rounds of a point so far.
 struct Load {
-    /// How long its rounds have to be steady.
+    /// Time for which rounds must be steady.
     settling: Duration,
-    /// Its rounds until they were.
+    /// The rounds until they were steady.
     before: Vec<Duration>,
     settled: bool,
 }
@@ -41,7 +41,7 @@ impl Load {
         Self { settling, before: Vec::new(), settled: settling.is_zero() }
     }
 
-    /// Takes in a round; says whether the device had settled before it.
+    /// Adds a round; returns whether the device had settled before it.
     fn ran(&mut self, round: Duration) -> bool {
         if self.settled {
             return true;
@@ -52,12 +52,12 @@ impl Load {
     }
 }
 
-/// Whether rounds have become steady, or have run for so long that they will not.
+/// Whether rounds are steady, or have run for so long that they will not become steady.
 fn is_settled(rounds: &[Duration], settling: Duration) -> bool {
     if rounds.iter().sum::<Duration>() >= settling * PATIENCE {
         return true;
     }
-    // The last rounds that take half of the time together.
+    // The last rounds that together take half of the settling time.
     let last = |rounds: &[Duration]| {
         let mut together = Duration::ZERO;
         let until_half = rounds.iter().rev().take_while(|round| {
@@ -75,8 +75,8 @@ fn is_settled(rounds: &[Duration], settling: Duration) -> bool {
 }
 
 impl Engine {
-    /// Times rounds of a settled device: `rounds` of them run, and others until half as many have been timed, for as long as a
-    /// device takes to settle.
+    /// Times rounds of a settled device: runs `rounds` of them, and further ones until at least half as many have been
+    /// timed, for at least the settling time.
     pub(super) fn time(
         &mut self,
         point: TimingPoint,
@@ -95,13 +95,13 @@ impl Engine {
         Ok(times)
     }
 
-    /// How long the rounds of a device have to be steady.
+    /// Time for which a device's rounds must be steady.
     fn settling(&self) -> Duration {
         Duration::from_secs_f64(self.cost().target.bytes(1) * SETTLING_PER_BYTE).min(MOST_SETTLING)
     }
 
-    /// Runs at most `rounds` rounds, besides those that warm up, and adds their times, and their contexts to the sum there,
-    /// once the device has settled; until those that have been timed are `enough`.
+    /// Runs at most `rounds` rounds after those for warm-up. Once the device has settled, adds their times to `times`,
+    /// and their contexts to its sum, until the timed rounds are `enough`.
     fn run_rounds(
         &mut self,
         times: &mut RoundTimes,
@@ -171,15 +171,15 @@ mod tests {
             let found = (1..=rounds.len()).find(|ran| is_settled(&rounds[..*ran], settling));
             assert_eq!(found, expected, "{rounds_ms:?}");
         }
-        // Steady ones for 40 ms.
+        // Steady rounds for 40 ms.
         check(&[10.0; 6], Some(4));
         check(&[10.0; 3], None);
-        // After the rounds that become faster.
+        // After rounds that become faster.
         check(&[14.0, 13.0, 12.0, 11.0, 10.0, 10.0, 10.0, 10.0, 10.0], Some(8));
-        // Long rounds are halves by themselves.
+        // Each long round makes up a half by itself.
         check(&[50.0, 50.0], Some(2));
         check(&[30.0, 33.0, 33.1], Some(3));
-        // What never becomes steady is taken after 240 ms.
+        // Rounds that never become steady are used after 240 ms.
         check(&[20.5, 22.0, 20.5, 22.0, 20.5, 22.0, 20.5, 22.0, 20.5, 22.0, 20.5, 22.0, 20.5], Some(12));
     }
 }

@@ -41,7 +41,7 @@ fn every_point_is_timed_and_the_engine_is_as_before() {
             assert!(one.wall.iter().all(|wall| *wall > Duration::ZERO), "{one:?}");
             assert!((one.context - one.point.context as f64).abs() <= 3.0, "{one:?}");
         }
-        // A request that ends unforeseen may leave a round under way that was launched ahead for it.
+        // A request that ends unexpectedly may leave a round in flight that was launched ahead for it.
         let output = &expected[0].output_ids;
         let late = (3..output.len()).find(|at| !output[..*at].contains(&output[*at])).expect("a token of its own");
         let stop =
@@ -58,7 +58,7 @@ fn every_point_is_timed_and_the_engine_is_as_before() {
             assert!(one.device.iter().all(|timing| timing.verify.is_some()), "{one:?}");
             assert!(one.point.shape.is_off() || one.device.iter().all(all), "{one:?}");
         }
-        // Read once for each batch and context, all of it then, and once more without the draft.
+        // Prefilled once for each batch and context, in full, and once more without the draft.
         let read = |one: &RoundTimes| one.prefill.map(|prefill| (prefill.tokens, prefill.draft));
         let length = |context| engine.prompt_length(context, 4);
         let expected_reads =
@@ -84,7 +84,7 @@ fn prompts_are_timed_when_others_of_their_lengths_have_been_read() {
     assert!(warm_up.iter().zip(&timed).all(|(warm_up, timed)| warm_up.len() == timed.len() && warm_up != timed));
     let times = engine.time_rounds(&[point], 4).expect("they are timed");
     let prefill = times[0].prefill.expect("the first of its batch");
-    // The rounds read again no more than the ends of prompts that fill no page.
+    // The rounds prefill only the ends of prompts that fill no page.
     let again = 2 * engine.capacity().page_size;
     let read = (engine.statistics().prompt_tokens - engine.statistics().cached_tokens) as usize;
     assert!((2 * prefill.tokens..=2 * prefill.tokens + again).contains(&read), "{read} {prefill:?}");

@@ -1,8 +1,8 @@
 //! The format of the file of kept states.
 //!
-//! [`MAGIC`], the length of the header (4 bytes), the header as JSON, its checksum; then pieces of texts: text, position and
-//! number of positions (8 bytes each), their states, a checksum of all that. All numbers are little-endian. Pieces are
-//! in the order of texts and positions, so a truncated file holds a prefix of what was to be written.
+//! It consists of [`MAGIC`], the length of the header (4 bytes), the header as JSON, its checksum; then pieces of
+//! texts: text, position and number of positions (8 bytes each), their states, and a checksum of all that. All numbers
+//! are little-endian. Pieces are ordered by text and position, so a truncated file holds a prefix of the complete one.
 
 use std::{
     fs::File,
@@ -19,68 +19,68 @@ use crate::backend::StateRow;
 const MAGIC: [u8; 8] = *b"spstates";
 /// The version of the format that this program writes and reads.
 pub const FORMAT: u32 = 1;
-/// Longest header that is read, in bytes.
+/// Maximum length of a header in bytes.
 const LONGEST_HEADER: usize = 1 << 16;
-/// Bytes of a checksum: the first of a blake3 hash.
+/// Length of a checksum in bytes: the first ones of a blake3 hash.
 const CHECKSUM: usize = 16;
-/// Bytes of what is said before the states of a piece.
+/// Bytes before the states of a piece: text, position and number of positions.
 const HEAD: usize = 24;
 /// Bytes of a piece in addition to its states.
 pub const BESIDE: u64 = (HEAD + CHECKSUM) as u64;
-/// Bytes that are looked through at once.
+/// Bytes read at once when scanning.
 const WINDOW: usize = 1 << 20;
 
-/// What makes states the same: whatever differs here, the target has to read the texts again.
+/// What the states depend on: if anything differs, the target must process the texts again.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// [`FORMAT`].
     pub format: u32,
-    /// This program and its version.
+    /// The program and its version.
     pub engine: String,
     /// Hash of the target's files.
     pub target: String,
-    /// Such as `cuda:0`.
+    /// For example `cuda:0`.
     pub device: String,
-    /// The processor's or the GPU's name.
+    /// The name of the processor or GPU.
     pub device_name: String,
     /// The driver's version.
     pub driver: String,
-    /// Attention kernels, where they were chosen.
+    /// Attention kernels, if they were chosen by a flag.
     pub attention: Option<String>,
-    /// Whether sums are made in an order that does not depend on the batch.
+    /// Whether sums have an order that does not depend on the batch.
     pub batch_invariant: bool,
-    /// What is kept of a position.
+    /// Layout of the state of a position.
     pub row: StateRow,
-    /// Most positions of a pass.
+    /// Maximum number of positions in a pass.
     pub together: usize,
     /// Hash of the texts.
     pub texts: String,
 }
 
-/// A text, as far as its states are concerned.
+/// The extent of a text's states.
 #[derive(Clone, Debug)]
 pub struct Extent {
-    /// Positions that are read.
+    /// Number of processed positions.
     pub positions: usize,
     /// Positions after which the target's final state is stored.
     pub wanted: Range<usize>,
 }
 
-/// What a file holds.
+/// The contents of a file.
 pub struct Found {
-    /// The pieces of each text that is there as a whole; these are the first ones.
+    /// The pieces of each complete text; these are the first texts.
     pub texts: Vec<Vec<Piece>>,
-    /// Where the last of them ends, in bytes.
+    /// Byte offset of the end of the last one.
     pub end: u64,
-    /// Whether something else follows.
+    /// Whether other data follows.
     pub more: bool,
 }
 
 impl Header {
-    /// The file up to its pieces.
+    /// The encoded file up to its pieces.
     ///
     /// # Errors
-    /// When the header cannot be said in JSON, or would not be read again.
+    /// When the header cannot be encoded as JSON, or is too long to be read again.
     pub fn encode(&self) -> io::Result<Vec<u8>> {
         let text = serde_json::to_vec(self)?;
         if text.len() > LONGEST_HEADER {
@@ -89,7 +89,7 @@ impl Header {
         Ok([&MAGIC[..], &(text.len() as u32).to_le_bytes(), &text, &checksum(&text)].concat())
     }
 
-    /// In words, what differs from another one.
+    /// A message with the differences from another header.
     pub fn differences(&self, now: &Self) -> String {
         let fields = |header: &Self| match serde_json::to_value(header) {
             Ok(serde_json::Value::Object(fields)) => fields,
@@ -104,10 +104,10 @@ impl Header {
     }
 }
 
-/// Reads the beginning of a file, up to its pieces.
+/// Reads the start of a file, up to its pieces.
 ///
 /// # Errors
-/// A message, when the file has another format.
+/// A message, if the file has another format.
 pub fn read_header(file: &mut File) -> Result<Header, String> {
     let cut = |error: io::Error| match error.kind() {
         ErrorKind::UnexpectedEof => "it ends within its header".to_owned(),
@@ -130,7 +130,7 @@ pub fn read_header(file: &mut File) -> Result<Header, String> {
         return Err("its header is damaged".into());
     }
     let value: serde_json::Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-    // Another format may have another header.
+    // Another format version may have another header.
     if value.get("format") != Some(&FORMAT.into()) {
         let format = value.get("format").map_or("none".to_owned(), ToString::to_string);
         return Err(format!(
@@ -140,7 +140,7 @@ pub fn read_header(file: &mut File) -> Result<Header, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
-/// Looks through the pieces that follow the header: all that are sound, up to the end of the last whole text.
+/// Scans the pieces after the header; returns the intact ones, up to the end of the last complete text.
 ///
 /// # Errors
 /// When the file cannot be read.
@@ -165,7 +165,7 @@ pub fn look_through(file: &mut File, header: &Header, texts: &[Extent]) -> io::R
     Ok(found)
 }
 
-/// The piece of a text that begins at a position and at a byte of the file, if it is there and sound.
+/// The piece of a text that starts at this position and byte offset, if it exists and is intact.
 fn next(
     reader: &mut impl Read,
     header: &Header,
@@ -202,7 +202,7 @@ fn next(
     Ok(sound.then_some(Piece { positions, offset: at + HEAD as u64 }))
 }
 
-/// Whether there was enough to fill a buffer.
+/// Whether the reader had enough bytes to fill the buffer.
 fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     match reader.read_exact(buffer) {
         Ok(()) => Ok(true),
@@ -211,10 +211,10 @@ fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<bool> {
     }
 }
 
-/// Writes a piece; its states then begin [`HEAD`] bytes after where it does.
+/// Writes a piece; its states start [`HEAD`] bytes after its own start.
 ///
 /// # Errors
-/// When it cannot be written.
+/// When writing fails.
 pub fn write_piece(file: &mut File, text: usize, positions: &Range<usize>, states: &[u8]) -> io::Result<()> {
     let head = [text, positions.start, positions.len()].map(|number| (number as u64).to_le_bytes()).concat();
     let mut hasher = blake3::Hasher::new();

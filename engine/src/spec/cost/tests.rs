@@ -74,7 +74,7 @@ fn experts_are_read_as_rows_choose_them() {
     assert!((cost.bytes(100_000) - cost.all_bytes() as f64).abs() < 1.0);
     let experts = target.layers[0].ffn.experts().expect("experts");
     assert!((experts.expected_distinct(2) - 15.5).abs() < 1e-9);
-    // 3.3 billion weights are active for a row, 30.5 billion are there.
+    // 3.3 billion weights are active per row, out of 30.5 billion.
     assert!((cost.flops(1) / 2.0 - 3.04e9).abs() < 0.05e9, "{}", cost.flops(1));
     assert_eq!(target.weight_bytes(2), 61_064_245_248);
     let listed: u64 = target.tensors().all().into_iter().map(|tensor| tensor.bytes(2)).sum();
@@ -110,18 +110,18 @@ fn a_round_reads_weights_once_a_pass_and_caches_of_all_requests() {
         let shape = shape.parse().expect("a shape");
         assert_eq!(cost.of_round(shape, batch, context), 4 * expected, "{head} {shape}");
     }
-    // Attention: 128 → 128 + 64 + 64, back to 128; feed-forward: three of 128 × 384; two norms. Then the last norm
-    // and the tied head.
+    // Attention: 128 → 128 + 64 + 64, back to 128; feed-forward: three matrices of 128 × 384; two norms. Then the final
+    // norm and the tied head.
     let layer = 128 * (128 + 64 + 64) + 128 * 128 + 3 * 128 * 384 + 2 * 128;
     let head = 2048 * 128;
     let target = 8 * layer + 128 + head;
     check("eagle3", "0,1,1", 1, 0, target);
     check("eagle3", "0,1,1", 3, 100, target + 3 * 100 * 8 * 128);
-    // EAGLE-2: no norm at the input, fc from 256 with a bias, the target's head.
+    // EAGLE-2: no input norm, fc from 256 with a bias, the target's head.
     let eagle2 = layer - 128 + 256 * 128 + 128 + head;
     check("eagle2", "3,1,4", 1, 0, target + 3 * eagle2);
-    // EAGLE-3: queries, keys and values from twice the width, one more norm in the layer, one after it, a head of
-    // 1024 tokens; fc from three layers, which only the extension runs.
+    // EAGLE-3: queries, keys and values from twice the width, one more norm in the layer, one after it, a head of 1024
+    // tokens; fc from three layers, which only the extension runs.
     let eagle3 = layer + 128 * (128 + 64 + 64) + 2 * 128 + 1024 * 128;
     let join = 384 * 128;
     check("eagle3", "1,8,9", 2, 10, target + 2 * 10 * 8 * 128 + eagle3 + join + 2 * 10 * 128);

@@ -19,7 +19,7 @@ const QWEN3_ROUTER: RouterSpec = RouterSpec {
     scaling: 1.0,
 };
 
-/// Sigmoid in float32 with a correction of the choice.
+/// Sigmoid in float32, with a correction bias for the choice.
 const GLM_ROUTER: RouterSpec = RouterSpec {
     score: RouterScore::Sigmoid,
     logits: RouterPrecision::Float32,
@@ -30,7 +30,7 @@ const GLM_ROUTER: RouterSpec = RouterSpec {
     scaling: 1.0,
 };
 
-/// The same from groups, with a factor.
+/// The same with groups and a scaling factor.
 const DEEPSEEK_ROUTER: RouterSpec = RouterSpec { groups: 8, groups_kept: 4, scaling: 2.5, ..GLM_ROUTER };
 
 const fn qwen3_experts(intermediate: usize) -> Ffn {
@@ -45,7 +45,7 @@ const fn qwen3_experts(intermediate: usize) -> Ffn {
     }
 }
 
-/// All of them.
+/// All published shapes.
 pub const PUBLISHED: &[PublishedModel] = &[
     // meta-llama/Llama-3.2-1B-Instruct; its head has the layout of the Llama-3.1 one.
     PublishedModel {
@@ -237,7 +237,7 @@ pub const PUBLISHED: &[PublishedModel] = &[
         },
         draft: Draft::NextN,
     },
-    // zai-org/GLM-4.5 with its MTP layer; GLM-4.6 and 4.7 differ in their context alone
+    // zai-org/GLM-4.5 with its MTP layer; GLM-4.6 and 4.7 differ only in their context length
     PublishedModel {
         name: "glm-4.5",
         architecture: "Glm4MoeForCausalLM",

@@ -3,35 +3,35 @@
 use super::{LayerTensors, LinearTensors, Role, Split, TensorSpec};
 use crate::spec::{DraftSpec, DraftTensorLayout, EmbeddingSource, Features, Join, VocabularySource};
 
-/// Tensors of a draft that its checkpoint holds. Where embedding or head are the target's they are not among them.
+/// Tensors of a draft that its checkpoint contains. Embedding and head are missing if they are the target's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DraftTensors {
     /// `[target vocabulary, hidden]`.
     pub embedding: Option<TensorSpec>,
     /// `[vocabulary, hidden]`.
     pub head: Option<TensorSpec>,
-    /// Over all captured features side by side.
+    /// Norm over the concatenation of all captured features.
     pub joined_norm: Option<TensorSpec>,
-    /// On each captured feature.
+    /// Norms of the individual captured features.
     pub capture_norms: Vec<TensorSpec>,
     /// Reduces captured features: `[hidden, captured · target hidden]`.
     pub reduce: Option<LinearTensors>,
     /// Joins embedding and feature.
     pub join: JoinTensors,
-    /// Of its layer.
+    /// Tensors of its layer.
     pub layer: LayerTensors,
-    /// After its layer.
+    /// Norm after its layer.
     pub output_norm: Option<TensorSpec>,
 }
 
 /// Tensors that join embedding and feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JoinTensors {
-    /// On the embedding.
+    /// Norm of the embedding.
     pub embedding_norm: Option<TensorSpec>,
-    /// On the feature.
+    /// Norm of the feature.
     pub feature_norm: Option<TensorSpec>,
-    /// `[hidden, 2 · hidden]`, where both are projected to the stream.
+    /// `[hidden, 2 · hidden]`, if both are projected to the stream.
     pub projection: Option<LinearTensors>,
 }
 
@@ -45,12 +45,12 @@ struct DraftNames {
 }
 
 impl DraftTensorLayout {
-    /// What the names of the layer's tensors begin with, without a dot.
+    /// The common prefix of the names of the layer's tensors, without a trailing dot.
     pub fn layer_prefix(&self) -> String {
         self.names().layer
     }
 
-    /// The tensor that joins embedding and feature, which identifies a layout.
+    /// The tensor that joins embedding and feature; its name identifies a layout.
     pub fn projection(&self) -> String {
         format!("{}.weight", self.names().projection)
     }
@@ -84,7 +84,7 @@ impl DraftTensorLayout {
 }
 
 impl DraftSpec {
-    /// The tensors that its checkpoint holds, for a target of this many tokens.
+    /// The tensors that its checkpoint contains, for a target with this vocabulary size.
     pub fn tensors(&self, target_vocabulary: usize) -> DraftTensors {
         let hidden = self.hidden();
         let names = self.tensors.names();
@@ -138,7 +138,7 @@ impl Join {
 }
 
 impl DraftTensors {
-    /// All of them.
+    /// All tensors.
     pub fn all(&self) -> Vec<&TensorSpec> {
         let Self { embedding, head, joined_norm, capture_norms, reduce, join, layer, output_norm } = self;
         let norms = joined_norm.iter().chain(capture_norms).chain(&join.embedding_norm).chain(&join.feature_norm);

@@ -6,35 +6,35 @@ use crate::spec::{AttentionSpec, ExpertsSpec, FfnSpec, GroupedQuery, LayerSpec, 
 /// Tensors of a decoder layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerTensors {
-    /// Before attention.
+    /// Norm before attention.
     pub input_norm: Option<TensorSpec>,
-    /// Of attention.
+    /// Tensors of attention.
     pub attention: AttentionTensors,
-    /// Before the feed-forward part.
+    /// Norm before the feed-forward block.
     pub post_attention_norm: TensorSpec,
-    /// Of the feed-forward part.
+    /// Tensors of the feed-forward block.
     pub ffn: FfnTensors,
 }
 
 /// Tensors of attention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AttentionTensors {
-    /// Of grouped-query attention.
+    /// Grouped-query attention.
     Grouped(Box<GroupedTensors>),
-    /// Of latent attention.
+    /// Latent attention.
     Latent(Box<LatentTensors>),
 }
 
 /// Tensors of latent attention.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatentTensors {
-    /// Where queries are compressed: `[query rank, input]`, and the norm after it.
+    /// If queries are compressed: `[query rank, input]`, and the norm that follows.
     pub compress_query: Option<(LinearTensors, TensorSpec)>,
-    /// `[heads · (nope + rotated), input]`, or of as many inputs as a compressed query has.
+    /// `[heads · (nope + rotated), input]`, or with the compressed query's width as inputs.
     pub query: LinearTensors,
     /// `[rank + rotated, input]`: to the latent vector, and to the key that all heads share.
     pub compress: LinearTensors,
-    /// Of the latent vector, `[rank]`.
+    /// Norm of the latent vector, `[rank]`.
     pub norm: TensorSpec,
     /// `[heads · (nope + value), rank]`: from the latent vector to keys and values, head by head.
     pub expand: LinearTensors,
@@ -53,14 +53,14 @@ pub struct GroupedTensors {
     pub value: LinearTensors,
     /// `[output, heads · head_dim]`.
     pub output: LinearTensors,
-    /// Of queries and of keys, `[head_dim]` each.
+    /// Norms of query heads and of key heads, `[head_dim]` each.
     pub head_norms: Option<(TensorSpec, TensorSpec)>,
 }
 
-/// Tensors of a feed-forward part.
+/// Tensors of a feed-forward block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FfnTensors {
-    /// One block.
+    /// A dense block.
     Dense(GatedTensors),
     /// Experts.
     Experts(ExpertsTensors),
@@ -84,14 +84,14 @@ pub struct ExpertsTensors {
     pub router: TensorSpec,
     /// Float32 `[experts]`.
     pub correction_bias: Option<TensorSpec>,
-    /// One after the other.
+    /// In the order of the experts.
     pub experts: Vec<GatedTensors>,
-    /// Of the expert that every row passes.
+    /// The shared expert, which processes every row.
     pub shared: Option<GatedTensors>,
 }
 
 impl LayerSpec {
-    /// Its tensors under a prefix, which ends without a dot.
+    /// Its tensors under a prefix without a trailing dot.
     pub fn tensors(&self, prefix: &str) -> LayerTensors {
         let norm = |name: &str| TensorSpec::norm(format!("{prefix}.{name}.weight"), self.hidden);
         let mut tensors = LayerTensors {
@@ -198,7 +198,7 @@ impl ExpertsSpec {
 }
 
 impl GatedTensors {
-    /// Sizes are those of the stream and between the projections; splits those of gate and up, and of down.
+    /// Sizes are the stream's width and the intermediate width; splits are those of gate and up, and of down.
     fn new(
         prefix: &str,
         (hidden, intermediate): (usize, usize),
@@ -220,15 +220,15 @@ impl GatedTensors {
         [&mut self.gate, &mut self.up, &mut self.down].map(|layer| &mut layer.weight)
     }
 
-    /// All of them.
+    /// All tensors.
     pub fn all(&self) -> impl Iterator<Item = &TensorSpec> {
         [&self.gate, &self.up, &self.down].into_iter().flat_map(LinearTensors::all)
     }
 }
 
 impl LatentTensors {
-    /// The matrices that kernels read as they are stored, the one whose outputs come first among them first. The projection from
-    /// latent vectors is not among them: it is taken apart head by head.
+    /// The matrices that kernels read as they are stored, starting with the one whose outputs come first. The
+    /// projection from latent vectors is not included, since it is split head by head.
     pub fn kept_matrices(&self) -> Vec<&TensorSpec> {
         let first = self.compress_query.as_ref().map(|(down, _)| down);
         first.into_iter().chain([&self.query, &self.compress, &self.output]).map(|layer| &layer.weight).collect()
@@ -236,7 +236,7 @@ impl LatentTensors {
 }
 
 impl LayerTensors {
-    /// All of them.
+    /// All tensors.
     pub fn all(&self) -> Vec<&TensorSpec> {
         let mut all: Vec<&TensorSpec> = self.input_norm.iter().collect();
         all.extend(self.attention.all());
@@ -247,7 +247,7 @@ impl LayerTensors {
 }
 
 impl AttentionTensors {
-    /// Those that may be kept in another format than the engine computes in.
+    /// The matrices that may be kept in a format other than the type that the engine computes in.
     fn matrices_mut(&mut self) -> Box<dyn Iterator<Item = &mut TensorSpec> + '_> {
         match self {
             Self::Grouped(grouped) => {
@@ -262,7 +262,7 @@ impl AttentionTensors {
         }
     }
 
-    /// All of them.
+    /// All tensors.
     pub fn all(&self) -> Vec<&TensorSpec> {
         match self {
             Self::Grouped(grouped) => {
@@ -284,7 +284,7 @@ impl AttentionTensors {
 }
 
 impl FfnTensors {
-    /// Those that may be kept in another format than the engine computes in.
+    /// The matrices that may be kept in a format other than the type that the engine computes in.
     fn matrices_mut(&mut self) -> Box<dyn Iterator<Item = &mut TensorSpec> + '_> {
         match self {
             Self::Dense(dense) => Box::new(dense.matrices_mut().into_iter()),
@@ -294,7 +294,7 @@ impl FfnTensors {
         }
     }
 
-    /// All of them.
+    /// All tensors.
     pub fn all(&self) -> Vec<&TensorSpec> {
         match self {
             Self::Dense(dense) => dense.all().collect(),

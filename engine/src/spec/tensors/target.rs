@@ -8,11 +8,11 @@ use crate::spec::TargetSpec;
 pub struct TargetTensors {
     /// `[vocabulary, hidden]`.
     pub embedding: TensorSpec,
-    /// `[vocabulary, hidden]`; `None` where the embedding is the head too.
+    /// `[vocabulary, hidden]`; `None` if the embedding is also the head.
     pub head: Option<TensorSpec>,
-    /// In their order.
+    /// In order.
     pub layers: Vec<LayerTensors>,
-    /// After the last layer.
+    /// Norm after the last layer.
     pub norm: TensorSpec,
 }
 
@@ -22,7 +22,8 @@ impl TargetSpec {
         let (vocabulary, hidden) = (self.vocabulary, self.hidden);
         let matrix = |name: &str, rows, role, split| TensorSpec::matrix(name.into(), rows, hidden, role, split);
         TargetTensors {
-            // Looked up, not read: a sum over ranks would take longer than a whole table on each saves.
+            // Replicated, since it is looked up, not read: summing over ranks would cost more time than splitting the
+            // table saves.
             embedding: matrix("model.embed_tokens.weight", vocabulary, Role::Embedding, Split::Replicated),
             head: (!self.tied).then(|| matrix("lm_head.weight", self.head_rows, Role::VocabularyHead, Split::Rows)),
             layers: self.layers.iter().enumerate().map(|(at, layer)| layer.tensors(&Self::layer_prefix(at))).collect(),
@@ -30,14 +31,14 @@ impl TargetSpec {
         }
     }
 
-    /// What the names of a layer's tensors begin with, without a dot.
+    /// The common prefix of the names of a layer's tensors, without a trailing dot.
     pub fn layer_prefix(at: usize) -> String {
         format!("model.layers.{at}")
     }
 }
 
 impl TargetTensors {
-    /// All of them.
+    /// All tensors.
     pub fn all(&self) -> Vec<&TensorSpec> {
         let mut all: Vec<&TensorSpec> = [&self.embedding, &self.norm].into_iter().chain(&self.head).collect();
         all.extend(self.layers.iter().flat_map(LayerTensors::all));

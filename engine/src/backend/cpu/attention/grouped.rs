@@ -17,17 +17,17 @@ pub struct Grouped {
     key: Linear,
     value: Linear,
     output: Linear,
-    /// Of queries and of keys, head by head.
+    /// Norms of query heads and of key heads.
     norms: Option<(Vec<f32>, Vec<f32>)>,
     epsilon: f32,
     rotation: Rope,
 }
 
 impl Grouped {
-    /// Loads it.
+    /// Loads the attention of a layer.
     ///
     /// # Errors
-    /// When a tensor is missing or misshapen.
+    /// When a tensor is missing or has the wrong shape.
     pub fn load(
         from: Tensors<'_>,
         tensors: &GroupedTensors,
@@ -52,8 +52,8 @@ impl Grouped {
         KeyValues::new(rows, self.shape.key_value_heads, self.shape.head_dim)
     }
 
-    /// Writes keys and values of the rows to the cache, then attends. `x` is `[rows, input]`, the result
-    /// `[rows, output]`.
+    /// Writes keys and values of the rows to the cache, then attends. `x` is `[rows, input]`, the result is `[rows,
+    /// output]`.
     pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {
         let mut queries = self.query.forward(x);
         let mut keys = self.key.forward(x);

@@ -13,16 +13,16 @@ use crate::{
 #[derive(Debug)]
 pub struct Latent {
     shape: MultiHeadLatent,
-    /// To a compressed query, with the norm after it.
+    /// Projects to the compressed query; with the norm that follows.
     compress_query: Option<(Linear, Vec<f32>)>,
     query: Linear,
-    /// To the latent vector and the key that all heads share.
+    /// Projects to the latent vector and the key that all heads share.
     compress: Linear,
-    /// Of the latent vector.
+    /// Norm of the latent vector.
     norm: Vec<f32>,
-    /// From the part of a query that is not rotated to what the latent vector is scored with: `[rank, nope]` a head.
+    /// Per head, `[rank, nope]`: maps the part of a query that is not rotated to the vector that scores latent vectors.
     absorb: Vec<Matrix>,
-    /// From a mean of latent vectors to a head's output: `[value, rank]` a head.
+    /// Per head, `[value, rank]`: maps a weighted mean of latent vectors to the head's output.
     expand: Vec<Matrix>,
     output: Linear,
     epsilon: f32,
@@ -30,10 +30,10 @@ pub struct Latent {
 }
 
 impl Latent {
-    /// Loads it.
+    /// Loads the attention of a layer.
     ///
     /// # Errors
-    /// When a tensor is missing or misshapen.
+    /// When a tensor is missing or has the wrong shape.
     pub fn load(
         from: Tensors<'_>,
         tensors: &LatentTensors,
@@ -65,7 +65,7 @@ impl Latent {
         Latents::new(rows, self.shape.latent_rank, self.shape.rope.dims)
     }
 
-    /// Writes latent vectors and keys of the rows to the cache, then attends. `x` is `[rows, input]`, the result
+    /// Writes latent vectors and keys of the rows to the cache, then attends. `x` is `[rows, input]`, the result is
     /// `[rows, output]`.
     pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut Latents) -> Vec<f32> {
         let MultiHeadLatent { heads, latent_rank, nope_dim, rope, score_scale, .. } = self.shape;
@@ -87,7 +87,7 @@ impl Latent {
     }
 }
 
-/// The first and the last values of pieces, each by themselves.
+/// Splits each piece of `first + last` values; returns the first values of all pieces, and the last ones.
 fn apart(values: &[f32], first: usize, last: usize) -> (Vec<f32>, Vec<f32>) {
     let pieces = || values.chunks_exact(first + last);
     (

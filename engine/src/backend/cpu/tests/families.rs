@@ -1,4 +1,5 @@
-//! Families against transformers in float32 (`models/families`): logits of the target, and of its MTP layer as it is used.
+//! Compares families with transformers in float32 (`models/families`): logits of the target, and of its MTP layer in
+//! use.
 
 use std::{collections::BTreeMap, fs};
 
@@ -11,9 +12,9 @@ use super::{
 };
 use crate::spec::{Feedback, Join};
 
-/// Two float32 programs, whose sums run in different orders.
+/// Tolerance between two float32 programs that sum in different orders.
 const CLOSE: f32 = 1e-4;
-/// What is to differ does so by more than this.
+/// Minimum difference where results must differ.
 const APART: f32 = 1e-2;
 
 const FAMILIES: [&str; 10] = [
@@ -56,12 +57,12 @@ fn golden(name: &str) -> Golden {
     }
 }
 
-/// The largest difference, with the row and the token where it is.
+/// The largest difference, with its row and token.
 fn difference(found: &[f32], expected: &[f32], width: usize) -> (f32, usize, usize) {
     assert_eq!(found.len(), expected.len());
     let largest = |worst: (f32, usize), (at, (a, b)): (usize, (&f32, &f32))| {
         let off = (a - b).abs();
-        // A NaN is the largest difference of all.
+        // A NaN counts as the largest difference.
         if off > worst.0 || off.is_nan() { (off, at) } else { worst }
     };
     let (off, at) = found.iter().zip(expected).enumerate().fold((0.0, 0), largest);
@@ -73,7 +74,7 @@ fn check_close(what: &str, found: &[f32], expected: &[f32], width: usize) {
     assert!(off <= CLOSE, "{what}: row {row}, token {token}: {off} apart");
 }
 
-/// Runs tokens at positions from `start` on through something that sees all rows of the cache up to its own.
+/// Runs `pass` for rows at positions from `start` on that attend to all cache rows up to their own.
 fn causal<T>(start: usize, count: usize, pass: impl FnOnce(Rows<'_>) -> T) -> T {
     let all: Vec<u32> = (0..(start + count) as u32).collect();
     let positions: Vec<usize> = (start..start + count).collect();
@@ -90,7 +91,7 @@ fn read(target: &Target, text: &[u32]) -> (Vec<f32>, Vec<f32>) {
     (pass.hidden, logits)
 }
 
-/// Logits of the fill over a text, and of as many further steps as the reference has.
+/// Logits of the MTP layer over a text, and of as many further steps as the reference has.
 fn fill_and_chain(target: &Target, draft: &Draft, text: &[u32]) -> (Vec<f32>, Vec<f32>) {
     const STEPS: usize = 3;
     let (states, logits) = read(target, text);
@@ -160,7 +161,7 @@ fn feedback_and_order_are_what_the_description_says() {
         let (fill, _) = fill_and_chain(&target, &swapped, &prompt);
         check_close(&format!("{name} swapped"), &fill, &tensors["mtp.fill_swapped"], target.vocab_size());
 
-        // The embedding of the first position: only MiMo drops it, and the result depends on it in every family.
+        // The embedding of the first position: only MiMo zeroes it, and the result depends on it in every family.
         let join = Join::NormedLinear { hidden_first, zero_first_embedding: !zero_first_embedding };
         let other = Draft::load(&weights, crate::spec::DraftSpec { join, ..spec }, &target).expect("the layer");
         let (fill, _) = fill_and_chain(&target, &other, &prompt);
@@ -218,7 +219,7 @@ fn an_mtp_layer_has_read_the_same_however_its_text_came_in() {
         for chunk in [1, 4, 10, 28] {
             assert!(read_text(&mut backend, &prompt, chunk, 0).1 == whole, "{name}, chunks of {chunk}");
         }
-        // After rounds that accept some drafts and not others: as if the text had been the prompt.
+        // After rounds that accept some drafts and reject others, the state is as if the text had been the prompt.
         for rounds in [1, 2, 7, 20] {
             let (text, behind) = read_text(&mut backend, &prompt, CONTEXT, rounds);
             assert!(text.len() >= prompt.len() + rounds);

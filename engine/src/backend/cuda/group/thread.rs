@@ -9,22 +9,22 @@ use std::{
 use super::super::CudaBackend;
 use crate::error::EngineError;
 
-/// What a thread does with what it owns: nothing yet, before its models are loaded.
+/// A job, with access to the thread's backend (`None` before its models are loaded).
 pub type Job = Box<dyn FnOnce(&mut Option<CudaBackend>) + Send>;
 
-/// How long a thread may take to give its device back.
+/// Maximum time for a thread to release its device.
 const MOST: Duration = Duration::from_secs(10);
 
-/// The host thread of a rank, which owns its part of the models and does one job after the other.
+/// The host thread of a rank, which owns its part of the models and runs one job after the other.
 pub struct RankThread {
-    /// Of its device.
+    /// Name of its device.
     pub name: String,
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl RankThread {
-    /// Starts it.
+    /// Starts the thread.
     pub fn start(rank: usize, name: &str) -> Result<Self, EngineError> {
         let (jobs, receiver) = mpsc::channel::<Job>();
         let work = move || {
@@ -36,19 +36,19 @@ impl RankThread {
         Ok(Self { name: name.to_owned(), jobs: Some(jobs), thread: Some(thread) })
     }
 
-    /// Gives it a job; one that has ended drops it.
+    /// Queues a job; dropped if the thread has ended.
     pub fn send(&self, job: Job) {
         if let Some(jobs) = &self.jobs {
             let _ = jobs.send(job);
         }
     }
 
-    /// Whether it does nothing any more, because a job has panicked.
+    /// Whether the thread has ended, because a job panicked.
     pub fn has_ended(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Lets it end as by a panic, without the words of one.
+    /// Ends the thread as a panic would, without a panic message.
     pub fn kill(&self) {
         self.send(Box::new(|_| std::panic::resume_unwind(Box::new("killed"))));
     }
@@ -62,7 +62,7 @@ impl Drop for RankThread {
         while !thread.is_finished() && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(1));
         }
-        // One that hangs in its driver is left alone.
+        // A thread that hangs in the driver is left alone.
         if thread.is_finished() {
             let _ = thread.join();
         }

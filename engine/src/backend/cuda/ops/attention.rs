@@ -13,7 +13,7 @@ use crate::backend::cuda::{
 };
 
 impl Machine {
-    /// Writes what the rows leave in the cache, and attends. Returns what the output projection reads.
+    /// Writes the cache rows of a pass, and attends. Returns the input of the output projection.
     pub(super) fn attend<'a>(&'a self, pass: Pass<'a>, layer: LayerOperands<'a>) -> Result<Rows<'a>, DeviceError> {
         match &layer.weights.attention {
             AttentionWeights::Grouped(weights) => self.grouped(pass, layer, weights),

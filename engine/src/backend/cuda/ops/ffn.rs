@@ -1,4 +1,4 @@
-//! The feed-forward part of a layer.
+//! The feed-forward block of a layer.
 
 mod dense;
 mod experts;
@@ -12,8 +12,8 @@ use super::{
 use crate::backend::cuda::{machine::Machine, weights::FfnWeights, workspace::Activations};
 
 impl Machine {
-    /// Runs a feed-forward part over normed rows and adds it to the stream of `norm`, which is normed for the `next` layer
-    /// where there is one. Of `norm` only the rows that it describes count, not its weight.
+    /// Runs a feed-forward block over normed rows and adds its output to the stream of `norm`, which is then normed for
+    /// the `next` layer, if there is one. Only the rows of `norm` are used, not its weight.
     pub(super) fn feed_forward<'a>(
         &'a self,
         work: &'a Activations,

@@ -1,4 +1,4 @@
-//! A decoder layer of a pass.
+//! One decoder layer of a pass.
 
 use kernels::{
     device::{Buffer, DeviceError, Slice},
@@ -11,31 +11,31 @@ use crate::backend::cuda::{
     weights::{LayerWeights, Projection},
 };
 
-/// A layer and what it works on.
+/// A layer and its operands.
 #[derive(Clone, Copy)]
 pub(in crate::backend::cuda) struct LayerOperands<'a> {
     pub ahead: Ahead,
     pub weights: &'a LayerWeights,
     /// Rows after the input norm.
     pub input: Input<'a>,
-    /// Its planes, one after the other.
+    /// The layer's cache planes, one after the other.
     pub cache: Slice<'a>,
     /// Cosines and sines.
     pub rotations: Slice<'a>,
-    /// Takes up what attention yields, and what the feed-forward part yields if there is a next layer.
+    /// The residual stream: receives attention's output, and that of the feed-forward block if there is a next layer.
     pub stream: Rows<'a>,
     pub next: Option<NextNorm<'a>>,
     /// The rows that continue after attention; `None` for all.
     pub needed: Option<NeededRows<'a>>,
 }
 
-/// Rows whose output is needed. In a last layer all other rows only have to write their keys and values.
+/// Rows whose output is needed. In the last layer all other rows only write their keys and values.
 #[derive(Clone, Copy)]
 pub(in crate::backend::cuda) struct NeededRows<'a> {
-    /// Which rows they are, int32 `[count]`.
+    /// Their indices, int32 `[count]`.
     pub rows: Slice<'a>,
     pub count: usize,
-    /// Takes their stream, one after the other.
+    /// Receives their rows of the stream, contiguous.
     pub stream: Rows<'a>,
 }
 
@@ -45,25 +45,25 @@ pub(in crate::backend::cuda) struct NextNorm<'a> {
     /// Its input norm.
     pub norm: &'a Buffer,
     pub epsilon: f32,
-    /// The one projection that takes the normed stream; `None`: several parts do.
+    /// The one projection that reads the normed stream; `None` if there are several readers.
     pub reader: Option<&'a Projection>,
-    /// Takes the stream that enters.
+    /// Receives a copy of the stream that enters the layer.
     pub keep: Option<Rows<'a>>,
 }
 
-/// What a layer leaves.
+/// The result of a layer.
 #[derive(Clone, Copy)]
 pub(in crate::backend::cuda) enum LayerOutput<'a> {
-    /// The stream alone.
+    /// The complete stream.
     Stream,
-    /// The stream, to which this is yet to be added.
+    /// The stream, to which this must still be added.
     Added(Added<'a>),
-    /// The stream, and the next layer's input.
+    /// The complete stream, and the next layer's input.
     Normed(Input<'a>),
 }
 
 impl<'a> LayerOutput<'a> {
-    /// What is yet to be added to the stream.
+    /// What must still be added to the stream.
     pub(in crate::backend::cuda) fn added(self) -> Option<Added<'a>> {
         match self {
             Self::Added(add) => Some(add),
@@ -73,7 +73,7 @@ impl<'a> LayerOutput<'a> {
 }
 
 impl Machine {
-    /// A decoder layer after its input norm.
+    /// Runs a decoder layer after its input norm.
     pub(in crate::backend::cuda) fn layer<'a>(
         &'a self,
         pass: Pass<'a>,
@@ -86,7 +86,7 @@ impl Machine {
         let (attended, stream, rows) = match needed {
             None => (attended, stream, rows),
             Some(NeededRows { rows: source, count, stream: to }) => {
-                // Queries, keys and values have been read.
+                // `work.qkv` is free: queries, keys and values have been read.
                 let few = self.rows(&work.qkv, attended.stride);
                 self.kernels.gather_rows(few, None, attended, Some(source), count, attended.stride)?;
                 self.kernels.gather_rows(to, None, stream, Some(source), count, hidden)?;

@@ -1,4 +1,4 @@
-//! GemmDispatch of a pass: linear layers and vocabularies, each by whichever kernel is the fastest.
+//! GEMMs of a pass: linear layers and vocabulary projections, each with the fastest kernel.
 
 use kernels::{
     device::{
@@ -17,15 +17,15 @@ use crate::backend::cuda::{
     workspace::Activations,
 };
 
-/// Parts in which the library may leave a layer of many rows: few outputs are too few tiles to keep a device busy, and its own way
-/// to split inputs adds the parts up in a kernel.
+/// Number of split-K partials that the library may leave for a layer of many rows: few outputs give too few tiles to
+/// keep a device busy, and the library's own split-K sums the partials in a separate kernel.
 const LIBRARY_PARTS: usize = 2;
 
-/// Rows that go into a linear layer.
+/// Input rows of a linear layer.
 #[derive(Clone, Copy)]
 pub(in crate::backend::cuda) struct Input<'a> {
     pub rows: Rows<'a>,
-    /// How they are scaled, if the norm ahead has left that to the layer.
+    /// The missing scale of the rows, if the preceding norm leaves scaling to the layer.
     pub unscaled: Option<Unscaled<'a>>,
 }
 
@@ -35,65 +35,65 @@ impl<'a> From<Rows<'a>> for Input<'a> {
     }
 }
 
-/// What hidden states are multiplied with for their logits.
+/// The matrix that maps hidden states to logits.
 #[derive(Clone, Copy)]
 pub(in crate::backend::cuda) struct Vocabulary<'a> {
     /// `[own, inputs]`.
     pub weight: Slice<'a>,
     pub inputs: usize,
     pub tokens: usize,
-    /// Tokens whose rows are here; other ranks have the rest, if these are fewer than all.
+    /// Number of tokens whose rows are on this rank; if fewer than `tokens`, other ranks have the rest.
     pub own: usize,
-    /// Device flag that says whether the logits are needed, as in [`Linear`].
+    /// Device flag: whether the logits are needed, as in [`Linear`].
     pub needed: Option<Slice<'a>>,
 }
 
-/// What uses the result of a layer.
+/// The consumer of a layer's result.
 #[derive(Clone, Copy)]
 enum User<'a> {
-    /// What needs it whole.
+    /// Needs the complete result.
     Any,
-    /// The rotation, which adds up parts.
+    /// The rotation, which sums partials.
     Rotation,
-    /// The kernel that adds it to the residual stream, whole or in split-K partials; with the stream, if both have the
+    /// The kernel that adds it to the residual stream, complete or in split-K partials. Has the stream if both have the
     /// same row layout.
     Stream(Option<Slice<'a>>),
 }
 
-/// Where the result of a layer is.
+/// Location of a layer's result.
 enum Place<'a> {
-    /// Where it was to go.
+    /// At its destination.
     Whole,
-    /// In `work.parts`, to be added up.
+    /// In `work.parts`, as partials to be summed.
     Parts(Parts<'a>),
-    /// In the stream.
+    /// Added to the stream.
     Stream,
 }
 
-/// Which of our own kernels streams a layer's weights.
+/// Our own kernels that stream a layer's weights.
 #[derive(Clone, Copy)]
 enum Streaming {
-    /// That of every device and of one order, alone in batch-invariant mode.
+    /// Runs on every device with one summation order; the only one in batch-invariant mode.
     Ring,
-    /// For few rows, whose results are whole.
+    /// For few rows; leaves complete results.
     Few,
-    /// For some rows and weights in FP8.
+    /// For some rows, with weights in FP8.
     Pairs,
-    /// Of warp groups, for some rows.
+    /// Warp-group kernel, for some rows.
     Group,
-    /// Of warp groups, for more, dealt so.
+    /// Warp-group kernel for more rows, with this work distribution.
     Wide(Wide),
 }
 
 impl Streaming {
-    /// Whether it skips a layer whose output is not needed.
+    /// Whether the kernel skips a layer whose output is not needed.
     fn leaves_out(self) -> bool {
         matches!(self, Self::Group | Self::Wide(_))
     }
 }
 
 impl Machine {
-    /// Norms rows for the one layer that reads them, which scales them itself where that is faster, or for several readers.
+    /// Norms rows for one reader, which scales them itself if that is faster, or for several.
     pub(in crate::backend::cuda) fn norm_for<'a>(
         &self,
         work: &'a Activations,
@@ -112,15 +112,15 @@ impl Machine {
         Ok(Input { rows: out, unscaled })
     }
 
-    /// Whether a norm leaves the scale of its rows to the layer that reads them.
+    /// Whether a norm leaves scaling its rows to the layer that reads them.
     fn leaves_scale(&self, work: &Activations, layer: &Projection, rows: usize, width: usize) -> bool {
         let sizes = [rows, layer.inputs, layer.outputs];
         let by_wide = || matches!(self.streaming(work, sizes, 1, layer.scale_layout()), Streaming::Wide(_));
         self.streams(layer, rows) && self.kernels.suits_unscaled(rows, width, by_wide())
     }
 
-    /// Adds up what ranks have computed of something that is added to the stream, and norms that as
-    /// [`norm_for`](Self::norm_for) does; of few rows in one kernel, whose sum of squares has a separate order.
+    /// Sums a contribution to the stream over ranks, adds it and norms the stream like [`norm_for`](Self::norm_for).
+    /// For few rows one kernel does all of it, with a different order in the sum of squares.
     pub(in crate::backend::cuda) fn sum_and_norm<'a>(
         &self,
         work: &'a Activations,
@@ -139,7 +139,7 @@ impl Machine {
         self.norm_for(work, RmsNorm { add: Some(add), ..norm }, reader)
     }
 
-    /// Adds a layer to the stream, of which `norm` says how it is normed for the one layer that reads it next, or for several.
+    /// Adds a layer's output to the stream and norms it by `norm`, for one reader or for several.
     pub(in crate::backend::cuda) fn add_and_norm<'a>(
         &'a self,
         work: &'a Activations,
@@ -166,7 +166,7 @@ impl Machine {
         self.norm_for(work, RmsNorm { add, ..norm }, reader)
     }
 
-    /// Whether our own kernel is known to compute a layer of these rows the fastest, in whatever order it likes.
+    /// Whether our own kernel is known to be the fastest for a layer with these rows; it may use any summation order.
     fn streams(&self, layer: &Projection, rows: usize) -> bool {
         let Projection { inputs, outputs, .. } = *layer;
         let element = self.kernels.element();
@@ -177,7 +177,7 @@ impl Machine {
             && self.gemm.streams(Matmul { rows, inputs, outputs, element, result: element, most_parts: 1 })
     }
 
-    /// Logits of rows, as many at once as there is room for.
+    /// Calls `use_logits` with the logits of rows, up to [`LOGIT_ROWS`] at a time.
     pub(in crate::backend::cuda) fn over_logits(
         &self,
         x: Rows<'_>,
@@ -227,12 +227,12 @@ impl Machine {
         self.product(work, layer.linear(y, x, rows), User::Any).map(|_| ())
     }
 
-    /// The same of a product that no layer is.
+    /// The same for a product that does not belong to a layer.
     pub(in crate::backend::cuda) fn whole(&self, work: &Activations, linear: Linear<'_>) -> Result<(), DeviceError> {
         self.product(work, linear, User::Any).map(|_| ())
     }
 
-    /// A linear layer for the rotation: its parts are in `work.parts`, or the result is in `y`.
+    /// A linear layer whose result is rotated next: in partials in `work.parts`, or in `y`.
     pub(in crate::backend::cuda) fn linear_to_rotate<'a>(
         &self,
         work: &'a Activations,
@@ -248,7 +248,8 @@ impl Machine {
         }
     }
 
-    /// A linear layer whose result is added to the stream: what is yet to be added, if it has not done so itself.
+    /// A linear layer whose result is added to the stream. Returns what must still be added, if the layer has not added
+    /// it itself.
     pub(in crate::backend::cuda) fn added<'a>(
         &self,
         work: &'a Activations,
@@ -264,7 +265,7 @@ impl Machine {
         }
     }
 
-    /// The same; of a layer that ranks share, what this one has of it.
+    /// Like [`added`](Self::added), but before the sum over ranks if ranks split the layer.
     fn computed<'a>(
         &self,
         work: &'a Activations,
@@ -281,7 +282,7 @@ impl Machine {
         })
     }
 
-    /// `work.gated = silu(gate) · up` of a layer that yields gate and up; `work.gate_up` may be used on the way.
+    /// `work.gated = silu(gate) · up` of a layer that computes gate and up; `work.gate_up` is scratch space.
     pub(in crate::backend::cuda) fn gated(
         &self,
         work: &Activations,
@@ -310,7 +311,8 @@ impl Machine {
         }
     }
 
-    /// `y = x · weightᵀ + bias` by the fastest kernel; in batch-invariant mode, by the kernels with one summation order.
+    /// `y = x · weightᵀ + bias` with the fastest kernel; in batch-invariant mode, with the one that has a single
+    /// summation order.
     fn product<'a>(&self, work: &'a Activations, linear: Linear<'_>, user: User<'_>) -> Result<Place<'a>, DeviceError> {
         let Linear { y, y_is_float, rows, inputs, outputs, .. } = linear;
         let layout = linear.scales.map(|scales| scales.layout);
@@ -353,7 +355,7 @@ impl Machine {
         }
     }
 
-    /// The one of our own kernels that is the fastest for a layer, whose parts, at most `most_parts`, have room.
+    /// Our fastest own kernel for a layer; its partials, at most `most_parts`, must fit in the workspace.
     fn streaming(
         &self,
         work: &Activations,
@@ -379,8 +381,8 @@ impl Machine {
         }
     }
 
-    /// Runs a layer by the library if that is the fastest, with its bias and what has to follow; else, and where the streaming kernel
-    /// may leave it out, says that that is to run it. Parts are in `work.parts`.
+    /// Runs a layer with the library if that is the fastest, including its bias and `follow`. Otherwise, and if the
+    /// streaming kernel may skip the layer, returns that the streaming kernel is to run. Partials are in `work.parts`.
     fn library_or(
         &self,
         work: &Activations,
@@ -405,7 +407,7 @@ impl Machine {
         let Linear { y, y_is_float, x, weight, bias, rows, inputs, outputs, .. } = linear;
         let element = self.kernels.element();
         let result = if y_is_float { Element::F32 } else { element };
-        // The ring reads rows once for 128 outputs: too often where there are many.
+        // The ring kernel reads the rows again for every 128 outputs, which is too often if there are many rows.
         let may_stream = rows <= Kernels::MOST_ROWS_IN_PARTS || matches!(streaming, Streaming::Wide(_));
         // The library's bias is added by a separate kernel, to a complete and contiguous result.
         let added_to = match user {
@@ -424,7 +426,7 @@ impl Machine {
         let neighbour = || self.kernels.fill_random(self.gemm.scratch(), 1.0, 0);
         let prepare = || self.kernels.fill_random(x.at.range(0..rows * inputs * element.bytes()), 1.0, 1);
         let parts = if most_parts > 1 { work.parts.slice() } else { Slice::NONE };
-        // What lies in `work.normed` has been read when a layer's result is added to the stream.
+        // By the time a layer's result is added to the stream, `work.normed` has been read and can be overwritten.
         let add = |count: usize| {
             let own = Rows { at: y, stride: outputs };
             let add = if count > 1 { Added::Parts(Parts { at: parts, count }) } else { Added::Rows(own) };
@@ -449,8 +451,8 @@ impl Machine {
 
 impl Machine {
     /// Whether the library multiplies this many rows with FP8 weights, which are dequantised first: with many rows the
-    /// product takes longer than that. It starts after the dequantising kernel, whereas our kernels would read weights
-    /// ahead; those of warp groups are faster up to more rows than others.
+    /// GEMM takes longer than dequantising. The library starts after the dequantising kernel, whereas our kernels would
+    /// prefetch weights; our warp-group kernels stay faster up to more rows than the others.
     fn dequantises(&self, rows: usize, streaming: Streaming) -> bool {
         let many = rows > Kernels::MOST_ROWS_IN_PARTS && !matches!(streaming, Streaming::Wide(_));
         many && !self.device().properties().emulated

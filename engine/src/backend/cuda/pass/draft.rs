@@ -15,20 +15,21 @@ use crate::{
     spec::Feedback,
 };
 
-/// Rows that a layer takes no longer for than for one: weights are what it waits for.
+/// Number of rows up to which a layer takes as long as for one: it is bound by reading weights.
 const FEW_ROWS: usize = 32;
 
 /// Features that a pass of the draft reads.
 #[derive(Clone, Copy)]
 struct FeatureRows<'a> {
-    /// `[rows, draft hidden]`.
+    /// Feature rows, `[rows, draft hidden]`.
     from: &'a Buffer,
-    /// Which of them each row reads, int32 `[rows]`; `None`: its own.
+    /// The feature row that each row reads, int32 `[rows]`; `None`: its own.
     source: Option<Slice<'a>>,
 }
 
 impl Machine {
-    /// The features of the draft's rows: row r takes what the target's pass left in row `source[r]` of `from`.
+    /// Computes the features of the draft's rows: row r from what the target's pass stored in row `source[r]` of
+    /// `from`.
     pub fn features(
         &self,
         draft: &DraftWeights,
@@ -55,7 +56,7 @@ impl Machine {
         }
     }
 
-    /// Norms captured features in place: all side by side, then each.
+    /// Norms captured features in place: first over the concatenation, then each of them.
     fn norm_features(&self, draft: &DraftWeights, gathered: Rows<'_>, rows: usize) -> Result<(), DeviceError> {
         let target = self.target.spec.hidden;
         let norm = |part: Rows<'_>, weight: &Buffer, width: usize| {
@@ -81,9 +82,10 @@ impl Machine {
         Ok(())
     }
 
-    /// Runs the draft over rows, of which `work.features` are the features, for its keys and values and for the states after
-    /// `count` rows, which are `lasts`. These go to `work.states[0]`, alone, or, if `keeps_all` says so or to part with the others
-    /// takes longer than they do, among those of all. Returns which rows of it they are; `None` for the first.
+    /// Runs the draft over rows whose features are in `work.features`, for its keys and values and for the states after
+    /// `count` rows, `lasts`. With `keeps_all`, or if dropping the other rows would not pay, `work.states[0]` receives
+    /// the states of all rows, and the indices of the requested ones are returned. Otherwise it receives only these,
+    /// and the result is `None`.
     pub fn read<'a>(
         &self,
         draft: &'a DraftWeights,
@@ -97,9 +99,9 @@ impl Machine {
         Ok((!parts).then_some(lasts))
     }
 
-    /// Runs the draft over rows whose features are rows `source` of `features`. After attention all of them continue
-    /// or, if `needed` says so, these alone, this many, one after the other. The recurrent state goes to
-    /// `work.states[state]`; returns what the draft's vocabulary is multiplied with, valid until the next pass.
+    /// Runs the draft over rows whose features are rows `source` of `features`. After attention all rows continue, or
+    /// only the `needed` ones (rows and their number), contiguously. The recurrent state goes to `work.states[state]`.
+    /// Returns the input of the draft's vocabulary head, valid until the next pass.
     pub fn draft_pass<'a>(
         &self,
         draft: &'a DraftWeights,
@@ -137,7 +139,7 @@ impl Machine {
         Ok(norm.out)
     }
 
-    /// Joins embeddings and features: leaves the residual in `stream`, and returns the input of the layer's attention.
+    /// Joins embeddings and features. Leaves the residual in `stream`, and returns the attention input of the layer.
     fn join<'a>(
         &self,
         draft: &'a DraftWeights,
@@ -201,7 +203,7 @@ impl Machine {
         self.norm_for(work, norm, draft.layer.attention.reader())
     }
 
-    /// The norm after the draft's layer, over rows of its recurrent state: in place, or into `work.added`.
+    /// The norm after the draft's layer, for rows of its recurrent state: in place, or into `work.added`.
     fn output_norm<'a>(
         &self,
         draft: &DraftWeights,
@@ -224,8 +226,9 @@ impl Machine {
         }
     }
 
-    /// What the draft's vocabulary is multiplied with after rows of its recurrent state, where it is not at hand from
-    /// [`draft_pass`](Self::draft_pass). They are in `work.states[0]`, or are brought there from these rows of others that are kept.
+    /// The input of the draft's vocabulary head, computed from rows of the recurrent state where
+    /// [`draft_pass`](Self::draft_pass) has not just returned it. The rows are in `work.states[0]`, or are first
+    /// gathered there from kept rows.
     pub fn proposing<'a>(
         &self,
         draft: &'a DraftWeights,
@@ -247,7 +250,7 @@ impl Machine {
         Ok(norm.out)
     }
 
-    /// Where a pass of the target stores the inputs of the draft's features.
+    /// The buffer in which a pass of the target stores the inputs of the draft's features.
     pub fn feature_rows<'a>(&self, draft: &DraftWeights, work: &'a Activations) -> Rows<'a> {
         let at = if draft.spec.sees_final() { &work.normed } else { &work.captured };
         Rows { at: at.slice(), stride: self.feature_width(draft) }

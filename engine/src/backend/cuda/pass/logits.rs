@@ -1,4 +1,4 @@
-//! Tokens from hidden states: what the draft proposes, what the target chooses, and what is said of these.
+//! Tokens from hidden states: the draft's proposals, the target's choices, and log-probabilities of these.
 
 use kernels::{
     device::{Buffer, DeviceError, Slice},
@@ -17,8 +17,8 @@ use crate::{
 };
 
 impl Machine {
-    /// The best tokens after rows that [`draft_pass`](Self::draft_pass) or [`proposing`](Self::proposing) has left, with
-    /// log-probabilities: `[rows, topk]`.
+    /// The best `topk` tokens with log-probabilities, `[rows, topk]`, after the rows that
+    /// [`draft_pass`](Self::draft_pass) or [`proposing`](Self::proposing) has returned.
     pub fn propose(
         &self,
         draft: &DraftWeights,
@@ -50,7 +50,7 @@ impl Machine {
         })
     }
 
-    /// The target's token after each of some rows of hidden states, greedy or sampled. Tokens that are not needed are
+    /// The target's token, greedy or sampled, after each of these rows of hidden states. Tokens that are not needed are
     /// arbitrary (see [`Linear::needed`](kernels::launch::Linear)).
     pub fn choose(
         &self,
@@ -73,13 +73,13 @@ impl Machine {
         self.over_logits(hidden_rows, vocabulary, rows, work, |start, logits| {
             let chosen = from_row(chosen, start);
             self.kernels.argmax_rows(chosen, logits)?;
-            // Leaves the rows of greedy requests alone.
+            // Does not change the rows of greedy requests.
             let Sampled { slot, position } = sampled;
             self.kernels.sample_rows(chosen, logits, from_row(slot, start), from_row(position, start), state)
         })
     }
 
-    /// Log-probabilities of the tokens in `arrays`, each after its row of hidden states, for the slots that want them.
+    /// Log-probabilities of `tokens`, each after its row of hidden states, for the slots that request them.
     pub fn describe(
         &self,
         pass: Pass<'_>,
@@ -118,7 +118,7 @@ impl Machine {
         self.over_logits(hidden_rows, self.target_vocabulary(), rows, work, use_logits)
     }
 
-    /// What the target multiplies its final hidden states with.
+    /// The target's vocabulary head.
     fn target_vocabulary(&self) -> Vocabulary<'_> {
         let TargetSpec { hidden, vocabulary, head_rows, .. } = self.target.spec;
         let weight = self.target.head();
@@ -126,7 +126,7 @@ impl Machine {
     }
 }
 
-/// An array of a value for each row, from a row on.
+/// The part of an array of one value per row that starts at a row.
 fn from_row(values: Slice<'_>, row: usize) -> Slice<'_> {
     values.range(row * 4..values.bytes())
 }

@@ -12,7 +12,8 @@ use crate::backend::cuda::{
 };
 
 impl Machine {
-    /// Runs the target over rows: final hidden states in `normed`, captured layers in `captured`, each from row `leaves_at` on.
+    /// Runs the target over rows. Final hidden states go to `work.normed`, captured layers to `work.captured`, both
+    /// starting at row `leaves_at`.
     pub fn target_pass(&self, pass: Pass<'_>) -> Result<(), DeviceError> {
         let Pass { rows, arrays, work, .. } = pass;
         let (hidden, vocabulary) = (self.target.spec.hidden, self.target.spec.vocabulary);
@@ -55,7 +56,7 @@ impl Machine {
         Rows { at: work.normed.range(leaves_at * stride * self.element_bytes()..work.normed.bytes()), stride }
     }
 
-    /// Where the input of a layer is stored for the draft.
+    /// Where the input of a layer is stored for the draft: one place for each time it is captured.
     fn kept<'a>(&self, pass: Pass<'a>, at: usize) -> impl Iterator<Item = Rows<'a>> {
         let Pass { work, leaves_at, .. } = pass;
         let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.spec.captured());
@@ -67,8 +68,7 @@ impl Machine {
         })
     }
 
-    /// Copies the layer input to every capture slot except the first, which the norm kernel has
-    /// written.
+    /// Copies the layer input to every capture slot except the first, which the norm kernel has written.
     fn keep_again(&self, pass: Pass<'_>, at: usize) -> Result<(), DeviceError> {
         let Pass { rows, work, .. } = pass;
         let width = self.target.spec.hidden;

@@ -1,4 +1,4 @@
-//! Prompts of latent attention over expanded keys and values say what absorbed ones say.
+//! Prompts of latent attention give the same results over expanded keys and values as absorbed.
 
 use kernels::device::Element;
 
@@ -16,7 +16,7 @@ use crate::{
     selftest::models::{Pair, RandomModels, VOCABULARY},
 };
 
-/// What a change of bfloat16's roundings changes in a log-probability of this model.
+/// Maximum effect of bfloat16 rounding on a log-probability of this model.
 const NOISE: f32 = 0.1;
 
 fn backend(models: &RandomModels, least_spared: usize) -> CudaBackend {
@@ -35,8 +35,9 @@ fn backend(models: &RandomModels, least_spared: usize) -> CudaBackend {
     backend
 }
 
-/// The best alternatives for the first tokens after three prompts. The first pass reads pieces of two; the second reads short rests of
-/// these, which are absorbed in any case, and the third. None of them is at a near tie of experts, which rounding would decide.
+/// The best alternatives for the first tokens after three prompts. The first pass processes pieces of two prompts; the
+/// second processes the short rests of these, which are absorbed in any case, and the third prompt. At none of them are
+/// two experts nearly tied, which rounding would decide.
 fn first_tokens(backend: &mut CudaBackend) -> Vec<Vec<(u32, f32)>> {
     let prompts = [37, 21, 40].map(|count: usize| (0..count).map(|at| (at * at + at / 3) as u32 % VOCABULARY as u32));
     let [one, other, third] = prompts.map(Vec::from_iter);

@@ -1,4 +1,4 @@
-//! A draft.
+//! Weights of a draft.
 
 use kernels::{
     device::Buffer,
@@ -11,42 +11,43 @@ use crate::{
     spec::{DraftSpec, Join, JoinTensors, VocabularySource},
 };
 
-/// A draft.
+/// Weights of a draft.
 #[derive(Debug)]
 pub struct DraftWeights {
     pub spec: DraftSpec,
-    /// `None`: the target's.
+    /// `None` if the draft uses the target's.
     pub embedding: Option<Buffer>,
-    /// `None`: as [`DraftSpec::head`] says.
+    /// `None` if it is shared or derived as [`DraftSpec::head`] describes.
     pub head: Option<Buffer>,
-    /// Over all captured features side by side.
+    /// Norm over the concatenation of all captured features.
     pub joined_norm: Option<Buffer>,
-    /// On each captured feature.
+    /// Norms of the individual captured features.
     pub capture_norms: Vec<Buffer>,
-    /// Reduces captured features to the draft's width.
+    /// Projects the captured features to the draft's width.
     pub reduce: Option<Projection>,
     pub join: JoinWeights,
     pub layer: LayerWeights,
-    /// After its layer.
+    /// The norm after its layer.
     pub output_norm: Option<Buffer>,
-    /// int32: target tokens of the head's rows.
+    /// Target tokens of the head's rows, int32.
     pub tokens: Option<Buffer>,
-    /// Whether a rank has its part of the layer only.
+    /// Whether ranks split the layer, so that these are only a part of it.
     pub splits_layer: bool,
 }
 
-/// What joins embedding and feature, by the kind of the [`Join`].
+/// Weights that join embedding and feature, by the kind of [`Join`].
 #[derive(Debug)]
 pub enum JoinWeights {
-    /// Both side by side are projected to the stream.
+    /// Both are concatenated and projected to the stream.
     Linear(Projection),
-    /// Both are normed and attention reads them side by side.
+    /// Both are normed, and attention reads their concatenation.
     NormedIntoAttention { norms: JoinNorms, residual_is_normed: bool },
-    /// Both are normed, and projected to the stream. Embeddings come first, whatever the checkpoint has.
+    /// Both are normed, concatenated and projected to the stream. The embedding always comes first, regardless of the
+    /// order in the checkpoint.
     NormedLinear { norms: JoinNorms, projection: Projection, zero_first_embedding: bool },
 }
 
-/// Norms of what is joined.
+/// Norms of embedding and feature before they are joined.
 #[derive(Debug)]
 pub struct JoinNorms {
     pub embedding: Buffer,
@@ -54,7 +55,7 @@ pub struct JoinNorms {
 }
 
 impl DraftWeights {
-    /// Loads a draft.
+    /// Loads a draft; ranks may split its layer.
     pub fn load(
         kernels: &Kernels,
         source: WeightSource<'_>,
@@ -120,7 +121,7 @@ impl JoinWeights {
     }
 }
 
-/// The rows of the target's head that belong to some tokens.
+/// The rows of the target's head for these tokens.
 fn gathered(kernels: &Kernels, target: &TargetWeights, tokens: &Buffer, count: usize) -> Result<Buffer, EngineError> {
     let width = target.spec.hidden;
     let out = kernels.device().allocate(count * width * kernels.element().bytes())?;

@@ -1,5 +1,5 @@
-//! Weights of another checkpoint written over the loaded ones. Buffers stay where they are, since graphs hold their
-//! addresses; what is needed beside them is memory for one layer, or for one table of the vocabulary.
+//! Overwrites the loaded weights with those of another checkpoint. Buffers stay where they are, since graphs hold their
+//! addresses. The additional memory needed is that of one layer, or of one vocabulary table.
 
 use kernels::{
     device::{Buffer, Device},
@@ -13,10 +13,10 @@ use super::{
 use crate::{error::EngineError, spec::DraftSpec};
 
 impl TargetWeights {
-    /// Takes the values of a checkpoint of the same description.
+    /// Loads the values of a checkpoint with the same description.
     ///
     /// # Errors
-    /// When a tensor cannot be read or the device fails; some values are new by then and some are not.
+    /// When a tensor cannot be read or the device fails; some values are then new and some old.
     pub fn overwrite(&self, kernels: &Kernels, source: WeightSource<'_>) -> Result<(), EngineError> {
         let (loader, device) = (Loader::new(kernels, source, self.share), kernels.device());
         let tensors = self.spec.tensors();
@@ -32,7 +32,7 @@ impl TargetWeights {
 }
 
 impl DraftWeights {
-    /// Takes the values of a checkpoint of the same description, but perhaps for other tokens.
+    /// Loads the values of a checkpoint with the same description, but possibly with a different hot vocabulary.
     ///
     /// # Errors
     /// As [`TargetWeights::overwrite`].
@@ -112,6 +112,6 @@ fn copy(device: &Device, to: &[&Buffer], from: &[&Buffer]) -> Result<(), EngineE
         return Err(EngineError::Device("weights of one description are laid out in two ways".into()));
     }
     to.iter().zip(from).try_for_each(|(to, from)| device.copy(to.slice(), from.slice()))?;
-    // What is copied from is freed after this.
+    // The sources are freed after this.
     Ok(device.synchronize()?)
 }

@@ -12,11 +12,11 @@ use crate::{
     spec::{ExpertsSpec, ExpertsTensors, GatedTensors, RouterPrecision, RouterScore, RouterSpec, TensorSpec},
 };
 
-/// What the kernels compute of a layer's experts. An expert that every row passes is as many as its width is a multiple of
-/// the others'.
+/// A layer's experts as the kernels see them. A shared expert counts as several experts, by how many times wider it is
+/// than a routed one.
 ///
 /// # Errors
-/// The reason why no kernel supports it, if none does.
+/// The reason why no kernel supports them.
 pub fn experts_shape(spec: &ExpertsSpec, hidden: usize, weights: Weights) -> Result<ExpertsShape, String> {
     let ExpertsSpec { router, experts, per_token, intermediate, shared } = *spec;
     let shared = shared.unwrap_or_default();
@@ -86,7 +86,7 @@ impl Loader<'_> {
         Ok(buffer)
     }
 
-    /// Both in FP8, each with scales.
+    /// Both matrices of each expert in FP8, with their scales.
     pub fn stacked_fp8(
         &self,
         shape: &ExpertsShape,
@@ -95,7 +95,7 @@ impl Loader<'_> {
     ) -> Result<[(Buffer, ScaleBuffer); 2], EngineError> {
         let ExpertsShape { hidden, intermediate, shared, .. } = *shape;
         let blocks = || tensors.experts.iter().chain(&tensors.shared);
-        // A shared expert is several of the others' width.
+        // A shared expert is a multiple of the others' width.
         let widths = |tensor: &TensorSpec, axis: usize| tensor.shape[axis] / intermediate;
         let down: Vec<&TensorSpec> = blocks().map(|block| &block.down.weight).collect();
         let down = self.fp8_parts(&down, layout, |tensor| {
@@ -125,7 +125,7 @@ impl Loader<'_> {
         Ok([gate_up, down])
     }
 
-    /// Fills a buffer from its begin with tensors of this many bytes each; at once where they are random.
+    /// Fills a buffer, from its start, with tensors of `part` bytes each; random values are filled in one call.
     fn stack(&self, buffer: &Buffer, part: usize, tensors: &[&TensorSpec]) -> Result<(), EngineError> {
         if let (true, Some(first)) = (self.is_random(), tensors.first()) {
             return self.fill(buffer.range(0..part * tensors.len()), first);
@@ -134,7 +134,7 @@ impl Loader<'_> {
         parts.try_for_each(|(at, tensor)| self.fill(buffer.range(at * part..(at + 1) * part), tensor))
     }
 
-    /// A vector that is float32 whatever the element type; zeros where it is random.
+    /// A vector as float32, regardless of the element type; zeros for random weights.
     pub fn floats(&self, tensor: &TensorSpec) -> Result<Buffer, EngineError> {
         Ok(self.kernels.device().upload(&self.float_values(tensor)?)?)
     }

@@ -10,12 +10,12 @@ use super::{Loader, ScaleBuffer, WeightSource};
 use crate::{checkpoint::Tensors, error::EngineError, spec::TensorSpec};
 
 impl Loader<'_> {
-    /// Matrices of the same inputs, their rows one after the other.
+    /// Matrices with the same number of inputs, concatenated by rows.
     pub fn fp8(&self, tensors: &[&TensorSpec], layout: Fp8Scales) -> Result<(Buffer, ScaleBuffer), EngineError> {
         self.fp8_parts(tensors, layout, |tensor| self.fp8_matrix(tensor).map(|matrix| vec![matrix]))
     }
 
-    /// The same with rows in another order, which leads from their places to the checkpoint's.
+    /// Like [`fp8`](Self::fp8), with rows reordered: `order[i]` is the checkpoint's row at place i.
     pub fn fp8_reordered(
         &self,
         tensors: &[&TensorSpec],
@@ -24,7 +24,7 @@ impl Loader<'_> {
     ) -> Result<(Buffer, ScaleBuffer), EngineError> {
         let mut first = 0;
         self.fp8_parts(tensors, layout, |tensor| {
-            // Rows stay in their matrix.
+            // Rows stay within their matrix.
             let rows = first..first + tensor.shape[0];
             let own: Vec<usize> = order[rows.clone()].iter().map(|row| row - rows.start).collect();
             first = rows.end;
@@ -32,7 +32,7 @@ impl Loader<'_> {
         })
     }
 
-    /// What `parts` makes of each matrix, one after the other.
+    /// The concatenation of what `parts` returns for each matrix.
     pub(super) fn fp8_parts<'t>(
         &'t self,
         tensors: &[&'t TensorSpec],
@@ -76,7 +76,7 @@ impl Loader<'_> {
         }
     }
 
-    /// What a rank has of a matrix: whole blocks of scales.
+    /// A rank's part of a matrix, in whole blocks of scales.
     fn fp8_part(&self, whole: &Fp8Matrix<'_>, part: &TensorSpec) -> Result<Fp8Matrix<'static>, EngineError> {
         let [rows, columns] = [(0, whole.outputs()), (1, whole.inputs())].map(|(axis, all)| {
             let own = part.shape.get(axis).copied().unwrap_or_default();
@@ -101,7 +101,7 @@ impl Loader<'_> {
         Ok(whole.cut(rows, columns))
     }
 
-    /// Random numbers, with scales that give values the spread of an initialised layer.
+    /// Random numbers, with scales that give the values the spread of an initialised layer.
     fn random_fp8(
         &self,
         buffer: Buffer,
@@ -118,7 +118,7 @@ impl Loader<'_> {
     }
 }
 
-/// The root of the mean square of the format's numbers.
+/// Root mean square of all numbers of the format.
 fn spread() -> f32 {
     let squares: Vec<f32> =
         (0..=u8::MAX).map(from_e4m3).filter(|number| !number.is_nan()).map(|number| number * number).collect();

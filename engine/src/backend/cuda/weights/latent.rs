@@ -1,5 +1,5 @@
-//! Latent attention, absorbed: the projection from latent vectors to keys and values is taken apart, into what queries are
-//! multiplied with and what means of latent vectors are.
+//! Weights of latent attention in absorbed form: the projection from latent vectors to keys and values is split into a
+//! factor for queries and one for weighted means of latent vectors.
 
 use kernels::{device::Buffer, launch::LatentDims};
 
@@ -9,24 +9,25 @@ use crate::{
     spec::{LatentTensors, MultiHeadLatent, Pairing},
 };
 
-/// Latent attention.
+/// Weights of latent attention.
 #[derive(Debug)]
 pub struct LatentWeights {
     pub spec: MultiHeadLatent,
-    /// The compressed query, or else queries; then the latent vector and the key that all heads share.
+    /// Projects to the compressed query (or the queries, if they are not compressed), the latent vector, and the key
+    /// that all heads share.
     pub entry: Projection,
-    /// The norm of the compressed query and the projection from it, where queries are compressed.
+    /// The norm of the compressed query and the projection from it, if queries are compressed.
     pub query: Option<(Buffer, Projection)>,
-    /// Of the latent vector.
+    /// Norm of the latent vector.
     pub norm: Buffer,
-    /// `[heads, rank, nope]`.
+    /// Factor for queries, `[heads, rank, nope]`.
     pub absorb: Buffer,
-    /// `[heads, value, rank]`.
+    /// Factor for means of latent vectors, `[heads, value, rank]`.
     pub expand: Buffer,
     pub output: Projection,
 }
 
-/// The sizes as the kernels take them.
+/// The sizes in the kernels' terms.
 pub fn latent_dims(spec: &MultiHeadLatent) -> LatentDims {
     LatentDims {
         heads: spec.heads,
@@ -39,7 +40,7 @@ pub fn latent_dims(spec: &MultiHeadLatent) -> LatentDims {
 }
 
 impl LatentWeights {
-    /// Loads it.
+    /// Loads the layer's latent attention.
     pub fn load(loader: &Loader<'_>, spec: &MultiHeadLatent, tensors: &LatentTensors) -> Result<Self, EngineError> {
         let (first, query) = match &tensors.compress_query {
             None => (&tensors.query, None),
@@ -59,7 +60,7 @@ impl LatentWeights {
 }
 
 impl Loader<'_> {
-    /// What queries and what means of latent vectors are multiplied with, head by head.
+    /// The factors for queries and for means of latent vectors, head by head.
     fn absorbed(&self, spec: &MultiHeadLatent, tensors: &LatentTensors) -> Result<(Buffer, Buffer), EngineError> {
         let (device, element) = (self.kernels.device(), self.kernels.element().bytes());
         let tensor = &tensors.expand.weight;

@@ -1,4 +1,4 @@
-//! A decoder layer.
+//! Weights of a decoder layer.
 
 use kernels::{
     device::Buffer,
@@ -14,46 +14,46 @@ use crate::{
     },
 };
 
-/// A decoder layer.
+/// Weights of a decoder layer.
 #[derive(Debug)]
 pub struct LayerWeights {
-    /// Width of the stream.
+    /// Width of the residual stream.
     pub hidden: usize,
     /// Added to mean squares in its norms.
     pub epsilon: f32,
-    /// Before attention; EAGLE heads have none.
+    /// The norm before attention; EAGLE heads have none.
     pub input_norm: Option<Buffer>,
     pub attention: AttentionWeights,
     pub post_attention_norm: Buffer,
     pub ffn: FfnWeights,
 }
 
-/// Attention, by its kind.
+/// Weights of attention, by its kind.
 #[derive(Debug)]
 pub enum AttentionWeights {
     Grouped(Box<GroupedWeights>),
     Latent(Box<LatentWeights>),
 }
 
-/// Grouped-query attention.
+/// Weights of grouped-query attention.
 #[derive(Debug)]
 pub struct GroupedWeights {
     pub spec: GroupedQuery,
-    /// Queries, keys, values.
+    /// Projects to queries, keys and values.
     pub qkv: Projection,
-    /// Per-head norms of queries and keys.
+    /// Per-head norms of queries and of keys.
     pub head_norms: Option<(Buffer, Buffer)>,
     pub output: Projection,
 }
 
-/// A feed-forward part, by its kind.
+/// Weights of a feed-forward block, by its kind.
 #[derive(Debug)]
 pub enum FfnWeights {
     Dense(Box<DenseWeights>),
     Experts(Box<ExpertBuffers>),
 }
 
-/// Experts, stacked, with their router.
+/// Weights of experts, stacked, with their router.
 #[derive(Debug)]
 pub struct ExpertBuffers {
     pub shape: ExpertsShape,
@@ -61,13 +61,13 @@ pub struct ExpertBuffers {
     correction: Option<Buffer>,
     gate_up: Buffer,
     down: Buffer,
-    /// Of gate and up, and of down, in FP8.
+    /// Scales of gate and up, and of down, if they are in FP8.
     scales: Option<[ScaleBuffer; 2]>,
-    /// Whether ranks have a part of each expert, so that what they compute is yet to be added up.
+    /// Whether ranks split each expert, so that outputs must be summed over ranks.
     pub is_partial: bool,
 }
 
-/// One gated block.
+/// Weights of one gated block.
 #[derive(Debug)]
 pub struct DenseWeights {
     pub intermediate: usize,
@@ -77,7 +77,7 @@ pub struct DenseWeights {
 }
 
 impl LayerWeights {
-    /// Loads a layer of these tensors.
+    /// Loads a layer from these tensors.
     pub fn load(loader: &Loader<'_>, spec: &LayerSpec, tensors: &LayerTensors) -> Result<Self, EngineError> {
         Ok(Self {
             hidden: spec.hidden,
@@ -111,7 +111,7 @@ impl AttentionWeights {
         })))
     }
 
-    /// The one projection that reads the normed stream; `None`: several parts do.
+    /// The one projection that reads the normed stream; `None` if there are several readers.
     pub fn reader(&self) -> Option<&Projection> {
         match self {
             Self::Grouped(grouped) => Some(&grouped.qkv),
@@ -119,7 +119,7 @@ impl AttentionWeights {
         }
     }
 
-    /// The projection of what was attended, added to the stream.
+    /// The output projection, whose result is added to the stream.
     pub fn output(&self) -> &Projection {
         match self {
             Self::Grouped(grouped) => &grouped.output,
@@ -145,7 +145,7 @@ impl FfnWeights {
         })))
     }
 
-    /// The one projection that reads the normed stream; `None`: several parts do.
+    /// The one projection that reads the normed stream; `None` if there are several readers.
     pub fn reader(&self) -> Option<&Projection> {
         match self {
             Self::Dense(dense) => Some(&dense.gate_up),
@@ -181,13 +181,13 @@ impl ExpertBuffers {
         })
     }
 
-    /// All of them, in an order that depends on their description alone.
+    /// All buffers, in an order that depends only on the description of the experts.
     pub fn buffers(&self) -> Vec<&Buffer> {
         let scales = self.scales.iter().flatten().map(|scales| &scales.at);
         [&self.router, &self.gate_up, &self.down].into_iter().chain(&self.correction).chain(scales).collect()
     }
 
-    /// As the kernels take them.
+    /// Operands of the kernels.
     pub fn weights(&self) -> ExpertsWeights<'_> {
         ExpertsWeights {
             router: self.router.slice(),
@@ -199,7 +199,7 @@ impl ExpertBuffers {
     }
 }
 
-/// Something of a model that this backend has no kernels for.
+/// The error for a part of a model that has no GPU kernels.
 pub(super) fn not_on_a_gpu(what: &str) -> EngineError {
     EngineError::Configuration(format!("{what} does not run on the GPU yet: use --device cpu"))
 }

@@ -1,4 +1,4 @@
-//! Tensors of a specification, put on a device in one element type.
+//! Loads tensors of a spec onto a device, in one element type.
 
 use std::{borrow::Cow, cell::Cell};
 
@@ -14,20 +14,20 @@ use crate::{
     spec::{LinearTensors, Role, Share, Split, TensorSpec},
 };
 
-/// Where tensors come from.
+/// The source of weights.
 #[derive(Clone, Copy)]
 pub enum WeightSource<'a> {
     /// A checkpoint.
     Checkpoint(&'a Weights),
-    /// Random values: for measuring speed, which does not depend on them.
+    /// Random values, for measuring speed, which does not depend on them.
     Random,
 }
 
-/// Puts tensors on a device in one element type.
+/// Loads tensors onto a device, in one element type.
 pub struct Loader<'a> {
     pub kernels: &'a Kernels,
     pub(super) source: WeightSource<'a>,
-    /// Who loads: tensors are described as large as its part of them is.
+    /// The rank that loads. Tensors are described with the size of its part.
     pub share: Share,
     /// Number of tensors created so far; seeds the values of random tensors.
     pub(super) count: Cell<u64>,
@@ -39,22 +39,22 @@ impl<'a> Loader<'a> {
         Self { kernels, source, share, count: Cell::new(0) }
     }
 
-    /// The same, for tensors of which every rank has the whole.
+    /// The same for tensors that every rank holds whole.
     pub fn whole(&self) -> Self {
         Self { share: Share::WHOLE, count: self.count.clone(), ..*self }
     }
 
-    /// A tensor.
+    /// Loads a tensor.
     pub fn tensor(&self, tensor: &TensorSpec) -> Result<Buffer, EngineError> {
         self.concatenated(&[tensor])
     }
 
-    /// A tensor that may not be there.
+    /// Loads a tensor that may be absent.
     pub fn optional(&self, tensor: Option<&TensorSpec>) -> Result<Option<Buffer>, EngineError> {
         tensor.map(|tensor| self.tensor(tensor)).transpose()
     }
 
-    /// Tensors that differ in their first dimension alone, concatenated along it.
+    /// Tensors that differ only in their first dimension, concatenated along it.
     pub fn concatenated(&self, tensors: &[&TensorSpec]) -> Result<Buffer, EngineError> {
         let element = self.kernels.element();
         let bytes = |tensor: &TensorSpec| tensor.bytes(element.bytes()) as usize;
@@ -68,7 +68,7 @@ impl<'a> Loader<'a> {
         Ok(buffer)
     }
 
-    /// Linear layers of the same inputs as one, their outputs one after the other.
+    /// Linear layers with the same inputs as one layer, with concatenated outputs.
     pub fn projection(&self, layers: &[&LinearTensors]) -> Result<Projection, EngineError> {
         let weights: Vec<&TensorSpec> = layers.iter().map(|layer| &layer.weight).collect();
         let biases: Option<Vec<&TensorSpec>> = layers.iter().map(|layer| layer.bias.as_ref()).collect();
@@ -82,7 +82,7 @@ impl<'a> Loader<'a> {
         let is_partial = self.share.is_part() && weights.iter().any(|weight| weight.split == Split::Columns);
         let bias = biases.map(|biases| self.concatenated(&biases)).transpose()?;
         if let Some(bias) = bias.as_ref().filter(|_| is_partial && self.share.rank > 0) {
-            // What ranks compute is added up: one of them adds the bias.
+            // Outputs are summed over ranks, so only rank 0 adds the bias.
             self.kernels.device().fill(bias.slice(), 0)?;
         }
         Ok(Projection {
@@ -95,7 +95,7 @@ impl<'a> Loader<'a> {
         })
     }
 
-    /// A linear layer whose input comes with its two halves swapped.
+    /// A linear layer for an input whose two halves are swapped.
     pub fn with_halves_swapped(&self, layer: &LinearTensors) -> Result<Projection, EngineError> {
         let element = self.kernels.element();
         let projection = self.projection(&[layer])?;
@@ -116,7 +116,7 @@ impl<'a> Loader<'a> {
         matches!(self.source, WeightSource::Random)
     }
 
-    /// The values of a vector, as float32; zeros where they are random.
+    /// The values of a vector as float32; zeros for random weights.
     pub fn float_values(&self, tensor: &TensorSpec) -> Result<Vec<f32>, EngineError> {
         match &self.source {
             WeightSource::Checkpoint(weights) => Tensors::new(weights).vector(tensor),
@@ -124,24 +124,24 @@ impl<'a> Loader<'a> {
         }
     }
 
-    /// Fills memory with a tensor.
+    /// Fills device memory with a tensor.
     pub fn fill(&self, to: Slice<'_>, tensor: &TensorSpec) -> Result<(), EngineError> {
         let (device, element) = (self.kernels.device(), self.kernels.element());
         match (&self.source, &tensor.shape[..]) {
             (WeightSource::Checkpoint(weights), _) => {
                 let tensors = Tensors::new(weights);
-                // The shape of the whole has been checked.
+                // The shape of the whole tensor has been checked.
                 let whole = tensors.shape(&tensor.name).filter(|_| self.share.is_part()).unwrap_or(&tensor.shape);
                 let whole = TensorSpec { shape: whole.to_vec(), ..tensor.clone() };
                 let (bytes, stored) = tensors.bytes(&whole)?;
                 let part = self.part((&bytes, stored), &whole, tensor)?;
                 write(device, to, element, (&part, stored))
             }
-            // Factors of norms, and biases.
+            // Norm weights and biases.
             (WeightSource::Random, [count]) => Ok(device.write(to, &element.encode(&vec![1.0; *count]))?),
             (WeightSource::Random, shape) => {
                 self.count.set(self.count.get() + 1);
-                // The spread of an initialised layer: activations neither vanish nor overflow.
+                // The spread of an initialised layer, so that activations neither vanish nor overflow.
                 let inputs = shape.last().copied().unwrap_or(1);
                 let bound = (3.0 / inputs as f32).sqrt();
                 Ok(self.kernels.fill_random(to, bound, self.count.get())?)
@@ -151,7 +151,7 @@ impl<'a> Loader<'a> {
 }
 
 impl Loader<'_> {
-    /// What a rank has of a tensor's bytes.
+    /// A rank's part of a tensor's bytes.
     fn part<'b>(
         &self,
         (bytes, stored): (&'b [u8], Element),
@@ -176,7 +176,7 @@ impl Loader<'_> {
     }
 }
 
-/// Copies a tensor to the device, converted where its type is another.
+/// Copies a tensor to the device, converting it if its type differs.
 fn write(
     device: &Device,
     to: Slice<'_>,
@@ -186,7 +186,7 @@ fn write(
     if element == stored {
         return Ok(device.write(to, bytes)?);
     }
-    // Piece by piece: a converted copy of a large tensor needs no memory of its size.
+    // Converts piece by piece, which avoids a full converted copy of a large tensor.
     const PIECE: usize = 1 << 22;
     let mut start = 0;
     for piece in bytes.chunks(PIECE * stored.bytes()) {

@@ -1,4 +1,4 @@
-//! A linear layer.
+//! Weights of a linear layer.
 
 use kernels::{
     device::{Buffer, Slice},
@@ -8,20 +8,20 @@ use kernels::{
 
 use crate::spec::WeightFormat;
 
-/// A linear layer: `[outputs, inputs]` and a bias.
+/// A linear layer: a weight `[outputs, inputs]` and a bias.
 #[derive(Debug)]
 pub struct Projection {
     pub weight: Buffer,
-    /// Of a weight in FP8.
+    /// Set if the weight is in FP8.
     pub scales: Option<ScaleBuffer>,
     pub bias: Option<Buffer>,
     pub inputs: usize,
     pub outputs: usize,
-    /// Whether ranks have a part of the inputs each, so that what they compute is yet to be added up.
+    /// Whether ranks split the inputs, so that outputs must be summed over ranks.
     pub is_partial: bool,
 }
 
-/// Scales of a matrix in FP8.
+/// Scales of an FP8 matrix.
 #[derive(Debug)]
 pub struct ScaleBuffer {
     pub at: Buffer,
@@ -29,29 +29,29 @@ pub struct ScaleBuffer {
 }
 
 impl ScaleBuffer {
-    /// As the kernels take them.
+    /// The operand of the kernels.
     pub fn operand(&self) -> WeightScales<'_> {
         WeightScales { at: self.at.slice(), layout: self.layout }
     }
 }
 
-/// The kernels' word for a format.
+/// The kernels' type for a weight format.
 pub fn weights_in(format: WeightFormat) -> Weights {
     Weights::of(format.fp8())
 }
 
 impl Projection {
-    /// The type of its weight.
+    /// The kernels' type for its weight.
     pub fn weights(&self) -> Weights {
         Weights::of(self.scale_layout())
     }
 
-    /// How its weight's scales lie, if it is in FP8.
+    /// Layout of the scales, if the weight is in FP8.
     pub fn scale_layout(&self) -> Option<Fp8Scales> {
         self.scales.as_ref().map(|scales| scales.layout)
     }
 
-    /// What it computes of rows.
+    /// The operands that compute `y` from rows of `x`.
     pub fn linear<'a>(&'a self, y: Slice<'a>, x: Rows<'a>, rows: usize) -> Linear<'a> {
         let Self { weight, scales, bias, inputs, outputs, .. } = self;
         let bias = bias.as_ref().map(Buffer::slice);

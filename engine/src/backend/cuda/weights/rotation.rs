@@ -1,6 +1,6 @@
-//! Heads of which a part is rotated, or neighbours turn together: their dimensions are put into another order, in which a
-//! dimension turns with the one half a head after it, as in heads that are rotated whole. Queries and keys are reordered
-//! alike, so their products stay what they are, and the kernels know one rotation.
+//! Reorders heads of which only a part is rotated, or whose pairs are neighbours, so that every dimension is paired
+//! with the one half a head after it, as in heads that are rotated whole. Queries and keys are reordered alike, so
+//! their dot products do not change, and the kernels implement only one rotation.
 
 use kernels::{device::Buffer, launch::Rows};
 
@@ -10,8 +10,7 @@ use crate::{
     spec::{GroupedQuery, LinearTensors, Pairing, RopeSpec, TensorSpec},
 };
 
-/// For each place of a reordered head, the dimension of the checkpoint that it takes; `None` where they are as the kernels
-/// want them.
+/// The checkpoint's dimension for each place of a reordered head; `None` if heads already have the kernels' order.
 fn order(rope: &RopeSpec, head_dim: usize) -> Option<Vec<usize>> {
     let (dims, half) = (rope.dims, head_dim / 2);
     if dims == head_dim && rope.pairing == Pairing::Halves {
@@ -30,7 +29,8 @@ fn order(rope: &RopeSpec, head_dim: usize) -> Option<Vec<usize>> {
     Some(order)
 }
 
-/// Cosines and sines of all pairs of a head, `[positions, head_dim / 2, 2]`: those that are not rotated stay as they are.
+/// Cosines and sines of all pairs of a head, `[positions, head_dim / 2, 2]`; pairs that are not rotated get the
+/// identity.
 pub fn rotation_table(attention: &GroupedQuery, table: &[f32]) -> Vec<f32> {
     let (dims, head_dim) = (attention.rope.dims, attention.head_dim);
     let still = [1.0, 0.0].repeat((head_dim - dims) / 2);
@@ -38,7 +38,7 @@ pub fn rotation_table(attention: &GroupedQuery, table: &[f32]) -> Vec<f32> {
 }
 
 impl Loader<'_> {
-    /// Query, key and value projections as one, heads in the order of the kernels.
+    /// Query, key and value projections as one, with heads in the kernels' order.
     pub fn rotated_projection(
         &self,
         spec: &GroupedQuery,
@@ -73,12 +73,12 @@ impl Loader<'_> {
         let of = |buffer| Rows { at: Buffer::slice(buffer), stride: inputs };
         self.kernels.gather_rows(of(&reordered), None, of(&weight), Some(rows.slice()), outputs, inputs)?;
         let bias = bias.map(|bias| self.reordered(&bias, (0..outputs).map(source))).transpose()?;
-        // What is given back may still be read.
+        // Memory that is freed here may still be read by the copy.
         device.synchronize()?;
         Ok(Projection { weight: reordered, scales, bias, inputs, outputs, is_partial })
     }
 
-    /// The norm of the heads of queries or keys.
+    /// The norm of query or key heads, in the kernels' order.
     pub fn rotated_norm(&self, spec: &GroupedQuery, tensor: &TensorSpec) -> Result<Buffer, EngineError> {
         let norm = self.tensor(tensor)?;
         match order(&spec.rope, spec.head_dim) {
@@ -87,7 +87,7 @@ impl Loader<'_> {
         }
     }
 
-    /// The elements of a vector in another order.
+    /// A vector with its elements reordered.
     fn reordered(&self, from: &Buffer, order: impl Iterator<Item = usize>) -> Result<Buffer, EngineError> {
         let (device, width) = (self.kernels.device(), self.kernels.element().bytes());
         let values: Vec<u8> = device.download(from.slice())?;

@@ -1,4 +1,4 @@
-//! A target.
+//! Weights of a target.
 
 use kernels::{
     device::{Buffer, Slice},
@@ -11,16 +11,16 @@ use crate::{
     spec::{Share, TargetSpec},
 };
 
-/// A target.
+/// Weights of a target.
 #[derive(Debug)]
 pub struct TargetWeights {
     pub spec: TargetSpec,
     pub embedding: Buffer,
-    /// `None` where the embedding is the head too.
+    /// `None` if the embedding is also the head.
     pub head: Option<Buffer>,
     pub layers: Vec<LayerWeights>,
     pub norm: Buffer,
-    /// Whose weights they are.
+    /// The rank that they belong to.
     pub share: Share,
 }
 
@@ -47,7 +47,7 @@ impl TargetWeights {
         })
     }
 
-    /// Rows are tokens: as many as [`TargetSpec::head_rows`].
+    /// The vocabulary head: this rank's [`TargetSpec::head_rows`] rows, one per token.
     pub fn head(&self) -> Slice<'_> {
         match &self.head {
             Some(head) => head.slice(),
@@ -55,7 +55,7 @@ impl TargetWeights {
         }
     }
 
-    /// The rows of a table of all tokens that are this rank's, where it is a vocabulary head.
+    /// This rank's rows of a table with one row for every token, when it is used as a vocabulary head.
     pub fn head_of<'a>(&self, table: &'a Buffer, width: usize) -> Slice<'a> {
         let TargetSpec { vocabulary, head_rows, .. } = self.spec;
         let row = table.bytes() / vocabulary.max(1);

@@ -1,7 +1,8 @@
-//! Latent attention of prompts over expanded keys and values: 3.4 times fewer products than absorbed for DeepSeek-V3's sizes.
+//! Latent attention of prompts over expanded keys and values: 3.4 times fewer products than absorbed for DeepSeek-V3's
+//! sizes.
 //!
-//! Keys and values of heads are in memory for as many heads at a time as there is room for; they are products of the library, which a
-//! piece of a prompt shares between its rows.
+//! Keys and values are expanded for as many heads at a time as fit in the workspace, by GEMMs of the library; all rows
+//! of a piece of a prompt share them.
 
 use kernels::{
     device::{DeviceError, Slice},
@@ -24,14 +25,14 @@ impl Machine {
             && spared(&weights.spec, piece.start, piece.rows) >= self.least_spared as i128
     }
 
-    /// Turns the weights of a layer's keys, for all pieces of a pass: before their latent vectors are gathered, since linear layers may
-    /// read weights ahead of those.
+    /// Transposes the weights of a layer's keys, once for all pieces of a pass. This must run before their latent
+    /// vectors are gathered, since linear layers may read their weights before the previous kernel has ended.
     pub(super) fn turn_weights(&self, pass: Pass<'_>, weights: &LatentWeights) -> Result<(), DeviceError> {
         let absorb = pass.work.latent.expanded.slice();
         self.kernels.turn_latent_weights(absorb, weights.absorb.slice(), latent_dims(&weights.spec))
     }
 
-    /// Attention of a piece's rows, from row `first` of the pass on, whose queries are in `work.qkv`, to `work.attended`;
+    /// Attention of a piece's rows, starting at row `first` of the pass, from queries in `work.qkv` to `work.attended`;
     /// after [`turn_weights`](Self::turn_weights).
     pub(super) fn expanded(
         &self,
@@ -109,7 +110,7 @@ impl Machine {
     }
 }
 
-/// The first bytes of a slice, and those after.
+/// The first bytes of a slice, and the rest.
 fn split(slice: Slice<'_>, bytes: usize) -> (Slice<'_>, Slice<'_>) {
     (slice.range(0..bytes), slice.range(bytes..slice.bytes()))
 }

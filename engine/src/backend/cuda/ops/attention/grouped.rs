@@ -28,7 +28,7 @@ impl Machine {
         Ok(self.rows(&work.attended, weights.spec.query_width()))
     }
 
-    /// Attention over what the qkv layer has left in parts or in `work.qkv`, to `work.attended`.
+    /// Attention from the qkv layer's output, in partials or in `work.qkv`, to `work.attended`.
     fn rotate_and_attend(
         &self,
         pass: Pass<'_>,
@@ -88,8 +88,8 @@ impl Machine {
         }
     }
 
-    /// Attention piece by piece, so that the workspace of splits is bounded. Rows of one group stay in one piece, unless
-    /// the group is longer than a piece.
+    /// Attention piece by piece, which bounds the workspace of splits. Rows of one group stay in one piece, unless the
+    /// group is longer than a piece.
     fn attend_rows(&self, all: Attention<'_>) -> Result<(), DeviceError> {
         let element = self.element_bytes();
         let piece = ATTENTION_ROWS - ATTENTION_ROWS % all.together.clamp(1, ATTENTION_ROWS);

@@ -25,7 +25,7 @@ impl Machine {
         let (dims, entered) = (latent_dims(&weights.spec), &work.latent.entered);
         let parts = self.linear_to_rotate(work, entered.slice(), layer.input, &weights.entry, rows)?;
         let first = weights.entry.outputs - dims.width();
-        // What is attended takes its place when compressed queries have been read.
+        // `work.attended` holds the queries if they come from compressed ones; attention overwrites it later.
         let queries = if weights.query.is_some() { &work.attended } else { &work.qkv };
         self.kernels.write_latents(LatentRows {
             x: self.rows(entered, weights.entry.outputs),
@@ -63,7 +63,7 @@ impl Machine {
         Ok(self.rows(&work.attended, weights.spec.value_width()))
     }
 
-    /// Absorbed attention of some rows, whose queries are in `work.qkv`, to `work.attended`.
+    /// Absorbed attention of some rows, from queries in `work.qkv` to `work.attended`.
     fn absorbed(
         &self,
         pass: Pass<'_>,
@@ -71,7 +71,7 @@ impl Machine {
         weights: &LatentWeights,
         rows: Range<usize>,
     ) -> Result<(), DeviceError> {
-        // Absorbed queries are wide: they are in memory for some rows at a time.
+        // Absorbed queries are wide, so only some rows of them are in memory at a time.
         let piece = if self.batch_invariant { LATENT_ROWS_IN_SPLITS } else { LATENT_ROWS };
         let end = rows.end;
         rows.step_by(piece)

@@ -37,7 +37,7 @@ impl Machine {
         }
     }
 
-    /// What experts add to the stream: in `work.added`, or yet in parts.
+    /// The output of the experts, to be added to the stream: in `work.added`, or in partials.
     fn sum_of_experts<'a>(
         &'a self,
         work: &'a Activations,
@@ -52,7 +52,7 @@ impl Machine {
             at: rows.at.range(first * rows.stride * self.element_bytes()..rows.at.bytes()),
             ..rows
         };
-        // A row does not see the others: more than there is room for are computed one lot after the other.
+        // Rows are independent: more rows than the workspace holds are computed in batches.
         let lot = by.most_rows();
         let mut add = Added::Rows(all);
         for first in (0..rows).step_by(lot) {
