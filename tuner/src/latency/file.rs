@@ -9,18 +9,16 @@ use crate::{TunerError, atomic_file};
 pub const FORMAT: u32 = 5;
 
 impl RoundModel {
-    /// As JSON.
+    /// Serialises the model as JSON.
     ///
-    /// # Errors
-    /// When a number in it is not finite.
+    /// # Errors When a number in it is not finite.
     pub fn to_json(&self) -> Result<String, LatencyError> {
         serde_json::to_string_pretty(self).map_err(|error| LatencyError::File(error.to_string()))
     }
 
-    /// From JSON.
+    /// Parses a model from JSON.
     ///
-    /// # Errors
-    /// When it is not a model, or has another format.
+    /// # Errors When it is not a model, or has another format.
     pub fn from_json(text: &str) -> Result<Self, LatencyError> {
         #[derive(serde::Deserialize)]
         struct Version {
@@ -42,7 +40,7 @@ impl RoundModel {
         Ok(model)
     }
 
-    /// Writes it into a folder, whole or not at all.
+    /// Writes the model into a folder atomically.
     ///
     /// # Errors
     /// When it cannot be written.
