@@ -19,14 +19,16 @@ pub(crate) struct Version {
 impl Version {
     /// Checks that the version is the supported one.
     ///
-    /// # Errors A message, if it is another.
+    /// # Errors
+    /// A message, if it is another.
     pub fn expect(self, read: u32) -> Result<(), String> {
         self.expect_within(read, read)
     }
 
     /// Checks that the version is between the oldest and the newest supported one.
     ///
-    /// # Errors A message, if it is not.
+    /// # Errors
+    /// A message, if it is not.
     pub fn expect_within(self, oldest: u32, newest: u32) -> Result<(), String> {
         let found = self.format;
         if (oldest..=newest).contains(&found) {
@@ -42,7 +44,8 @@ impl Version {
 /// Writes a file of a folder under a temporary name, and renames it once it is on disk. So a reader never sees a
 /// partial file, and an older one survives a failure.
 ///
-/// # Errors When it cannot be written; the temporary file is then removed.
+/// # Errors
+/// When it cannot be written; the temporary file is then removed.
 pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), TunerError> {
     let (path, unfinished) = (folder.join(name), folder.join(format!(".{name}.new")));
     let written = write_through(&unfinished, bytes)

@@ -67,8 +67,9 @@ impl Estimate {
     /// arrivals. A batch that would take long is extrapolated from a smaller one, so that the estimate takes only
     /// seconds.
     ///
-    /// # Errors When the device fails. If a batch cannot run, its part of the estimate is `None`; its trials will
-    /// report the reason.
+    /// # Errors
+    /// When the device fails. If a batch cannot run, its part of the estimate is `None`; its trials will report the
+    /// reason.
     pub fn measure(engine: &mut Engine, workload: &Workload, trials: &[Trial]) -> Result<Self, EngineError> {
         let mut loads: Vec<Load> = trials.iter().map(|trial| trial.load).collect();
         loads.sort_unstable();

@@ -91,8 +91,9 @@ pub fn rounds_behind(rounds_in_flight: usize, speculates: bool) -> usize {
 /// `prefill_ms(tokens)` the time in ms of a step that prefills this many prompt tokens. Prompts are assumed to share no
 /// prefixes.
 ///
-/// # Errors When the workload is empty or cannot run, a time is not a number of at least 0, or `round_ms` returns an
-/// error, for example because it would have to extrapolate.
+/// # Errors
+/// When the workload is empty or cannot run, a time is not a number of at least 0, or `round_ms` returns an error, for
+/// example because it would have to extrapolate.
 pub fn simulate(
     needs: &[Need],
     arrivals: &Arrivals,

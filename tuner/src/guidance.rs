@@ -41,7 +41,8 @@ pub struct Replayed {
 /// The guide of a sweep: the one in its folder, if it was made for the same sweep, else a new one. `None` if the user
 /// stopped the sweep.
 ///
-/// # Errors When the engine fails, or the guide cannot be written.
+/// # Errors
+/// When the engine fails, or the guide cannot be written.
 pub fn find(
     request: &SweepRequest<'_>,
     ready: &mut Ready,
@@ -105,7 +106,8 @@ fn make(
 /// The acceptance of every tree of the space, replayed by spectune's own engine, which is loaded for it. `None` if the
 /// user stopped the sweep.
 ///
-/// # Errors When the engine cannot run the models.
+/// # Errors
+/// When the engine cannot run the models.
 pub fn acceptance(
     request: &SweepRequest<'_>,
     ready: &mut Ready,

@@ -215,14 +215,16 @@ pub struct Cost {
 
 /// The guide of a folder, if it exists.
 ///
-/// # Errors A message, when it cannot be read or has another format.
+/// # Errors
+/// A message, when it cannot be read or has another format.
 pub fn read(folder: &Path) -> Result<Option<Guide>, String> {
     text(folder)?.map(|text| parse(&text)).transpose()
 }
 
 /// The contents of a folder's guide file, to be copied unchanged; `None` if there is none.
 ///
-/// # Errors A message, when it cannot be read.
+/// # Errors
+/// A message, when it cannot be read.
 pub(crate) fn text(folder: &Path) -> Result<Option<String>, String> {
     atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())
 }

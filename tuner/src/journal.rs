@@ -99,7 +99,8 @@ struct Line<'a> {
 impl Journal {
     /// Starts a journal in a folder, which is created if missing.
     ///
-    /// # Errors When it already has a journal, or the folder cannot be written.
+    /// # Errors
+    /// When it already has a journal, or the folder cannot be written.
     pub fn create(folder: &Path, header: &Header) -> Result<Self, TunerError> {
         let path = folder.join(FILE_NAME);
         let write = |source| TunerError::Write { path: path.clone(), source };
@@ -118,8 +119,9 @@ impl Journal {
     /// Continues the journal of a folder. A truncated last line is cut off. If the sweep has grown, the header is
     /// replaced.
     ///
-    /// # Errors When it does not exist, belongs to another sweep or machine, is being written by another process, or
-    /// cannot be written.
+    /// # Errors
+    /// When it does not exist, belongs to another sweep or machine, is being written by another process, or cannot be
+    /// written.
     pub fn resume(folder: &Path, header: &Header) -> Result<(Self, Contents), TunerError> {
         let lock = lock(folder)?;
         let mut contents = read(folder)?;
@@ -146,7 +148,8 @@ impl Journal {
 
     /// Appends a record and waits until it is on disk.
     ///
-    /// # Errors When it cannot be written; the journal then ends with the previous record.
+    /// # Errors
+    /// When it cannot be written; the journal then ends with the previous record.
     pub fn append(&mut self, record: &Record) -> Result<(), TunerError> {
         let line = line(record)?;
         let written = self

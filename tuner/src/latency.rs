@@ -218,7 +218,8 @@ impl RoundModel {
 impl Machine {
     /// The figures of a loaded engine's machine. Measures its memory bandwidth.
     ///
-    /// # Errors When the device fails.
+    /// # Errors
+    /// When the device fails.
     pub fn of(engine: &Engine) -> Result<Self, EngineError> {
         let few_rows = match (engine.device().device.as_str(), engine.options().batch_invariant) {
             // The CPU reference and batch-invariant mode have one implementation for all numbers of rows.

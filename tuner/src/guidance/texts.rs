@@ -58,7 +58,8 @@ struct Line {
 /// The texts of a sweep: the ones in its folder if it is resumed and they have the same target, settings and workload,
 /// else new ones, which are then written there.
 ///
-/// # Errors When the engine fails, or the texts cannot be written.
+/// # Errors
+/// When the engine fails, or the texts cannot be written.
 pub fn find(request: &SweepRequest<'_>, ready: &mut Ready, progress: &mut dyn Progress) -> Result<Texts, TunerError> {
     let requests: Vec<Request> = ready.workload.requests.iter().take(MOST).cloned().collect();
     if request.resume {

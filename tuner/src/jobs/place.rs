@@ -24,7 +24,8 @@ pub struct Placed {
 
 /// The shard given by the environment variables; `None` outside of such jobs.
 ///
-/// # Errors When variables contradict each other or are not numbers; the message names the variable.
+/// # Errors
+/// When variables contradict each other or are not numbers; the message names the variable.
 pub fn shard(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Placed>, TunerError> {
     let number = |name| number(name, variable(name));
     if let Some(task) = number(SLURM_INDEX)? {

@@ -11,14 +11,16 @@ pub const FORMAT: u32 = 5;
 impl RoundModel {
     /// Serialises the model as JSON.
     ///
-    /// # Errors When a number in it is not finite.
+    /// # Errors
+    /// When a number in it is not finite.
     pub fn to_json(&self) -> Result<String, LatencyError> {
         serde_json::to_string_pretty(self).map_err(|error| LatencyError::File(error.to_string()))
     }
 
     /// Parses a model from JSON.
     ///
-    /// # Errors When it is not a model, or has another format.
+    /// # Errors
+    /// When it is not a model, or has another format.
     pub fn from_json(text: &str) -> Result<Self, LatencyError> {
         #[derive(serde::Deserialize)]
         struct Version {

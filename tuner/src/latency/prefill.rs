@@ -27,7 +27,8 @@ pub struct PrefillModels {
 impl PrefillModels {
     /// Fits each model to its measurements, or to those of the other if it has none.
     ///
-    /// # Errors As [`PrefillModel::fit`].
+    /// # Errors
+    /// As [`PrefillModel::fit`].
     pub fn fit(measured: &[PrefillTime]) -> Result<Self, LatencyError> {
         let fit = |draft: bool| {
             let of: Vec<PrefillTime> = measured.iter().copied().filter(|one| one.draft == draft).collect();

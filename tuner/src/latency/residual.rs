@@ -113,8 +113,8 @@ impl Place {
         (-square / 2.0).exp()
     }
 
-    /// Correlation of the rows' part, from 0 to 1; `length` is the distance in logarithms of rows at which numbers of
-    /// rows are hardly correlated.
+    /// Covariance of the rows' part at unit strength, from 0 to 1; `length` is the distance in logarithms of rows at
+    /// which numbers of rows are hardly correlated.
     pub fn common_rows(&self, other: &Self, length: f64) -> f64 {
         if self.few != other.few {
             return 0.0;
