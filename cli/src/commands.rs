@@ -1,4 +1,4 @@
-//! One command, one file.
+//! The commands, one per file.
 
 mod bench;
 mod completions;
@@ -41,7 +41,7 @@ pub struct Arguments {
     pub command: Command,
 }
 
-/// The whole program as clap knows it, from which completions and manual pages are made.
+/// The whole program as clap's definition, from which completions and manual pages are generated.
 fn program() -> clap::Command {
     Arguments::command()
 }

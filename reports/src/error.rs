@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 /// Why a report cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The folder cannot be made.
+    /// The folder cannot be created.
     #[error("cannot create the report's folder {}: {source}", path.display())]
     Folder {
         /// Which.
@@ -13,7 +13,7 @@ pub enum ReportError {
         /// Why.
         source: io::Error,
     },
-    /// A file cannot be written; an older file of that name is still whole.
+    /// A file cannot be written; an older file of that name is unchanged.
     #[error("cannot write {}: {source}", path.display())]
     Write {
         /// Which.
@@ -37,7 +37,7 @@ pub enum ReportError {
         /// Why.
         reason: String,
     },
-    /// A page cannot be filled in.
+    /// A page cannot be rendered.
     #[error("cannot fill in {page}: {source}")]
     Page {
         /// Which.

@@ -84,7 +84,7 @@ fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Required arguments in their order, optional ones in any place; strings verbatim, everything else as JSON.
+/// Arguments in the schema's order, of which optional ones may be missing; strings verbatim, everything else as JSON.
 fn tagged_arguments(
     family: Family,
     at: usize,
