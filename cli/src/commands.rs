@@ -87,7 +87,7 @@ impl Command {
     /// Runs the command.
     ///
     /// # Errors
-    /// With whatever stopped it; `exit::of` turns that into a code.
+    /// The error that stopped the command; `exit::of` converts it to an exit code.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self {
             Self::Lint(arguments) => lint::run(arguments),

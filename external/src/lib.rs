@@ -6,7 +6,7 @@
 //! - [`api`] is the client of a server; differences between engines are in `api/sglang.rs` and `api/vllm.rs`.
 //! - [`load`] keeps requests running and measures when their tokens arrive.
 //!
-//! Nothing here knows tree shapes, journals or strategies: that is `tuner`.
+//! Nothing here depends on tree shapes, journals or strategies; these belong to `tuner`.
 #![forbid(unsafe_code)]
 
 pub mod api;

@@ -13,7 +13,7 @@ use crate::{
     section::{self, Section},
 };
 
-/// Maximum number of configurations per load, in addition to those that are always listed.
+/// Maximum number of configurations per load, in addition to the ones that are always listed.
 const ROWS: usize = 10;
 
 /// Gap between columns.

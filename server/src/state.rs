@@ -97,7 +97,7 @@ impl State {
     fn hold(&self, requests: &[Named]) -> Result<Held, ApiError> {
         /// Bytes per request: its fields, its channel, its entry in the scheduler.
         const REQUEST: usize = 4 << 10;
-        /// Bytes per prompt token: the token itself, and at worst a page of its own with a key.
+        /// Bytes per prompt token: the token itself, and at worst a separate page with a key.
         const TOKEN: usize = 48;
         let bytes = requests.iter().map(|named| REQUEST + TOKEN * named.request.input_ids.len()).sum();
         self.memory.hold(bytes)

@@ -60,7 +60,7 @@ pub enum Load {
     Recorded,
 }
 
-/// A number that can be compared and hashed; never NaN where it comes from a checked file.
+/// A number that can be compared and hashed; never NaN if it comes from a checked file.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Real(pub f64);

@@ -54,7 +54,7 @@ struct Source {
 ///
 /// All measurements of a trial by several journals are kept: each shape is compared with the baselines of its own
 /// journal. A trial that failed in one journal and was measured in another counts as measured. The records are in the
-/// order in which they were finished. `tuned.toml` is written anew, `guide.json` is copied from the first folder that
+/// order in which they were finished. `tuned.toml` is rewritten, `guide.json` is copied from the first folder that
 /// has one, and `texts.jsonl` if it is the same in all folders that have one. `states.bin` is not copied: it is large,
 /// and recomputed where it is needed.
 ///

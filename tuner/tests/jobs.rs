@@ -60,7 +60,7 @@ fn program(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it may run");
 }
 
-/// A program that records its call in a file of its own in `calls`, next to itself; two shards running at once would
+/// A program that records its call in a separate file in `calls`, next to itself; two shards running at once would
 /// interleave their lines in a common file.
 fn recorder(folder: &Path) {
     fs::create_dir_all(folder.join("calls")).expect("a folder");

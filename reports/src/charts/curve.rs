@@ -29,7 +29,7 @@ pub struct Frame<'a> {
     pub suffix: &'a str,
     /// Legend of the marks.
     pub legend: &'a [(Mark, String)],
-    /// A y value with a line of its own.
+    /// A y value marked by a separate line.
     pub level: Option<f64>,
 }
 

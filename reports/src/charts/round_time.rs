@@ -13,7 +13,7 @@ use crate::{
     race::{Entry, Race},
 };
 
-/// Maximum number of rows, in addition to those that are always shown.
+/// Maximum number of rows, in addition to the rows that are always shown.
 const ROWS: usize = 8;
 
 /// How to read it.

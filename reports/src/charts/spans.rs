@@ -33,7 +33,7 @@ pub struct Frame<'a> {
     pub axis: &'a str,
     /// Suffix of the numbers at the axis.
     pub suffix: &'a str,
-    /// A value with a line of its own.
+    /// A value marked by a separate line.
     pub line: Option<f64>,
     /// Legend of the marks.
     pub legend: &'a [(Mark, String)],

@@ -54,7 +54,7 @@ pub struct Cell {
 }
 
 impl Table {
-    /// A table with these columns; those that start with `#` contain numbers.
+    /// A table with these columns; columns whose heading starts with `#` contain numbers.
     pub fn new<H: AsRef<str>>(caption: impl Into<String>, headings: &[H], rows: Vec<Vec<Cell>>) -> Self {
         let heading =
             |text: &str| Heading { text: text.trim_start_matches('#').into(), numeric: text.starts_with('#') };

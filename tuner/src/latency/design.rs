@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_many_points_have_in_common_is_timed() {
-        // Trees of four sizes that differ in steps and topk, and a chain of a size of its own.
+        // Trees of four sizes that differ in steps and topk, and a chain of another size.
         let trees = [1, 2, 3, 4, 5, 6].into_iter().flat_map(|steps| {
             [4, 8].into_iter().flat_map(move |topk| [4, 8, 16, 32].map(|nodes| TreeShape::new(steps, topk, nodes)))
         });

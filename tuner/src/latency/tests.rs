@@ -48,7 +48,7 @@ fn point(timed: &TimingPoint) -> Point {
     Point { shape: timed.shape, batch: timed.batch, context: timed.context as f64 }
 }
 
-/// A machine that differs from the model: a hard maximum, a step of its own after 16 rows, overhead that grows with the
+/// A machine that differs from the model: a hard maximum, a separate step after 16 rows, overhead that grows with the
 /// batch, and trees whose cost depends on their candidates.
 fn machine_ms(point: &Point) -> f64 {
     let Point { shape, batch, context } = *point;

@@ -136,7 +136,7 @@ impl Begun {
         Self { starts: measured.len(), measured, tables: tables.to_vec(), probed: false }
     }
 
-    /// Starts with trials in the journal that are not yet accounted for.
+    /// Tables and candidates that an interrupted run started: the journal contains trials of them.
     fn left_open(&self, experiment: &Experiment, history: &[Record]) -> Vec<Candidate> {
         let is_there = |one: &Candidate| history.iter().any(|record| record.trial.configuration == one.configuration);
         let tables = self.tables.iter().map(probe);
@@ -288,8 +288,8 @@ fn best_open<'a>(open: &[&'a Candidate], found: &Found, history: &[Record], with
     leads.filter(|(_, lead)| *lead * within > 1.0 + WORTH).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
 }
 
-/// The candidate whose costs are least determined by the measurements: its terms lie to the largest share outside the
-/// span of the points.
+/// The candidate whose costs are least determined by the measurements: the largest share of its terms is outside the span
+/// of the points.
 fn most_telling<'a>(
     experiment: &Experiment,
     open: &[&'a Candidate],
