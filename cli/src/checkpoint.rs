@@ -7,6 +7,7 @@ use facts::{Cache, is_id};
 
 /// The folder of a checkpoint. A name that is a folder relative to `from`, or that cannot be a hub id, is returned
 /// unchanged; a hub id is looked up in the local cache. Nothing is downloaded.
+///
 /// # Errors
 /// When the name may be a hub id and is not in the cache.
 pub fn folder(from: &Path, name: &str) -> anyhow::Result<String> {

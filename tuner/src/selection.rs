@@ -241,7 +241,6 @@ impl Doubt {
 /// with that best one.
 ///
 /// Trials that were measured only to learn costs ([`Role::Probe`]) are not ranked.
-/// What was measured to learn costs ([`Role::Probe`]) is not in the race.
 pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, objective: Metric) -> Vec<LoadRanking> {
     let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
     let blocks = blocks::blocks(&records);

@@ -138,7 +138,6 @@ pub fn search(
 
 /// If a race is undecided because the machine was busy, measures its contenders again together with no speculation,
 /// within the budget.
-/// budget goes.
 fn repeat_disturbed(experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
     for load in &experiment.loads {
         let standing = experiment.standing(bench.history(), *load);
