@@ -107,9 +107,9 @@ pub struct Parameter {
 /// Relative errors, as shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CrossValidation {
-    /// Half of the errors are smaller.
+    /// The median.
     pub median: f64,
-    /// Nine of ten are smaller.
+    /// The 90th percentile.
     pub p90: f64,
     /// The largest error.
     pub largest: f64,

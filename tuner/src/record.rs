@@ -379,11 +379,11 @@ impl Spread {
 pub struct Spread {
     /// Smallest.
     pub min: f64,
-    /// Half are below.
+    /// The median.
     pub median: f64,
-    /// 90% are below.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99% are below.
+    /// The 99th percentile.
     pub p99: f64,
     /// Largest.
     pub max: f64,

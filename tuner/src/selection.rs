@@ -85,11 +85,11 @@ pub struct Ranked {
 /// Percentiles.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tail {
-    /// Half are below.
+    /// The median.
     pub p50: f64,
-    /// 90% are below.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99% are below.
+    /// The 99th percentile.
     pub p99: f64,
 }
 
@@ -236,9 +236,9 @@ impl Doubt {
 ///
 /// Comparisons are paired: two configurations are compared within the repeats that one host measured for both without a
 /// long pause in between ([`blocks`]). Each ratio to no speculation has an interval that holds, for all contenders
-/// together, in 98.5% of races. Speculation pays if the interval of the chosen configuration is above 1. Chosen is, of
-/// the configurations with such an interval, the simplest that ties with the best of them; each is compared directly
-/// with that best one.
+/// together, in 98.5% of races. Speculation pays if the interval of the chosen configuration is above 1. Of the
+/// configurations with such an interval, the simplest that ties with the best of them is chosen; each is compared
+/// directly with that best one.
 ///
 /// Trials that were measured only to learn costs ([`Role::Probe`]) are not ranked.
 pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, objective: Metric) -> Vec<LoadRanking> {

@@ -17,9 +17,9 @@ const FEWEST: usize = 3;
 pub struct CrossValidation {
     /// Number of points.
     pub points: usize,
-    /// Half of the errors are smaller.
+    /// The median.
     pub median: f64,
-    /// Nine of ten are smaller.
+    /// The 90th percentile.
     pub p90: f64,
     /// The largest.
     pub max: f64,

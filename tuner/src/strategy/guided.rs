@@ -1,7 +1,7 @@
-//! Guided search: the whole space is predicted, and only what the predictions leave open is measured. Always measured
-//! are no speculation, the engine's default, tables, and the best predicted configurations of each load; then the ones
-//! that could still win, given the observed error of the predictions; then further repeats of contenders that are not
-//! yet significantly different.
+//! Guided search: the whole space is predicted, and only what the predictions leave open is measured. No
+//! speculation, the engine's default, tables, and the best predicted configurations of each load are always measured.
+//! Then follow the ones that could still win, given the observed error of the predictions, and further repeats of
+//! contenders that are not yet significantly different.
 
 use schemas::sweep::{Metric, Search};
 

@@ -155,7 +155,7 @@ pub fn experiment(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Ex
 }
 
 /// Refuses batches that can never run together: they would only be measured as failures after minutes, one for each
-/// configuration. Counted is the minimum that a batch needs: prompts and generated tokens, without the tree.
+/// configuration. The check uses the minimum that a batch needs: prompts and generated tokens, without the tree.
 fn refuse_impossible_batches(experiment: &Experiment, workload: &Workload, engine: &Engine) -> Result<(), TunerError> {
     let capacity = engine.capacity();
     for load in &experiment.loads {
