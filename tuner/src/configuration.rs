@@ -23,7 +23,7 @@ pub struct Configuration {
 pub struct TableRow {
     /// Largest running batch.
     pub max_running_batch: usize,
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
 }
 

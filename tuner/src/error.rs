@@ -12,23 +12,23 @@ pub enum TunerError {
     /// A file could not be read.
     #[error("cannot read {}: {source}", tidy(path).display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A file could not be written.
     #[error("cannot write {}: {source}", tidy(path).display())]
     Write {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A prompt file is not what it should be.
     #[error("{}, line {line}: {reason}", tidy(path).display())]
     Prompt {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// The line, from one.
         line: usize,
@@ -38,7 +38,7 @@ pub enum TunerError {
     /// A file is not what it should be.
     #[error("{}: {reason}", tidy(path).display())]
     Malformed {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         reason: String,

@@ -72,7 +72,7 @@ pub enum AcceptanceSource {
 /// The acceptance of a tree.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AcceptanceRow {
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
     /// Output tokens / rounds, first and bonus tokens included.
     pub accept_length: f64,
@@ -98,7 +98,7 @@ pub struct RoundTimeSummary {
 pub struct Parameter {
     /// Such as "weights of the target".
     pub name: String,
-    /// The number.
+    /// Its value, in `unit`.
     pub value: f64,
     /// Such as "GB/s".
     pub unit: String,
@@ -118,9 +118,9 @@ pub struct CrossValidation {
 /// A timed round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimedPoint {
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
-    /// Running requests.
+    /// Number of running requests.
     pub batch: usize,
     /// Tokens of each of them.
     pub context: usize,
@@ -156,7 +156,7 @@ pub struct Prediction {
 /// Predicted round times of a tree at each running batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundsByBatch {
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
     /// Output tokens / rounds.
     pub accept_length: f64,

@@ -43,7 +43,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// In words.
+    /// As a phrase.
     pub fn words(self) -> String {
         let percent = |share: f64| format!("{:.0}%", share * 100.0);
         match self {

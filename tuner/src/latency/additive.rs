@@ -16,9 +16,9 @@ use super::cholesky::Cholesky;
 /// A measured configuration at a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
-    /// Running requests.
+    /// Number of running requests.
     pub batch: usize,
     /// Tokens per round of one request.
     pub accept_length: f64,

@@ -22,7 +22,7 @@ const LEAST_NOISE: f64 = 0.002;
 /// What the time of a round depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
     /// Requests of the round, including padding to a capture size.
     pub batch: usize,
