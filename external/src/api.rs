@@ -189,7 +189,7 @@ impl Api {
     /// Generates text, and measures when its tokens arrive.
     ///
     /// # Errors
-    /// When the server refuses it, or the stream breaks off.
+    /// When the server refuses it, or the stream ends early.
     pub fn generate(&self, request: &Generate<'_>) -> Result<Generated, ServerError> {
         let sent = Instant::now();
         let mut times = Times { sent, first: None, last: Duration::ZERO, tokens: 0 };

@@ -146,7 +146,7 @@ pub fn assess(demand: &Demand, sizes: &[usize]) -> CaptureList {
 
 /// Lists to compare with, by name: SGLang's default under speculation; the wide one of slime's example launches (1 2 4 8,
 /// then every eighth up to 256); the dense one of slime's notes on speculation (every size up to 32, every eighth up to
-/// 64, every sixteenth up to 160). Sizes beyond `largest` become that one.
+/// 64, every sixteenth up to 160). Sizes beyond `largest` are reduced to it.
 pub fn known_lists(largest: usize) -> [(&'static str, Vec<usize>); 3] {
     let wide = [1, 2, 4, 8].into_iter().chain((16..=256).step_by(8));
     let dense = (1..=32).chain((40..=64).step_by(8)).chain((80..=160).step_by(16));

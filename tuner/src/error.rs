@@ -25,7 +25,7 @@ pub enum TunerError {
         /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A prompt file is not what it should be.
+    /// A prompt file is malformed.
     #[error("{}, line {line}: {reason}", tidy(path).display())]
     Prompt {
         /// Path of the file.
@@ -35,7 +35,7 @@ pub enum TunerError {
         /// What is wrong.
         reason: String,
     },
-    /// A file is not what it should be.
+    /// A file is malformed.
     #[error("{}: {reason}", tidy(path).display())]
     Malformed {
         /// Path of the file.

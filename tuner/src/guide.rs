@@ -18,7 +18,7 @@ use crate::{
 pub const FILE_NAME: &str = "guide.json";
 /// The version of the format that this program writes.
 pub const FORMAT: u32 = 1;
-/// Largest guide in bytes: some hundred bytes for each configuration and load.
+/// Largest guide in bytes: a few hundred bytes for each configuration and load.
 const LARGEST: u64 = 256 << 20;
 
 /// The contents of the file.

@@ -70,7 +70,7 @@ struct Parts {
     out: String,
     /// The program.
     program: String,
-    /// What the shards run on.
+    /// Device of the shards.
     device: DeviceChoice,
     /// Number of GPUs of a shard's engine or server.
     gpus: usize,

@@ -1,5 +1,5 @@
-//! What the machine did while a trial ran, as reported by the operating system and the GPU's driver. Figures that they do not
-//! report are missing.
+//! The machine's activity during a trial, as reported by the operating system and the GPU's driver. Figures that they do
+//! not report are missing.
 
 use std::{fs, thread, time::Duration};
 
@@ -11,7 +11,7 @@ use crate::mark::Mark;
 /// Share of time above which a disturbance is marked.
 const WORTH_A_MARK: f64 = 0.05;
 
-/// What the machine did while a trial ran.
+/// The machine's activity during a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {

@@ -65,7 +65,7 @@ pub struct Fingerprint {
 pub struct Origin {
     /// The name of the journal that it was first written to, unique to that journal.
     pub journal: String,
-    /// Name of the host; empty where it has none.
+    /// Name of the host; empty if it has none.
     pub host: String,
     /// The part of the sweep; `None` for all of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ pub struct Origin {
 pub struct Record {
     /// Content hash of trial and fingerprint: the same trial has the same id everywhere.
     pub id: String,
-    /// What was run.
+    /// What ran.
     pub trial: Trial,
     /// Why its configuration is in the race.
     pub role: Role,
@@ -142,11 +142,11 @@ pub struct Measurement {
     pub rounds: u64,
     /// Wall time of a round in ms.
     pub round_ms: Spread,
-    /// Draft part of a round in ms, where measured in the trial's own rounds.
+    /// Draft part of a round in ms, if measured in the trial's own rounds.
     pub draft_ms: Option<Spread>,
-    /// Verify part of a round in ms, where measured in the trial's own rounds.
+    /// Verify part of a round in ms, if measured in the trial's own rounds.
     pub verify_ms: Option<Spread>,
-    /// Extend part of a round in ms, where measured in the trial's own rounds.
+    /// Extend part of a round in ms, if measured in the trial's own rounds.
     pub extend_ms: Option<Spread>,
     /// Parts of rounds timed after the trial, if its own were not measured: once per configuration and load, with the
     /// first such trial of a journal.
@@ -180,7 +180,7 @@ pub struct Measurement {
     /// Share of the requests within the objective's limits; `None` without limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_time: Option<f64>,
-    /// What the machine did in the meantime.
+    /// The machine's activity during the trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<Machine>,
 }

@@ -1,4 +1,4 @@
-//! What a round does on a machine, and how long that takes given the machine's speeds.
+//! The work of a round on a machine, and its time given the machine's speeds.
 //!
 //! A pass through linear layers takes the longer of reading their weights and of its arithmetic. Added to this are the
 //! cache rows that attention reads, attention's arithmetic for each row, and fixed costs. A round is one pass of the

@@ -52,13 +52,13 @@ pub enum Clock {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// Requests.
+    /// Number of requests.
     Batch,
-    /// Rows that the target verifies.
+    /// Number of rows that the target verifies.
     VerifiedRows,
-    /// Rows of a draft pass.
+    /// Number of rows in a draft pass.
     DraftRows,
-    /// Draft steps.
+    /// Number of draft steps.
     Steps,
     /// Tokens of a request.
     Context,

@@ -6,7 +6,7 @@ use external::ServerError;
 /// Why a system failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SystemError {
-    /// Our engine failed.
+    /// spectune's own engine failed.
     // Not transparent, so that the engine's error can be found in the chain of sources.
     #[error("{0}")]
     Engine(#[from] EngineError),

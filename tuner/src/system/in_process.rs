@@ -12,7 +12,7 @@ use crate::{
     sweep::prepare::Ready,
 };
 
-/// Our engine.
+/// spectune's own engine in this process.
 pub struct InProcess<'a> {
     ready: &'a mut Ready,
     /// Current settings of the engine.
