@@ -1,7 +1,7 @@
-//! Tells `spectune --version` which commit and target it is built from.
+//! Passes the commit and the target to `spectune --version`.
 //!
-//! A debug build records no commit: it would be linked anew after every commit. `SPECTUNE_COMMIT` overrides what git says,
-//! for builds from an archive.
+//! A debug build records no commit, because it would have to be linked again after every commit. `SPECTUNE_COMMIT`
+//! overrides git, for builds from an archive.
 
 use std::{
     path::{Path, PathBuf},
@@ -19,14 +19,14 @@ fn main() {
     println!("cargo::rustc-env=SPECTUNE_BUILD_TARGET={}", variable("TARGET").unwrap_or_default());
 }
 
-/// The commit of this repository, with `-modified` where tracked files differ from it; `None` without git, and where the
+/// The commit of this repository, with `-modified` if tracked files differ from it; `None` without git, or if the
 /// sources were unpacked inside another repository.
 fn commit() -> Option<String> {
     let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR")?).parent()?.canonicalize().ok()?;
     if PathBuf::from(git(&root, &["rev-parse", "--show-toplevel"])?).canonicalize().ok()? != root {
         return None;
     }
-    // Grows with every commit and checkout; without reflogs, HEAD is what changes.
+    // The log of HEAD grows with every commit and checkout; without reflogs, HEAD itself changes.
     for name in ["logs/HEAD", "HEAD"] {
         let path = root.join(git(&root, &["rev-parse", "--git-path", name])?);
         if path.exists() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the book into target/book. Takes `mdbook` from the path, else installs it under target/tools from crates.io, which
-# takes two minutes once; `--install` does only that.
+# Builds the book into target/book. Uses `mdbook` from the path, or else installs it from crates.io under target/tools,
+# which takes two minutes the first time. `--install` only does that.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,7 +8,7 @@ version=0.5.4
 mdbook=$(command -v mdbook || true)
 if [ -z "$mdbook" ]; then
   mdbook=target/tools/bin/mdbook
-  # Without features: no server, no watching, no search index. In debug it is built in half of the time.
+  # Without features: no server, no watching, no search index. A debug build takes half the time.
   [ -x "$mdbook" ] || cargo install mdbook --version "$version" --locked --no-default-features --debug --quiet --root target/tools
 fi
 [ "${1:-}" != --install ] || exit 0

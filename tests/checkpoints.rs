@@ -1,5 +1,5 @@
-//! Checkpoints as others write them: the layouts in which the same weights are published must give the same output, and
-//! a broken folder must end in an error that says what is wrong and where.
+//! Checkpoints in the layouts of other tools: the same weights in another layout must give the same output, and a
+//! broken folder must end in an error that says what is wrong and where.
 
 use std::{
     fs,
@@ -19,7 +19,7 @@ use self::tensors::{Tensors, change_tensors, read, write};
 #[path = "support/tensors.rs"]
 mod tensors;
 
-/// A copy of the tiny pair that a test may spoil.
+/// A copy of the tiny pair that a test may modify.
 struct Pair {
     folder: tempfile::TempDir,
     head: &'static str,
@@ -62,7 +62,7 @@ impl Pair {
     }
 }
 
-/// Output and rounds of a short run: rounds tell whether the head still drafts the same.
+/// Output and rounds of a short run: the number of rounds shows whether the head still drafts the same.
 fn run(engine: &mut Engine) -> (Vec<u32>, usize) {
     let completion = engine.run(vec![asked()]).expect("the request runs").remove(0);
     (completion.output_ids, completion.rounds)
@@ -96,7 +96,7 @@ fn change_config(folder: &Path, changes: Value) {
     fs::write(&path, config.to_string()).expect("a config");
 }
 
-/// bfloat16 to float32, which is exact.
+/// Converts bfloat16 to float32, which is exact.
 fn to_float32(tensors: &mut Tensors) {
     for (dtype, _, data) in tensors.values_mut().filter(|(dtype, ..)| *dtype == Dtype::BF16) {
         *data = data.as_chunks::<2>().0.iter().flat_map(|[low, high]| [0, 0, *low, *high]).collect();
@@ -104,7 +104,7 @@ fn to_float32(tensors: &mut Tensors) {
     }
 }
 
-/// Tokens that the target says, and why it stops, where nothing tells it to go on.
+/// The target's output without a limit, and the reason why it stops.
 fn says(pair: &Pair) -> (Vec<u32>, FinishReason) {
     let options =
         EngineOptions { draft_model_path: None, policy: ShapePolicy::fixed(TreeShape::OFF), ..pair.options() };
@@ -129,7 +129,7 @@ fn the_tokenizers_own_end_of_text_ends_an_output() {
     assert_eq!(says(&pair), (tokens[..=first].to_vec(), FinishReason::StopToken(tokens[first])));
 }
 
-/// The same weights in another layout give the same tokens in the same rounds.
+/// Checks that the same weights in another layout give the same tokens in the same rounds.
 fn check_layout(name: &str, head: &'static str, change: impl FnOnce(&Pair)) {
     let pair = Pair::new(head);
     let expected = pair.run();
@@ -214,7 +214,7 @@ fn heads_are_read_in_every_published_layout() {
             tensors.remove("t2d");
             to_float32(tensors);
             let (dtype, _, data) = tensors.get_mut("d2t").expect("d2t");
-            // Little-endian numbers that fit: the lower half is the number.
+            // Little-endian numbers that fit into 32 bits: the lower half has the same value.
             *data = data.as_chunks::<8>().0.iter().flat_map(|bytes| bytes[..4].to_vec()).collect();
             *dtype = Dtype::I32;
         });
@@ -230,7 +230,7 @@ fn heads_are_read_in_every_published_layout() {
     check_layout("theta left to its default", "eagle3", |pair| {
         change_config(&pair.draft(), json!({"rope_theta": null}));
     });
-    // The whole vocabulary, with the target's own head: other drafts, but the same output.
+    // With the whole vocabulary and the target's own LM head, drafts differ but the output does not.
     let pair = Pair::new("eagle3");
     let (expected, _) = pair.run();
     change_config(&pair.draft(), json!({"draft_vocab_size": null}));
@@ -302,7 +302,7 @@ fn the_bias_of_an_eagle3_head_counts_on_every_device() {
     assert_eq!(run(&mut engine), biased);
 }
 
-/// Fills a row of a tensor with numbers of bfloat16 that are none.
+/// Fills a row of a bfloat16 tensor with NaN.
 fn break_row(pair: &Pair, name: &str, row: usize) {
     change_tensors(&pair.target(), |tensors| {
         let (_, shape, data) = tensors.get_mut(name).expect("a tensor of this name");
@@ -311,7 +311,7 @@ fn break_row(pair: &Pair, name: &str, row: usize) {
     });
 }
 
-/// A run, on every device and with and without speculation, ends where the token for this position should come.
+/// Checks, on every device and with and without speculation, that a run fails at the token for this position.
 fn check_not_finite(pair: &Pair, position: usize) {
     for (device, shape) in
         [(DeviceChoice::Cpu, "0,1,1"), (DeviceChoice::Cpu, "3,4,8"), (DeviceChoice::Emulator, "3,4,8")]
@@ -334,7 +334,7 @@ fn check_not_finite(pair: &Pair, position: usize) {
 #[test]
 fn weights_that_are_not_finite_end_a_run_in_an_error_on_every_device() {
     let pair = Pair::new("eagle3");
-    // What a token is read as breaks, and not its logit.
+    // Breaks a token's embedding without breaking its logit.
     change_config(&pair.target(), json!({"tie_word_embeddings": false}));
     change_tensors(&pair.target(), |tensors| {
         tensors.insert("lm_head.weight".into(), tensors["model.embed_tokens.weight"].clone());
@@ -348,7 +348,7 @@ fn weights_that_are_not_finite_end_a_run_in_an_error_on_every_device() {
     check_not_finite(&pair, prompt.len());
 }
 
-/// Loading ends in an error that contains all of `expected`.
+/// Checks that loading ends in an error that contains all of `expected`.
 fn check_broken(head: &'static str, change: impl FnOnce(&Pair), expected: &[&str]) {
     let pair = Pair::new(head);
     change(&pair);
@@ -359,7 +359,7 @@ fn check_broken(head: &'static str, change: impl FnOnce(&Pair), expected: &[&str
     }
 }
 
-/// A safetensors file with this header and this much data.
+/// A safetensors file with this header and this many bytes of data.
 fn raw(header: &str, data: usize) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &vec![0; data]].concat()
 }

@@ -1,4 +1,4 @@
-//! The binary as a user meets it: what goes to stdout, what to stderr, and the exit code.
+//! Runs the binary like a user: checks stdout, stderr and the exit code.
 
 use std::{
     fs,
@@ -20,12 +20,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Runs the binary in the repository's root, with something on standard input.
+/// Runs the binary in the repository's root, with this standard input.
 fn run_with(arguments: &[&str], input: &str) -> Ran {
     run_in(arguments, input, &[])
 }
 
-/// The same with variables in its environment.
+/// The same with environment variables.
 fn run_in(arguments: &[&str], input: &str, variables: &[(&str, &str)]) -> Ran {
     let mut child = Command::new(env!("CARGO_BIN_EXE_spectune"))
         .args(arguments)
@@ -36,14 +36,14 @@ fn run_in(arguments: &[&str], input: &str, variables: &[(&str, &str)]) -> Ran {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
-    // A program that reads no input closes its end early.
+    // A program that reads no input closes the pipe early.
     let _ = child.stdin.take().expect("a pipe").write_all(input.as_bytes());
     let output = child.wait_with_output().expect("it ends");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     Ran { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }
 
-/// Runs the binary and expects an exit code and words on stderr.
+/// Runs the binary, and checks the exit code and words on stderr.
 #[track_caller]
 fn check(arguments: &[&str], code: i32, words: &[&str]) -> Ran {
     let ran = run_with(arguments, "");
@@ -59,7 +59,7 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// A copy of the demo target in which one file is changed.
+/// A copy of the demo target with one changed file.
 fn spoiled(file: &str, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     let from = root().join("models/tiny/target");
@@ -71,7 +71,7 @@ fn spoiled(file: &str, change: impl FnOnce(Vec<u8>) -> Vec<u8>) -> TempDir {
     folder
 }
 
-/// A Hugging Face cache that holds the demo pair under two ids.
+/// A Hugging Face cache that contains the demo pair under two ids.
 fn cache() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, from) in [("acme/tiny", TARGET), ("acme/tiny-eagle3", EAGLE3)] {
@@ -467,7 +467,8 @@ fn the_demo_is_written_once_and_can_be_swept() {
     let plan = check(&["sweep", text(&sweep), "--dry-run", "--out", text(&folder.path().join("results"))], 0, &[]);
     assert!(plan.stdout.contains("3,1,4"), "{}", plan.stdout);
 
-    // A second run changes nothing; a file of the user's is not overwritten, and nothing else is written then.
+    // A second run changes nothing. If a file was modified by the user, it is not overwritten, and nothing else is
+    // written.
     check(&["demo", "--out", text(&out)], 0, &[]);
     fs::write(&sweep, "mine").expect("written");
     fs::remove_file(out.join("sweeps/guided.toml")).expect("removed");

@@ -1,11 +1,12 @@
-//! What a GPU owes its users on trained checkpoints, in batch-invariant mode: the same bits whatever the tree, the batch
-//! and the way rounds are launched, and under a load that comes and goes at random.
+//! Guarantees of a GPU on trained checkpoints in batch-invariant mode: the output is bit-identical regardless of the
+//! tree, the batch and how rounds are launched, and under a random load.
 //!
-//! Set `SPECTUNE_DEVICE` (such as `cuda:0`), `SPECTUNE_MODELS` to a folder of pairs (`tiny`, `small`, each with `target`,
-//! `eagle3`, `eagle2`) and `SPECTUNE_REFERENCE` to the folder of their prompts (`tiny.json`, `small.json`). Without them
-//! the random load runs on the CPU, on the pair that ships with the repository. With `SPECTUNE_FAMILIES` (a folder of
-//! `NAME/{target,reference.json}`, with `NAME/eagle3` where the family drafts with a head and not with its own MTP layer) these
-//! checkpoints are run too. `SPECTUNE_SECONDS` makes the load longer. `SPECTUNE_TP` shares the target among as many GPUs, from that one on.
+//! Set `SPECTUNE_DEVICE` (such as `cuda:0`), `SPECTUNE_MODELS` to a folder of pairs (`tiny`, `small`, each with
+//! `target`, `eagle3`, `eagle2`) and `SPECTUNE_REFERENCE` to the folder of their prompts (`tiny.json`, `small.json`).
+//! Without them the random load runs on the CPU, on the pair that ships with the repository. With `SPECTUNE_FAMILIES`
+//! (a folder of `NAME/{target,reference.json}`, with `NAME/eagle3` if the family drafts with a head instead of its own
+//! MTP layer) these checkpoints are run too. `SPECTUNE_SECONDS` makes the load longer. `SPECTUNE_TP` sets the number of
+//! GPUs that share the target, starting with that one.
 
 use std::{
     collections::HashMap,
@@ -34,14 +35,14 @@ struct Prompt {
     input_ids: Vec<u32>,
 }
 
-/// A target with what drafts for it, and prompts.
+/// A target with its drafts and prompts.
 struct Pair {
     folder: PathBuf,
     heads: Vec<Head>,
     prompts: Vec<Vec<u32>>,
 }
 
-/// What drafts: its own folder, or the target's MTP layer.
+/// A draft: a separate folder, or the target's MTP layer.
 #[derive(Clone, Copy)]
 struct Head {
     folder: Option<&'static str>,
@@ -53,7 +54,7 @@ const EAGLE2: Head = Head { folder: Some("eagle2"), algorithm: "EAGLE" };
 const MTP: Head = Head { folder: None, algorithm: "NEXTN" };
 
 impl Pair {
-    /// What lies in a folder with `target` and heads, or nothing where there is no target or no reference.
+    /// Opens a folder with `target` and heads; `None` without a target or a reference.
     fn open(folder: PathBuf, reference: &Path) -> Option<Self> {
         let text = std::fs::read_to_string(reference).ok()?;
         let reference: Reference = serde_json::from_str(&text).expect("a reference");
@@ -94,7 +95,7 @@ impl Head {
     }
 }
 
-/// The device that is requested, and the pairs that are there.
+/// The requested device, and the pairs that exist.
 fn device() -> Option<(DeviceChoice, Vec<Pair>)> {
     let device = std::env::var("SPECTUNE_DEVICE").ok()?.parse().expect("a device");
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from);
@@ -128,7 +129,7 @@ fn output_has_the_same_bits_for_every_tree_batch_and_way_of_launching() {
                     max_running_requests: 40,
                     capture_sizes: vec![1, 2, 4, 8, 16, 24, 32, 40],
                     disable_cuda_graph: eager,
-                    // Prompts are read anew: what the cache holds of them would hide how they are read.
+                    // Prompts must be prefilled every time: the cache would hide how they are prefilled.
                     disable_radix_cache: true,
                     ..EngineOptions::default()
                 };
@@ -186,7 +187,7 @@ enum Limit {
     Time(Duration),
 }
 
-/// A stream of numbers that is the same everywhere.
+/// A reproducible stream of numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -196,7 +197,7 @@ impl Numbers {
     }
 }
 
-/// Requests of all kinds come in waves and trickles, some are cancelled; the shape changes now and then.
+/// Requests of all kinds arrive in waves and trickles, and some are cancelled; the shape changes from time to time.
 fn random_load(pair: &Pair, device: DeviceChoice, dtype: &str, limit: Limit) {
     const LONGEST: usize = 96;
     let slots = if device == DeviceChoice::Cpu { 6 } else { 40 };
@@ -209,7 +210,7 @@ fn random_load(pair: &Pair, device: DeviceChoice, dtype: &str, limit: Limit) {
         ..EngineOptions::default()
     };
     let mut engine = pair.load(pair.heads[0], options);
-    // What each prompt yields alone, greedy and sampled: a shorter request gets its beginning.
+    // The output of each prompt alone, greedy and sampled; a shorter request must get a prefix of it.
     let kinds = [
         SamplingParams::default(),
         SamplingParams { temperature: 0.8, top_p: 0.9, top_k: 40, seed: 3, ..SamplingParams::default() },
@@ -237,7 +238,7 @@ fn random_load(pair: &Pair, device: DeviceChoice, dtype: &str, limit: Limit) {
             break;
         }
         if engine.is_idle() {
-            // All is quiet: another shape, or none at all.
+            // While idle, switch to another shape or to no speculation.
             let at = numbers.below(SHAPES.len() + 1);
             let shape = SHAPES.get(at).map_or(TreeShape::OFF, |shape| shape.parse().expect("a shape"));
             engine.set_policy(ShapePolicy::fixed(shape)).expect("the shape runs");

@@ -1,5 +1,5 @@
-//! Checkpoints of other families as they are published: MTP layers wherever they lie, settings that are refused rather than
-//! ignored, and broken files that end in an error and never in a panic.
+//! Published checkpoints of other families: MTP layers in any layout, settings that are refused rather than ignored,
+//! and broken files that end in an error and never in a panic.
 
 use std::{
     collections::BTreeMap,
@@ -24,7 +24,7 @@ fn family(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/data/families").join(name)
 }
 
-/// A copy of a family's checkpoint that a test may spoil.
+/// A copy of a family's checkpoint that a test may modify.
 fn copy(name: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for file in ["config.json", "model.safetensors"] {
@@ -69,7 +69,7 @@ fn run(engine: &mut Engine, shape: &str) -> Vec<Completion> {
     engine.run(requests()).expect("the requests run")
 }
 
-/// Outputs and rounds.
+/// Outputs and number of rounds.
 fn outcome(completions: &[Completion]) -> Vec<(Vec<u32>, usize)> {
     completions.iter().map(|completion| (completion.output_ids.clone(), completion.rounds)).collect()
 }
@@ -86,7 +86,7 @@ fn check_refused(options: EngineOptions, expected: &[&str]) {
     }
 }
 
-/// The tensors of the MTP layer, by what their names begin with.
+/// Prefix of the names of the MTP layer's tensors.
 fn mtp_prefix(name: &str) -> String {
     match name {
         "mimo" => "model.mtp_layers.0.".into(),
@@ -94,7 +94,7 @@ fn mtp_prefix(name: &str) -> String {
     }
 }
 
-/// Tokens of each request, with its rounds.
+/// Tokens and number of rounds of each request.
 type Outputs = Vec<(Vec<u32>, usize)>;
 
 #[test]
@@ -130,7 +130,7 @@ fn a_prompt_that_is_in_the_cache_is_not_read_again_and_drafts_the_same() {
     }
 }
 
-/// The same layer somewhere else drafts the same.
+/// Checks that the same layer in another layout drafts the same.
 fn check_layout(name: &str, what: &str, lay_out: impl Fn(&Path, &Path) -> Option<PathBuf>) {
     let target = copy(name);
     let run = |options| outcome(&run(&mut Engine::load(options).expect("it loads"), "3,4,8"));
@@ -183,10 +183,10 @@ fn mtp_layers_are_found_wherever_they_are_published() {
     }
 }
 
-/// A tensor of an expert: the expert's number, its place in the fused tensor, bytes and shape.
+/// A tensor of an expert: number of the expert, position in the fused tensor, bytes and shape.
 type Expert = (usize, usize, Vec<u8>, Vec<usize>);
 
-/// The layout of transformers 5 in memory.
+/// Fuses experts as transformers 5 does in memory.
 fn fuse_experts(tensors: &mut Tensors) {
     let apart: Vec<String> = tensors.keys().filter(|name| name.contains(".mlp.experts.")).cloned().collect();
     let mut fused: BTreeMap<String, Vec<Expert>> = BTreeMap::new();
@@ -381,7 +381,7 @@ fn wrong_tensors_are_named_and_never_panic() {
             assert!(told(&error) && (shapes || of_fused), "{name} {tensor}, a row less: {error}");
             change_tensors(folder.path(), |tensors| drop(tensors.remove(&tensor)));
             match load() {
-                // Without its norms or biases a layer may be one of another kind, where no setting demands them.
+                // Without norms or biases a layer might be read as one of another kind, unless a setting requires them.
                 Ok(_) => panic!("{name} loads without {tensor}"),
                 Err(error) => assert!(told(&error.to_string()), "{name} without {tensor}: {error}"),
             }
@@ -413,7 +413,7 @@ fn no_configuration_makes_it_panic() {
                 let mut changed = original.clone();
                 changed[key] = value.clone();
                 fs::write(folder.path().join("config.json"), changed.to_string()).expect("a config");
-                // Whether it loads or not: it says so.
+                // It may load or not, but must not panic.
                 let loaded = Engine::load(EngineOptions {
                     context_length: Some(1),
                     ..options(folder.path(), Some("NEXTN"), None)

@@ -1,5 +1,5 @@
-//! Weights in FP8, as they are published and as they are quantised at load: the outputs are those of a checkpoint that holds
-//! the same values in float32, whatever the layout of the scales; broken and other formats are refused by name.
+//! FP8 weights, as published and as quantised at load: outputs equal those of a checkpoint with the same values in
+//! float32, regardless of the layout of the scales. Broken and unsupported formats are refused by name.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ mod tensors;
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Scales {
     Blocks,
-    /// Blocks whose scales are bfloat16.
+    /// Blocks with scales in bfloat16.
     ShortBlocks,
     Channels,
     Tensor,
@@ -67,13 +67,14 @@ fn bytes(values: &[f32]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
-/// Whether a quantiser takes a tensor.
+/// Whether a quantiser would convert a tensor.
 fn is_quantised(name: &str, shape: &[usize]) -> bool {
     const LEFT_OUT: [&str; 6] = ["embed_tokens", "lm_head", "mlp.gate.weight", "input_proj", "eh_proj", "fc.weight"];
     shape.len() == 2 && name.ends_with(".weight") && !LEFT_OUT.iter().any(|part| name.contains(part))
 }
 
-/// A matrix quantised with scales of a layout, written down here once more: the largest number of what shares a scale becomes 448.
+/// A matrix quantised with scales of a layout, implemented independently: the largest value under each scale becomes
+/// 448.
 fn quantised(values: &[f32], [outputs, inputs]: [usize; 2], scales: Scales) -> Fp8Matrix<'static> {
     let shares = |row: usize, column: usize| match scales {
         Scales::Blocks | Scales::ShortBlocks => row / FP8_BLOCK * inputs.div_ceil(FP8_BLOCK) + column / FP8_BLOCK,
@@ -96,7 +97,7 @@ fn quantised(values: &[f32], [outputs, inputs]: [usize; 2], scales: Scales) -> F
     }
 }
 
-/// A checkpoint in FP8, and the same values in float32.
+/// A checkpoint in FP8, and one with the same values in float32.
 fn both(source: &Path, scales: Scales) -> [tempfile::TempDir; 2] {
     let (mut fp8, mut plain) = (Tensors::new(), Tensors::new());
     for (name, (dtype, shape, data)) in read(source) {
@@ -171,7 +172,7 @@ fn run(options: EngineOptions, shape: &str) -> Vec<Completion> {
     engine.run((0..3).map(request).collect()).expect("the requests run")
 }
 
-/// Outputs and rounds.
+/// Outputs and number of rounds.
 fn outcome(completions: &[Completion]) -> Vec<(Vec<u32>, usize)> {
     completions.iter().map(|completion| (completion.output_ids.clone(), completion.rounds)).collect()
 }
@@ -190,7 +191,7 @@ fn stored_matrices_have_the_values_that_they_stand_for() {
     for name in ["qwen3", "qwen3_moe", "glm4_moe", "mimo"] {
         for scales in ALL {
             let [fp8, plain] = both(&family(name), scales);
-            // Their MTP layers are quantised too.
+            // The MTP layers of these are quantised too.
             let draft = ["glm4_moe", "mimo"].contains(&name).then_some(("NEXTN", None));
             let shape = if draft.is_some() { "2,1,3" } else { "0,1,1" };
             let found = run(options(fp8.path(), draft), shape);
@@ -222,16 +223,16 @@ fn weights_quantised_at_load_are_those_of_a_checkpoint_with_scales_of_rows() {
     let fp8_of = Some(Quantization::Fp8);
     let expected = run(plain.path(), plain_head.path(), [None; 2]);
     assert_eq!(run(&target, &head, [fp8_of; 2]), expected);
-    // What is in FP8 already stays as it is.
+    // Tensors that are already in FP8 stay unchanged.
     assert_eq!(run(fp8.path(), fp8_head.path(), [fp8_of; 2]), expected);
-    // The draft may stay in 16 bits: the text is the same.
+    // The draft may stay in 16 bits without changing the text.
     let mixed = run(&target, &head, [fp8_of, None]);
     let text = |outcome: &[(Vec<u32>, usize)]| outcome.iter().map(|(text, _)| text.clone()).collect::<Vec<_>>();
     assert_eq!(text(&mixed), text(&expected));
     assert_ne!(text(&run(&target, &head, [None; 2])), text(&expected), "quantising changes something");
 }
 
-/// The log-probabilities of the tokens that a target chooses.
+/// The tokens that a target chooses, with their log-probabilities.
 fn log_probabilities(options: EngineOptions) -> Vec<(u32, f64)> {
     let sampling = SamplingParams { logprobs: Some(0), ..SamplingParams::default() };
     let stop = StopConditions { max_new_tokens: Some(4), ignore_eos: true, ..StopConditions::default() };
@@ -284,7 +285,8 @@ fn who_is_quantised_says_so() {
     assert_eq!(quantised.target, format!("{} as fp8", plain.target), "figures of both are not compared");
     let [fp8, _] = both(&target, Scales::Blocks);
     assert_eq!(load(options(fp8.path(), None)).quantised.as_deref(), Some("fp8 weights (e4m3)"));
-    // Kernels copy sixteen inputs at a time: layers of another number stay in 16 bits, and that is said.
+    // Kernels copy sixteen inputs at a time, so layers with another number of inputs stay in 16 bits, which is
+    // reported.
     let narrow = load(EngineOptions { quantization: Some(Quantization::Fp8), ..options(&family("qwen3"), None) });
     assert!(narrow.quantised.is_some_and(|words| words.contains("the feed-forward part of 0 of 3 layers")));
 }
@@ -335,7 +337,7 @@ fn wrong_scales_are_errors_that_say_where() {
         |tensors| tensors.get_mut(NAME).expect("a matrix").0 = Dtype::F8_E5M2,
         &[NAME, "F8_E5M2", "F8_E4M3"],
     );
-    // Scales of a matrix in 16 bits are read by no one, and say that something is wrong.
+    // Scales of a 16-bit matrix are not read, and indicate an error.
     check(
         Scales::Tensor,
         |tensors| drop(tensors.insert("model.layers.0.mlp.odd.weight_scale".into(), (Dtype::F32, vec![], vec![0; 4]))),

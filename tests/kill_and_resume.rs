@@ -1,4 +1,4 @@
-//! Sweeps that end before they are done: `--resume` finishes them with each trial exactly once.
+//! Sweeps that are stopped early: `--resume` finishes them with each trial exactly once.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -12,10 +12,10 @@ use std::{
 
 use tempfile::TempDir;
 
-/// Times that the sweep is killed.
+/// Number of kills.
 const KILLS: u64 = 10;
 
-/// A small sweep of the demo models in its own folder.
+/// A small sweep of the demo models in a separate folder.
 struct Sweep {
     folder: TempDir,
 }
@@ -25,7 +25,7 @@ impl Sweep {
         Self::with("")
     }
 
-    /// One with more tables in its file.
+    /// With further tables in its file.
     fn with(more: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository");
@@ -43,7 +43,7 @@ impl Sweep {
         self.folder.path().join("out")
     }
 
-    /// Starts or resumes it with a command, of which the arguments of the sweep are the last ones.
+    /// Starts or resumes it with a command, to which the arguments of the sweep are appended.
     fn start(&self, mut command: Command) -> Child {
         let sweep = self.folder.path().join("sweep.toml");
         command
@@ -59,14 +59,14 @@ impl Sweep {
         fs::read_to_string(self.out().join("journal.jsonl")).unwrap_or_default()
     }
 
-    /// Waits until the journal has this many whole lines, or the sweep has ended.
+    /// Waits until the journal has this many complete lines, or the sweep has ended.
     fn wait_for_lines(&self, lines: usize, sweep: &mut Child) {
         while self.journal().matches('\n').count() < lines && sweep.try_wait().expect("a child").is_none() {
             sleep(Duration::from_millis(5));
         }
     }
 
-    /// Resumes it and checks that it ends well.
+    /// Resumes it and checks that it succeeds.
     fn finish(&self) {
         let (ended, words) = ended(self.start(spectune()));
         assert!(ended.status.success(), "{words}");
@@ -101,9 +101,9 @@ fn a_sweep_that_is_killed_ten_times_measures_each_trial_exactly_once() {
     for kill in 0..KILLS {
         let mut child = sweep.start(spectune());
         match kill % 2 {
-            // Moments spread over loading, measuring and writing; which of them is hit does not matter.
+            // Times spread over loading, measuring and writing; it does not matter which of them is hit.
             0 => sleep(Duration::from_millis(40 + (kill * 37) % 160)),
-            // Right after a record, however slow the machine is.
+            // Right after a record, regardless of the machine's speed.
             _ => sweep.wait_for_lines(seen + 1, &mut child),
         }
         child.kill().expect("SIGKILL");
@@ -127,12 +127,12 @@ fn a_sweep_grows_by_a_larger_batch() {
     let before = sweep.journal();
     fs::write(&file, whole).expect("the whole sweep");
     sweep.finish();
-    // The first line tells the plan, which has grown.
+    // The header contains the plan, which has grown.
     let after = sweep.journal();
     assert!(before.lines().skip(1).all(|record| after.contains(record)), "what was measured is kept");
 }
 
-/// Sends a signal to a sweep once it has said something, and gives back all that it says until it ends, and its exit code.
+/// Sends a signal to a sweep once its output contains `behind`, and returns its whole output and exit code.
 #[cfg(unix)]
 fn stopped(mut sweep: Child, signal: &str, behind: &str) -> (String, Option<i32>) {
     let (mut words, mut said) = (BufReader::new(sweep.stderr.take().expect("a pipe")), String::new());
@@ -148,7 +148,7 @@ fn stopped(mut sweep: Child, signal: &str, behind: &str) -> (String, Option<i32>
 #[cfg(unix)]
 #[test]
 fn a_sweep_that_is_stopped_keeps_what_is_finished_and_says_how_to_go_on() {
-    // Enough repeats that it is not done before the signal is there.
+    // Enough repeats that it is not finished before the signal.
     let many = "[search]\nrepeats = 10000\n";
     for signal in ["INT", "TERM"] {
         let sweep = Sweep::with(many);
@@ -159,7 +159,7 @@ fn a_sweep_that_is_stopped_keeps_what_is_finished_and_says_how_to_go_on() {
         }
         let finished = sweep.journal().matches('\n').count() - 1;
         assert!(finished > 0 && sweep.out().join("report.html").exists(), "{words}");
-        // Budgets may change: it goes on, and ends as any other.
+        // Budgets may change: it continues and ends normally.
         let file = sweep.folder.path().join("sweep.toml");
         let content = fs::read_to_string(&file).expect("the sweep file") + &format!("trials = {}\n", finished + 2);
         fs::write(&file, content).expect("a sweep file");
@@ -167,7 +167,7 @@ fn a_sweep_that_is_stopped_keeps_what_is_finished_and_says_how_to_go_on() {
         assert_eq!(output.status.code(), Some(0), "{words}");
         assert_eq!(sweep.journal().matches('\n').count() - 1, finished + 2, "{words}");
     }
-    // Before the first trial, too.
+    // The same before the first trial.
     let guided = Sweep::with(&format!("{many}strategy = 'guided'\n"));
     let (words, code) = stopped(guided.start(spectune()), "INT", "texts without speculation");
     assert_eq!(code, Some(130), "{words}");
@@ -176,7 +176,7 @@ fn a_sweep_that_is_stopped_keeps_what_is_finished_and_says_how_to_go_on() {
     }
 }
 
-/// Killed while acceptance is told from the texts, or just behind that: whatever was known by then is not found out again.
+/// Killed while acceptance is being replayed from the texts: the texts are not generated again.
 #[cfg(unix)]
 #[test]
 fn a_guided_sweep_that_is_killed_between_its_texts_and_its_predictions_keeps_the_texts() {
@@ -191,25 +191,25 @@ fn a_guided_sweep_that_is_killed_between_its_texts_and_its_predictions_keeps_the
     assert!(sweep.out().join("guide.json").exists() && sweep.out().join("tuned.toml").exists(), "{words}");
 }
 
-/// A limit on the size of files stands for a disk that is full: a write fails after a part of it was done.
+/// A limit on file sizes simulates a full disk: a write fails after part of it was done.
 #[cfg(unix)]
 #[test]
 fn a_sweep_that_cannot_write_keeps_what_is_finished() {
     let sweep = Sweep::new();
     let limited_command = |blocks: usize| {
         let mut command = Command::new("sh");
-        // In blocks of 512 bytes. Without the trap the system would kill the process.
+        // In blocks of 512 bytes. Without the trap the signal would kill the process.
         command.args(["-c", &format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" \"$@\"")]);
         command.arg(env!("CARGO_BIN_EXE_spectune"));
         command
     };
     let limited = |blocks: usize| ended(sweep.start(limited_command(blocks)));
-    // Not even the header.
+    // Not even the header fits.
     let (output, words) = limited(1);
     assert_eq!(output.status.code(), Some(2), "{words}");
     assert!(words.contains("cannot write") && words.contains("journal.jsonl"), "{words}");
     assert!(sweep.journal().is_empty());
-    // The header and some records, then some more; a record has about a thousand bytes.
+    // The header and some records fit, then some more; a record has about a thousand bytes.
     let mut seen = 0;
     for blocks in [20, 40] {
         let (output, words) = limited(blocks);
@@ -223,13 +223,13 @@ fn a_sweep_that_cannot_write_keeps_what_is_finished() {
             assert!(words.contains(part), "no {part:?} in\n{words}");
         }
     }
-    // All trials and what guides them, but neither the states of the target, which no one misses, nor the report.
+    // All trials and the guide fit, but neither the target's states, which are optional, nor the report.
     let guided = Sweep::with("[search]\nstrategy = 'guided'\nrepeats = 1\n");
     let (output, words) = ended(guided.start(limited_command(200)));
     assert_eq!(output.status.code(), Some(2), "{words}");
     assert!(words.contains("states.bin cannot be written") && words.contains("spectune report"), "{words}");
     assert!(guided.out().join("tuned.toml").exists() && !guided.out().join("states.bin").exists(), "{words}");
-    // All trials, but not the report.
+    // All trials fit, but not the report.
     let (output, words) = limited(400);
     assert_eq!(output.status.code(), Some(2), "{words}");
     assert!(words.contains("cannot write") && words.contains("spectune report"), "{words}");

@@ -1,4 +1,4 @@
-//! `spectune lint` as a user meets it: exit codes, formats, settings, suppression, and files that are fixed in place.
+//! Runs `spectune lint` like a user: exit codes, formats, settings, suppression, and files that are fixed in place.
 
 use std::{
     fs,
@@ -25,7 +25,7 @@ struct Ran {
     stderr: String,
 }
 
-/// A folder of its own with files in it.
+/// A separate folder with files in it.
 struct Place(TempDir);
 
 impl Place {
@@ -100,7 +100,7 @@ fn the_exit_code_is_the_same_in_every_format() {
         place.check(&[&format[..], &["bad.sh", "--ignore", "SD"]].concat(), 0, &[]);
         place.check(&[&format[..], &["none.sh", "--allow-no-launch"]].concat(), 0, &[]);
     }
-    // One file that cannot be read does not hide what is found in the others.
+    // An unreadable file does not hide findings in the others.
     place.check(
         &["nowhere.sh", "bad.sh", "--format", "concise"],
         2,
@@ -157,7 +157,7 @@ fn a_fixed_file_keeps_its_rights_and_its_link() {
     fs::write(place.path("real/run.sh"), SCRIPT).expect("a file");
     let ran = place.lint(&["link.sh", "--fix"]);
     fs::set_permissions(place.path("real"), fs::Permissions::from_mode(0o750)).expect("rights");
-    // The superuser may write everywhere; everyone else keeps the old file, whole.
+    // The superuser may write everywhere; for everyone else the old file stays unchanged.
     let text = place.read("real/run.sh");
     assert!(text == SCRIPT && ran.code == Some(2) || text.contains("tokens 6"), "{}", ran.stderr);
 }
@@ -228,7 +228,7 @@ fn many_files_are_judged_in_their_order() {
     assert_eq!(named, expected);
 }
 
-/// What `action.yml` runs.
+/// The commands of `action.yml`.
 #[cfg(unix)]
 #[test]
 fn the_action_annotates_writes_sarif_and_keeps_the_exit_code() {

@@ -11,16 +11,16 @@ use std::{
 const CRATES: [&str; 10] =
     ["schemas", "kernels", "facts", "engine", "server", "external", "tuner", "training", "reports", "cli"];
 
-/// Imports that may close a cycle, as (crate, importing module, imported module), each with its reason.
+/// Exceptions that may close a cycle, as (crate, importing module, imported module), each with its reason.
 const ALLOWED: [(&str, &str, &str); 8] = [
-    // Texts contain texts: every reader hands inner texts back to the function that chooses a reader.
+    // Texts contain texts: every reader passes inner texts back to the function that chooses a reader.
     ("schemas", "launch::arguments", "launch::documents"),
     ("schemas", "launch::comments", "launch::documents"),
     ("schemas", "launch::dockerfile", "launch::documents"),
     ("schemas", "launch::python", "launch::documents"),
     ("schemas", "launch::unit", "launch::documents"),
     ("schemas", "launch::yaml", "launch::documents"),
-    // The worker delivers to the listener, which measures what it delivers.
+    // The worker delivers events to the listener, which measures them.
     ("server", "latency", "worker"),
     // The handler of /metrics reads the state that holds the counters.
     ("server", "metrics", "state"),
@@ -50,7 +50,7 @@ fn modules_do_not_import_each_other_in_a_cycle() {
     assert!(cycles.is_empty(), "modules import each other:\n{}", cycles.join("\n"));
 }
 
-/// The modules of a crate with their files, without those of tests.
+/// The modules of a crate with their files, without test modules.
 fn modules_of(source: &Path) -> BTreeMap<Module, PathBuf> {
     let mut found = BTreeMap::new();
     let mut folders = vec![source.to_owned()];
@@ -114,7 +114,7 @@ fn end_of_string(text: &str) -> usize {
     end.map_or(text.len(), |(at, _)| at + 1)
 }
 
-/// The length of a character literal; 0 for a lifetime.
+/// Length of a character literal; 0 for a lifetime.
 fn end_of_character(text: &str) -> usize {
     let mut chars = text.char_indices().skip(1);
     match chars.next() {
@@ -124,7 +124,7 @@ fn end_of_character(text: &str) -> usize {
     }
 }
 
-/// Cuts items out that are compiled for tests only.
+/// Removes items that are compiled only for tests.
 fn without_tests(code: &str) -> String {
     let mut left = String::new();
     let mut rest = code;
@@ -132,14 +132,14 @@ fn without_tests(code: &str) -> String {
         left.push_str(before);
         let ends = [item.find(';').map(|at| at + 1), item.find('{').map(|at| at + end_of_block(&item[at..]))];
         let opens_first = item.find('{').is_some_and(|brace| item.find(';').is_none_or(|end| brace < end));
-        // `use a::{b, c};` has braces before its end.
+        // `use a::{b, c};` contains braces before its end.
         let is_use = item.split_whitespace().find(|word| !word.starts_with("pub")).is_some_and(|word| word == "use");
         rest = &item[ends[usize::from(opens_first && !is_use)].unwrap_or(item.len())..];
     }
     left + rest
 }
 
-/// The length of a block that a brace opens.
+/// Length of a block that starts with a brace.
 fn end_of_block(text: &str) -> usize {
     let mut depth = 0usize;
     for (at, char) in text.char_indices() {
@@ -153,7 +153,7 @@ fn end_of_block(text: &str) -> usize {
     text.len()
 }
 
-/// The modules that a module's code names.
+/// The modules that a module's code refers to.
 fn imported(module: &Module, code: &str, modules: &BTreeMap<Module, PathBuf>) -> BTreeSet<Module> {
     let mut paths = Vec::new();
     let mut others = String::new();
@@ -175,7 +175,7 @@ fn imported(module: &Module, code: &str, modules: &BTreeMap<Module, PathBuf>) ->
     paths.iter().filter_map(|path| resolve(module, path, modules)).collect()
 }
 
-/// The paths of a `use` declaration, its braces multiplied out.
+/// The paths of a `use` declaration, with its braces expanded.
 fn expand(tree: &str, paths: &mut Vec<String>) {
     let Some((prefix, inner)) = tree.split_once('{') else {
         paths.push(tree.split(" as ").next().unwrap_or(tree).split_whitespace().collect());
@@ -194,7 +194,7 @@ fn expand(tree: &str, paths: &mut Vec<String>) {
     parts.filter(|part| !part.trim().is_empty()).for_each(|part| expand(&format!("{prefix}{}", part.trim()), paths));
 }
 
-/// The deepest module on a path, seen from a module; `None` for other crates and for the module itself.
+/// The deepest module on a path, relative to a module; `None` for other crates and for the module itself.
 fn resolve(module: &Module, path: &str, modules: &BTreeMap<Module, PathBuf>) -> Option<Module> {
     let mut parts = path.split("::").peekable();
     let mut at = match *parts.peek()? {
@@ -222,7 +222,7 @@ fn resolve(module: &Module, path: &str, modules: &BTreeMap<Module, PathBuf>) -> 
     (at != *module).then_some(at)
 }
 
-/// A cycle of imports, its first module again at the end; `None` where there is none.
+/// A cycle of imports, ending with its first module; `None` if there is none.
 fn cycle(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Option<Vec<String>> {
     let mut done = BTreeSet::new();
     for start in imports.keys() {
@@ -235,7 +235,7 @@ fn cycle(imports: &BTreeMap<Module, BTreeSet<Module>>) -> Option<Vec<String>> {
     None
 }
 
-/// Follows imports from a module. Returns a module on the way that is reached again.
+/// Follows imports from a module. Returns a module of the current path that is reached again.
 fn visit(
     module: &Module,
     imports: &BTreeMap<Module, BTreeSet<Module>>,

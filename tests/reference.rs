@@ -1,14 +1,15 @@
-//! Rounds and outputs against two independent programs, on the trained pairs: for every tree shape and both heads, the
-//! rounds of each request equal those of an unbatched float32 replay, outputs do not depend on speculation, and the
-//! accept length is near SGLang's own (bfloat16, on a GPU).
+//! Compares rounds and outputs with two independent programs, on the trained pairs: for every tree shape and both
+//! heads, the rounds of each request equal those of an unbatched float32 replay, outputs do not depend on speculation,
+//! and the accept length is close to SGLang's (bfloat16, on a GPU).
 //!
-//! The tiny pair ships with the repository. For the small one, set `SPECTUNE_MODELS` to a folder that holds
-//! `small/{target,eagle3,eagle2}` and `SPECTUNE_REFERENCE` to the folder of `small.json`. For trained checkpoints of other
-//! families, set `SPECTUNE_FAMILIES` to a folder of `NAME/{target,reference.json}`, with `NAME/eagle3` where the family
-//! drafts with a head and not with its own MTP layer. Both are ignored unless asked for (`--ignored`). `SPECTUNE_DEVICE=cuda:0` runs
-//! them on a GPU, in float32 and batch-invariant; with `SPECTUNE_DTYPE=bfloat16` in that type and in the default mode,
-//! where text may leave the reference at near ties, and accept lengths have to be within 5% of the float32 replay's
-//! (what is more than 3% off that or SGLang's own is printed). `SPECTUNE_TP=2` shares the target among as many GPUs, from that one on.
+//! The tiny pair ships with the repository. For the small one, set `SPECTUNE_MODELS` to a folder that contains
+//! `small/{target,eagle3,eagle2}` and `SPECTUNE_REFERENCE` to the folder of `small.json`. For trained checkpoints of
+//! other families, set `SPECTUNE_FAMILIES` to a folder of `NAME/{target,reference.json}`, with `NAME/eagle3` if the
+//! family drafts with a head instead of its own MTP layer. Both tests run only with `--ignored`.
+//! `SPECTUNE_DEVICE=cuda:0` runs them on a GPU, in float32 and batch-invariant mode. With `SPECTUNE_DTYPE=bfloat16`
+//! they run in that type and in the default mode, where text may deviate from the reference at near ties, and accept
+//! lengths must be within 5% of the float32 replay's (deviations of more than 3% from that or from SGLang's are
+//! printed). `SPECTUNE_TP=2` sets the number of GPUs that share the target, starting with that one.
 
 use std::{
     collections::BTreeMap,
@@ -19,11 +20,12 @@ use engine::{Completion, DeviceChoice, Engine, EngineOptions, Request, SamplingP
 use schemas::tree::TreeShape;
 use serde::Deserialize;
 
-/// Two logits closer than this may change places between two float32 programs, whose sums run in different orders.
+/// Two logits closer than this may swap their order between two float32 programs that sum in different orders.
 const NEAR_TIE: f64 = 2e-3;
-/// The same with activations of 8 or 11 bits: logits of about 20 are known to a few tenths.
+/// The same with 8 or 11 significant bits in activations: logits of about 20 are exact to a few tenths.
 const NEAR_TIE_OF_HALVES: f64 = 0.5;
-/// Requests whose rounds may differ by near ties in the draft's choice of branches, whose gaps the reference lacks.
+/// Maximum number of requests whose rounds may differ because of near ties in the draft's choice of branches; the
+/// reference does not contain these gaps.
 const ROUNDS_MAY_DIFFER: usize = 2;
 
 #[derive(Deserialize)]
@@ -32,12 +34,12 @@ struct Reference {
     prompts: Vec<Prompt>,
     eagle3: BTreeMap<String, Shape>,
     eagle2: BTreeMap<String, Shape>,
-    /// Whether the target has layers of experts.
+    /// Whether the target has MoE layers.
     #[serde(default)]
     has_experts: bool,
 }
 
-/// The reference of a family, which has one kind of draft.
+/// The reference of a family with a single kind of draft.
 #[derive(Deserialize)]
 struct FamilyReference {
     max_new_tokens: usize,
@@ -45,7 +47,7 @@ struct FamilyReference {
     shapes: BTreeMap<String, Shape>,
 }
 
-/// What drafts: its own folder, or the target's MTP layer.
+/// A draft: a separate folder, or the target's MTP layer.
 struct Draft {
     folder: Option<&'static str>,
     algorithm: &'static str,
@@ -123,7 +125,7 @@ fn families_agree_with_their_references() {
     println!("checked: {}", found.join(", "));
 }
 
-/// The type that is computed in, where it is not float32.
+/// The dtype, unless it is float32.
 fn halves() -> Option<String> {
     std::env::var("SPECTUNE_DTYPE").ok().filter(|dtype| dtype != "float32")
 }
@@ -193,8 +195,8 @@ fn ids(completions: &[Completion]) -> Vec<&[u32]> {
     completions.iter().map(|completion| completion.output_ids.as_slice()).collect()
 }
 
-/// Plain decoding agrees with transformers in float32, or leaves it at a near tie. In 16 bits a router that compares near equals sends
-/// rows to other experts, as it does in transformers; then a third of the texts may leave it elsewhere.
+/// Plain decoding agrees with transformers in float32, or deviates at a near tie. In 16 bits, a router with nearly
+/// equal scores sends rows to other experts, as in transformers; then a third of the texts may deviate elsewhere.
 fn check_greedy(reference: &Reference, completions: &[Completion]) {
     assert_eq!(completions.len(), reference.prompts.len());
     let mut elsewhere = 0;
@@ -231,7 +233,7 @@ fn check_accept_length(head: &str, shape: &str, expected: &Shape, completions: &
 }
 
 fn check_rounds(reference: &Reference, head: &str, shape: &str, expected: &Shape, completions: &[Completion]) {
-    // Where the text is another one, rounds cannot be compared.
+    // Rounds can be compared only if the texts are the same.
     let same = |at: usize| reference.prompts[at].output_ids_float32 == completions[at].output_ids;
     let rounds: Vec<usize> = completions.iter().map(|completion| completion.rounds).collect();
     let differing: Vec<usize> =

@@ -1,5 +1,5 @@
-//! What holds of the repository itself: its pages and their links, generated pages, dependencies and their licences, and
-//! words that are out.
+//! Checks of the repository itself: its pages and their links, generated pages, dependencies and their licences, and
+//! phrases that are not used.
 
 #[path = "repository/book.rs"]
 mod book;
@@ -19,14 +19,14 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The variable that makes generated pages anew.
+/// The variable that regenerates pages.
 const UPDATE: &str = "SPECTUNE_UPDATE";
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository")
 }
 
-/// All files under a folder of the repository with this ending, sorted, as paths from the root.
+/// All files under a folder of the repository with this extension, sorted, as paths from the root.
 fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
     let root = root();
     let mut found = Vec::new();
@@ -52,7 +52,7 @@ fn read(path: &Path) -> String {
     fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Compares a generated text with its file, or writes it where `SPECTUNE_UPDATE` is set.
+/// Compares a generated text with its file, or writes it if `SPECTUNE_UPDATE` is set.
 #[track_caller]
 fn check_generated(path: &str, text: &str) {
     let path = Path::new(path);

@@ -1,4 +1,5 @@
-//! Sweeps over servers: `spectune serve` stands in for SGLang, whose API it speaks, as real processes over real HTTP.
+//! Sweeps over servers, with `spectune serve` in place of SGLang, whose API it implements, as real processes over real
+//! HTTP.
 
 use std::{
     collections::BTreeSet,
@@ -13,16 +14,16 @@ use std::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// Times that a sweep is killed.
+/// Number of kills.
 const KILLS: u64 = 10;
 
-/// A small sweep of the demo models over servers, in its own folder.
+/// A small sweep of the demo models over servers, in a separate folder.
 struct Sweep {
     folder: TempDir,
 }
 
 impl Sweep {
-    /// With the tables that differ.
+    /// With these tables in its file.
     fn new(system: &str, search: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository");
@@ -39,7 +40,7 @@ impl Sweep {
         Self { folder }
     }
 
-    /// That starts this program's own server.
+    /// Starts this program's own server.
     fn of_own_server(search: &str) -> Self {
         let program = env!("CARGO_BIN_EXE_spectune");
         Self::new(&format!("command = ['{program}', 'serve']\nextra_args = ['--device', 'cpu']"), search)
@@ -97,19 +98,19 @@ fn a_guided_sweep_measures_few_servers_and_predicts_the_rest() {
     assert!(failed.is_empty(), "{failed:#?}\n{told}");
     let engine = records[0]["fingerprint"]["engine"].as_str().expect("an engine");
     assert!(engine.starts_with("spectune ") && engine.ends_with("served"), "it says which engine it is: {engine}");
-    // No speculation, the default, one that tells costs, and finalists: of nine configurations four at most, each with one start,
-    // and no speculation with two.
+    // No speculation, the default, one that determines costs, and finalists: at most four of nine configurations, each
+    // with one start, and no speculation with two.
     let mut configurations: Vec<String> =
         records.iter().map(|one| one["trial"]["configuration"]["shape"].to_string()).collect();
     configurations.sort();
     configurations.dedup();
     assert!((3..=4).contains(&configurations.len()), "{configurations:?}");
-    // The square of chains is not for a space with trees and four starts.
+    // Tables of chains are not used for a space with trees and only four starts.
     assert!(sweep.starts() <= configurations.len() + 2, "{} starts", sweep.starts());
     let guide: Value =
         serde_json::from_str(&fs::read_to_string(sweep.out().join("guide.json")).expect("a guide")).expect("JSON");
     assert!(guide["predictions"].as_array().is_some_and(|all| !all.is_empty()), "{guide}");
-    // Acceptance that was replayed is what the server's requests had.
+    // Replayed acceptance equals that of the server's requests.
     for record in records.iter().filter(|one| one["role"] != "probe") {
         let shape = &record["trial"]["configuration"]["shape"];
         let Some(row) = guide["acceptance"]["rows"].as_array().into_iter().flatten().find(|row| row["shape"] == *shape)
@@ -125,7 +126,7 @@ fn a_guided_sweep_measures_few_servers_and_predicts_the_rest() {
 }
 
 impl Sweep {
-    /// Chains alone, which a server may run by batch size; three batch sizes.
+    /// A space of chains only, which a server may run by batch size, with three batch sizes.
     fn of_chains(system: &str, search: &str) -> Self {
         let sweep = Self::new(system, search);
         let file = sweep.folder.path().join("sweep.toml");
@@ -138,19 +139,19 @@ impl Sweep {
         sweep
     }
 
-    /// That starts this program's own server, by a script that gets its arguments.
+    /// Starts this program's own server through a script that receives its arguments.
     fn of_chains_by(script: &str, search: &str) -> Self {
         let program = env!("CARGO_BIN_EXE_spectune");
         let command = format!("command = ['sh', '-c', '''{script}''', '{program}', 'serve']");
         Self::of_chains(&format!("{command}\nextra_args = ['--device', 'cpu']"), search)
     }
 
-    /// The records of starts that serve several chains.
+    /// The records of starts that served several chains.
     fn probes(&self) -> Vec<Value> {
         self.records().into_iter().filter(|one| one["role"] == "probe").collect()
     }
 
-    /// Logs of servers: one a start.
+    /// Number of server logs: one per start.
     fn starts(&self) -> usize {
         let logs = fs::read_dir(self.out().join("servers")).expect("logs").flatten();
         logs.filter(|one| one.path().extension().is_some_and(|extension| extension == "log")).count()
@@ -158,9 +159,9 @@ impl Sweep {
 }
 
 const GUIDED: &str = "strategy = 'guided'\ncandidates = 1\nrepeats = 1";
-/// Starts a server as it is.
+/// Starts a server unchanged.
 const PLAINLY: &str = r#"exec "$0" "$@""#;
-/// As SGLang where something rules adaptive steps out: a warning, and the chain of the flags.
+/// Behaves like SGLang when adaptive steps are not supported: a warning, and the chain given by the flags.
 const FALLING_BACK: &str = r#"all=; skip=
 for one in "$@"; do
   if [ -n "$skip" ]; then skip=; continue; fi
@@ -181,7 +182,8 @@ fn one_start_serves_another_chain_at_each_batch_size() {
     let probes = sweep.probes();
     assert_eq!(probes.len(), 3, "one start, three batch sizes: {told}");
     assert!(sweep.starts() <= 4, "no speculation, the default, several chains, a finalist: {}", sweep.starts());
-    // Each batch size had its own row of the table: the accept length is that of its chain, but for the last requests.
+    // Each batch size used its own row of the table: the accept length is that of its chain, except for the last
+    // requests.
     let guide: Value =
         serde_json::from_str(&fs::read_to_string(sweep.out().join("guide.json")).expect("a guide")).expect("JSON");
     let rows = guide["acceptance"]["rows"].as_array().expect("rows");
@@ -197,7 +199,7 @@ fn one_start_serves_another_chain_at_each_batch_size() {
     }
     let points = guide["round_times"]["points"].as_array().expect("points");
     let shapes: BTreeSet<String> = points.iter().map(|point| point["shape"].to_string()).collect();
-    // No speculation is measured always, and never predicted.
+    // No speculation is always measured and never predicted.
     assert!(shapes.len() >= 4, "the default and three chains: {shapes:?}");
     assert_eq!(sweep.servers_left(), 0);
 }
@@ -255,7 +257,7 @@ fn a_sweep_that_is_killed_leaves_no_server_once_it_goes_on() {
     for kill in 0..KILLS {
         let mut child =
             sweep.command(&["--resume"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
-        // A kill counts that hits a run with a server.
+        // A kill counts if a server is running.
         let deadline = Instant::now() + Duration::from_secs(120);
         while sweep.servers_left() == 0 && Instant::now() < deadline && child.try_wait().expect("a child").is_none() {
             sleep(Duration::from_millis(20));
@@ -317,14 +319,14 @@ fn vllm_is_asked_for_chains_alone() {
     assert!(!plan.contains("cannot start") && !plan.contains("the engine's default"), "{plan}");
 }
 
-/// A server that ends with the test.
+/// A server that is stopped at the end of the test.
 struct Served {
     child: std::process::Child,
     url: String,
 }
 
 impl Served {
-    /// Of the demo pair with a chain of two steps.
+    /// Serves the demo pair with a chain of two steps.
     fn start() -> Self {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr()).expect("a port").port();
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny");
@@ -349,7 +351,7 @@ impl Served {
         Self { child, url: format!("http://127.0.0.1:{port}") }
     }
 
-    /// What `lint` says of it, once it answers.
+    /// The output of `lint` for it, once it responds.
     fn lint(&self, arguments: &[&str]) -> Output {
         let begin = Instant::now();
         loop {
@@ -395,7 +397,7 @@ fn a_launch_is_held_against_the_server_that_runs() {
     let same = launch(2);
     let said = String::from_utf8_lossy(&same.stdout);
     assert!(said.contains("runs what the launch resolves to"), "{said}");
-    // Its own answer is judged where there is no file.
+    // Without a file, its own response is checked.
     let own = served.lint(&["--format", "json"]);
     let said: Value = serde_json::from_slice(&own.stdout).expect("JSON");
     assert_eq!(said["running"]["url"], served.url.as_str());

@@ -1,4 +1,4 @@
-//! Sweeps in parts: shards from a scheduler's variables, job files that run, and folders that are merged.
+//! Sweeps in parts: shards from a scheduler's variables, job files that are run, and merged folders.
 #![cfg(unix)]
 
 use std::{fs, path::PathBuf, process::Command};
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 #[path = "support/demo_models.rs"]
 mod demo_models;
 
-/// Variables of schedulers that this machine may be part of itself.
+/// Scheduler variables that may be set on this machine.
 const VARIABLES: [&str; 6] = [
     "SLURM_ARRAY_TASK_ID",
     "SLURM_ARRAY_TASK_COUNT",
@@ -34,7 +34,7 @@ fn folder() -> TempDir {
     folder
 }
 
-/// Runs a program in the folder, with variables and no others of schedulers.
+/// Runs a program in the folder with these variables, and without other scheduler variables.
 #[track_caller]
 fn run(
     program: &str,
@@ -88,14 +88,14 @@ fn tasks_of_an_array_and_pods_measure_their_shards_and_merging_makes_the_whole()
     spectune(&folder, &one, &[], 0, &["3 of at least 3 planned", "no folder contains shard 2/2", "tuned.toml"]);
     let both = ["merge", shards[0], shards[1], "--out", "whole"];
     spectune(&folder, &both, &[], 0, &["4 of 4 planned", "2 further repeats", "spectune report whole"]);
-    // A folder like any other: reported, exported, and complete.
+    // The merged folder can be reported and exported, and is complete.
     spectune(&folder, &["report", "whole"], &[], 0, &["report.html"]);
     spectune(&folder, &["export", "whole/tuned.toml", "--to", "sglang"], &[], 0, &[]);
     let resume = ["sweep", "sweep.toml", "--out", "whole", "--resume", "--shard", "1/1"];
     spectune(&folder, &resume, &task, 0, &["0 trials measured, 6 kept"]);
 
-    // The models are gone: what the shards have written down of them is taken over.
-    // Why a search ended, the sweep knows and a merge does not.
+    // Without the models, their description is taken from the shards' tuned files. Only the sweep knows why a search
+    // ended, not a merge.
     let tuned = |name: &str| {
         let text = fs::read_to_string(folder.path().join(name).join("tuned.toml")).expect("a tuned file");
         text.lines().filter(|line| !line.starts_with("search =")).collect::<Vec<_>>().join("\n")
@@ -134,9 +134,9 @@ fn the_job_file_for_one_host_runs_to_the_merged_report() {
     fs::write(folder.path().join("job.sh"), &emitted.stdout).expect("a script");
     let ran = run("bash", &folder, &["job.sh"], &[], 0, &["shard 1/2 on cpu", "4 of 4 planned", "report.html"]);
     assert!(ran.stdout.contains("no speculation"), "{}", ran.stdout);
-    // Each shard keeps its own baseline beside its shape, so that no pair crosses shards.
+    // Each shard measures its own baseline next to its shape, so that no pair crosses shards.
     assert_eq!(records(&folder, "results/sweep"), 6);
-    // Again: nothing is measured twice.
+    // Run again: nothing is measured twice.
     run("bash", &folder, &["job.sh"], &[], 0, &["4 of 4 planned"]);
     let log = fs::read_to_string(folder.path().join("results/sweep-shard-2-of-2.log")).expect("a log");
     assert!(log.contains("3 trials measured") && log.contains("0 trials measured, 3 kept"), "{log}");

@@ -1,4 +1,4 @@
-//! What commands print, to the letter and with the exit code: merged folders, job files, compared runs.
+//! Exact output and exit codes of commands: merged folders, job files, compared runs.
 #![cfg(unix)]
 
 use std::{fs, path::Path, process::Command};
@@ -25,7 +25,7 @@ fn small() -> Synthetic {
     Synthetic { batch_sizes: vec![1, 8], shapes: shapes.to_vec(), repeats: 3, ..Synthetic::default() }
 }
 
-/// Runs the binary in a folder; places that differ from machine to machine have names instead.
+/// Runs the binary in a folder; parts of the output that depend on the machine are replaced by names.
 fn spectune(folder: &TempDir, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spectune"));
     for name in ["SLURM_ARRAY_TASK_ID", "JOB_COMPLETION_INDEX", "SPECTUNE_SHARDS", "COLUMNS"] {
@@ -49,7 +49,7 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 
-/// Two runs of the same sweep, `before` and `after`, that differ in the driver and in the figures.
+/// Two runs of the same sweep, `before` and `after`, with different drivers and figures.
 fn two_runs() -> TempDir {
     let folder = tempfile::tempdir().expect("a folder");
     for (name, driver, acceptance) in [("before", "570.10", 0.68), ("after", "580.20", 0.75)] {
@@ -101,7 +101,7 @@ fn job_files_are_printed() {
     }
 }
 
-/// A folder with the demo models, a file of prompts, and a good sweep file to spoil.
+/// A folder with the demo models, a file of prompts, and a valid sweep file to modify.
 fn sweep_folder() -> TempDir {
     let folder = demo_models::folder();
     fs::write(folder.path().join("prompts.jsonl"), "{\"prompt\": \"let x\"}\n").expect("prompts");
@@ -150,7 +150,7 @@ fn a_wrong_sweep_file_is_shown_with_what_may_have_been_meant() {
     ] {
         fs::write(folder.path().join("sweep.toml"), SWEEP.replacen(from, to, 1)).expect("a sweep file");
         let found = spectune(&folder, &["sweep", "sweep.toml", "--out", "out"]);
-        // How much memory there is depends on the machine.
+        // The available memory depends on the machine.
         let found = match found.find("there is room for ") {
             Some(at) => format!("{}there is room for […]\n", &found[..at]),
             None => found,

@@ -1,4 +1,4 @@
-//! What `train` and `drift` print, to the letter and with the exit code, and a whole run of `train` that is killed.
+//! Exact output and exit codes of `train` and `drift`, and a whole run of `train` that is killed.
 #![cfg(unix)]
 
 use std::{
@@ -14,7 +14,7 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(path)
 }
 
-/// Runs the binary in a folder; places that differ from machine to machine have names instead.
+/// Runs the binary in a folder; parts of the output that depend on the machine are replaced by names.
 fn spectune(folder: &TempDir, arguments: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spectune"));
     let output = command.args(arguments).current_dir(folder.path()).env("NO_COLOR", "1").env_remove("COLUMNS").output();
@@ -47,7 +47,7 @@ fn drift_says_what_moved() {
     moved.insert(0, line(0, "another", "3,1,4", 60, 10));
     moved.insert(0, line(0, "d", "5,4,8", 60, 10));
     write("steady.jsonl", &steady);
-    // A server that still writes leaves a torn line.
+    // A server that is still writing leaves a truncated line.
     moved.push("{\"format\":1,\"ti".into());
     write("moved.jsonl", &moved);
     write("few.jsonl", &steady[..3]);
@@ -162,7 +162,7 @@ fn a_run_that_is_killed_goes_on() {
     }
     let page = fs::read_to_string(folder.path().join("out/report.html")).expect("the page");
     assert!(page.contains("Before and after") && page.contains("report-data"));
-    // The report can be written anew, and the head is there where it is better.
+    // The report can be written again, and the head exists if it is better.
     let report =
         Command::new(env!("CARGO_BIN_EXE_spectune")).args(["report", "out"]).current_dir(folder.path()).output();
     assert!(report.expect("it starts").status.success());

@@ -1,4 +1,4 @@
-//! Checkpoints as users name them: folders, or models of the Hugging Face hub that were downloaded.
+//! Checkpoints as users name them: folders, or models downloaded from the Hugging Face hub.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use facts::{Cache, is_id};
 /// unchanged; a hub id is looked up in the local cache. Nothing is downloaded.
 ///
 /// # Errors
-/// When the name may be one of the hub and is not in the cache.
+/// When the name may be a hub id and is not in the cache.
 pub fn folder(from: &Path, name: &str) -> anyhow::Result<String> {
     /// The hub's default branch.
     const BRANCH: &str = "main";

@@ -1,4 +1,4 @@
-//! One command, one file.
+//! The commands, one per file.
 
 mod bench;
 mod completions;
@@ -41,7 +41,7 @@ pub struct Arguments {
     pub command: Command,
 }
 
-/// The whole program as clap knows it, from which completions and manual pages are made.
+/// The whole program as clap's definition, from which completions and manual pages are generated.
 fn program() -> clap::Command {
     Arguments::command()
 }
@@ -87,7 +87,7 @@ impl Command {
     /// Runs the command.
     ///
     /// # Errors
-    /// With whatever stopped it; `exit::of` turns that into a code.
+    /// The error that stopped the command; `exit::of` converts it to an exit code.
     pub fn run(self) -> anyhow::Result<Exit> {
         match self {
             Self::Lint(arguments) => lint::run(arguments),

@@ -1,9 +1,9 @@
-//! The engine flags of `serve`, `generate` and `bench`, made from the flag table: SGLang's own names and aliases.
+//! The engine flags of `serve`, `generate` and `bench`, generated from the flag table, with SGLang's names and aliases.
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use schemas::flags::{FLAGS, Flag, Takes};
 
-/// The engine flags that were given, as words of a launch line.
+/// The given engine flags, as words of a launch.
 #[derive(Clone, Debug, Default)]
 pub struct EngineFlags {
     /// Such as `["--speculative-num-steps", "3"]`.

@@ -43,7 +43,7 @@ impl From<Exit> for ExitCode {
 
 /// Prints an error of the argument parser, or the requested help, and returns the exit code.
 pub fn usage(error: &clap::Error) -> ExitCode {
-    // A closed pipe under --help is not an error.
+    // A closed pipe while printing help is not an error.
     let _ = error.print();
     if error.use_stderr() { Exit::Usage.into() } else { Exit::Fine.into() }
 }
@@ -56,7 +56,7 @@ pub fn of(error: &anyhow::Error) -> Exit {
             Some(EngineError::Device(_) | EngineError::OutOfMemory { .. } | EngineError::NotFinite { .. })
         )
     });
-    // A server is the engine of such a sweep.
+    // In a sweep over servers, the server is the engine.
     let server = error.chain().any(|cause| matches!(cause.downcast_ref::<TunerError>(), Some(TunerError::System(_))));
     let tensors = error.chain().any(|cause| matches!(cause.downcast_ref(), Some(TrainingError::Tensor(_))));
     if device || server || tensors { Exit::Failure } else { Exit::Usage }

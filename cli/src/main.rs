@@ -1,4 +1,4 @@
-//! The spectune command line: thin, no logic. It reads files, calls the crates and prints what they return.
+//! The spectune command line, without logic of its own: it reads files, calls the crates and prints what they return.
 #![forbid(unsafe_code)]
 
 mod checkpoint;

@@ -1,4 +1,4 @@
-//! What several commands need before they start: files with limits, and engine options from a tuned file and flags.
+//! Setup common to several commands: reading files with limits, and engine options from a tuned file and flags.
 
 use std::{fs::File, io::Read, path::Path, time::Duration};
 
@@ -43,7 +43,7 @@ pub fn read_source(path: &Path) -> anyhow::Result<Source> {
     Ok(Source::new(name, read_text(path, LARGEST_CONFIGURATION)?))
 }
 
-/// Reads a tuned file and repeats its warnings.
+/// Reads a tuned file, and prints its warnings.
 ///
 /// # Errors
 /// When it cannot be read, or is not a tuned file.
@@ -62,7 +62,7 @@ pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
     Ok(tuned)
 }
 
-/// The engine's options: those of the tuned file, overridden by flags.
+/// The engine's options: the tuned file's, overridden by flags.
 ///
 /// # Errors
 /// When the tuned file is malformed, a flag is invalid, or no model is given.
@@ -82,7 +82,7 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
     Ok(options)
 }
 
-/// Engine flags with the folders of the checkpoints that they name.
+/// Replaces checkpoint names in engine flags by their folders.
 fn with_folders(words: &[String]) -> anyhow::Result<Vec<String>> {
     let names_checkpoint = |flag: &str| matches!(flag, "--model-path" | "--speculative-draft-model-path");
     let mut words = words.to_vec();
@@ -125,7 +125,7 @@ pub fn set_policy(engine: &mut Engine, policy: ShapePolicy) -> anyhow::Result<()
 /// Runs slow work with a progress bar on a terminal.
 ///
 /// # Errors
-/// Those of the work.
+/// The error of the work.
 pub fn waiting<R, E>(what: &str, work: impl FnOnce(&ProgressBar) -> Result<R, E>) -> Result<R, E> {
     let bar = terminal::bar(1, "{bar:32}  {elapsed} elapsed  {wide_msg}").unwrap_or_else(ProgressBar::hidden);
     bar.set_message(what.to_owned());

@@ -1,4 +1,4 @@
-//! Checks that the files and models that a sweep file names exist; errors point to the line that names them.
+//! Checks that the files and models of a sweep file exist; errors point to the line that names them.
 
 use std::{ffi::OsString, fs, path::Path};
 
@@ -13,7 +13,8 @@ use tuner::error::tidy;
 
 use crate::checkpoint;
 
-/// A finding for each file that is missing: prompts, tables, acceptance. Models may be on another machine.
+/// A finding for each missing file: prompts, tables, acceptance. Models are not checked, since they may be on another
+/// machine.
 pub fn files(file: &SweepFile, folder: &Path, source: &Source) -> Vec<Diagnostic> {
     let workload = &file.workload;
     let single: [(&'static [&'static str], Option<&String>); 4] = [
@@ -35,7 +36,7 @@ pub fn files(file: &SweepFile, folder: &Path, source: &Source) -> Vec<Diagnostic
 pub fn resolve(mut file: SweepFile, folder: &Path, source: &Source) -> Result<SweepFile, Box<Diagnostic>> {
     if file.models.model_shape.is_none() {
         file.models.target = model(&["models", "target"], &file.models.target, folder, source)?;
-        // Without a draft the target's own MTP layer drafts.
+        // Without a draft, the target's own MTP layer drafts.
         if !file.models.draft.is_empty() {
             file.models.draft = model(&["models", "draft"], &file.models.draft, folder, source)?;
         }
@@ -62,7 +63,7 @@ pub fn model(
             Wrong::at(key, format!("{} is a file, not a checkpoint folder", tidy(&folder.join(name)).display()))
         }
         Ok(_) => nothing(key, None, "folder", name, folder),
-        // What could be an id of the hub may as well be a folder with a slip.
+        // A name that may be a hub id may also be a mistyped folder.
         Err(error) => {
             let near = near(&folder.join(name)).filter(|_| is_id(name));
             let wrong = Wrong::at(key, error.to_string());
@@ -72,7 +73,7 @@ pub fn model(
     Err(Box::new(wrong.locate(source)))
 }
 
-/// A missing file, or a folder in its place.
+/// A finding if the file is missing, or a folder is in its place.
 pub fn missing(key: &'static [&'static str], element: Option<usize>, name: &str, folder: &Path) -> Option<Wrong> {
     let path = folder.join(name);
     if path.is_dir() {
@@ -92,7 +93,7 @@ fn nothing(key: &'static [&'static str], element: Option<usize>, what: &str, nam
     })
 }
 
-/// A similar name in the same folder.
+/// A similar name in the same folder, if any.
 fn near(path: &Path) -> Option<String> {
     let name = path.file_name()?.to_str()?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

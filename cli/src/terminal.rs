@@ -33,7 +33,7 @@ pub fn print_error(error: &anyhow::Error) {
     let mut text = format!("{start}error{end}: {error}\n");
     let mut shown = error.to_string();
     for cause in error.chain().skip(1).map(ToString::to_string) {
-        // Many errors print their source themselves: say nothing twice.
+        // Many errors include their source in their message, which is not repeated.
         if !shown.contains(&cause) {
             text.push_str(&format!("  caused by: {cause}\n"));
             shown = cause;
@@ -42,12 +42,12 @@ pub fn print_error(error: &anyhow::Error) {
     note(text.trim_end());
 }
 
-/// Prints a remark for the user; on a terminal its lines break between words.
+/// Prints a remark for the user; on a terminal its lines wrap between words.
 pub fn note(text: &str) {
     lines(&wrapped_for_stderr(text));
 }
 
-/// Prints lines without wrapping: excerpts of files, drawings.
+/// Prints lines without wrapping: excerpts of files, diagrams.
 pub fn lines(text: &str) {
     let _ = writeln!(stderr(), "{text}");
 }
@@ -103,7 +103,7 @@ pub fn bar(steps: usize, template: &str) -> Option<ProgressBar> {
         return None;
     }
     let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
-    // The templates are ours and valid; a default bar would do as well.
+    // The templates are constant and valid; otherwise the default bar would do.
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }

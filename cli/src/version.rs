@@ -1,9 +1,9 @@
-//! What `spectune --version` prints: the version, the commit, and what this build can run.
+//! The output of `spectune --version`: the version, the commit, and what this build can run.
 
-/// The first line of `--version`, and all of `-V`: `0.1.0 (1a2b3c4d5e6f)`.
+/// The first line of `--version`, and the output of `-V`: `0.1.0 (1a2b3c4d5e6f)`.
 pub const SHORT: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SPECTUNE_BUILD_COMMIT"), ")");
 
-/// The whole of `--version`.
+/// The output of `--version`.
 pub const LONG: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit:   ",

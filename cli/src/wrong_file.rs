@@ -7,7 +7,8 @@ use schemas::{
     text::Source,
 };
 
-/// The error for a configuration file that cannot be used: [`print_error`](crate::terminal::print_error) shows the place in the user's text.
+/// The error for a configuration file that cannot be used. [`print_error`](crate::terminal::print_error) shows the
+/// position in the user's text.
 #[derive(Debug)]
 pub struct WrongFile {
     source: Source,
@@ -15,12 +16,12 @@ pub struct WrongFile {
 }
 
 impl WrongFile {
-    /// What is wrong with a file.
+    /// An error for a file with one finding.
     pub fn new(source: Source, finding: Box<Diagnostic>) -> Self {
         Self { source, finding }
     }
 
-    /// The finding at its place in the text.
+    /// The finding with its position in the text.
     pub fn shown(&self, coloured: bool) -> String {
         let findings = [Findings { source: &self.source, diagnostics: std::slice::from_ref(&*self.finding) }];
         render(&findings, Format::Full, coloured)

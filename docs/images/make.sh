@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Makes the README's pictures anew: docs/images/report.png and docs/images/ranking.png, from the report of a real sweep.
+# Regenerates the README's images, docs/images/report.png and docs/images/ranking.png, from the report of a real sweep.
 #
-#   docs/images/make.sh                 sweeps sweeps/guided.toml (minutes on two cores), and takes its report
-#   docs/images/make.sh results/guided  takes the report of a sweep that is there
+#   docs/images/make.sh                 runs sweeps/guided.toml (minutes on two cores), and uses its report
+#   docs/images/make.sh results/guided  uses the report of an existing sweep
 #
-# SPECTUNE names the program (cargo run --release unless given), CHROMIUM the browser. Nothing is loaded from the network.
+# SPECTUNE is the program (default: cargo run --release), CHROMIUM the browser. Nothing is loaded from the network.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -25,11 +25,11 @@ load=$(grep -o 'id="section-1-[^"]*"' "$page" | head -n 1 | cut -d '"' -f 2)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-# The first load alone, unfolded: a browser without a window takes no picture of a page that is scrolled.
+# Only the first load, expanded: a headless browser cannot take a screenshot of a scrolled page.
 alone="<style>.top, main > :not(.section), .section > :not(#$load), footer { display: none !important; }</style>"
 sed -e "s|</head>|$alone</head>|" -e "s|id=\"$load\"|id=\"$load\" open|" "$page" > "$work/load.html"
 
-# picture NAME WIDTH HEIGHT PAGE: the upper part of a page in the light theme.
+# picture NAME WIDTH HEIGHT PAGE: a screenshot of the upper part of a page in the light theme.
 picture() {
   local profile=$work/profile-$1
   "$browser" --headless --no-sandbox --disable-gpu --disable-background-networking --hide-scrollbars \

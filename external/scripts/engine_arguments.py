@@ -24,7 +24,7 @@ import types
 KERNELS = ("ir", "kernels", "_custom_ops")
 
 
-# Packages that say by being there that a device is.
+# Packages whose presence indicates a device.
 DEVICES = ("torch_npu", "torch_xla", "torch_musa", "habana_frameworks", "intel_extension_for_pytorch", "mlx")
 
 
@@ -45,7 +45,7 @@ class StandIn(type):
     def __call__(cls, *arguments, **keywords):
         if cls.__name__ == "dumps":
             return b""
-        # A decorator gives back what it decorates.
+        # A decorator returns what it decorates.
         if len(arguments) == 1 and not keywords and callable(arguments[0]):
             return arguments[0]
         return make(cls.__name__)
@@ -99,7 +99,7 @@ def make(name):
     members = {
         "__module__": "stand_in",
         "__init_subclass__": classmethod(lambda cls, **_: None),
-        # pydantic takes any value where such a class is the type.
+        # pydantic accepts any value for a field of such a type.
         "__get_pydantic_core_schema__": classmethod(lambda cls, *_: {"type": "any"}),
     }
     return StandIn(name, (), members)
@@ -120,7 +120,8 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         if not kernels and (top in sys.stdlib_module_names or importlib.machinery.PathFinder.find_spec(name, path)):
             return None
-        # Compiled parts of the engine are not in its Python files; those of packages that are there are their own affair.
+        # Compiled parts of the engine are not in its Python files; compiled parts of installed packages are left to
+        # them.
         compiled = of_engine and name.rpartition(".")[2].startswith(("_C", "_version"))
         if not (kernels or compiled or (not of_engine and (not rest or top in self.names))):
             return None
@@ -138,7 +139,7 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     @staticmethod
     def attribute(name):
-        # Devices that torch has only where they are.
+        # Devices that torch has only where they exist.
         if name.startswith("__") or name in ("npu", "xpu", "musa", "hpu", "mlu", "xla"):
             raise AttributeError(name)
         return make(name)
@@ -160,7 +161,7 @@ def vllm(arguments):
     import vllm.platforms
 
     if not vllm.platforms.current_platform.device_type:
-        # No GPU, and no package for another device: its processor platform says what there is.
+        # Without a GPU and a package for another device, use vLLM's CPU platform.
         from vllm.platforms.cpu import CpuPlatform
 
         vllm.platforms._current_platform = CpuPlatform()
@@ -169,11 +170,11 @@ def vllm(arguments):
 
     parser = AsyncEngineArgs.add_cli_args(FlexibleArgumentParser(exit_on_error=False))
     parser.add_argument("model_tag", nargs="?")
-    # Those of the HTTP front end, whose module needs what only a full installation has.
+    # Flags of the HTTP front end, whose module needs a full installation.
     for flag in ("--host", "--port"):
         parser.add_argument(flag)
     parsed = parser.parse_args(arguments)
-    # Every field has a default: an engine's arguments are made of what was parsed.
+    # Every field has a default, so the engine's arguments can be built from what was parsed.
     AsyncEngineArgs.from_cli_args(parsed)
     speculation = parsed.speculative_config
     if isinstance(speculation, str):

@@ -13,11 +13,11 @@ use crate::{ServerError, http::Address};
 
 pub use self::prometheus::Metrics;
 
-/// Which engine's interface a server speaks.
+/// The API of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// SGLang's, which `spectune serve` speaks too.
+    /// SGLang's, which `spectune serve` also implements.
     Sglang,
     /// vLLM's.
     Vllm,
@@ -32,14 +32,14 @@ pub struct Api {
     served_name: Option<String>,
 }
 
-/// What a server says of itself.
+/// A server's description of itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ServerInfo {
-    /// The engine's version, where it says it.
+    /// The engine's version, if the server reports it.
     pub version: Option<String>,
     /// Names of the models that it serves.
     pub models: Vec<String>,
-    /// The configuration that it runs, after its own defaults and rewrites; `None` where it does not say it.
+    /// The configuration in effect, after the engine's defaults and rewrites; `None` if the server does not report it.
     pub resolved: Option<Value>,
 }
 
@@ -50,20 +50,20 @@ impl ServerInfo {
     }
 }
 
-/// Counters and gauges of a server at one moment; a figure that it does not give is `None`.
+/// Counters and gauges of a server at one moment; `None` for a figure that it does not report.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
-    /// Requests that run now.
+    /// Number of running requests.
     pub running: Option<f64>,
-    /// Requests that wait now.
+    /// Number of waiting requests.
     pub waiting: Option<f64>,
     /// Tokens generated since the start.
     pub generated_tokens: Option<f64>,
-    /// Verify passes since the start, counted for each request.
+    /// Verify passes since the start, counted per request.
     pub rounds: Option<f64>,
     /// Drafts accepted since the start.
     pub accepted_drafts: Option<f64>,
-    /// Requests that were put back since the start because the KV cache was full.
+    /// Requests retracted since the start because the KV cache was full.
     pub retracted: Option<f64>,
 }
 
@@ -72,55 +72,55 @@ pub struct Counters {
 pub struct Generate<'a> {
     /// The prompt's tokens.
     pub input_ids: &'a [u32],
-    /// Tokens to generate at most.
+    /// Maximum number of tokens to generate.
     pub max_new_tokens: usize,
-    /// Whether the end-of-text token does not end it.
+    /// Whether generation continues after an end-of-text token.
     pub ignore_eos: bool,
     /// 0 for greedy.
     pub temperature: f32,
-    /// Share of the distribution that is sampled from, largest probabilities first.
+    /// Share of the distribution to sample from, largest probabilities first.
     pub top_p: f32,
-    /// Tokens that are sampled from at most; 0 for all.
+    /// Maximum number of tokens to sample from; 0 for all.
     pub top_k: u32,
-    /// Smallest probability, relative to the largest.
+    /// Smallest probability to sample from, relative to the largest.
     pub min_p: f32,
-    /// Of the random numbers; `None` for the server's choice.
+    /// Seed of the random numbers; `None` to let the server choose.
     pub seed: Option<u64>,
 }
 
-/// What came of a request. Times are counted from when it was sent.
+/// The result of a request. Times count from when it was sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generated {
-    /// Tokens generated.
+    /// Number of generated tokens.
     pub output_tokens: usize,
     /// The tokens, if the server reports them.
     pub output_ids: Vec<u32>,
-    /// Until the first token arrived.
+    /// Time until the first token arrived.
     pub first_token: Duration,
-    /// Until the last token arrived.
+    /// Time until the last token arrived.
     pub last_token: Duration,
-    /// Rounds of this request, if the server reports them.
+    /// Number of rounds of this request, if the server reports it.
     pub rounds: Option<u64>,
-    /// Drafts accepted in them, if the server reports them.
+    /// Number of accepted drafts, if the server reports it.
     pub accepted_drafts: Option<u64>,
-    /// Drafts proposed in them, if the server reports these.
+    /// Number of proposed drafts, if the server reports it.
     pub proposed_drafts: Option<u64>,
-    /// Entry j counts the rounds that accepted j drafts; empty where the server does not tell it.
+    /// Entry j counts the rounds that accepted j drafts; empty if the server does not report it.
     pub accept_histogram: Vec<u64>,
 }
 
 impl Api {
-    /// A server at a URL. `served_name` is the model's name by which a server that was started here is recognised.
+    /// A server at a URL. `served_name` is the model name that identifies a server started by us.
     pub fn new(kind: Kind, base: &str, served_name: Option<String>, timeout: Duration) -> Self {
         Self { kind, address: Address::new(base, timeout), base: base.to_owned(), served_name }
     }
 
-    /// Where it is.
+    /// Its URL.
     pub fn base(&self) -> &str {
         &self.base
     }
 
-    /// Which interface it speaks.
+    /// Its API.
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -128,28 +128,28 @@ impl Api {
     /// Whether it serves requests.
     ///
     /// # Errors
-    /// When nothing answers.
+    /// When there is no response.
     pub fn is_ready(&self) -> Result<bool, ServerError> {
         match self.kind {
             Kind::Sglang => sglang::is_ready(&self.address),
-            // The port opens once the engine is up.
+            // vLLM opens the port only once the engine is up.
             Kind::Vllm => Ok(self.address.get("/health")?.status == 200),
         }
     }
 
-    /// Whether it serves the model's name that was given to it; always so where none was given.
+    /// Whether it serves the given model name; true if none was given.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When it does not respond.
     pub fn is_own(&self) -> Result<bool, ServerError> {
         let models = self.models()?;
         Ok(self.served_name.as_ref().is_none_or(|name| models.contains(name)))
     }
 
-    /// What it says of itself.
+    /// Its description of itself.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When it does not respond.
     pub fn info(&self) -> Result<ServerInfo, ServerError> {
         let models = self.models()?;
         match self.kind {
@@ -158,10 +158,10 @@ impl Api {
         }
     }
 
-    /// Its counters now.
+    /// Its current counters.
     ///
     /// # Errors
-    /// When it does not answer; a server without metrics has none.
+    /// When it does not respond; a server without metrics reports no figures.
     pub fn counters(&self) -> Result<Counters, ServerError> {
         let answer = self.address.get("/metrics")?;
         if answer.status != 200 {
@@ -174,11 +174,11 @@ impl Api {
         })
     }
 
-    /// Empties its prefix cache, so that a repeat of a workload does not find its own prompts. Only while no request runs. Whether it
-    /// did: some servers refuse it, or have no way to ask for it.
+    /// Flushes its prefix cache, so that a repeat of a workload does not find its own prompts. Works only while no
+    /// request runs. Returns whether it was flushed: some servers refuse, or have no endpoint for it.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// When it does not respond.
     pub fn flush_cache(&self) -> Result<bool, ServerError> {
         match self.kind {
             Kind::Sglang => Ok(self.address.post("/flush_cache", &json!({}))?.status == 200),
@@ -186,10 +186,10 @@ impl Api {
         }
     }
 
-    /// Generates text and takes the times at which its tokens arrive.
+    /// Generates text, and measures when its tokens arrive.
     ///
     /// # Errors
-    /// When the server refuses it, or the stream breaks off.
+    /// When the server refuses it, or the stream ends early.
     pub fn generate(&self, request: &Generate<'_>) -> Result<Generated, ServerError> {
         let sent = Instant::now();
         let mut times = Times { sent, first: None, last: Duration::ZERO, tokens: 0 };
@@ -221,7 +221,7 @@ impl Api {
 }
 
 impl Generated {
-    /// Nothing yet.
+    /// The state before any token.
     fn empty() -> Self {
         Self {
             output_tokens: 0,
@@ -236,7 +236,7 @@ impl Generated {
     }
 }
 
-/// When tokens arrive.
+/// Arrival times of tokens.
 struct Times {
     sent: Instant,
     first: Option<Duration>,
@@ -245,7 +245,7 @@ struct Times {
 }
 
 impl Times {
-    /// An event by which this many tokens have been generated in all.
+    /// Records an event after which this many tokens have been generated in total.
     fn seen(&mut self, tokens: usize) {
         if tokens > self.tokens {
             let now = self.sent.elapsed();
@@ -255,7 +255,7 @@ impl Times {
     }
 }
 
-/// A whole number of an answer.
+/// A non-negative integer of a response.
 fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| value.as_f64().filter(|value| *value >= 0.0).map(|value| value as u64))
 }

@@ -1,60 +1,60 @@
 //! Classifies the failure of a server from its log.
 //!
-//! The texts are those of SGLang 0.5.9 to 0.5.23 and vLLM 0.10 to 0.33. The class decides what may help: a run that failed because of
-//! its configuration is never repeated; one that lost a race for a port is.
+//! The messages are those of SGLang 0.5.9 to 0.5.23 and vLLM 0.10 to 0.33. The class determines the remedy: a run that
+//! failed because of its configuration is never repeated; one that lost a race for a port is.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of a log's end that are kept with a failure.
+/// Maximum number of bytes of a log's end that are kept with a failure.
 pub const KEPT_LOG_BYTES: usize = 8 << 10;
 
-/// What kind of failure it was.
+/// Classes of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
     /// GPU memory ran out while CUDA graphs were captured.
     OutOfMemoryAtCapture,
-    /// No room for a useful KV cache after weights.
+    /// No GPU memory left for a useful KV cache after the weights.
     OutOfMemoryForCache,
     /// GPU memory ran out while requests ran.
     OutOfMemoryWhileRunning,
-    /// The host's memory ran out: the kernel killed a process.
+    /// The host ran out of memory, and the kernel killed a process.
     HostOutOfMemory,
     /// Another process holds the GPU's memory.
     GpuNotFree,
-    /// A CUDA kernel read or wrote where it must not.
+    /// A CUDA kernel accessed an illegal address.
     IllegalAccess,
     /// NCCL, or another link between ranks, failed.
     Communication,
-    /// The engine refuses the configuration.
+    /// The engine rejected the configuration.
     Configuration,
     /// A port was in use.
     PortInUse,
-    /// The server answered nothing within its time.
+    /// The server did not respond in time.
     Hang,
-    /// Something else answers on the port.
+    /// Another server responds on the port.
     ForeignServer,
-    /// It ended for a reason that its log does not name.
+    /// It ended for a reason that the log does not show.
     Crash,
 }
 
-/// What may be done after a failure.
+/// How to continue after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// The same will happen again: the configuration counts as failed.
+    /// Do not repeat: the same would happen again, and the configuration counts as failed.
     Never,
-    /// The same configuration may succeed on fresh ports: once more.
+    /// Try once more: the same configuration may succeed on fresh ports.
     OnceMore,
-    /// The machine must be put right first.
+    /// Stop: the machine must be fixed first.
     StopTheSweep,
 }
 
-/// A failure with what shows it.
+/// A failure with its evidence.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Its kind.
+    /// Its class.
     pub class: FailureClass,
     /// The log line with the cause, or what was observed instead.
     pub evidence: String,
@@ -62,10 +62,10 @@ pub struct Failure {
     pub log_tail: String,
 }
 
-/// A text of a log, and what it means. The first entry that a log contains decides, so specific texts come first: the
-/// messages that only pass on a child's death are last.
+/// Texts that identify a failure in a log. The first matching entry decides, so specific texts come first, and messages
+/// that only report a child's death come last.
 struct Signature {
-    /// All of these, on one line.
+    /// Texts that must all be on one line.
     texts: &'static [&'static str],
     class: FailureClass,
 }
@@ -115,7 +115,8 @@ const SIGNATURES: &[Signature] = &[
     signature(&["ModuleNotFoundError"], FailureClass::Configuration),
 ];
 
-/// Where a log says that graphs are being captured: running out of memory after it, and before readiness, is a failed capture.
+/// Messages at the start of graph capture: running out of memory after one of them and before readiness is a failed
+/// capture.
 const CAPTURE_BEGINS: &[&str] = &["Capturing CUDA graphs", "Capturing batches", "Capture cuda graph begin"];
 
 /// How a server's main process ended.
@@ -127,9 +128,9 @@ pub enum Ended {
     Signal(i32),
 }
 
-/// The failure of a server that ended by itself.
+/// Classifies the failure of a server that ended by itself.
 ///
-/// `was_ready` says whether it had served before.
+/// `was_ready` says whether it had been serving before.
 pub fn of_end(ended: Ended, was_ready: bool, log: &str) -> Failure {
     let log_tail = tail(log);
     if let Some((class, line)) = told(log) {
@@ -156,16 +157,16 @@ pub fn of_end(ended: Ended, was_ready: bool, log: &str) -> Failure {
     Failure { class, evidence, log_tail }
 }
 
-/// The failure of a server that still runs and does not do what it should.
+/// Classifies the failure of a server that still runs but does not work as it should.
 pub fn of_silence(what: &str, log: &str) -> Failure {
-    // What the log names is the better reason: a dead child leaves some parents waiting.
+    // A cause in the log takes precedence: some parents keep waiting for a dead child.
     match told(log) {
         Some((class, line)) => Failure { class, evidence: line.trim().to_owned(), log_tail: tail(log) },
         None => Failure { class: FailureClass::Hang, evidence: what.to_owned(), log_tail: tail(log) },
     }
 }
 
-/// The cause found in a log, with its line.
+/// The cause in a log, with its line.
 fn told(log: &str) -> Option<(FailureClass, &str)> {
     SIGNATURES.iter().find_map(|one| {
         let has = |line: &&str| one.texts.iter().all(|text| contains(line, text));
@@ -173,7 +174,7 @@ fn told(log: &str) -> Option<(FailureClass, &str)> {
     })
 }
 
-/// Whether a line contains a text, in any case of letters.
+/// Whether a line contains a text, ignoring ASCII case.
 fn contains(line: &str, text: &str) -> bool {
     line.as_bytes().windows(text.len()).any(|part| part.eq_ignore_ascii_case(text.as_bytes()))
 }
@@ -184,7 +185,7 @@ fn captures(log: &str, line: &str) -> bool {
     CAPTURE_BEGINS.iter().any(|text| contains(before, text) || contains(line, text))
 }
 
-/// The end of a log, from the beginning of a line on where there is one.
+/// The end of a log, from the start of a line if possible.
 pub fn tail(log: &str) -> String {
     let mut start = log.len().saturating_sub(KEPT_LOG_BYTES);
     while !log.is_char_boundary(start) {
@@ -198,7 +199,7 @@ pub fn tail(log: &str) -> String {
 }
 
 impl FailureClass {
-    /// In words.
+    /// As a phrase.
     pub fn words(self) -> &'static str {
         match self {
             Self::OutOfMemoryAtCapture => "out of GPU memory while capturing CUDA graphs",
@@ -216,7 +217,7 @@ impl FailureClass {
         }
     }
 
-    /// What may be done.
+    /// The remedy.
     pub fn remedy(self) -> Remedy {
         match self {
             Self::PortInUse | Self::Communication | Self::Hang | Self::ForeignServer => Remedy::OnceMore,
@@ -231,7 +232,7 @@ impl FailureClass {
         }
     }
 
-    /// What the user can change; empty where there is nothing general to say.
+    /// Advice to the user; empty if there is none in general.
     pub fn advice(self) -> &'static str {
         match self {
             Self::OutOfMemoryAtCapture => "lower the largest captured batch size, then the memory fraction",

@@ -1,4 +1,4 @@
-//! Requests to a server, with limits on what is read.
+//! Requests to a server, with limits on the size of responses.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -10,20 +10,20 @@ use ureq::Agent;
 
 use crate::ServerError;
 
-/// Longest answer that is read whole, in bytes.
+/// Maximum size of a whole response, in bytes.
 const LONGEST_ANSWER: u64 = 16 << 20;
-/// Longest line of a stream, in bytes.
+/// Maximum length of a line in a stream, in bytes.
 const LONGEST_LINE: u64 = 4 << 20;
 
 /// A server's address. Cheap to clone; every request opens its own connection.
 #[derive(Clone, Debug)]
 pub struct Address {
     agent: Agent,
-    /// Such as `http://127.0.0.1:30000`, without a slash at the end.
+    /// Such as `http://127.0.0.1:30000`, without a trailing slash.
     base: String,
 }
 
-/// An answer.
+/// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
@@ -33,7 +33,7 @@ pub struct Answer {
 }
 
 impl Address {
-    /// A server at a URL; requests wait at most `timeout` for the next bytes of an answer.
+    /// A server at a URL; requests wait at most `timeout` for the next bytes of a response.
     pub fn new(base: &str, timeout: Duration) -> Self {
         let config = Agent::config_builder()
             .timeout_connect(Some(Duration::from_secs(5)))
@@ -41,7 +41,7 @@ impl Address {
             .timeout_per_read(Some(timeout))
             .http_status_as_error(false)
             .max_redirects(0)
-            // A connection that is kept may be closed by the server just when it is used again.
+            // A kept-alive connection may be closed by the server just when it is reused.
             .max_idle_connections(0)
             .max_idle_connections_per_host(0)
             .user_agent(concat!("spectune/", env!("CARGO_PKG_VERSION")))
@@ -55,15 +55,15 @@ impl Address {
         format!("{}{path}", self.base)
     }
 
-    /// Asks for a path.
+    /// Sends a GET request.
     ///
     /// # Errors
-    /// When nothing answers in time, or with too much.
+    /// When there is no response in time, or it is too large.
     pub fn get(&self, path: &str) -> Result<Answer, ServerError> {
         self.whole(path, self.agent.get(self.url(path)).call())
     }
 
-    /// Sends JSON to a path.
+    /// Posts JSON.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -72,12 +72,12 @@ impl Address {
         self.whole(path, request.send(body.to_string()))
     }
 
-    /// Sends JSON to a path whose answer is a stream of server-sent events; `each` gets the JSON of every event and says whether to
-    /// go on.
+    /// Posts JSON to a path whose response is a stream of server-sent events; `each` receives the JSON of every event
+    /// and returns whether to continue.
     ///
     /// # Errors
-    /// When nothing answers in time, the status is not 200, an event is not JSON, or the stream ends before `[DONE]` or before
-    /// `each` wants no more.
+    /// When there is no response in time, the status is not 200, an event is not JSON, or the stream ends before
+    /// `[DONE]` while `each` wants to continue.
     pub fn stream(
         &self,
         path: &str,
@@ -110,7 +110,7 @@ impl Address {
         }
     }
 
-    /// The JSON of an answer.
+    /// Parses the JSON of a response.
     ///
     /// # Errors
     /// When the status is not 200, or the body is not JSON.
@@ -121,7 +121,7 @@ impl Address {
         }
     }
 
-    /// A request that failed.
+    /// The error of a failed request.
     pub fn failed(&self, path: &str, reason: String) -> ServerError {
         ServerError::Request { url: self.url(path), reason }
     }
@@ -138,7 +138,7 @@ impl Address {
     }
 }
 
-/// The beginning of a text, for a message.
+/// The start of a text, for a message.
 fn shortened(text: &str) -> String {
     let short: String = text.trim().chars().take(300).collect();
     if short.len() < text.trim().len() { format!("{short}…") } else { short }

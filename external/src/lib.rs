@@ -1,12 +1,12 @@
-//! Drives inference servers of other engines (SGLang, vLLM, or spectune's own `serve`): starts one as a process, waits until it is
-//! ready, sends it a load, reads its counters, and stops it without leaving anything of it.
+//! Drives inference servers of other engines (SGLang, vLLM, or spectune's own `serve`): starts one as a process, waits
+//! until it is ready, sends it a load, reads its counters, and stops it without leaving anything behind.
 //!
-//! - [`process`] owns a server's process group and its log. [`orphans`] ends what a killed run has left.
-//! - [`failure`] says from a log why a server did not start or ended.
-//! - [`api`] speaks with a server; what differs by engine is in `api/sglang.rs` and `api/vllm.rs`.
-//! - [`load`] keeps requests running and takes the times of their tokens.
+//! - [`process`] owns a server's process group and its log. [`orphans`] ends servers that a killed run left.
+//! - [`failure`] determines from a log why a server ended or did not start.
+//! - [`api`] is the client of a server; differences between engines are in `api/sglang.rs` and `api/vllm.rs`.
+//! - [`load`] keeps requests running and measures when their tokens arrive.
 //!
-//! Nothing here knows tree shapes, journals or strategies: that is `tuner`.
+//! Nothing here depends on tree shapes, journals or strategies; these belong to `tuner`.
 #![forbid(unsafe_code)]
 
 pub mod api;
@@ -20,15 +20,15 @@ pub mod ready;
 
 use std::{io, path::PathBuf};
 
-/// Why a server could not be driven.
+/// Why a server could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
-    /// The program could not be started at all.
+    /// The program could not be started.
     #[error("cannot start `{program}`: {source}; is it installed, and is `system.command` right?")]
     Spawn {
-        /// The program that was to run.
+        /// The program.
         program: String,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The server ended, or did not become ready.
@@ -56,7 +56,7 @@ pub enum ServerError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the operating system says.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The user requested a stop.
@@ -65,7 +65,7 @@ pub enum ServerError {
 }
 
 impl ServerError {
-    /// A file that failed, with its path.
+    /// An error with the path of its file.
     pub(crate) fn file(path: &std::path::Path) -> impl FnOnce(io::Error) -> Self + '_ {
         move |source| Self::File { path: path.to_owned(), source }
     }

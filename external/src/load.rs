@@ -14,43 +14,43 @@ use crate::{
     api::{Api, Generate, Generated},
 };
 
-/// How requests come.
+/// How requests arrive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arrivals {
-    /// This many are kept running together.
+    /// This many requests are kept running.
     Closed(usize),
-    /// Each at its time, counted from the start; ascending, one for each request.
+    /// Each at its own time after the start; ascending, one for each request.
     Open(Vec<Duration>),
 }
 
-/// A request that was served.
+/// A completed request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Served {
-    /// Which of the requests.
+    /// Its index among the requests.
     pub request: usize,
-    /// When it was to be sent, counted from the start of the load: its arrival.
+    /// When it should be sent, counted from the start of the load.
     pub arrival: Duration,
-    /// How much later it was sent.
+    /// Delay until it was sent.
     pub late: Duration,
-    /// What came of it, with times counted from when it was sent.
+    /// The result, with times counted from when it was sent.
     pub generated: Generated,
 }
 
-/// What a load has seen.
+/// The observations of a load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Observed {
-    /// In the order in which they ended.
+    /// In the order of completion.
     pub served: Vec<Served>,
-    /// From the start to the last token of the last request.
+    /// Time from the start to the last token of the last request.
     pub elapsed: Duration,
 }
 
-/// Longest sleep at a time: this soon an interrupt is heard.
+/// Longest single sleep, which bounds the reaction time to an interrupt.
 const NAP: Duration = Duration::from_millis(5);
-/// Most requests of an open loop that are under way together; one thread each.
+/// Maximum number of concurrent requests of an open loop, with one thread each.
 const MOST_UNDER_WAY: usize = 1 << 10;
 
-/// Sends all requests and waits for their answers. The first failure ends the load: no further request is sent.
+/// Sends all requests and waits for their responses. After the first failure no further request is sent.
 ///
 /// # Errors
 /// When a request fails; when `interrupted` is set.
@@ -92,7 +92,7 @@ struct Shared<'a> {
     requests: &'a [Generate<'a>],
     arrivals: &'a Arrivals,
     interrupted: &'a AtomicBool,
-    /// The request that is sent next.
+    /// Index of the next request.
     next: AtomicUsize,
     failed: AtomicBool,
     start: Instant,
@@ -100,7 +100,7 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Sends one request after the other.
+    /// Sends one request after another.
     fn send(&self) {
         while !self.is_over() {
             let at = self.next.fetch_add(1, Ordering::Relaxed);
@@ -117,14 +117,14 @@ impl Shared<'_> {
                 }
                 Err(error) => {
                     self.failed.store(true, Ordering::Relaxed);
-                    // The first one is the news.
+                    // Only the first error is reported.
                     outcome.1.get_or_insert(error);
                 }
             }
         }
     }
 
-    /// When a request arrives, once that time has come; `None` where it never will.
+    /// Waits for a request's arrival, and returns its time; `None` if the load ends before.
     fn arrival(&self, at: usize) -> Option<Duration> {
         let Arrivals::Open(times) = self.arrivals else { return Some(self.start.elapsed()) };
         let arrival = times.get(at).copied()?;

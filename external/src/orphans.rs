@@ -1,6 +1,6 @@
-//! Cleans up servers that a killed run has left running.
+//! Cleans up servers that a killed run left running.
 //!
-//! A server's mark is written to disk before the server starts, so a later run finds it whatever happened in between.
+//! A server's mark is written to disk before the server starts, so a later run finds it in any case.
 
 use std::{
     fs,
@@ -11,7 +11,7 @@ use std::{
 
 use crate::{ServerError, process::Mark};
 
-/// The file of a run's servers: a mark a line. A server that was stopped in order is taken out of it.
+/// The file with the marks of a run's servers, one per line. A server that was stopped properly is removed from it.
 #[derive(Clone, Debug)]
 pub struct ServerFile {
     path: PathBuf,
@@ -19,16 +19,16 @@ pub struct ServerFile {
 
 /// The name of the file in a run's folder.
 const NAME: &str = "servers.txt";
-/// How long a server that was left may take to end by itself.
+/// Time for a remaining server to end by itself.
 const GRACE: Duration = Duration::from_secs(5);
 
 impl ServerFile {
-    /// That of a run's folder.
+    /// The file of a run's folder.
     pub fn of(folder: &Path) -> Self {
         Self { path: folder.join(NAME) }
     }
 
-    /// Writes down a server that is about to start.
+    /// Records a server that is about to start.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -38,7 +38,7 @@ impl ServerFile {
         writeln!(file, "{}", mark.as_str()).and_then(|()| file.sync_data()).map_err(ServerError::file(&self.path))
     }
 
-    /// Takes out all servers: none runs any more.
+    /// Removes all servers, because none is running any more.
     ///
     /// # Errors
     /// When the file cannot be removed.
@@ -49,7 +49,7 @@ impl ServerFile {
         }
     }
 
-    /// Ends the servers that an earlier run has left, and nothing else. Returns how many processes there were.
+    /// Ends the servers that an earlier run left, and nothing else. Returns the number of processes.
     ///
     /// # Errors
     /// When the file cannot be read, or a process does not end.
@@ -60,7 +60,7 @@ impl ServerFile {
             Err(error) => return Err(ServerError::file(&self.path)(error)),
         };
         let mut ended = 0;
-        // A last line that was torn is the mark of a server that was not started.
+        // A truncated last line belongs to a server that was not started.
         for mark in text.lines().filter_map(Mark::parse) {
             let left = mark.processes().len();
             if left > 0 {
@@ -95,7 +95,7 @@ mod tests {
         file.add(&left).expect("written");
         let (mut left_server, mut other_server) = (start(&left), start(&other));
         assert!(wait(Duration::from_secs(20), || !left.processes().is_empty() && !other.processes().is_empty()));
-        // Here the parent still lives, and has to reap its child: in another run its new parent does.
+        // In this test the parent still lives and has to reap its child; in another run the child's new parent does.
         let reaper = std::thread::spawn(move || {
             assert!(wait(Duration::from_secs(20), || left_server.ended().is_some()));
         });

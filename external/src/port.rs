@@ -1,4 +1,4 @@
-//! Free ports; each is returned once only.
+//! Free ports, each returned only once.
 
 use std::{
     collections::HashSet,
@@ -6,8 +6,8 @@ use std::{
     net::{Ipv4Addr, TcpListener},
 };
 
-/// Hands out ports of the loopback address. A port is never given twice, since a server that has just ended may still hold its
-/// connections, and a client that retries must not reach the next one.
+/// Hands out ports of the loopback address. No port is returned twice: a server that has just ended may still hold its
+/// connections, and a client that retries must not reach the next server.
 #[derive(Debug, Default)]
 pub struct Ports {
     given: HashSet<u16>,
@@ -20,7 +20,7 @@ impl Ports {
     /// A port on which nothing listens.
     ///
     /// # Errors
-    /// When the system gives none that is new.
+    /// When the system provides no new one.
     pub fn fresh(&mut self) -> io::Result<u16> {
         for _ in 0..TRIES {
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();

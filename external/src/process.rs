@@ -1,8 +1,8 @@
-//! A server as a process group with a log, of which nothing is left when it is stopped.
+//! A server as a process group with a log. Stopping it leaves no process behind.
 //!
 //! Engines start children (schedulers, workers, detokenizers) that outlive a dead parent and hold GPU memory. So the
-//! server is the leader of its own process group, and a variable in its environment marks it and all its descendants:
-//! processes that leave the group are still found by the mark, and only marked processes are ended.
+//! server is the leader of a separate process group, and a variable in its environment marks it and all its
+//! descendants: processes that leave the group are still found by the mark, and only marked processes are ended.
 
 use std::{
     ffi::OsString,
@@ -21,11 +21,11 @@ use crate::{ServerError, failure::Ended};
 
 /// The variable that marks a server and its descendants.
 const MARK: &str = "SPECTUNE_SERVER";
-/// Most bytes of a log's end that are read to find a cause.
+/// Maximum number of bytes of a log's end that are searched for a cause.
 const READ_LOG_BYTES: u64 = 1 << 20;
 /// Polling interval while a server shuts down.
 const LOOK: Duration = Duration::from_millis(20);
-/// How long processes may take to disappear after SIGKILL: a driver frees a GPU's memory first.
+/// Time for processes to disappear after SIGKILL: a driver frees a GPU's memory first.
 const AFTER_KILL: Duration = Duration::from_secs(30);
 
 /// How a server is started.
@@ -35,13 +35,13 @@ pub struct Launch {
     pub program: String,
     /// Its arguments.
     pub args: Vec<String>,
-    /// Variables on top of this process's own.
+    /// Environment variables, in addition to this process's.
     pub env: Vec<(String, String)>,
-    /// Where output and errors go; appended to.
+    /// Log file for stdout and stderr; appended to.
     pub log: PathBuf,
 }
 
-/// The mark of one server: a word that no other server bears.
+/// The mark of a server, unique to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark(String);
 
@@ -51,45 +51,45 @@ pub struct Server {
     child: Child,
     mark: Mark,
     log: PathBuf,
-    /// Where the log of this start begins.
+    /// Offset in the log at which this start begins.
     log_start: u64,
     started: Instant,
     ended: Option<Ended>,
 }
 
 impl Mark {
-    /// A new mark.
+    /// Creates a new mark.
     pub fn new() -> Self {
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         Self(format!("{}-{nanos}", std::process::id()))
     }
 
-    /// A mark that was written down; `None` where the text cannot be one.
+    /// Parses a recorded mark; `None` if the text is not a valid one.
     pub fn parse(text: &str) -> Option<Self> {
         let plain =
             !text.is_empty() && text.len() < 64 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
         plain.then(|| Self(text.to_owned()))
     }
 
-    /// The word.
+    /// The mark as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The processes that bear the mark, this one excepted.
+    /// The marked processes, without this one.
     pub fn processes(&self) -> Vec<u32> {
         let entry = format!("{MARK}={}", self.0);
         let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
         let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let bears = |pid: &u32| {
-            // Processes of other users, and processes that have ended, cannot be read.
+            // Processes of other users, and ended ones, cannot be read.
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
             environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes())
         };
         numbers.filter(|pid| *pid != std::process::id()).filter(bears).collect()
     }
 
-    /// Ends the processes that bear the mark: SIGTERM, `grace`, SIGKILL. Returns once none is left.
+    /// Ends the marked processes: SIGTERM, `grace`, SIGKILL. Returns once none is left.
     ///
     /// # Errors
     /// When some do not end after SIGKILL.
@@ -98,7 +98,7 @@ impl Mark {
         if wait(grace, || self.processes().is_empty()) {
             return Ok(());
         }
-        // Between looking and killing, new ones may be born.
+        // New processes may start between listing and killing.
         let deadline = Instant::now() + AFTER_KILL;
         while Instant::now() < deadline {
             self.signal(Signal::KILL);
@@ -151,7 +151,7 @@ impl Server {
         self.child.id()
     }
 
-    /// What marks it.
+    /// Its mark.
     pub fn mark(&self) -> &Mark {
         &self.mark
     }
@@ -169,22 +169,23 @@ impl Server {
         self.ended
     }
 
-    /// The end of what it has written, [`READ_LOG_BYTES`] at most.
+    /// The end of its log of this start, at most [`READ_LOG_BYTES`].
     pub fn log(&self) -> String {
         self.log_from(self.log_start)
     }
 
-    /// What it has written from a place of its log on, [`READ_LOG_BYTES`] at most.
+    /// The end of its log after an offset, at most [`READ_LOG_BYTES`].
     pub fn log_from(&self, start: u64) -> String {
         read_end(&self.log, start).unwrap_or_default()
     }
 
-    /// Bytes of its log so far.
+    /// Current length of its log in bytes.
     pub fn log_length(&self) -> u64 {
         std::fs::metadata(&self.log).map_or(self.log_start, |metadata| metadata.len())
     }
 
-    /// Stops it: SIGTERM to the group, `grace` to finish what it does, then SIGKILL. Returns once none of its processes is left.
+    /// Stops it: SIGTERM to the group, `grace` to finish its work, then SIGKILL. Returns once none of its processes is
+    /// left.
     ///
     /// # Errors
     /// When some do not end after SIGKILL.
@@ -205,7 +206,8 @@ impl Server {
     }
 
     fn signal_group(&self, signal: Signal) {
-        // Once the leader is reaped its number may be another's: what is left of the group is found by its mark.
+        // Once the leader is reaped, its number may belong to another process; the rest of the group is found by the
+        // mark.
         if self.ended.is_none()
             && let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
         {
@@ -218,7 +220,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.ended().is_none() || !self.mark.processes().is_empty() {
-            // Errors cannot be reported here; the run's list of servers still has the mark.
+            // Errors cannot be reported here; the run's list of servers still contains the mark.
             let _ = self.kill();
         }
     }
@@ -231,7 +233,7 @@ fn how(status: ExitStatus) -> Ended {
     }
 }
 
-/// Waits until something is so, at most this long; whether it is.
+/// Waits until a condition holds, at most this long; returns whether it does.
 pub(crate) fn wait(longest: Duration, mut done: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + longest;
     loop {
@@ -246,7 +248,7 @@ pub(crate) fn wait(longest: Duration, mut done: impl FnMut() -> bool) -> bool {
     }
 }
 
-/// The end of a file, from a place on.
+/// The end of a file, after an offset.
 fn read_end(path: &Path, start: u64) -> Option<String> {
     let mut file = File::open(path).ok()?;
     let length = file.metadata().ok()?.len();

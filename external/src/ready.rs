@@ -16,10 +16,11 @@ use crate::{
 /// Polling interval while a server starts.
 const ASK: Duration = Duration::from_millis(200);
 
-/// Waits until a server that was started here answers as itself. Returns how long its start has taken.
+/// Waits until a server started by us responds and is identified as ours. Returns the time that its start took.
 ///
 /// # Errors
-/// When it ends, does not become ready within `longest`, or another server answers on its port; when `interrupted` is set.
+/// When it ends, does not become ready within `longest`, or another server responds on its port; when `interrupted` is
+/// set.
 pub fn wait_until_ready(
     server: &mut Server,
     api: &Api,
@@ -33,9 +34,9 @@ pub fn wait_until_ready(
         if let Some(ended) = server.ended() {
             return Err(ServerError::Failed(of_end(ended, false, &server.log())));
         }
-        // A server that has just been bound may answer with errors for a while.
+        // A server that has just bound its port may respond with errors for a while.
         if api.is_ready().unwrap_or(false) {
-            // Only then is it known who answers: a foreign server on the port is ready at once.
+            // Checked only now: a foreign server on the port would be ready at once.
             return match api.is_own()? {
                 true => Ok(server.started().elapsed()),
                 false => Err(ServerError::Failed(Failure {
@@ -56,9 +57,9 @@ pub fn wait_until_ready(
     }
 }
 
-/// The failure of a server with which a request went wrong: its end where it has ended, else its silence.
+/// The failure of a server when a request fails: its end if it has ended, else that it does not respond.
 pub fn failure_while_serving(server: &mut Server, error: &ServerError) -> Failure {
-    // A process that dies closes its connections slightly before it can be seen to have ended.
+    // A dying process closes its connections slightly before its end can be observed.
     let deadline = Instant::now() + Duration::from_secs(2);
     while Instant::now() < deadline {
         if let Some(ended) = server.ended() {

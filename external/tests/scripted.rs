@@ -1,5 +1,5 @@
-//! A server of SGLang's interface that does what a script says, as a real process over real HTTP: each way to fail is separated, and
-//! nothing is left of any.
+//! A server with SGLang's API that follows a script, as a real process over real HTTP: every kind of failure is
+//! recognised, and none leaves anything behind.
 //!
 //! The server is this test program, started again with a variable in its environment.
 
@@ -26,11 +26,11 @@ use external::{
     ready::{failure_while_serving, wait_until_ready},
 };
 
-/// What the server does, and on which port.
+/// The server's script and port.
 const SCRIPT: &str = "SCRIPTED_SERVER";
 const NAME: &str = "scripted-model";
 
-/// The server. As a test by itself it has nothing to do.
+/// The server. Run as an ordinary test it does nothing.
 #[test]
 fn scripted_server() {
     let Ok(script) = env::var(SCRIPT) else { return };
@@ -54,7 +54,7 @@ fn scripted_server() {
     }
     let listener = TcpListener::bind(format!("127.0.0.1:{port}")).expect("its port");
     if script == "late" {
-        // Bound, and accepts nothing for a while.
+        // Bound, but accepts no connections for a while.
         thread::sleep(Duration::from_millis(500));
     }
     for stream in listener.incoming().flatten() {
@@ -215,7 +215,7 @@ fn a_load_is_served_with_the_times_and_figures_of_each_request() {
     stop(server);
 }
 
-/// A hundred starts and stops: no process and no listening port is left.
+/// A hundred starts and stops leave no process and no listening port.
 #[test]
 fn many_starts_leave_nothing() {
     let folder = tempfile::tempdir().expect("a folder");

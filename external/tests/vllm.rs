@@ -1,4 +1,4 @@
-//! vLLM's interface, by answers in the shape of its releases (`data/vllm`), over real HTTP.
+//! vLLM's API, with responses as in its releases (`data/vllm`), over real HTTP.
 
 mod request;
 
@@ -12,12 +12,12 @@ use std::{
 
 use external::api::{Api, Counters, Generate, Kind};
 
-/// A version's answers.
+/// The responses of a version.
 struct Answers {
     version: &'static str,
     metrics: &'static str,
     completion: &'static str,
-    /// `None` outside of development mode.
+    /// `None` without development mode.
     server_info: Option<&'static str>,
     reset: &'static str,
 }
@@ -37,10 +37,10 @@ const OF_0_33: Answers = Answers {
     reset: r#"{"success": true}"#,
 };
 
-/// What was asked: path and body of each request.
+/// Path and body of each received request.
 type Asked = Arc<Mutex<Vec<(String, String)>>>;
 
-/// Serves the answers and keeps what was asked.
+/// Serves the responses and records the requests.
 fn serve(answers: Answers) -> (Api, Asked) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let base = format!("http://{}", listener.local_addr().expect("an address"));
@@ -118,7 +118,7 @@ fn an_older_version_tells_counters_alone() {
     assert_eq!((info.version.as_deref(), info.resolved), (Some("0.20.0"), None));
     let counters = api.counters().expect("it answers");
     assert_eq!((counters.rounds, counters.accepted_drafts), (Some(40.0), Some(60.0)));
-    // 200 without a word.
+    // A 200 with an empty body.
     assert!(api.flush_cache().expect("it answers"));
 }
 

@@ -1,13 +1,14 @@
-//! `acceptance.json`: what each tree accepts, by position, for planners that take acceptance as an input.
+//! Writes `acceptance.json`: acceptance of each tree by position, for planners that take it as input.
 //!
-//! Acceptance depends on models and prompts, not on the machine or the batch: trials of all loads of a section are counted together.
+//! Acceptance depends on models and prompts, not on the machine or the batch, so trials of all loads of a section are
+//! counted together.
 
 use schemas::tree::TreeShape;
 use serde::Serialize;
 
 use crate::{error::ReportError, race, section::Section};
 
-/// Rises when a reader of an older file must change.
+/// Format version, incremented when readers of older files must change.
 const VERSION: u32 = 1;
 
 const DEFINITION: &str = "A round accepts a path of drafted tokens and adds one token of the target. accepted_per_round is the mean length of \
@@ -39,19 +40,19 @@ struct Acceptance {
     num_steps: usize,
     topk: usize,
     num_draft_tokens: usize,
-    /// Rounds of a request that were counted.
+    /// Number of request-rounds.
     rounds: u64,
     accepted_per_round: f64,
     accepted_by_position: Vec<f64>,
     conditional_by_position: Vec<f64>,
-    /// Whether acceptance was simulated, so that none of this reflects the models.
+    /// Whether acceptance was simulated; then these figures do not reflect the models.
     simulated: bool,
 }
 
-/// The file.
+/// The contents of the file.
 ///
 /// # Errors
-/// When it cannot be written as JSON.
+/// When they cannot be written as JSON.
 pub fn json(sections: &[Section<'_>]) -> Result<String, ReportError> {
     let sections = sections.iter().map(|section| Measured {
         engine: &section.fingerprint.engine,
@@ -89,7 +90,7 @@ fn shapes(section: &Section<'_>) -> Vec<Acceptance> {
 }
 
 impl Acceptance {
-    /// From how many rounds accepted 0, 1, … tokens; `None` without a round.
+    /// Computes the figures from the number of rounds that accepted 0, 1, … drafts; `None` without a round.
     fn of(shape: TreeShape, counts: &[u64], simulated: bool) -> Option<Self> {
         let at_least = race::at_least(counts);
         let rounds = at_least.first().copied().filter(|rounds| *rounds > 0)?;
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn shares_are_counted_from_the_rounds_that_accepted_so_many() {
-        // Of ten rounds four accept nothing, three one token, two two, one three.
+        // Of ten rounds, four accept no draft, three one, two two, and one three.
         let one = Acceptance::of(TreeShape::chain(3), &[4, 3, 2, 1], false).expect("rounds");
         assert_eq!(one.rounds, 10);
         assert_eq!(one.accepted_by_position, [0.6, 0.3, 0.1]);

@@ -11,25 +11,25 @@ use crate::{race::Race, statistics};
 
 /// The predictions of one load.
 pub struct Agreement<'a> {
-    /// How requests come.
+    /// How requests arrive.
     pub load: Load,
-    /// What is compared.
+    /// The compared figure.
     pub figure: Compared,
-    /// Everything predicted, best first, with the measurement where there is one.
+    /// All predictions, best first, with measurements where they exist.
     pub rows: Vec<Predicted<'a>>,
 }
 
-/// A prediction, and what came of it.
+/// A prediction and its measurement.
 pub struct Predicted<'a> {
-    /// What was said.
+    /// The prediction.
     pub prediction: &'a Prediction,
     /// The predicted figure.
     pub predicted: f64,
-    /// The measured one; none where it was not measured.
+    /// The measured figure, if any.
     pub measured: Option<Interval>,
 }
 
-/// The figure with which predictions are compared: the one that the objective is based on.
+/// The figure that is compared: the one that the objective is based on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
     /// Output tokens per second of all requests.
@@ -38,7 +38,7 @@ pub enum Compared {
     Latency,
 }
 
-/// What a guide predicted under the load of a race; none where it predicted nothing.
+/// The predictions of a guide under the load of a race; `None` if there are none.
 pub fn of<'a>(guide: &'a Guide, race: &Race, metric: Metric) -> Option<Agreement<'a>> {
     let figure = match metric {
         Metric::Latency => Compared::Latency,
@@ -62,12 +62,12 @@ pub fn of<'a>(guide: &'a Guide, race: &Race, metric: Metric) -> Option<Agreement
 }
 
 impl Agreement<'_> {
-    /// Predictions with a measurement.
+    /// The predictions that have a measurement.
     pub fn pairs(&self) -> impl Iterator<Item = (&Predicted<'_>, Interval)> {
         self.rows.iter().filter_map(|row| Some((row, row.measured?)))
     }
 
-    /// Sizes of the relative errors: the median, and the largest with its row. None without a pair.
+    /// Absolute relative errors: the median, and the largest with its row. `None` without a pair.
     pub fn errors(&self) -> Option<(f64, f64, &Predicted<'_>)> {
         let sizes = || self.pairs().filter_map(|(row, _)| Some((row.error()?.abs(), row)));
         let median = statistics::median(sizes().map(|(size, _)| size).collect())?;
@@ -77,7 +77,7 @@ impl Agreement<'_> {
 }
 
 impl Predicted<'_> {
-    /// How far the prediction is above the measurement, as a share of it.
+    /// Relative error: how far the prediction is above the measurement.
     pub fn error(&self) -> Option<f64> {
         let measured = self.measured.map(|interval| interval.median).filter(|median| *median > 0.0)?;
         Some(self.predicted / measured - 1.0).filter(|error| error.is_finite())

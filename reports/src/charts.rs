@@ -22,9 +22,9 @@ use crate::{agreement::Agreement, error::ReportError, names, race::Race, section
 /// A finished chart.
 #[derive(Serialize)]
 pub struct Chart {
-    /// Its file name without ending, such as `batch-8-heat-map`.
+    /// Its file name without extension, such as `batch-8-heat-map`.
     pub name: String,
-    /// What it shows, as a heading.
+    /// Its heading.
     pub title: String,
     /// How to read it.
     pub caption: String,
@@ -34,10 +34,10 @@ pub struct Chart {
     pub narrow: String,
 }
 
-/// How to read the heat map of what was predicted.
+/// How to read the heat map of predictions.
 const PREDICTED: &str = "Predicted, not measured: output tokens/s relative to the prediction without speculation, for the whole space. Each cell is the best over num_draft_tokens (N, the root included). Outlined: the shape chosen by the measurements.";
 
-/// Width of a drawing, from which the rest follows.
+/// Width of a drawing, which determines the rest of the layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     Wide,
@@ -48,7 +48,7 @@ impl Format {
     fn width(self) -> i32 {
         match self {
             Self::Wide => 860,
-            // What a card of a phone of 390 pixels has room for, so that 12 pixels are 12 pixels.
+            // Fits a card on a phone of 390 pixels without scaling, so that 12 pixels stay 12 pixels.
             Self::Narrow => 340,
         }
     }
@@ -58,7 +58,7 @@ impl Format {
     }
 }
 
-/// The chart over all loads; nothing without a measured trial.
+/// The charts over all loads; empty without a measured trial.
 ///
 /// # Errors
 /// When the drawing library fails.
@@ -103,7 +103,7 @@ pub fn of_race(race: &Race, agreement: Option<&Agreement<'_>>) -> Result<Vec<Cha
     Ok(charts)
 }
 
-/// One chart; none where there is nothing to draw. `caption` says how to read it.
+/// A chart; `None` if there is nothing to draw. `caption` explains how to read it.
 ///
 /// # Errors
 /// When the drawing library fails.
@@ -118,7 +118,7 @@ pub fn chart(
     Ok(charts.pop())
 }
 
-/// What drawing gives: nothing where there is nothing to show.
+/// The SVG of a drawing; `None` if there is nothing to draw.
 pub type Drawn = Result<Option<String>, canvas::DrawError>;
 
 fn add(

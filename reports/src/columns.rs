@@ -1,4 +1,4 @@
-//! The columns of a ranking: one list, from which every form of the report is made.
+//! The columns of a ranking: a single list for all formats of the report.
 
 use tuner::{
     record::Role,
@@ -12,23 +12,23 @@ use crate::{
 
 /// One figure of a configuration.
 pub struct Column {
-    /// Name in tables for programs.
+    /// Name in machine-readable tables.
     pub key: &'static str,
     /// Heading.
     pub heading: &'static str,
-    /// Heading where room is short.
+    /// Short heading.
     pub short: &'static str,
     /// Unit; empty for none.
     pub unit: &'static str,
-    /// What it is, in a sentence.
+    /// Its definition, in one sentence.
     pub meaning: &'static str,
-    /// How early it gives way where room is short: the largest first.
+    /// Priority for being dropped if there is too little room: the largest goes first.
     pub expendable: u8,
     /// Whether it is omitted if no configuration of a race has it.
     pub optional: bool,
-    /// How it is written.
+    /// Formats the figure.
     pub write: fn(f64) -> String,
-    /// The figure.
+    /// Reads the figure.
     pub figure: fn(&Entry) -> Figure,
 }
 
@@ -37,7 +37,7 @@ pub struct Column {
 pub enum Figure {
     /// Not measured.
     Missing,
-    /// A value whose spread is not known.
+    /// A value of unknown spread.
     Value(f64),
     /// A median with its interval.
     Interval(Interval),
@@ -179,7 +179,7 @@ pub const COLUMNS: &[Column] = &[
     },
 ];
 
-/// The columns of a race: all but optional ones that nothing was measured for.
+/// The columns of a race: all except optional ones without a measurement.
 pub fn of(race: &Race) -> Vec<&'static Column> {
     let known = |column: &Column| race.measured().any(|entry| (column.figure)(entry).value().is_some());
     COLUMNS.iter().filter(|column| !column.optional || known(column)).collect()
@@ -203,7 +203,7 @@ impl Figure {
         }
     }
 
-    /// The interval, where it is known.
+    /// The interval, if known.
     pub fn interval(self) -> Option<Interval> {
         if let Self::Interval(interval) = self { Some(interval) } else { None }
     }
@@ -227,7 +227,7 @@ impl Column {
     }
 }
 
-/// What a configuration is called.
+/// The name of a configuration.
 pub fn name(entry: &Entry) -> String {
     entry.ranked.configuration.to_string()
 }

@@ -13,39 +13,40 @@ use tuner::{
 
 use crate::{input::Sweep, statistics};
 
-/// Two runs, the first of which is what the second is held against.
+/// Two runs, of which the first is the baseline.
 pub struct Comparison<'a> {
-    /// Names of the runs as the user wrote them.
+    /// Names of the runs as given by the user.
     pub names: [&'a str; 2],
-    /// What differs between their fingerprints: name, first and second value.
+    /// Differences between their fingerprints: name, first and second value.
     pub differing: Vec<(&'static str, String, String)>,
-    /// What counts as better: the first run's word.
+    /// The metric of the comparison: that of the first run.
     pub metric: Metric,
-    /// What both measured, by load.
+    /// What both runs measured, by load.
     pub rows: Vec<Row>,
-    /// Configurations and loads that only one of them measured.
+    /// Number of configurations and loads that only one of them measured.
     pub unmatched: usize,
 }
 
 /// One configuration under one load.
 pub struct Row {
-    /// How requests came.
+    /// How requests arrived.
     pub load: Load,
-    /// What ran.
+    /// The configuration.
     pub configuration: Configuration,
     /// Output tokens per second in each run.
     pub throughput: [Option<Interval>; 2],
-    /// The objective in the second run relative to the first, more being better. Nothing is paired: the runs are other hours.
+    /// The objective in the second run relative to the first, higher is better. Unpaired, since the runs happened at
+    /// different times.
     pub ratio: Interval,
-    /// Repeats of the run that has fewer.
+    /// Number of repeats in the run with fewer.
     pub repeats: usize,
-    /// What that comes to.
+    /// The conclusion.
     pub change: Change,
 }
 
-/// What the rows of a load come to.
+/// The comparison of a load.
 pub struct Summary {
-    /// How requests came.
+    /// How requests arrived.
     pub load: Load,
     /// Median of the ratios.
     pub ratio: f64,
@@ -53,8 +54,8 @@ pub struct Summary {
     pub counts: [usize; 4],
 }
 
-/// Compares two sweeps if requested, or if they differ in one respect only. None unless there are exactly two
-/// with trials.
+/// Compares two sweeps if requested, or if they differ in exactly one respect. `None` unless there are exactly two
+/// sweeps with trials.
 pub fn of(sweeps: &[Sweep], asked: bool) -> Option<Comparison<'_>> {
     let [first, second] = sweeps else { return None };
     let differing = print(first)?.differences(print(second)?);
@@ -72,7 +73,7 @@ pub fn of(sweeps: &[Sweep], asked: bool) -> Option<Comparison<'_>> {
     Some(Comparison { names: [&first.name, &second.name], differing, metric, rows, unmatched })
 }
 
-/// Selection decides.
+/// Selection has made the comparison.
 fn row(first: &Sweep, second: &Sweep, (load, configuration): (Load, Configuration), across: Across) -> Row {
     let trials = |sweep: &Sweep| -> Vec<f64> {
         let own = sweep.records.iter().filter(|one| one.trial.load == load && one.trial.configuration == configuration);
@@ -92,7 +93,7 @@ fn row(first: &Sweep, second: &Sweep, (load, configuration): (Load, Configuratio
 }
 
 impl Comparison<'_> {
-    /// What each load comes to, in the order of the rows.
+    /// The summary of each load, in the order of the rows.
     pub fn summaries(&self) -> Vec<Summary> {
         let of_load = |rows: &[Row]| {
             let count = |wanted: fn(&Row) -> bool| rows.iter().filter(|row| wanted(row)).count();
@@ -112,7 +113,7 @@ impl Comparison<'_> {
 }
 
 impl Row {
-    /// What is to be said of it.
+    /// The conclusion in words.
     pub fn verdict(&self) -> &'static str {
         self.change.words()
     }

@@ -1,4 +1,4 @@
-//! `report.json`: the ranking and the trials after it, for programs.
+//! Writes `report.json`: the ranking and its trials, for programs.
 
 use schemas::sweep::Metric;
 use serde::Serialize;
@@ -18,7 +18,7 @@ use crate::{
     section::Section,
 };
 
-/// Rises when a reader of an older report must change.
+/// Format version, incremented when readers of older reports must change.
 const VERSION: u32 = 4;
 
 #[derive(Serialize)]
@@ -43,7 +43,7 @@ struct SectionData<'a> {
     fingerprint: &'a Fingerprint,
     sweeps: Vec<&'a str>,
     races: Vec<RaceData<'a>>,
-    /// What was known before anything was measured; nothing in it is.
+    /// Predictions made before the measurements.
     guide: Option<&'a Guide>,
     importance: Vec<ImportanceData>,
     trials: Vec<&'a Record>,
@@ -52,7 +52,7 @@ struct SectionData<'a> {
 #[derive(Serialize)]
 struct RaceData<'a> {
     load: Load,
-    /// What it was ranked by.
+    /// The metric of the ranking.
     metric: Metric,
     /// Whether every configuration keeps up with the load, so that latency was compared.
     keeps_up: bool,
@@ -120,7 +120,7 @@ struct Parts {
     draft: Option<f64>,
     verify: f64,
     extend: Option<f64>,
-    /// What they add up to, where they were timed apart from the trials.
+    /// The sum of the parts in ms, if they were timed separately from the trials.
     apart: Option<f64>,
     remark: Option<&'static str>,
 }

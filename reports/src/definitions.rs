@@ -1,13 +1,13 @@
 //! Definitions of the terms of a report, included in every format.
 
-/// Accept length: engines differ, so the definition is printed wherever the number is.
+/// Definition of the accept length. Engines differ, so it is printed wherever the number is.
 pub const ACCEPT_LENGTH: &str =
     "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); none without speculation";
 
-/// What is to be said of parts of a round that were not measured in the trials.
+/// Remark on parts of a round that were not measured in the trials.
 pub const PARTS_APART: &str = "The parts of a round (draft, verify, extend) are measured in a few extra rounds after the trial: in a trial a round is one CUDA graph, here it is three, so the parts add up to slightly more than the whole round.";
 
-/// The words and what they mean.
+/// The terms and their definitions.
 pub const DEFINITIONS: &[(&str, &str)] = &[
     ("accept length", ACCEPT_LENGTH),
     (
@@ -32,8 +32,8 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
     ),
 ];
 
-/// What figures have in common where some are predicted.
+/// What the figures are, if some are predicted.
 pub const KIND_WITH_PREDICTIONS: &str = "Every figure in this report is measured, except where it is marked as predicted, replayed or extrapolated. A missing figure (—) was not measured.";
 
-/// What all figures have in common.
+/// What the figures are, if all are measured.
 pub const KIND: &str = "Every figure in this report is measured; none is predicted or extrapolated. A missing figure (—) was not measured.";

@@ -1,4 +1,4 @@
-//! How trials of one configuration scatter, and whether they drift: their deviations in the order in which they ran.
+//! Scatter and drift of the trials: deviations from the mean of their configuration, in the order in which they ran.
 
 use std::collections::HashMap;
 
@@ -10,32 +10,32 @@ use crate::statistics;
 /// Minimum number of deviations for detecting a drift.
 const FEWEST: usize = 9;
 
-/// Deviations of all trials that ran more than once.
+/// Deviations of all configurations that ran more than once.
 pub struct Drift<'a> {
     /// In the order in which the trials ran.
     pub deviations: Vec<Deviation<'a>>,
-    /// Half of the trials lie nearer to their configuration's mean than this share.
+    /// Half of the trials deviate from their configuration's mean by less than this share.
     pub half: f64,
-    /// Nine of ten do.
+    /// Nine of ten trials deviate by less than this share.
     pub most: f64,
-    /// The median of the last third relative to that of the first third; none with too few.
+    /// The median of the last third relative to that of the first third; `None` with too few trials.
     pub trend: Option<f64>,
 }
 
-/// One trial against the others of its configuration.
+/// The deviation of one trial from the mean of its configuration.
 pub struct Deviation<'a> {
-    /// Which.
+    /// The trial.
     pub record: &'a Record,
-    /// Its place in the order, from one, failed trials included.
+    /// Its position in the order, from one, including failed trials.
     pub place: usize,
     /// Its objective relative to the geometric mean of its configuration under its load: 1.02 is 2% better.
     pub ratio: f64,
 }
 
-/// The deviations of some trials; none where nothing ran twice.
+/// The deviations of some trials; `None` if nothing ran twice.
 pub fn of<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric) -> Option<Drift<'a>> {
     let mut order: Vec<&Record> = records.into_iter().collect();
-    // Stable: trials that ended in one second keep the journal's order.
+    // A stable sort: trials that ended in the same second keep the journal's order.
     order.sort_by_key(|record| record.finished_at);
     let score = |record: &Record| record.measurement()?.score(metric).map(f64::ln).filter(|score| score.is_finite());
     let mut groups: HashMap<(Load, String), Vec<f64>> = HashMap::new();

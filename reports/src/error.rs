@@ -5,44 +5,44 @@ use std::{io, path::PathBuf};
 /// Why a report cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum ReportError {
-    /// The folder cannot be made.
+    /// The folder cannot be created.
     #[error("cannot create the report's folder {}: {source}", path.display())]
     Folder {
-        /// Which.
+        /// Path of the folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A file cannot be written; an older file of that name is still whole.
+    /// A file cannot be written; an older file of that name is unchanged.
     #[error("cannot write {}: {source}", path.display())]
     Write {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The table of trials or of the ranking cannot be built or encoded.
     #[error("cannot build the table {table}: {source}")]
     Table {
-        /// Which.
+        /// Name of the table.
         table: &'static str,
-        /// Why.
+        /// The error of the data frame library.
         source: polars_core::error::PolarsError,
     },
     /// A chart cannot be drawn.
     #[error("cannot draw the chart {chart}: {reason}")]
     Chart {
-        /// Which.
+        /// Name of the chart.
         chart: String,
-        /// Why.
+        /// The error of the drawing library.
         reason: String,
     },
-    /// A page cannot be filled in.
+    /// A page cannot be rendered.
     #[error("cannot fill in {page}: {source}")]
     Page {
-        /// Which.
+        /// Name of the page.
         page: &'static str,
-        /// Why.
+        /// The error of the template engine.
         source: minijinja::Error,
     },
     /// The data cannot be written as JSON.

@@ -1,11 +1,11 @@
-//! Formats numbers: significant digits only, units in the headings, a dash for what was not measured.
+//! Formats numbers: significant digits only, units in the headings, a dash for missing figures.
 
 use tuner::selection::{Interval, IntervalKind};
 
 /// Placeholder for a missing figure.
 pub const MISSING: &str = "—";
 
-/// A quantity with three digits, none beyond the thousandths: `12,345`, `612`, `61.2`, `6.12`, `0.061`.
+/// A quantity with three significant digits and at most three decimals: `12,345`, `612`, `61.2`, `6.12`, `0.061`.
 pub fn quantity(value: f64) -> String {
     if !value.is_finite() {
         return MISSING.into();
@@ -38,14 +38,14 @@ pub fn duration(seconds: f64) -> String {
 pub fn ratio(value: f64) -> String {
     match value {
         _ if !value.is_finite() => MISSING.into(),
-        // Ends of an interval that says nothing.
+        // Bounds of an uninformative interval.
         _ if value >= 99.995 => ">99×".into(),
         _ if value < 0.005 => "<0.01×".into(),
         _ => format!("{value:.2}×"),
     }
 }
 
-/// A gain over something as a signed percentage: `+42%`, `−3.1%`.
+/// A ratio as a signed percentage: `+42%`, `−3.1%`.
 pub fn gain(ratio: f64) -> String {
     let percent = (ratio - 1.0) * 100.0;
     if !percent.is_finite() {
@@ -72,7 +72,7 @@ pub fn share(value: f64) -> String {
     }
 }
 
-/// Both ends of an interval, written as the median is: `1.38–1.46`.
+/// Both bounds of an interval in the format of the median: `1.38–1.46`.
 pub fn range(interval: Interval, write: fn(f64) -> String) -> String {
     format!("{}–{}", write(interval.low).trim_end_matches('×'), write(interval.high).trim_end_matches('×'))
 }
@@ -117,10 +117,10 @@ pub fn ends_words(intervals: impl Iterator<Item = Interval>) -> String {
     }
 }
 
-/// The same for drawings, in which both may be.
+/// The same for drawings, which may contain both kinds.
 pub const INTERVAL: &str = "confidence interval of at least 95%, or the range where there are too few repeats for one";
 
-/// Gains at both ends of an interval of ratios: `+38% to +46%`.
+/// Both bounds of an interval of ratios as gains: `+38% to +46%`.
 pub fn gain_range(interval: Interval) -> String {
     format!("{} to {}", gain(interval.low), gain(interval.high))
 }

@@ -1,4 +1,4 @@
-//! The trials and the ranking as data frames, and those as CSV and Parquet.
+//! The trials and the ranking as data frames, and their CSV and Parquet encodings.
 
 mod comparison;
 mod predictions;
@@ -19,7 +19,7 @@ use crate::{
 
 pub use self::{comparison::comparison, predictions::predictions};
 
-/// A figure of a trial.
+/// A column and its figure of a trial.
 type OfTrial = (&'static str, fn(&Measurement) -> Option<f64>);
 
 const TRIAL_FIGURES: &[OfTrial] = &[
@@ -38,7 +38,7 @@ const TRIAL_FIGURES: &[OfTrial] = &[
     ("apart_extend_ms", |trial| Some(trial.parts_apart?.extend_ms?.median)),
 ];
 
-/// A spread of a trial.
+/// A column and its spread of a trial.
 type SpreadOfTrial = (&'static str, fn(&Measurement) -> Option<Spread>);
 
 const TRIAL_SPREADS: &[SpreadOfTrial] = &[
@@ -51,7 +51,7 @@ const TRIAL_SPREADS: &[SpreadOfTrial] = &[
     ("latency_ms", |trial| Some(trial.latency_ms)),
 ];
 
-/// What a fingerprint says.
+/// A column and its field of a fingerprint.
 type OfFingerprint = (&'static str, fn(&Fingerprint) -> &str);
 
 const FINGERPRINT: &[OfFingerprint] = &[
@@ -65,7 +65,7 @@ const FINGERPRINT: &[OfFingerprint] = &[
     ("workload", |print| &print.workload),
 ];
 
-/// A place in a spread.
+/// A column suffix and its value of a spread.
 type OfSpread = (&'static str, fn(Spread) -> f64);
 
 const SPREAD_ENDS: &[OfSpread] = &[
@@ -76,15 +76,15 @@ const SPREAD_ENDS: &[OfSpread] = &[
     ("max", |spread| spread.max),
 ];
 
-/// A trial and its position.
+/// A trial with its section and sweep.
 struct TrialRow<'a> {
-    /// The section's number, from one.
+    /// Number of the section, from one.
     section: usize,
     sweep: &'a str,
     record: &'a Record,
 }
 
-/// One row a trial, failed ones too.
+/// One row per trial, including failed ones.
 ///
 /// # Errors
 /// When the frame cannot be built.
@@ -150,10 +150,10 @@ fn rows_of<'a>(number: usize, section: &'a Section<'_>) -> impl Iterator<Item = 
     section.records.iter().map(row)
 }
 
-/// The section's number, the load and the configuration.
+/// Number of the section, the load and the configuration.
 type RankingRow<'a> = (usize, &'a Race, &'a Entry);
 
-/// One row a configuration and load, in the order of the ranking.
+/// One row per configuration and load, in the order of the ranking.
 ///
 /// # Errors
 /// When the frame cannot be built.
@@ -225,7 +225,7 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
     frame("ranking", columns)
 }
 
-/// A column's name with its value of an entry.
+/// A column and its value of an entry.
 type Figure = (&'static str, fn(&Entry) -> Option<f64>);
 
 /// Figures of the ranking in addition to [`COLUMNS`].
@@ -240,7 +240,7 @@ const RANKING_FIGURES: &[Figure] = &[
     ("stalled_share", |entry| entry.ranked.stalled_share),
 ];
 
-/// A frame as CSV with a head line.
+/// A frame as CSV with a header line.
 ///
 /// # Errors
 /// When it cannot be encoded.
@@ -256,7 +256,7 @@ pub fn csv(frame: &mut DataFrame) -> Result<Vec<u8>, ReportError> {
 /// When it cannot be encoded.
 pub fn parquet(frame: &mut DataFrame) -> Result<Vec<u8>, ReportError> {
     let mut bytes = Vec::new();
-    // Few kilobytes: compression would only cost a reader its support.
+    // A few kilobytes: compression would only require support in readers.
     let written = ParquetWriter::new(&mut bytes).with_compression(ParquetCompression::Uncompressed).finish(frame);
     written.map(|_| bytes).map_err(|source| ReportError::Table { table: "as Parquet", source })
 }
@@ -265,12 +265,12 @@ fn frame(table: &'static str, columns: Vec<Column>) -> Result<DataFrame, ReportE
     DataFrame::new_infer_height(columns).map_err(|source| ReportError::Table { table, source })
 }
 
-/// Requests kept running together; none where they arrive by themselves.
+/// Number of running requests of a closed loop; `None` for an open loop.
 fn batch_size(load: Load) -> Option<u64> {
     load.batch_size().map(|size| size as u64)
 }
 
-/// Requests a second; none where requests do not arrive at a rate.
+/// Requests per second; `None` unless requests arrive at a rate.
 fn request_rate(load: Load) -> Option<f64> {
     if let Load::RequestRate(rate) = load { Some(rate.0) } else { None }
 }

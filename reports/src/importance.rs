@@ -1,4 +1,4 @@
-//! Parameter importance: the share of the variance between configurations that each parameter explains by itself.
+//! Parameter importance: the share of the variance between configurations that each parameter explains on its own.
 
 use std::collections::BTreeMap;
 
@@ -7,22 +7,22 @@ use tuner::{configuration::Configuration, guide::Guide};
 
 use crate::race::Race;
 
-/// Fewest configurations of which shares say anything.
+/// Minimum number of configurations for meaningful shares.
 const FEWEST: usize = 6;
 
-/// The parameters of one load.
+/// Importance of the parameters under one load.
 pub struct Importance {
-    /// Whether the figures after it are predicted, which covers the whole space, or measured.
+    /// Whether the figures are predicted (for the whole space) or measured.
     pub predicted: bool,
-    /// Configurations after it.
+    /// Number of configurations.
     pub configurations: usize,
-    /// Share of the variance of the objective's logarithm that a parameter's main effect explains, less what as many
-    /// groups would explain by chance; only parameters with more than one value.
+    /// Share of the variance of the objective's logarithm that a parameter's main effect explains, minus what the same
+    /// number of groups would explain by chance. Only parameters with more than one value are listed.
     pub shares: Vec<(String, f64)>,
 }
 
-/// What matters under the load of a race: over its predictions if there are any, else over what was measured. Only
-/// configurations of one tree that speculate count. None with too few of them, or where nothing differs.
+/// The importance under the load of a race: over its predictions if there are any, else over the measurements. Only
+/// speculating configurations with a single tree count. `None` with too few of them, or if nothing differs.
 pub fn of(guide: Option<&Guide>, race: &Race, metric: Metric) -> Option<Importance> {
     let better = |throughput: Option<f64>, latency: Option<f64>| match metric {
         Metric::Latency => latency.map(|latency| 1.0 / latency),
@@ -80,8 +80,8 @@ fn settings(configuration: &Configuration) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// The share of the variance of `scores` that lies between the groups of equal `levels`, less what chance puts there
-/// (epsilon squared), at least 0. None with one group, without variance, or with a group for nearly each score.
+/// The share of the variance of `scores` between groups of equal `levels`, corrected for chance (epsilon squared), at
+/// least 0. `None` with one group, without variance, or with a group for nearly every score.
 fn explained(levels: &[String], scores: &[f64]) -> Option<f64> {
     let mut groups: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
     for (level, score) in levels.iter().zip(scores) {
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_parameter_explains_what_lies_between_its_groups() {
-        // All of it, none of it, and with the share of chance taken off: 4/6 between, 2/6 within on 2 degrees of freedom.
+        // All of it, none of it, and corrected for chance: 4/6 between, 2/6 within on 2 degrees of freedom.
         check(&[1, 1, 2, 2], &[1.0, 1.0, 3.0, 3.0], Some(1.0));
         check(&[1, 2, 1, 2], &[1.0, 1.0, 3.0, 3.0], Some(0.0));
         check(&[1, 1, 2, 2], &[0.0, 1.0, 1.0, 2.0], Some(0.25));

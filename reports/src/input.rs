@@ -1,4 +1,4 @@
-//! What a report is made from.
+//! The input of a report.
 
 mod facts;
 mod folder;
@@ -9,49 +9,50 @@ use schemas::{
 };
 use tuner::{guide::Guide, journal::Header, record::Record};
 
-/// One or several sweeps. Shards and resumed parts of one sweep may come as several: equal trials count once.
+/// One or several sweeps. Shards and resumed parts of one sweep may be several entries: equal trials count once.
 #[derive(Clone, Debug, Default)]
 pub struct ReportInput {
-    /// In the order in which they are to be shown.
+    /// In display order.
     pub sweeps: Vec<Sweep>,
-    /// Compare two sweeps whatever they differ in; two that differ in one thing are compared in any case.
+    /// Whether to compare two sweeps regardless of their differences; two that differ in one respect are always
+    /// compared.
     pub compare: bool,
 }
 
-/// The journal of one sweep folder with the other files of the folder.
+/// The journal of a sweep folder and the folder's other files.
 #[derive(Clone, Debug, Default)]
 pub struct Sweep {
     /// The folder as the user wrote it.
     pub name: String,
-    /// The journal's rows.
+    /// The journal's records.
     pub records: Vec<Record>,
-    /// The journal's first line, where known: the sweep file, the shard, how many trials were planned.
+    /// The journal's header, if known: the sweep file, the shard, the number of planned trials.
     pub header: Option<Header>,
-    /// The tuned file of the folder, if it exists: the source of the flags to paste.
+    /// The tuned file of the folder, if it exists: the source of launch commands.
     pub tuned: Option<TunedFile>,
-    /// What a guided sweep knew before it measured.
+    /// The guide of a guided sweep, made before it measured.
     pub guide: Option<Guide>,
-    /// What a reader must know before the figures, such as a damaged line of the journal.
+    /// Messages that must be shown before the figures, such as a damaged line of the journal.
     pub notices: Vec<String>,
 }
 
 impl Sweep {
-    /// Its notices, each with its name, to be said among others.
+    /// Its notices, prefixed with its name.
     pub fn named_notices(&self) -> impl Iterator<Item = String> {
         self.notices.iter().map(|notice| format!("{}: {notice}", self.name))
     }
 
-    /// The sweep file, where known: says what was measured and what counts as better.
+    /// The sweep file, if known: describes what was measured and the metric.
     pub fn file(&self) -> Option<&SweepFile> {
         self.header.as_ref().map(|header| &header.file)
     }
 
-    /// Trials that were planned, where known.
+    /// Number of planned trials, if known.
     pub fn planned(&self) -> Option<usize> {
         self.header.as_ref().map(|header| header.planned).filter(|planned| *planned > 0)
     }
 
-    /// What counts as better.
+    /// The metric of the sweep.
     pub fn metric(&self) -> Metric {
         self.file().map_or(Metric::default(), |file| file.objective.metric)
     }

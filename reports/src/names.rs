@@ -15,17 +15,17 @@ pub fn short(configuration: &Configuration) -> String {
     }
 }
 
-/// What a short name leaves out: the rows of a table and the settings that differ; empty where it says all.
+/// What a short name omits: the rows of a table and the settings that differ; empty if it omits nothing.
 pub fn rest(configuration: &Configuration) -> String {
     let rows = configuration.table.iter().map(|row| format!("≤{}: {}", row.max_running_batch, row.shape));
     rows.chain(configuration.knobs.words()).collect::<Vec<_>>().join("; ")
 }
 
-/// Names that say nothing without the folder above them.
+/// Folder names that are meaningless without their parent folder.
 const GENERIC: &[&str] =
     &["target", "draft", "model", "base", "head", "eagle", "eagle2", "eagle3", "main", "final", "hf"];
 
-/// A checkpoint as people call it: the last part of its path, or the id under which a cache holds it.
+/// Display name of a checkpoint: the last part of its path, or its id in a cache.
 pub fn model(path: &str) -> String {
     let parts: Vec<&str> = path.split(['/', '\\']).filter(|part| !part.is_empty()).collect();
     // …/models--meta-llama--Llama-3.1-8B-Instruct/snapshots/0e9e39f
@@ -52,7 +52,7 @@ pub fn heading(load: Load) -> String {
 pub fn anchor(load: Load) -> String {
     match load {
         Load::BatchSize(size) => format!("batch-{size}"),
-        // With an exponent where there would be many zeros.
+        // In exponent notation for many zeros.
         Load::RequestRate(rate) => format!("rate-{}", format!("{:?}", rate.0).trim_end_matches(".0")),
         Load::Recorded => "recorded".into(),
     }

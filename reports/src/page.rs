@@ -1,4 +1,4 @@
-//! The report as a reader sees it: texts only, in the order in which they are shown. The templates add nothing.
+//! The content of a report, as text in display order. The templates add no content.
 
 mod answer;
 mod overview;
@@ -32,16 +32,16 @@ pub use self::{answer::Answer, parts::versus};
 #[derive(Serialize)]
 pub struct Page {
     version: &'static str,
-    /// What it is about: models and machine.
+    /// The heading: models and machine.
     title: String,
     /// Machine, models, workload, dates.
     subject: Vec<Pair>,
-    /// Whose figures these are.
+    /// The engine that was measured.
     whose: String,
     kind: &'static str,
     warnings: Vec<String>,
     comparison: Option<Part>,
-    /// The sections side by side, where there are several.
+    /// A comparison of the sections, if there are several.
     overview: Option<Table>,
     definitions: Vec<Pair>,
     sections: Vec<SectionPage>,
@@ -63,21 +63,21 @@ struct SectionPage {
     parts: Vec<Part>,
 }
 
-/// A load.
+/// The part of the page about one load.
 #[derive(Serialize)]
 struct RacePage {
     heading: String,
-    /// The answer in a few words.
+    /// The answer in a short phrase.
     answer: String,
     mood: &'static str,
-    /// Whether it is unfolded: the only one of the page.
+    /// Whether it is expanded: true if it is the only one of the page.
     open: bool,
-    /// What is shown below the medians.
+    /// Meaning of the bounds below the medians.
     ends: String,
     anchor: String,
     columns: Vec<Heading>,
     rows: Vec<table::Row>,
-    /// What is to be said of the figures of all rows.
+    /// A remark about the figures of all rows.
     remark: Option<&'static str>,
     failed: Vec<table::Failed>,
     tails: Option<Table>,
@@ -143,7 +143,7 @@ impl Page {
         })
     }
 
-    /// Every chart with its file name, less the ending.
+    /// Every chart with its file name without extension.
     pub fn charts(&self) -> impl Iterator<Item = (String, &str)> {
         let many = self.sections.len() > 1;
         let compared = self.comparison.as_slice().iter().flat_map(|part| &part.charts);
@@ -158,7 +158,7 @@ impl Page {
     }
 }
 
-/// What a reader must know before anything else.
+/// Warnings that must be read first.
 fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
     let mut warnings = Vec::new();
     if sections.is_empty() {
@@ -217,7 +217,7 @@ fn warnings(sections: &[Section<'_>], sweeps: &[Sweep]) -> Vec<String> {
     warnings
 }
 
-/// What the report is about, for its heading and the window's title.
+/// The title of the report, for its heading and the window.
 fn title(sections: &[Section<'_>], labels: &[String]) -> String {
     match sections {
         [] => "No trial has finished yet".into(),
@@ -246,7 +246,7 @@ fn subject(section: &Section<'_>) -> Vec<Pair> {
     ]
 }
 
-/// Which engine was measured, so that its figures are not mistaken for another engine's.
+/// Names the measured engine, so that its figures are not mistaken for another engine's.
 fn whose(sections: &[Section<'_>]) -> String {
     let engines: BTreeSet<String> = sections.iter().map(Section::engine).collect();
     if engines.is_empty() {
@@ -326,7 +326,7 @@ impl SectionPage {
     }
 }
 
-/// What to run under a load, how much faster it is, and over how many configurations that was found.
+/// What to run under a load, how much faster it is, and the number of compared configurations.
 fn in_few_words(answer: &Answer, race: &Race) -> String {
     let count = figures::counted(race.measured().count(), "configuration", "configurations");
     if answer.mood == "unknown" {

@@ -1,4 +1,4 @@
-//! One race: a load with everything that ran under it, its ranking, and the repeats of each entry.
+//! One race: all trials of a load, their ranking, and the repeats of each entry.
 
 use schemas::sweep::Metric;
 use tuner::{
@@ -9,73 +9,73 @@ use tuner::{
 
 use crate::statistics;
 
-/// Everything about one load.
+/// All results under one load.
 pub struct Race {
-    /// How requests came.
+    /// How requests arrived.
     pub load: Load,
     /// Best first, failed ones last.
     pub entries: Vec<Entry>,
     /// The chosen configuration.
     pub chosen: Option<Configuration>,
-    /// What selection says of speculation.
+    /// Selection's verdict on speculation.
     pub verdict: Verdict,
-    /// What it was ranked by: the objective, or latency where every configuration keeps up with the load.
+    /// The metric of the ranking: the objective, or latency if every configuration keeps up with the load.
     pub metric: Metric,
     /// Whether every configuration keeps up with the load, so that latency was compared.
     pub keeps_up: bool,
-    /// How far the machine was busy with other things.
+    /// How much other work disturbed the trials.
     pub disturbance: Disturbance,
-    /// How much faster the chosen one is than the engine's default, in terms of the objective and paired by repeat;
-    /// nothing if they are the same or one is missing.
+    /// Gain of the chosen configuration over the engine's default under the metric, paired by repeat; `None` if they
+    /// are the same or one is missing.
     pub over_default: Option<Interval>,
 }
 
 /// One configuration under one load.
 pub struct Entry {
-    /// Its place, from one; none for a configuration that failed.
+    /// Its rank, from one; `None` for a failed configuration.
     pub rank: Option<usize>,
-    /// What selection says of it.
+    /// Selection's figures.
     pub ranked: Ranked,
     /// Whether it is the chosen one.
     pub chosen: bool,
-    /// Whether its acceptance was simulated, so that times are real but texts are not.
+    /// Whether acceptance was simulated; then times are real but texts are not.
     pub simulated: bool,
-    /// Mean time between output tokens of a request after its first one, in ms: median over requests, then over repeats.
+    /// Mean time between a request's output tokens after its first one, in ms: median over requests, then over repeats.
     pub inter_token_ms: Option<f64>,
-    /// Parts of a round in ms, where they were measured.
+    /// Parts of a round in ms, if they were measured.
     pub split: Option<Split>,
     /// Entry k − 1 is the share of rounds in which at least k drafts were accepted.
     pub positions: Vec<f64>,
-    /// What the repeats say of the noise.
+    /// Noise between the repeats.
     pub noise: Option<Noise>,
-    /// Why single repeats failed, where others were measured.
+    /// Reasons of failed repeats, if other repeats were measured.
     pub failures: Vec<String>,
 }
 
 /// Parts of a round in ms: medians over repeats of each repeat's median.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Split {
-    /// Drafting, where a round has such a part.
+    /// Drafting, if the round has this part.
     pub draft: Option<f64>,
     /// The target's pass over the tree.
     pub verify: f64,
-    /// Extending the draft's cache, where a round has such a part.
+    /// Extending the draft's cache, if the round has this part.
     pub extend: Option<f64>,
-    /// The round that the parts add up to, where it is not one of the trials' but was timed apart from them.
+    /// Sum of the parts, if they were timed in separate rounds after the trials.
     pub apart: Option<f64>,
 }
 
-/// How far the repeats of a configuration lie apart, in output tokens per second.
+/// Differences between the repeats of a configuration, in output tokens per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Noise {
-    /// One figure a repeat, in the order of the repeats.
+    /// One figure per repeat, in order.
     pub repeats: Vec<f64>,
-    /// (largest − smallest) / median; nothing with a single repeat.
+    /// (largest − smallest) / median; `None` with a single repeat.
     pub spread: Option<f64>,
 }
 
 impl Race {
-    /// A ranking with what the trials of its load add to it.
+    /// Builds a race from a ranking and the trials of its load.
     pub fn new(ranking: LoadRanking, records: &[&Record]) -> Self {
         let LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance } = ranking;
         let default = entries.iter().find(|entry| entry.role == Role::EngineDefault).map(|entry| &entry.configuration);
@@ -92,12 +92,12 @@ impl Race {
         Self { load, entries: entries.collect(), chosen, verdict, metric, keeps_up, disturbance, over_default }
     }
 
-    /// Whether a trial made acceptance up.
+    /// Whether acceptance was simulated in any trial.
     pub fn simulated(&self) -> bool {
         self.entries.iter().any(|entry| entry.simulated)
     }
 
-    /// Whether parts of a round were timed apart from the trials.
+    /// Whether parts of a round were timed separately from the trials.
     pub fn has_parts_apart(&self) -> bool {
         self.measured().any(|entry| entry.split.is_some_and(|split| split.apart.is_some()))
     }
@@ -112,7 +112,7 @@ impl Race {
         self.measured().find(|entry| entry.is_off() && entry.ranked.configuration.is_plain())
     }
 
-    /// What the engine would choose by itself, if it was measured.
+    /// The engine's default, if it was measured.
     pub fn engine_default(&self) -> Option<&Entry> {
         self.measured().find(|entry| entry.ranked.role == Role::EngineDefault)
     }
@@ -187,7 +187,7 @@ fn median_of(measurements: &[&Measurement], of: fn(&Measurement) -> Option<Sprea
     statistics::median(measurements.iter().filter_map(|measurement| Some(of(measurement)?.median)).collect())
 }
 
-/// Entry k: rounds in which at least k drafts were accepted.
+/// Entry k is the number of rounds in which at least k drafts were accepted.
 pub fn at_least(histogram: &[u64]) -> Vec<u64> {
     (0..histogram.len()).map(|accepted| histogram[accepted..].iter().sum()).collect()
 }

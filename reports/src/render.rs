@@ -1,4 +1,4 @@
-//! Fills in the page templates.
+//! Renders the page templates.
 
 use minijinja::{AutoEscape, Environment, context, value::Value};
 
@@ -9,28 +9,28 @@ use crate::{charts::palette, definitions, error::ReportError};
 const STYLE: &str = include_str!("templates/style.css");
 const SCRIPT: &str = include_str!("templates/script.js");
 
-/// A page in two forms: what all pages of a form share, then its own.
+/// The templates of a page in both formats: the common macros, followed by the page's own template.
 pub struct Template {
     html: (&'static str, &'static str),
     markdown: (&'static str, &'static str),
 }
 
-/// Of sweeps.
+/// Templates of the sweep report.
 pub const REPORT: Template = Template {
     html: ("report.html", concat!(include_str!("templates/macros.html"), include_str!("templates/report.html"))),
     markdown: ("report.md", concat!(include_str!("templates/macros.md"), include_str!("templates/report.md"))),
 };
 
-/// Of a training run.
+/// Templates of the training report.
 pub const TRAINING: Template = Template {
     html: ("training.html", concat!(include_str!("templates/macros.html"), include_str!("templates/training.html"))),
     markdown: ("training.md", concat!(include_str!("templates/macros.md"), include_str!("templates/training.md"))),
 };
 
-/// The self-contained web page: style, script, charts and the raw rows are in it, and it loads nothing.
+/// The self-contained web page: it contains style, script, charts and the raw rows, and loads nothing.
 ///
 /// # Errors
-/// When the template cannot be filled in.
+/// When the template cannot be rendered.
 pub fn html(template: &Template, page: &impl Serialize, data: &str) -> Result<String, ReportError> {
     let style = format!("{}{STYLE}", palette::page_style());
     render(template.html, page, context! { style, script => SCRIPT, data => inert(data) })
@@ -39,7 +39,7 @@ pub fn html(template: &Template, page: &impl Serialize, data: &str) -> Result<St
 /// The Markdown page.
 ///
 /// # Errors
-/// When the template cannot be filled in.
+/// When the template cannot be rendered.
 pub fn markdown(template: &Template, page: &impl Serialize) -> Result<String, ReportError> {
     render(template.markdown, page, context! {})
 }
@@ -66,7 +66,7 @@ fn render(
     fill().map_err(|source| ReportError::Page { page: name, source })
 }
 
-/// JSON that cannot end the script element that holds it.
+/// JSON without characters that could end the enclosing script element.
 fn inert(json: &str) -> String {
     json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026")
 }
@@ -88,7 +88,7 @@ fn markdown_text(text: String) -> String {
     safe
 }
 
-/// Text in a code block, after a fence that the text does not hold.
+/// Text in a code block, with a fence that does not occur in the text.
 fn fenced(text: String) -> String {
     let mut fence = String::from("```");
     while text.contains(&fence) {

@@ -21,26 +21,26 @@ use crate::{
     race::Race,
 };
 
-/// Everything that was measured under one fingerprint.
+/// All measurements under one fingerprint.
 pub struct Section<'a> {
-    /// What all of it has in common.
+    /// The common fingerprint.
     pub fingerprint: &'a Fingerprint,
     /// The sweeps that it comes from.
     pub sweeps: Vec<&'a Sweep>,
-    /// Finished trials, each once, with the place of its sweep in [`sweeps`](Self::sweeps).
+    /// Finished trials without duplicates, with the index of their sweep in [`sweeps`](Self::sweeps).
     pub records: Vec<(usize, &'a Record)>,
-    /// What counts as better: the first sweep's word.
+    /// The metric, from the first sweep.
     pub metric: Metric,
-    /// The guide of a guided sweep, if it was made for this fingerprint.
+    /// The guide of a guided sweep, if it has this fingerprint.
     pub guide: Option<&'a Guide>,
-    /// The ranking of each load, ascending.
+    /// The races, by load in ascending order.
     pub races: Vec<Race>,
-    /// How much of what was planned has finished.
+    /// Progress of the plans.
     pub plans: Vec<Plan<'a>>,
 }
 
-/// Sorts the trials of all sweeps by fingerprint, in the order in which fingerprints first come up. Trials are pooled by the rule by
-/// which folders are merged: a report of shards is that of the merged sweep.
+/// Groups the trials of all sweeps by fingerprint, in order of first appearance. Trials are pooled by the same rule as
+/// in merging, so a report of shards equals that of the merged sweep.
 pub fn sections(sweeps: &[Sweep]) -> Vec<Section<'_>> {
     let all: Vec<(usize, &Record)> = sweeps
         .iter()
@@ -64,7 +64,7 @@ impl<'a> Section<'a> {
         let mut places: Vec<usize> = records.iter().map(|(place, _)| *place).collect();
         places.sort_unstable();
         places.dedup();
-        // A single journal has the order already, and among trials of one second its own.
+        // A single journal is already ordered, and keeps its order among trials of the same second.
         if places.len() > 1 {
             records.sort_by_key(|(_, record)| (record.finished_at, record.id.as_str()));
         }
@@ -81,23 +81,23 @@ impl<'a> Section<'a> {
         Self { fingerprint, sweeps, records, metric, guide, races, plans }
     }
 
-    /// What was predicted, by load, for the loads that have a race.
+    /// The predictions of all loads that have a race.
     pub fn agreements(&self) -> Vec<Agreement<'_>> {
         self.races.iter().filter_map(|race| self.agreement(race)).collect()
     }
 
-    /// What was predicted under the load of a race.
+    /// The predictions under the load of a race.
     pub fn agreement(&self, race: &Race) -> Option<Agreement<'_>> {
         agreement::of(self.guide?, race, race.metric)
     }
 
-    /// Which parameters matter, by load.
+    /// Parameter importance by load.
     pub fn importances(&self) -> Vec<(&Race, Importance)> {
         let of = |race: &'_ Race| importance::of(self.guide, race, race.metric);
         self.races.iter().filter_map(|race| Some((race, of(race)?))).collect()
     }
 
-    /// What is to be said of trials that several folders measured, if there are any.
+    /// A remark on trials that several folders measured, if there are any.
     pub fn pooling(&self) -> Option<String> {
         let journals: BTreeSet<&str> = self.records.iter().map(|(_, record)| record.origin.journal.as_str()).collect();
         let trials: BTreeSet<&str> = self.records.iter().map(|(_, record)| record.id.as_str()).collect();
@@ -111,12 +111,12 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Whether a trial made acceptance up.
+    /// Whether acceptance was simulated in any trial.
     pub fn simulated(&self) -> bool {
         self.races.iter().any(Race::simulated)
     }
 
-    /// Trials that were measured, and trials that failed.
+    /// Number of measured trials and of failed trials.
     pub fn counts(&self) -> (usize, usize) {
         let measured = self.records.iter().filter(|(_, record)| record.measurement().is_some()).count();
         (measured, self.records.len() - measured)

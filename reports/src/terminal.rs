@@ -13,13 +13,13 @@ use crate::{
     section::{self, Section},
 };
 
-/// Configurations that are listed a load, besides those that always are.
+/// Maximum number of configurations per load, in addition to the ones that are always listed.
 const ROWS: usize = 10;
 
 /// Gap between columns.
 const GAP: &str = "  ";
 
-/// The ranking of all sweeps for a terminal of `width` columns: as many figures as have room, the important ones first.
+/// The ranking of all sweeps for a terminal of `width` columns: as many figures as fit, the most important first.
 pub fn table(input: &ReportInput, width: usize) -> String {
     let sections = section::sections(&input.sweeps);
     let mut text = String::new();
@@ -154,7 +154,7 @@ fn lines(entries: &[&Entry], shown: &[&Column]) -> Vec<String> {
     grid.iter().map(line).collect()
 }
 
-/// What fits a column: differing settings are printed below it.
+/// A name that fits the column: differing settings are printed below it.
 fn name(entry: &Entry) -> String {
     if entry.is_off() && entry.ranked.configuration.is_plain() {
         "no speculation".into()
@@ -167,7 +167,7 @@ fn length(text: &str) -> usize {
     text.chars().count()
 }
 
-/// Words, broken into lines of at most `width` where a word allows it.
+/// Appends words, wrapped at `width` between words.
 fn write_wrapped(text: &mut String, words: &str, width: usize) {
     let mut used = 0;
     for word in words.split(' ') {
@@ -186,7 +186,7 @@ fn write_wrapped(text: &mut String, words: &str, width: usize) {
 }
 
 fn one_line(text: &str) -> String {
-    // No control character of an error or a name reaches the terminal.
+    // Removes control characters, so that no error or name can send them to the terminal.
     let words = text.split_whitespace().map(|word| word.chars().filter(|character| !character.is_control()).collect());
     words.collect::<Vec<String>>().join(" ")
 }

@@ -1,4 +1,5 @@
-//! The report of a training run: before and after, by position and by kind of prompts, how training went, what it took.
+//! The report of a training run: acceptance before and after, by position and by kind of prompts, the course of
+//! training, and its cost.
 
 mod parts;
 
@@ -15,7 +16,7 @@ use crate::{
     render,
 };
 
-/// The page.
+/// Content of the page.
 #[derive(Serialize)]
 struct Page {
     version: &'static str,
@@ -34,7 +35,7 @@ struct Fact {
 }
 
 /// Writes `report.html` and `report.md` of a run into a folder, with the charts, and returns the files written. Each is
-/// replaced whole or not at all.
+/// replaced atomically.
 ///
 /// # Errors
 /// When a file cannot be written, or a chart cannot be drawn.
@@ -107,7 +108,7 @@ fn verdict(record: &TrainingRecord) -> &'static str {
     if record.verdict.better { "The trained head is better." } else { "The previous head is kept." }
 }
 
-/// What a reader must know before anything else.
+/// Warnings that must be read first.
 fn warnings(record: &TrainingRecord) -> Vec<String> {
     let mut warnings = Vec::new();
     if record.from_scratch {

@@ -27,15 +27,15 @@ use super::{
 /// Largest body in bytes.
 pub const LARGEST_BODY: usize = 8 << 20;
 
-/// Bodies up to this size are read and thrown away before their clients are told that they are too large: most clients
-/// do not listen before they have sent all of it.
+/// Bodies up to this size are read and discarded before the client receives the error that they are too large: most
+/// clients read no response before they have sent everything.
 const LARGEST_THROWN_AWAY: usize = 64 << 20;
-/// Time for the next bytes of a body.
+/// Maximum time to wait for the next bytes of a body.
 const BODY_PATIENCE: Duration = Duration::from_secs(20);
-/// Time for all of a body that is thrown away.
+/// Maximum time to discard a body.
 const THROW_AWAY_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The fields of a JSON body, and the memory that they are accounted for with.
+/// The fields of a JSON body, and the memory accounted for them.
 pub struct JsonBody(pub Fields, pub Held);
 
 impl FromRequest<Arc<State>> for JsonBody {
@@ -64,12 +64,12 @@ impl FromRequest<Arc<State>> for JsonBody {
     }
 }
 
-/// The size of a body, where it is announced.
+/// The size of a body, if announced by Content-Length.
 fn announced(headers: &HeaderMap) -> Option<usize> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
 }
 
-/// Reads a body, within the limits of size, memory and time.
+/// Reads a body within the limits of size, memory and time.
 async fn read_body(request: Request, state: &State) -> Result<(Vec<u8>, Held), ApiError> {
     let mut accounted = announced(request.headers()).unwrap_or_default();
     let too_large = || ApiError::too_large(LARGEST_BODY);
@@ -96,7 +96,7 @@ async fn read_body(request: Request, state: &State) -> Result<(Vec<u8>, Held), A
             return Err(too_large());
         }
         if length > accounted {
-            // A vector doubles.
+            // A vector doubles its capacity.
             let further = length.max(2 * accounted).min(LARGEST_BODY) - accounted;
             match state.memory.hold(further) {
                 Ok(further) => held.join(further),
@@ -112,8 +112,8 @@ async fn read_body(request: Request, state: &State) -> Result<(Vec<u8>, Held), A
     }
 }
 
-/// Refuses a request whose body has not been read. A client that is still sending it would not hear why otherwise, unless
-/// it waits for leave to send it.
+/// Refuses a request whose body has not been read. A client that is still sending would otherwise not see the reason,
+/// unless it waits for `100 Continue`.
 async fn refuse(request: Request, error: ApiError) -> ApiError {
     let waits_for_leave = request.headers().contains_key(header::EXPECT);
     if !waits_for_leave && announced(request.headers()).is_none_or(|announced| announced <= LARGEST_THROWN_AWAY) {
@@ -132,25 +132,25 @@ async fn throw_away(mut body: BodyDataStream) {
             }
         }
     };
-    // Whoever sends too much too slowly does not hear why.
+    // A client that sends too much too slowly does not see the reason.
     let _ = tokio::time::timeout(THROW_AWAY_PATIENCE, all).await;
 }
 
-/// HTTP/1.1 asks for a host.
+/// HTTP/1.1 requires a Host header.
 pub async fn check_host(request: Request, next: Next) -> Response {
     let missing = request.version() == Version::HTTP_11 && !request.headers().contains_key(header::HOST);
     if missing { ApiError::invalid("the request has no Host header").into_response() } else { next.run(request).await }
 }
 
-/// Refuses requests on connections beyond the limit, but for the server's health.
+/// Refuses requests on connections beyond the limit, except for health and metrics.
 pub async fn check_crowd(request: Request, next: Next) -> Response {
     let watched = ["/health", "/ready", "/metrics"].contains(&request.uri().path());
     let refused = request.extensions().get::<Crowded>().is_some() && !watched;
     if refused { refuse(request, ApiError::crowded()).await.into_response() } else { next.run(request).await }
 }
 
-/// Another type than JSON is refused, which also keeps pages of other sites, read in a browser on this machine, from
-/// sending requests here. No type at all is taken for JSON.
+/// Refuses types other than JSON, which also keeps pages of other sites, opened in a browser on this machine, from
+/// sending requests. A missing type counts as JSON.
 fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     let Some(given) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
     let given = String::from_utf8_lossy(given.as_bytes());
@@ -159,18 +159,18 @@ fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
     if is_json { Ok(()) } else { Err(ApiError::not_json(&given)) }
 }
 
-/// Asks for the key, where the server has one.
+/// Requires the key, if the server has one.
 pub async fn check_key(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
     let Some(key) = &state.options.api_key else { return next.run(request).await };
     let given = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let given = given.and_then(|value| value.split_once(' '));
     let given = given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, given)| given.trim());
-    // Hashes are compared, so that the time says nothing of how much of the key was right.
+    // Hashes are compared, so that the time does not reveal how much of the key was right.
     let matches = given.is_some_and(|given| blake3::hash(given.as_bytes()) == blake3::hash(key.as_bytes()));
     if matches { next.run(request).await } else { refuse(request, ApiError::unauthorized()).await.into_response() }
 }
 
-/// Counts answers by page and status.
+/// Counts responses by endpoint and status.
 pub async fn count(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
     let page = request.extensions().get::<MatchedPath>().map_or("other", MatchedPath::as_str).to_owned();
     let response = next.run(request).await;

@@ -27,28 +27,28 @@ use super::{
     tools::Tools,
 };
 
-/// What a client asks for.
+/// A parsed request.
 struct Asked {
     parameters: Parameters,
     messages: Vec<Value>,
     options: ChatOptions,
     tools: Option<Tools>,
     reasoning: Option<Reasoning>,
-    /// Whether the tokenizer's special tokens surround what the template writes.
+    /// Whether the tokenizer's special tokens are added around the template's output.
     special: bool,
     stream: Option<StreamUsage>,
     /// The client's name for the request.
     name: Option<String>,
-    /// Alternatives with each token of the prompt if requested.
+    /// Number of alternatives for each token of the prompt, if requested.
     prompt_logprobs: Option<usize>,
     /// SGLang's `return_cached_tokens_details`.
     cache_details: bool,
 }
 
-/// Answers a request.
+/// Handles a request.
 ///
 /// # Errors
-/// When it is wrong, cannot be taken now, or the engine fails.
+/// When it is invalid, cannot be accepted now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
     let arrived = fields.arrived();
     let text = state.worker.facts().text.clone();
@@ -119,10 +119,10 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
     Ok(Asked { parameters, messages, options, tools, reasoning, special, stream, name, prompt_logprobs, cache_details })
 }
 
-/// Messages, and how they become a prompt.
+/// Reads the messages, and how they are turned into a prompt.
 ///
 /// # Errors
-/// When one is wrong.
+/// When one is invalid.
 pub fn conversation(
     fields: &mut Fields,
     text: &Text,
@@ -131,7 +131,7 @@ pub fn conversation(
     let source = text.template_source().unwrap_or_default();
     let (mut messages, mut options) = (messages(fields)?, chat_options(fields, source)?);
     if !source.contains("developer") {
-        // OpenAI's newer name for it.
+        // OpenAI's newer name for the system role.
         for message in messages.iter_mut().filter(|message| message["role"] == "developer") {
             message["role"] = "system".into();
         }
@@ -143,10 +143,10 @@ pub fn conversation(
     Ok((messages, options, tools))
 }
 
-/// Where functions have to be called, the output is nothing else.
+/// If functions must be called, restricts the output to calls by a grammar.
 ///
 /// # Errors
-/// When it is to have another form too.
+/// When another output format is requested too.
 pub fn call_by_grammar(
     fields: &Fields,
     parameters: &mut Parameters,
@@ -162,7 +162,7 @@ pub fn call_by_grammar(
     Ok(())
 }
 
-/// Marks that tell calls and reasoning have to be in the text.
+/// Keeps special tokens in the text if they mark calls or reasoning.
 pub fn see_marks(parameters: &mut Parameters, tools: Option<&Tools>, reasoning: Option<Reasoning>, text: &Text) {
     let of_tools = tools.map_or(&[][..], |tools| tools.family.markers());
     let of_reasoning = reasoning.map(|_| reasoning::CLOSE);
@@ -173,16 +173,16 @@ pub fn see_marks(parameters: &mut Parameters, tools: Option<&Tools>, reasoning: 
     }
 }
 
-/// How messages become a prompt.
+/// Reads how messages are turned into a prompt.
 ///
 /// # Errors
-/// When a field is wrong.
+/// When a field is invalid.
 pub fn chat_options(fields: &mut Fields, template: &str) -> Result<ChatOptions, ApiError> {
     const CONTINUE: &str = "continue_final_message";
     let mut variables = template_variables(fields)?;
     set_effort(fields, template, &mut variables)?;
     let continue_final_message = fields.flag(CONTINUE)?;
-    // Whoever continues a message asks for no new one; vLLM wants both to be written out.
+    // To continue a message is to request no new one; vLLM requires both to be given explicitly.
     let add_generation_prompt = fields.flag_or("add_generation_prompt", !continue_final_message)?;
     if continue_final_message && add_generation_prompt {
         return Err(fields.complain(CONTINUE, "continue_final_message needs add_generation_prompt to be false"));
@@ -190,8 +190,8 @@ pub fn chat_options(fields: &mut Fields, template: &str) -> Result<ChatOptions, 
     Ok(ChatOptions { variables, tools: Vec::new(), add_generation_prompt, continue_final_message })
 }
 
-/// OpenAI's `reasoning_effort`, as far as the template knows it; `none` lets models not think that can do without. What the
-/// template does not know is left, to be refused.
+/// OpenAI's `reasoning_effort`, as far as the template supports it; `none` disables thinking in models that can do
+/// without. An effort that the template does not know stays in the fields, and is refused there.
 fn set_effort(fields: &mut Fields, template: &str, variables: &mut TemplateVariables) -> Result<(), ApiError> {
     const NAME: &str = "reasoning_effort";
     let Some(effort) = fields.text(NAME)? else { return Ok(()) };
@@ -220,7 +220,7 @@ fn messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
     }
 }
 
-/// `chat_template_kwargs`: the template's own variables, as SGLang and vLLM take them.
+/// `chat_template_kwargs`: the template's own variables, as in SGLang and vLLM.
 fn template_variables(fields: &mut Fields) -> Result<TemplateVariables, ApiError> {
     const NAME: &str = "chat_template_kwargs";
     let variables = match fields.value(NAME) {
@@ -235,8 +235,8 @@ fn template_variables(fields: &mut Fields) -> Result<TemplateVariables, ApiError
     }
 }
 
-/// A message as the chat template takes it: text in one piece, the arguments of tool calls as objects. Its other fields
-/// are the template's affair.
+/// A message in the form of the chat template: text in one piece, arguments of tool calls as objects. Other fields are
+/// passed to the template.
 ///
 /// # Errors
 /// When it is not a message.
@@ -252,7 +252,7 @@ pub fn message(place: &str, value: Value) -> Result<Value, ApiError> {
         Some(Value::Array(parts)) => text_of(parts).ok_or_else(|| {
             complain("content", format!("{place}.content has a part that is not text, which this server does not take"))
         })?,
-        // An assistant may have said nothing but tool calls.
+        // An assistant's message may consist of tool calls only.
         None | Some(Value::Null) if role == "assistant" => String::new(),
         None | Some(Value::Null) => return Err(complain("content", format!("{place} has no content"))),
         Some(_) => {
@@ -267,7 +267,7 @@ pub fn message(place: &str, value: Value) -> Result<Value, ApiError> {
     Ok(Value::Object(message))
 }
 
-/// OpenAI writes the arguments of a tool call as JSON in a string; templates expect the object.
+/// Converts arguments of a tool call from OpenAI's JSON in a string to the object that templates expect.
 fn read_arguments(call: &mut Value) {
     let Some(arguments) = call.pointer_mut("/function/arguments") else { return };
     let object = arguments.as_str().and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
@@ -308,7 +308,7 @@ fn whole(state: &State, text: &Text, head: &Head, reading: &Reading, choices: &[
     object
 }
 
-/// OpenAI's word for an answer that calls functions, where it has come to its own end.
+/// OpenAI's finish reason for a response with calls that ended by itself.
 fn reason_with_calls(reason: &'static str) -> &'static str {
     if reason == "stop" { "tool_calls" } else { reason }
 }
@@ -322,12 +322,12 @@ struct ChatChunks {
     choices: usize,
     cache_details: bool,
     reading: Reading,
-    /// Of each choice.
+    /// One per choice.
     readers: Vec<Reader>,
 }
 
 impl ChatChunks {
-    /// What can be sent, each in its own delta.
+    /// The deltas that can be sent, one for each part.
     fn deltas(&self, piece: Piece) -> Vec<Value> {
         let mut deltas = Vec::new();
         if !piece.reasoning.is_empty() {
@@ -362,14 +362,14 @@ impl Chunks for ChatChunks {
         let logprobs = logprobs(tokens, &self.text);
         let piece = self.readers[index].push(text, &self.reading);
         let mut deltas = self.deltas(piece);
-        // Text that is held back comes with a later token.
+        // Text that is held back is sent with a later token.
         if deltas.is_empty() && !logprobs.is_null() {
             deltas.push(json!({"content": ""}));
         }
         if deltas.is_empty() {
             self.usage.count(index, tokens.len());
         }
-        // Details of tokens are sent once.
+        // Counts and log-probabilities of tokens are sent once, with the first delta.
         let mut told = (tokens.len(), logprobs);
         let chunk = |delta: Value| {
             let (further, logprobs) = std::mem::take(&mut told);

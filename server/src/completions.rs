@@ -24,14 +24,14 @@ use super::{
     stream::{self, Chunks},
 };
 
-/// Tokens of an answer where the client names no number, as in OpenAI's API.
+/// Default maximum number of output tokens, as in OpenAI's API.
 const DEFAULT_TOKENS: usize = 16;
 
-/// What a client asks for.
+/// A parsed request.
 struct Asked {
     parameters: Parameters,
     prompts: Vec<Written>,
-    /// Whether the tokenizer's special tokens surround each prompt.
+    /// Whether the tokenizer's special tokens are added around each prompt.
     special: bool,
     echo: bool,
     stream: Option<StreamUsage>,
@@ -40,35 +40,35 @@ struct Asked {
     name: Option<String>,
 }
 
-/// The fields of a response next to its text.
+/// Requested fields of a response in addition to its text.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wishes {
-    /// Log-probabilities of the echoed prompt.
+    /// Whether to return log-probabilities of the echoed prompt.
     echo_logprobs: bool,
-    /// vLLM's `prompt_logprobs`: alternatives with each token of the prompt.
+    /// vLLM's `prompt_logprobs`: number of alternatives for each token of the prompt.
     prompt_logprobs: Option<usize>,
     /// SGLang's `return_cached_tokens_details`.
     cache_details: bool,
 }
 
-/// What all parts of an answer share.
+/// What all parts of a response have in common.
 struct Answer {
     state: Arc<State>,
     head: Head,
     text: Option<Text>,
-    /// Choices of each prompt.
+    /// Number of choices per prompt.
     choices: usize,
-    /// The text put before each choice.
+    /// Text to put before each choice.
     echoed: Vec<String>,
-    /// The prompt of each choice, if requested.
+    /// Prompt of each choice, if requested.
     prompts: Vec<Vec<u32>>,
     wishes: Wishes,
 }
 
-/// Answers a request.
+/// Handles a request.
 ///
 /// # Errors
-/// When it is wrong, cannot be taken now, or the engine fails.
+/// When it is invalid, cannot be accepted now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
     let arrived = fields.arrived();
     let Asked { mut parameters, prompts, special, echo, stream, wishes, name } = read(fields, &state)?;
@@ -164,7 +164,7 @@ struct TextChunks {
     answer: Answer,
     mode: StreamUsage,
     usage: UsageSoFar,
-    /// Where the text of each choice's next token begins.
+    /// Offset of the next token's text in each choice.
     offsets: Vec<usize>,
 }
 
@@ -188,7 +188,7 @@ impl Chunks for TextChunks {
         self.offsets[index] = lists.offset;
         let logprobs = lists.value();
         let chunk = self.chunk(index, tokens.len(), text, logprobs.clone(), Value::Null);
-        // Text that is held back comes with a later token.
+        // Text that is held back is sent with a later token.
         if text.is_empty() && logprobs.is_null() { Vec::new() } else { vec![chunk] }
     }
 
@@ -203,10 +203,10 @@ impl Chunks for TextChunks {
     }
 }
 
-/// OpenAI's older shape of log-probabilities: parallel lists.
+/// OpenAI's older format of log-probabilities: parallel lists.
 struct Lists<'a> {
     text: Option<&'a Text>,
-    /// Where the text of the next token begins, in characters.
+    /// Offset of the next token's text, in characters.
     offset: usize,
     names: Vec<String>,
     values: Vec<Option<f32>>,
@@ -219,7 +219,7 @@ impl<'a> Lists<'a> {
         Self { text, offset, names: Vec::new(), values: Vec::new(), tops: Vec::new(), offsets: Vec::new() }
     }
 
-    /// Adds tokens of the output, as far as they have log-probabilities.
+    /// Adds output tokens that have log-probabilities.
     fn add(&mut self, tokens: &[ProducedToken]) {
         for token in tokens {
             if let Some(logprobs) = &token.logprobs {
@@ -228,8 +228,8 @@ impl<'a> Lists<'a> {
         }
     }
 
-    /// Adds the tokens of a prompt. Its first one has no log-probability, and the others have as many alternatives as the
-    /// output's.
+    /// Adds the tokens of a prompt. The first one has no log-probability, and the others have as many alternatives as
+    /// the output's tokens.
     fn add_prompt(&mut self, prompt: &[u32], logprobs: &[TokenLogprobs], output: &[ProducedToken]) {
         let count = output.iter().filter_map(|token| Some(token.logprobs.as_ref()?.top.len())).max();
         let after = std::iter::once(None).chain(logprobs.iter().map(Some));
@@ -244,7 +244,7 @@ impl<'a> Lists<'a> {
         let top = logprobs.map(|(one, count)| {
             let best = one.top.iter().take(count);
             let mut top: Map<_, _> = best.map(|(id, value)| (name(*id), json!(value))).collect();
-            // The token itself is among them even if it is none of the best.
+            // The token itself is included even if it is not one of the best.
             top.insert(written.clone(), json!(one.logprob));
             top
         });

@@ -32,48 +32,47 @@ use tokio::{
     sync::{Notify, mpsc, watch},
 };
 
-/// Connections beyond the limit that are let in to be refused with words.
+/// Number of connections beyond the limit that are accepted to receive an error.
 const CROWD: usize = 32;
-/// Files that a process has open in addition to its connections.
+/// Files that a process may have open in addition to its connections.
 const OTHER_FILES: usize = 64;
-/// Time for a whole request head, from the moment when one can be sent: it also ends connections that are kept alive
-/// and not used.
+/// Time to receive a whole request head. It also closes kept-alive connections that are idle.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(60);
 /// The same on a connection beyond the limit.
 const CROWDED_HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time until the next try when no connection can be accepted.
+/// Pause after a failure to accept a connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Marks a request on a connection beyond the limit.
 #[derive(Clone, Copy, Debug)]
 pub struct Crowded;
 
-/// All connections.
+/// All open connections.
 struct Connections {
     most: usize,
     began: Instant,
     open: Mutex<BTreeMap<u64, Arc<Connection>>>,
 }
 
-/// One of them.
+/// An open connection.
 struct Connection {
     crowded: bool,
-    /// Requests whose answers have not been sent.
+    /// Number of requests whose responses have not been sent completely.
     busy: AtomicUsize,
-    /// When the last one ended, in milliseconds since the server began.
+    /// End of the last request, in milliseconds since the server started.
     idle_since: AtomicU64,
-    /// Tells it to give up its place.
+    /// Notifies the connection that it must close.
     leave: Notify,
 }
 
-/// A place among the connections, given back when dropped.
+/// A place among the connections, released when dropped.
 struct Place {
     all: Arc<Connections>,
     number: u64,
     connection: Arc<Connection>,
 }
 
-/// A request at work, until its answer has been sent.
+/// A request in progress, until its response has been sent.
 struct Busy {
     all: Arc<Connections>,
     connection: Arc<Connection>,
@@ -90,14 +89,14 @@ pub fn most_connections(asked: usize) -> usize {
     asked.min(files)
 }
 
-/// The soft limit of open files, if the system shows it in a file.
+/// The soft limit of open files, from `/proc`, if available.
 fn open_files() -> Option<usize> {
     let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Serves connections until stopped, then waits for those that are at work.
+/// Serves connections until stopped, then waits for the busy ones.
 pub async fn serve(listener: TcpListener, router: Router, most: usize, mut stopping: watch::Receiver<bool>) {
     let all = Arc::new(Connections { most, began: Instant::now(), open: Mutex::default() });
     // Every connection holds a sender, so that the receiver ends with the last of them.
@@ -105,7 +104,7 @@ pub async fn serve(listener: TcpListener, router: Router, most: usize, mut stopp
     for number in 0.. {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            // An error means that the sender is gone, which also means stop.
+            // An error means that the sender was dropped, which also means stop.
             _ = stopping.wait_for(|stop| *stop) => break,
         };
         let socket = match accepted {
@@ -115,7 +114,7 @@ pub async fn serve(listener: TcpListener, router: Router, most: usize, mut stopp
                 continue;
             }
         };
-        // Events of a stream are to leave when they are written, not when the last one has been acknowledged.
+        // Events of a stream must be sent when they are written, not when the previous one has been acknowledged.
         if let Err(error) = socket.set_nodelay(true) {
             tracing::debug!("TCP_NODELAY: {error}");
         }
@@ -141,7 +140,7 @@ async fn connection(socket: TcpStream, router: Router, place: Place, mut stoppin
         let answer = inner.call(request);
         async move {
             let response: Response<Body> = answer.await?;
-            // The body is dropped when all of it has been taken for sending.
+            // The body is dropped once it has been handed over completely for sending.
             let held = move |body: Body| {
                 Body::new(body.map_frame(move |frame| {
                     let _ = &busy;
@@ -182,8 +181,8 @@ async fn connection(socket: TcpStream, router: Router, place: Place, mut stoppin
 }
 
 impl Connections {
-    /// A place for a new connection, if need be that of an idle one; none where even those are taken that are kept for
-    /// refusing with words.
+    /// A place for a new connection, if necessary that of an idle one; `None` if even the places for refused
+    /// connections are taken.
     fn enter(self: &Arc<Self>, number: u64) -> Option<Place> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let crowd = open.values().filter(|one| one.crowded).count();
@@ -221,7 +220,7 @@ impl Connections {
     }
 }
 
-/// Tells the connection that has been idle longest to go, and gives up its place at once; whether there is one.
+/// Closes the connection that has been idle longest, and frees its place at once; returns whether there is one.
 fn leave(open: &mut BTreeMap<u64, Arc<Connection>>, crowded: bool) -> bool {
     let idle = open.iter().filter(|(_, one)| one.crowded == crowded && one.is_idle());
     let longest = idle.min_by_key(|(_, one)| one.idle_since.load(Ordering::Relaxed)).map(|(number, _)| *number);

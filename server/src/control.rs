@@ -16,13 +16,13 @@ use super::{
     worker::{Abort, Pause},
 };
 
-/// Longest time to wait for requests to end before the cache is flushed, in seconds.
+/// Maximum `timeout` of a flush, in seconds.
 const LONGEST_WAIT: f64 = 3600.0;
-/// How often to try.
+/// Interval between attempts.
 const EVERY: Duration = Duration::from_millis(20);
 
-/// `GET` and `POST /flush_cache`, and vLLM's `POST /reset_prefix_cache`: forgets all prompts and outputs that are kept for
-/// requests to come. Waits `timeout` seconds for running requests to end, by default not at all.
+/// `GET` and `POST /flush_cache`, and vLLM's `POST /reset_prefix_cache`: drops everything in the prefix cache. Waits
+/// `timeout` seconds for running requests to end, by default not at all.
 pub async fn flush_cache(Shared(state): Shared<Arc<State>>, RawQuery(query): RawQuery) -> Result<String, ApiError> {
     let query = query.unwrap_or_default();
     let timeout = query.split('&').find_map(|part| part.strip_prefix("timeout="));
@@ -42,11 +42,12 @@ pub async fn flush_cache(Shared(state): Shared<Arc<State>>, RawQuery(query): Raw
     }
 }
 
-/// `POST /abort_request`: ends the requests whose `rid` begins as given, or all. Their clients get what there is so far.
+/// `POST /abort_request`: ends the requests whose `rid` starts with the given text, or all. Their clients receive the
+/// output so far.
 pub async fn abort_request(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let JsonBody(mut fields, _held) = body;
     let (name, all) = (fields.text("rid")?, fields.flag("abort_all")?);
-    // What SGLang's own processes say to each other.
+    // Fields that SGLang's own processes exchange.
     let _ = (fields.value("finished_reason"), fields.value("abort_message"));
     let which = match name.filter(|name| !name.is_empty()) {
         _ if all => Abort::All,
@@ -58,9 +59,9 @@ pub async fn abort_request(Shared(state): Shared<Arc<State>>, body: JsonBody) ->
     Ok(Json(json!({"status": "ok"})))
 }
 
-/// `POST /pause_generation`: no token is generated until `/continue_generation`. Running requests end where they are; with
-/// `mode` `in_place` they wait, and with `retract` they go back into the queue, hold nothing of the KV cache, and read
-/// their tokens again when they continue.
+/// `POST /pause_generation`: no token is generated until `/continue_generation`. By default running requests end with
+/// their output so far. With `mode` `in_place` they wait; with `retract` they return to the queue, release their pages
+/// of the KV cache, and prefill prompt and output again when they continue.
 pub async fn pause_generation(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let JsonBody(mut fields, _held) = body;
     let how = match fields.text("mode")?.as_deref() {
@@ -79,7 +80,7 @@ pub async fn pause_generation(Shared(state): Shared<Arc<State>>, body: JsonBody)
 /// `POST /continue_generation`.
 pub async fn continue_generation(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let JsonBody(mut fields, _held) = body;
-    // It says something to devices that lend their memory to others.
+    // Has no effect here: there is no caching allocator.
     let _ = fields.flag("torch_empty_cache")?;
     Fields::finish(fields)?;
     state.worker.go_on().await?;

@@ -1,7 +1,7 @@
-//! Which web pages may use the server from a browser (CORS).
+//! Decides which web pages may use the server from a browser (CORS).
 //!
-//! A page of any site can be open in a browser on this machine. Without a key it could use a server that is reachable from
-//! this machine only. So without a key only pages from this machine are allowed by default.
+//! A page of any site can be open in a browser on this machine. Without a key it could use a server that is only
+//! reachable from this machine. So by default a server without a key allows only pages from this machine.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use axum::{
 
 use super::{ServeOptions, state::State};
 
-/// Answers preflight requests, and sets the headers that say which origins may read a response.
+/// Answers preflight requests, and sets the headers that name the origins allowed to read a response.
 pub async fn tell(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
     let Some(origin) = request.headers().get(header::ORIGIN).cloned() else { return next.run(request).await };
     let asks =

@@ -1,4 +1,4 @@
-//! Errors as OpenAI writes them.
+//! Errors in OpenAI's format.
 
 use axum::{
     Json,
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 /// Seconds after which a client may try again when the queue is full.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
-/// An answer that is an error.
+/// An error response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ApiError {
     status: StatusCode,
@@ -22,7 +22,7 @@ pub struct ApiError {
 }
 
 impl ApiError {
-    /// Something is wrong with the request.
+    /// The request is invalid.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
@@ -33,7 +33,7 @@ impl ApiError {
         }
     }
 
-    /// Something is wrong with one parameter.
+    /// A parameter is invalid.
     pub fn parameter(name: &str, message: impl Into<String>) -> Self {
         Self { parameter: Some(name.to_owned()), ..Self::invalid(message) }
     }
@@ -47,9 +47,10 @@ impl ApiError {
         }
     }
 
-    /// Prompt and answer do not fit. `parameter` holds the prompt; `asked` are the tokens asked for, if they were.
+    /// Prompt and output exceed the context. `parameter` contains the prompt; `asked` is the requested number of output
+    /// tokens, if given.
     pub fn context_length(parameter: &str, most: usize, prompt: usize, asked: Option<usize>) -> Self {
-        // The words of OpenAI, which clients look for.
+        // OpenAI's wording, which clients search for.
         let (verb, details) = match asked {
             Some(asked) => (
                 format!("you requested {} tokens", prompt.saturating_add(asked)),
@@ -65,7 +66,7 @@ impl ApiError {
         Self { code: Some("context_length_exceeded"), ..Self::parameter(parameter, message) }
     }
 
-    /// Prompt and answer cannot fit: the prompt has at least this many tokens, and not all were counted.
+    /// The prompt alone exceeds the context: it has at least this many tokens, and not all were counted.
     pub fn far_too_long(parameter: &str, most: usize, least: usize) -> Self {
         let message = format!(
             "This model's maximum context length is {most} tokens. However, your {parameter} resulted in at least {least} \
@@ -79,7 +80,7 @@ impl ApiError {
         Self { status: StatusCode::NOT_FOUND, ..Self::invalid(format!("there is no {method} {path} here")) }
     }
 
-    /// The page does not take this method.
+    /// The endpoint does not support this method.
     pub fn wrong_method(method: &str, path: &str) -> Self {
         Self { status: StatusCode::METHOD_NOT_ALLOWED, ..Self::invalid(format!("{path} does not take {method}")) }
     }
@@ -105,7 +106,7 @@ impl ApiError {
         }
     }
 
-    /// The body does not come.
+    /// The body does not arrive.
     pub fn slow_body(seconds: u64) -> Self {
         let message = format!("no data of the body arrived for {seconds} s");
         Self { status: StatusCode::REQUEST_TIMEOUT, ..Self::invalid(message) }
@@ -121,7 +122,7 @@ impl ApiError {
         }
     }
 
-    /// Requests hold all memory that they may hold.
+    /// Requests have used up the memory limit.
     pub fn no_memory() -> Self {
         Self {
             status: StatusCode::SERVICE_UNAVAILABLE,
@@ -141,7 +142,7 @@ impl ApiError {
         }
     }
 
-    /// The server is about to end.
+    /// The server is shutting down.
     pub fn stopping() -> Self {
         Self {
             status: StatusCode::SERVICE_UNAVAILABLE,
@@ -151,14 +152,14 @@ impl ApiError {
         }
     }
 
-    /// What a choice that ended so has to say instead of an answer, if anything. `stopping` says why one was cancelled: a
-    /// a partial response must not look complete, unless its abort was requested.
+    /// The error for a choice with this finish reason, if any. `stopping` says whether the server is shutting down: a
+    /// partial response must not look complete, unless the client requested the abort.
     pub fn of_end(reason: &FinishReason, stopping: bool) -> Option<Self> {
         match reason {
             FinishReason::Cancelled if stopping => Some(Self::stopping()),
             FinishReason::Cancelled => None,
             FinishReason::NotFinite(position) => Some(EngineError::NotFinite { position: *position }.into()),
-            // A client that tries again without another grammar gets the same.
+            // A client error, since a retry with the same grammar would fail again.
             FinishReason::Grammar(why) => Some(Self::invalid(format!("the output cannot follow its grammar: {why}"))),
             FinishReason::StopToken(_) | FinishReason::StopString(_) | FinishReason::Length => None,
         }
@@ -169,7 +170,7 @@ impl ApiError {
         Self { status: StatusCode::INTERNAL_SERVER_ERROR, kind: "server_error", ..Self::invalid(message) }
     }
 
-    /// The engine went away before a request was finished.
+    /// The engine ended before a request was finished.
     pub fn cut_off() -> Self {
         Self::failed("the engine stopped before the request was finished")
     }
@@ -185,12 +186,12 @@ impl ApiError {
         self.status
     }
 
-    /// What is wrong.
+    /// The message.
     pub fn message(&self) -> &str {
         &self.message
     }
 
-    /// The object that goes over the wire.
+    /// The JSON body of the response.
     pub fn body(&self) -> Value {
         json!({"error": {
             "message": self.message, "type": self.kind, "param": self.parameter, "code": self.code,
@@ -218,7 +219,7 @@ impl IntoResponse for ApiError {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
-            // What is left of the body would be taken for the next request.
+            // Otherwise the rest of the body would be parsed as the next request.
             StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE => {
                 headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
             }

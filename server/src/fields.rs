@@ -1,4 +1,4 @@
-//! The fields of a JSON body. Each is removed as it is read, so what remains at the end is what this server would ignore.
+//! The fields of a JSON body. Each is removed when it is read, so the remaining ones at the end would be ignored.
 //! Errors name the parameter.
 
 use std::{ops::RangeInclusive, time::Instant};
@@ -11,13 +11,13 @@ use super::{error::ApiError, memory::footprint, neutral};
 #[derive(Clone, Debug)]
 pub struct Fields {
     fields: Map<String, Value>,
-    /// What precedes a name in a complaint, such as `sampling_params.`.
+    /// Prefix of names in error messages, such as `sampling_params.`.
     place: String,
     arrived: Instant,
 }
 
 impl Fields {
-    /// Reads a body.
+    /// Parses a body.
     ///
     /// # Errors
     /// When it is not a JSON object.
@@ -39,35 +39,35 @@ impl Fields {
         Self { fields, place: format!("{name}."), arrived: Instant::now() }
     }
 
-    /// Of a request that came then.
+    /// Sets the arrival time of the request.
     pub fn that_arrived(self, arrived: Instant) -> Self {
         Self { arrived, ..self }
     }
 
-    /// When their request came, before its body was read.
+    /// Arrival time of the request, before its body was read.
     pub fn arrived(&self) -> Instant {
         self.arrived
     }
 
-    /// Bytes that they take in memory, about.
+    /// Approximate size in memory, in bytes.
     pub fn footprint(&self) -> usize {
         self.fields.iter().map(|(name, value)| name.len() + footprint(value)).sum()
     }
 
-    /// A value; null counts as absent.
+    /// Removes and returns a value; null counts as absent.
     pub fn value(&mut self, name: &str) -> Option<Value> {
         self.fields.remove(name).filter(|value| !value.is_null())
     }
 
-    /// Puts a value in place of another.
+    /// Sets a value.
     pub fn put(&mut self, name: &str, value: Value) {
         self.fields.insert(name.to_owned(), value);
     }
 
-    /// The fields of an object inside; none where it is absent.
+    /// The fields of a nested object; empty if it is absent.
     ///
     /// # Errors
-    /// When it is there and no object.
+    /// When it is present but not an object.
     pub fn object(&mut self, name: &str) -> Result<Self, ApiError> {
         let place = format!("{}{name}.", self.place);
         match self.value(name) {
@@ -77,26 +77,26 @@ impl Fields {
         }
     }
 
-    /// A text.
+    /// A string.
     ///
     /// # Errors
-    /// When it is there and something else.
+    /// When it is present but of another type.
     pub fn text(&mut self, name: &str) -> Result<Option<String>, ApiError> {
         self.read(name, "a string", |value| value.as_str().map(ToOwned::to_owned))
     }
 
-    /// A switch; off where it is absent.
+    /// A boolean; false if absent.
     ///
     /// # Errors
-    /// When it is there and something else.
+    /// When it is present but of another type.
     pub fn flag(&mut self, name: &str) -> Result<bool, ApiError> {
         self.flag_or(name, false)
     }
 
-    /// A switch that has a default.
+    /// A boolean with a default.
     ///
     /// # Errors
-    /// When it is there and something else.
+    /// When it is present but of another type.
     pub fn flag_or(&mut self, name: &str, default: bool) -> Result<bool, ApiError> {
         self.read(name, "true or false", Value::as_bool).map(|flag| flag.unwrap_or(default))
     }
@@ -104,7 +104,7 @@ impl Fields {
     /// A number in a range.
     ///
     /// # Errors
-    /// When it is there and something else, or outside.
+    /// When it is present but of another type, or out of range.
     pub fn number(&mut self, name: &str, range: RangeInclusive<f64>) -> Result<Option<f64>, ApiError> {
         let number = self.read(name, "a number", Value::as_f64)?;
         let most = (*range.end() < f64::MAX).then(|| range.end().to_string());
@@ -114,26 +114,26 @@ impl Fields {
     /// An integer in a range.
     ///
     /// # Errors
-    /// When it is there and something else, or outside.
+    /// When it is present but of another type, or out of range.
     pub fn integer(&mut self, name: &str, range: RangeInclusive<i64>) -> Result<Option<i64>, ApiError> {
         let number = self.read(name, "an integer", integer)?;
         let most = (*range.end() < i64::MAX).then(|| range.end().to_string());
         self.inside(name, number, &range, most)
     }
 
-    /// A seed: any integer of 64 bits, with or without a sign.
+    /// A seed: any 64-bit integer, signed or unsigned.
     ///
     /// # Errors
-    /// When it is there and something else.
+    /// When it is present but of another type.
     pub fn seed(&mut self, name: &str) -> Result<Option<u64>, ApiError> {
         let read = |value: &Value| value.as_u64().or_else(|| integer(value).map(|seed| seed as u64));
         self.read(name, "an integer of 64 bits", read)
     }
 
-    /// One text or several.
+    /// One string or several.
     ///
     /// # Errors
-    /// When it is there and something else, or there are more than `most`.
+    /// When it is present but of another type, or there are more than `most`.
     pub fn texts(&mut self, name: &str, most: usize) -> Result<Vec<String>, ApiError> {
         let value = self.value(name).map(|value| if value.is_string() { Value::Array(vec![value]) } else { value });
         let read = |item: &Value| item.as_str().map(ToOwned::to_owned);
@@ -143,16 +143,16 @@ impl Fields {
     /// A list of token ids.
     ///
     /// # Errors
-    /// When it is there and something else, or there are more than `most`.
+    /// When it is present but of another type, or there are more than `most`.
     pub fn tokens(&mut self, name: &str, most: usize) -> Result<Vec<u32>, ApiError> {
         let value = self.value(name);
         self.list(name, "a list of token ids", value, most, token)
     }
 
-    /// Complains of what has not been read and asks for something: nothing is ignored in silence.
+    /// Checks that every remaining field has no effect, so that nothing is ignored silently.
     ///
     /// # Errors
-    /// When there is such a field.
+    /// When a field has not been read and its value would have an effect.
     pub fn finish(self) -> Result<(), ApiError> {
         let left = self.fields.iter().find(|(name, value)| !neutral::asks_for_nothing(name, value));
         left.map_or(Ok(()), |(name, _)| {
@@ -161,12 +161,12 @@ impl Fields {
         })
     }
 
-    /// A complaint about one of these fields.
+    /// An error about one of these fields.
     pub fn complain(&self, name: &str, message: impl Into<String>) -> ApiError {
         ApiError::parameter(&format!("{}{name}", self.place), message)
     }
 
-    /// A complaint about a field of the wrong type.
+    /// An error about a field of the wrong type.
     pub fn wrong(&self, name: &str, expected: &str, found: &Value) -> ApiError {
         self.complain(name, format!("{name}: expected {expected}, found {}", kind(found)))
     }
@@ -215,7 +215,7 @@ impl Fields {
     }
 }
 
-/// An integer, also one that is written as `16.0`, as far as such numbers are exact.
+/// An integer, also if written as `16.0`, as far as such numbers are exact.
 pub fn integer(value: &Value) -> Option<i64> {
     const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
     let float = || value.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < EXACT);

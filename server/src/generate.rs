@@ -25,21 +25,21 @@ use super::{
     worker::Named,
 };
 
-/// Tokens of an answer where the client names no number, as in SGLang.
+/// Default maximum number of output tokens, as in SGLang.
 const DEFAULT_TOKENS: usize = 128;
 
-/// What a client asks for.
+/// A parsed request.
 struct Asked {
-    /// Of each prompt.
+    /// One for each prompt.
     parameters: Vec<Parameters>,
-    /// The parameter that holds the prompts.
+    /// The parameter that contains the prompts.
     name: &'static str,
     prompts: Vec<Written>,
-    /// Whether the answer is a list.
+    /// Whether the response is a list.
     several: bool,
     stream: bool,
     ids: Ids,
-    /// Whether tokens come with their log-probabilities.
+    /// Whether log-probabilities include the tokens' text.
     with_token_text: bool,
     /// `return_cached_tokens_details`.
     cache_details: bool,
@@ -48,31 +48,32 @@ struct Asked {
 /// The client's names for its requests.
 enum Ids {
     None,
-    /// One for all of them.
+    /// One name for all of them.
     One(String),
-    /// One for each prompt.
+    /// One name for each prompt.
     Each(Vec<String>),
 }
 
-/// What all parts of an answer share.
+/// What all parts of a response have in common.
 struct Answer {
     state: Arc<State>,
-    /// Of each choice.
+    /// One for each choice.
     ids: Vec<String>,
     several: bool,
     /// Whether acceptance is simulated.
     simulated: bool,
-    /// The text side, where tokens come with their log-probabilities.
+    /// Decodes tokens, if log-probabilities include their text.
     text: Option<Text>,
-    /// Of each choice whose prompt's log-probabilities are requested: the prompt's tokens from where they are.
+    /// For each choice whose prompt log-probabilities are requested: the prompt's tokens from the first requested
+    /// position.
     told: Vec<Option<Vec<u32>>>,
     cache_details: bool,
 }
 
-/// Answers a request.
+/// Handles a request.
 ///
 /// # Errors
-/// When it is wrong, cannot be taken now, or the engine fails.
+/// When it is invalid, cannot be accepted now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
     let arrived = fields.arrived();
     let Asked { mut parameters, name, prompts, several, stream, ids, with_token_text, cache_details } =
@@ -147,10 +148,10 @@ fn read(mut fields: Fields, state: &State) -> Result<Asked, ApiError> {
     Ok(asked)
 }
 
-/// Fields that a request of several prompts may give once for all or in a list with one for each.
+/// Fields that a request with several prompts may give once for all of them, or as a list with one entry each.
 const OF_EACH: [&str; 4] = ["sampling_params", "return_logprob", "logprob_start_len", "top_logprobs_num"];
 
-/// Reads what is said of each prompt.
+/// Reads the parameters of each prompt.
 fn each(
     fields: &mut Fields,
     count: usize,
@@ -248,7 +249,7 @@ impl Answer {
         json!({"text": completion.text, "output_ids": completion.output_ids, "meta_info": meta})
     }
 
-    /// SGLang's names, both newer and older ones.
+    /// Metadata of a choice under SGLang's names, both newer and older ones.
     fn meta(&self, index: usize, completion: &Completion) -> Value {
         let accepted = completion.accepted_drafts();
         let proposed = completion.proposed_drafts;
@@ -280,10 +281,10 @@ impl Answer {
         meta
     }
 
-    /// Of the prompt, from the requested position: SGLang gives the first token there none.
+    /// Adds log-probabilities of the prompt from the requested position; as in SGLang, the first token there has none.
     fn add_prompt_logprobs(&self, meta: &mut Value, index: usize, completion: &Completion) {
         let Some(told) = &self.told[index] else { return };
-        // Of position 0 the engine has none to tell.
+        // The engine has none for position 0.
         let missing = told.len() - completion.prompt_logprobs.len().min(told.len());
         let known = completion.prompt_logprobs.iter().skip(1 - missing.min(1)).map(Some);
         let of_tokens: Vec<_> = told.iter().zip(std::iter::once(None).chain(known)).collect();
@@ -307,7 +308,7 @@ impl Answer {
         one.top.iter().map(|(id, logprob)| self.triple(*id, Some(*logprob))).collect()
     }
 
-    /// Of the output.
+    /// Adds log-probabilities of the output.
     fn add_logprobs(&self, meta: &mut Value, tokens: &[ProducedToken]) {
         let asked: Vec<_> = tokens.iter().filter_map(|token| Some((token.id, token.logprobs.as_ref()?))).collect();
         if asked.is_empty() {
@@ -329,7 +330,7 @@ fn finish_reason(completion: &Completion) -> Value {
     }
 }
 
-/// What a choice has produced so far: SGLang sends all of it with each event.
+/// The output of a choice so far: SGLang sends all of it with each event.
 struct SoFar {
     prompt_tokens: usize,
     text: String,

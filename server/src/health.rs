@@ -10,10 +10,10 @@ use engine::{Request, SamplingParams, StopConditions};
 
 use super::{error::ApiError, replies, state::State, worker::Named};
 
-/// How long the engine may take to show a sign of life; SGLang's number.
+/// Time within which the engine must make progress; SGLang's default.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Healthy while the engine's thread runs and requests are taken.
+/// Healthy while the engine's thread runs and requests are accepted.
 pub async fn health(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, ApiError> {
     match (state.worker.is_alive(), state.is_stopping()) {
         (true, false) => Ok(StatusCode::OK),
@@ -22,7 +22,7 @@ pub async fn health(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, Api
     }
 }
 
-/// Healthy if the engine generates a token: for its own request, or, behind a long queue, for other requests.
+/// Healthy if the engine generates a token: for a request of this check, or, with a long queue, for others.
 pub async fn generate(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, ApiError> {
     health(Shared(state.clone())).await?;
     let own = async {
@@ -33,7 +33,7 @@ pub async fn generate(Shared(state): Shared<Arc<State>>) -> Result<StatusCode, A
         };
         match state.submit(vec![Named { request, name: None }], Instant::now()).await {
             Ok(running) => replies::wait(running).await.map(|_| ()),
-            // No room for it: others must show it.
+            // No room for it: progress of other requests must show it.
             Err(_) if state.worker.is_alive() => std::future::pending().await,
             Err(error) => Err(error),
         }

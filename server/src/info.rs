@@ -1,4 +1,4 @@
-//! Endpoints that report what is served: models, configuration, version.
+//! Endpoints that report the served models, the configuration and the version.
 
 use std::sync::Arc;
 
@@ -34,15 +34,15 @@ pub async fn model_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
     }))
 }
 
-/// `GET /server_info`: which configuration runs, on what, and how well its drafts are accepted. SGLang's names where it
-/// has one.
+/// `GET /server_info`: the configuration, the device, and how well drafts are accepted. Uses SGLang's names where they
+/// exist.
 pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
     let facts = state.worker.facts();
     let options = &facts.options;
     let shapes: Vec<String> = options.policy.shapes().map(|shape| shape.to_string()).collect();
     let now = state.worker.published();
     let statistics = &now.statistics;
-    // A table of shapes has no one triple, but one that runs now; SGLang reports its adaptive steps this way.
+    // A table of shapes has no single triple, so the current one is reported, as SGLang does for its adaptive steps.
     let runs = Some(options.policy.shape(statistics.running.max(1))).filter(|_| options.algorithm.is_some());
     let shape = options.policy.shapes().next().filter(|_| shapes.len() == 1 && options.algorithm.is_some());
     let tokens = statistics.accepted_drafts() + statistics.request_rounds;
@@ -78,7 +78,7 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
             "units": facts.device.units,
         },
         "fingerprint": {"target": now.weights.fingerprint.0, "draft": now.weights.fingerprint.1},
-        // SGLang's benchmarks look here.
+        // SGLang's benchmarks read these.
         "internal_states": [{
             "avg_spec_accept_length": accept_length,
             "last_gen_throughput": now.throughput,

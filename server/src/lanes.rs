@@ -10,23 +10,23 @@ use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 
-/// Input of this many bytes is long.
+/// Input from this size on counts as long, in bytes.
 const LONG: usize = 256 << 10;
-/// Input of this many bytes can be parsed on the spot: it takes less than handing it over and back.
+/// Input up to this size, in bytes, is parsed on the I/O thread: that is faster than handing it over.
 pub const SPOT: usize = 16 << 10;
 
-/// The lanes. Clones share them.
+/// Queues for short and long jobs. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Lanes {
     short: Arc<Semaphore>,
     long: Arc<Semaphore>,
 }
 
-/// Whether anybody still waits for the result of some work.
+/// Whether the result of a job is still needed.
 #[derive(Clone, Debug, Default)]
 pub struct Wanted(Arc<AtomicBool>);
 
-/// The waiting end; dropped when the caller gives up.
+/// Held by the caller; dropped when it gives up.
 struct Waits(Wanted);
 
 impl Default for Lanes {
@@ -37,11 +37,11 @@ impl Default for Lanes {
 }
 
 impl Lanes {
-    /// Does some work on input of this many bytes, when its turn comes. If the caller goes away, work that has not begun
-    /// is not started, and running work can check whether it is still needed.
+    /// Runs a job on input of this many bytes when its turn comes. If the caller gives up, a waiting job is not
+    /// started, and a running one can check whether it is still needed.
     ///
     /// # Errors
-    /// When the work fails.
+    /// When the job fails.
     pub async fn run<T: Send + 'static>(
         &self,
         bytes: usize,
@@ -53,7 +53,7 @@ impl Lanes {
         let waits = Waits(Wanted::default());
         let wanted = waits.0.clone();
         let done = tokio::task::spawn_blocking(move || {
-            // The lane is free when the work has ended, not when its client has left.
+            // The lane is occupied until the job ends, even if its client has left.
             let _permit = permit;
             work(&wanted)
         });
@@ -64,7 +64,7 @@ impl Lanes {
 }
 
 impl Wanted {
-    /// Whether it is.
+    /// Whether the result is still needed.
     pub fn is(&self) -> bool {
         !self.0.load(Ordering::Relaxed)
     }

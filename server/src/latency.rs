@@ -8,7 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::worker::Delivery;
 
-/// Upper bounds of the buckets for whole answers and first tokens, in seconds.
+/// Upper bounds of the buckets for whole responses and first tokens, in seconds.
 const SECONDS: [f64; 18] =
     [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 600.0];
 /// Upper bounds of the buckets for single tokens, in seconds.
@@ -18,18 +18,18 @@ const SECONDS_A_TOKEN: [f64; 16] =
 /// Histograms in seconds. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Latencies {
-    /// From submission to the first prefill.
+    /// From submission to the start of prefill.
     pub queue: Histogram,
-    /// From a request's arrival to its first token. Clients time the same: reading, tokenising and the wait for the step
-    /// under way are part of it.
+    /// From a request's arrival to its first token, as clients measure it: parsing, tokenising and waiting for the
+    /// current step are included.
     pub first_token: Histogram,
-    /// Between tokens: the time between two rounds, shared out over the tokens of the later one.
+    /// Between tokens: the time between two rounds, divided among the tokens of the later one.
     pub between_tokens: Histogram,
     /// From submission to the end.
     pub whole: Histogram,
 }
 
-/// Who gets a request's events, and when the last one came.
+/// The receiver of a request's events, and the time of the last one.
 pub struct Listener {
     events: UnboundedSender<Delivery>,
     name: Option<String>,
@@ -49,7 +49,8 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Takes an event that a listener is about to get. Requests that are cancelled or break count up to then.
+    /// Records an event that a listener is about to receive. Requests that are cancelled or fail are counted until
+    /// then.
     pub fn observe(&self, listener: &mut Listener, event: &Event) {
         match event {
             Event::Tokens { tokens, .. } => {
@@ -73,7 +74,7 @@ impl Latencies {
 }
 
 impl Listener {
-    /// For a request that came then.
+    /// For a request with this arrival time.
     pub fn new(events: UnboundedSender<Delivery>, name: Option<String>, arrived: Instant) -> Self {
         Self { events, name, arrived, last_tokens: None }
     }
@@ -83,14 +84,14 @@ impl Listener {
         self.name.as_deref()
     }
 
-    /// Whether no one listens any longer.
+    /// Whether the receiver has been dropped.
     pub fn is_gone(&self) -> bool {
         self.events.is_closed()
     }
 
-    /// Sends an event, or why there is none.
+    /// Sends an event or an error.
     pub fn send(&self, event: Delivery) {
-        // A reader that has gone is found before the next step.
+        // A dropped receiver is noticed before the next step.
         let _ = self.events.send(event);
     }
 }

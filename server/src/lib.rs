@@ -1,6 +1,6 @@
 //! An OpenAI-compatible HTTP server over an [`Engine`].
 //!
-//! One thread owns the engine and loops (see `worker`); handlers talk to it over channels and never wait for it while
+//! One thread owns the engine and loops (see `worker`). Handlers talk to it over channels, and never wait for it while
 //! holding anything that it needs.
 #![forbid(unsafe_code)]
 
@@ -50,40 +50,41 @@ use tokio::net::TcpListener;
 
 use self::{latency::Latencies, metrics::Metrics, request_log::RequestLog, state::State, worker::Worker};
 
-/// How to serve.
+/// Options of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServeOptions {
     /// Address to listen on, such as `127.0.0.1`.
     pub host: String,
-    /// Port; 0 takes a free one.
+    /// Port; 0 selects a free one.
     pub port: u16,
-    /// Clients must send it as a bearer token.
+    /// Key that clients must send as a bearer token.
     pub api_key: Option<String>,
-    /// Name under which the model is served; the last part of its path unless given.
+    /// Name under which the model is served (default: the last part of its path).
     pub served_model_name: Option<String>,
-    /// Requests that may wait beyond those that run.
+    /// Maximum number of waiting requests, in addition to the running ones.
     pub max_queued_requests: usize,
-    /// Most connections; fewer where the process may not open as many files.
+    /// Maximum number of connections; lower if the process may not open as many files.
     pub max_connections: usize,
-    /// Bytes that all requests may hold together: bodies, what is parsed of them, prompts that wait or run.
+    /// Maximum memory of all requests together, in bytes: bodies, their parsed form, prompts that wait or run.
     pub max_request_memory: usize,
-    /// Origins of web pages that may use the server, `*` for all. Where none are given: all with a key, else pages of this
+    /// Origins of web pages that may use the server, `*` for all. By default all with a key, else pages of this
     /// machine.
     pub allowed_origins: Vec<String>,
-    /// Whether responses carry figures of speculation (vLLM's `metrics.speculative_decoding`).
+    /// Whether responses include figures of speculation (vLLM's `metrics.speculative_decoding`).
     pub request_metrics: bool,
-    /// How long running requests may go on after a signal to stop.
+    /// Time for running requests to finish after a signal to stop.
     pub shutdown_grace: Duration,
-    /// How the model writes calls of functions, by the name of a parser ([`tool_call_parsers`]); detected from its chat template
-    /// unless given.
+    /// The format of function calls, by the name of a parser ([`tool_call_parsers`]) (default: detected from the chat
+    /// template).
     pub tool_call_parser: Option<String>,
-    /// How its reasoning is separated ([`reasoning_parsers`]); detected from its chat template unless given.
+    /// How reasoning is separated, by the name of a parser ([`reasoning_parsers`]) (default: detected from the chat
+    /// template).
     pub reasoning_parser: Option<String>,
-    /// A file to which every finished request is added, prompt and answer as tokens; `None` logs none.
+    /// A file to which every finished request is appended, prompt and output as tokens; `None` for no log.
     pub log_requests: Option<PathBuf>,
 }
 
-/// Why a server ended.
+/// Why a server could not start, or ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The address cannot be used.
@@ -91,9 +92,9 @@ pub enum ServeError {
     Listen {
         /// The address.
         address: String,
-        /// Why.
+        /// The error.
         source: io::Error,
-        /// What to do.
+        /// What the user can do.
         hint: &'static str,
     },
     /// An option cannot be used.
@@ -134,17 +135,17 @@ impl ServeOptions {
     }
 }
 
-/// Names of parsers of calls.
+/// Names of the parsers for function calls.
 pub fn tool_call_parsers() -> impl Iterator<Item = &'static str> {
     tools::PARSERS.iter().map(|(name, _)| *name)
 }
 
-/// Names of parsers of reasoning.
+/// Names of the parsers for reasoning.
 pub fn reasoning_parsers() -> impl Iterator<Item = &'static str> {
     reasoning::PARSERS.iter().map(|(name, _)| *name)
 }
 
-/// Serves until SIGINT or SIGTERM. `ready` is called with the address once requests are taken.
+/// Serves until SIGINT or SIGTERM. `ready` is called with the address once requests are accepted.
 ///
 /// # Errors
 /// When an option or the address cannot be used, or the engine fails.
@@ -160,7 +161,7 @@ pub fn serve(mut engine: Engine, options: ServeOptions, ready: impl FnOnce(Socke
         let (state, thread) = start(engine, options)?;
         ready(listener.local_addr()?);
         let ended = shutdown::run(listener, state.clone(), signals).await;
-        // The engine thread ends when its last handle does; a failed one has said why.
+        // The engine's thread ends with its last handle; if it failed, it returns the reason.
         state.worker.stop();
         let failure = tokio::task::spawn_blocking(move || thread.join()).await;
         match failure {
@@ -171,7 +172,7 @@ pub fn serve(mut engine: Engine, options: ServeOptions, ready: impl FnOnce(Socke
     })
 }
 
-/// The engine's thread and what the handlers share.
+/// Starts the engine's thread, and creates what the handlers share.
 fn start(engine: Engine, options: ServeOptions) -> Result<(Arc<State>, JoinHandle<Option<String>>), ServeError> {
     let log = options.log_requests.as_ref().map(|path| {
         let wrong = |error| ServeError::Option(format!("--log-requests {}: {error}", path.display()));

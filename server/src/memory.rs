@@ -1,5 +1,5 @@
-//! The limit on the memory of all requests: bodies, their parsed form, and prompts that wait or run. Responses are
-//! bounded elsewhere: by the context length, and by how long a client may leave them unread.
+//! The memory limit of all requests: bodies, their parsed form, and prompts that wait or run. Responses are bounded
+//! elsewhere: by the context length, and by how long a client may leave them unread.
 
 use std::sync::Arc;
 
@@ -8,27 +8,27 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::ApiError;
 
-/// Bytes that are counted together.
+/// Granularity in bytes.
 const UNIT: usize = 1024;
 
-/// All of it. Clones share it.
+/// The memory available to requests. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Memory(Arc<Semaphore>);
 
-/// A part, given back when dropped.
+/// A reserved part, released when dropped.
 #[derive(Debug)]
 pub struct Held(OwnedSemaphorePermit);
 
 impl Memory {
-    /// This many bytes.
+    /// Memory of this many bytes.
     pub fn new(bytes: usize) -> Self {
         Self(Arc::new(Semaphore::new((bytes / UNIT).clamp(1, Semaphore::MAX_PERMITS))))
     }
 
-    /// Takes a part.
+    /// Reserves a part.
     ///
     /// # Errors
-    /// When others hold what would be needed.
+    /// When not enough is free.
     pub fn hold(&self, bytes: usize) -> Result<Held, ApiError> {
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
         self.0.clone().try_acquire_many_owned(units).map(Held).map_err(|_| ApiError::no_memory())
@@ -41,15 +41,15 @@ impl Memory {
 }
 
 impl Held {
-    /// Adds another part.
+    /// Merges another part into this one.
     pub fn join(&mut self, other: Self) {
         self.0.merge(other.0);
     }
 }
 
-/// Bytes that a value takes in memory, about.
+/// Approximate size of a value in memory, in bytes.
 pub fn footprint(value: &Value) -> usize {
-    /// Overhead of an object for each key and value: its hash, its place in the index, the key's own size.
+    /// Overhead of an object per entry: the hash, the index entry, and the key's own size.
     const ENTRY: usize = 56;
     size_of_val(value)
         + match value {

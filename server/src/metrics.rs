@@ -25,7 +25,7 @@ use super::{
     worker::{Published, Worker},
 };
 
-/// What the page shows.
+/// The metrics of a server.
 pub struct Metrics {
     registry: Registry,
     answers: Family<Vec<(String, String)>, Counter>,
@@ -54,14 +54,14 @@ impl Metrics {
         Self { registry, answers }
     }
 
-    /// A page has answered.
+    /// Counts a response.
     pub fn answered(&self, page: String, status: u16) {
         let labels = vec![("path".to_owned(), page), ("status".to_owned(), status.to_string())];
         self.answers.get_or_create(&labels).inc();
     }
 }
 
-/// The page, in the format that the client prefers.
+/// The page in the format that the client prefers.
 ///
 /// # Errors
 /// When a metric cannot be written.

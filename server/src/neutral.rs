@@ -3,12 +3,12 @@
 
 use serde_json::Value;
 
-/// A value that asks for nothing.
+/// A value that has no effect.
 #[derive(Clone, Copy, Debug)]
 enum Neutral {
     /// `false`.
     Off,
-    /// Either: a switch of a feature that does not exist here.
+    /// Either boolean: a switch of a feature that does not exist here.
     Switch,
     /// An empty list.
     NoList,
@@ -30,7 +30,7 @@ enum Neutral {
 
 use Neutral::{ListOf, NoList, NoObject, NoText, Number, Object, Off, Switch, Text, Words};
 
-/// Parameters of OpenAI, SGLang and vLLM that are not read, each with its neutral values.
+/// Unsupported parameters of OpenAI, SGLang and vLLM, each with the values that have no effect.
 const NEUTRAL: [(&str, &[Neutral]); 59] = [
     ("allowed_token_ids", &[NoList]),
     ("audio", &[NoObject]),
@@ -75,7 +75,7 @@ const NEUTRAL: [(&str, &[Neutral]); 59] = [
     ("service_tier", &[Words(&["auto", "default"])]),
     ("session_id", &[Text]),
     ("session_params", &[NoObject]),
-    // For tokenizers that are not fast ones.
+    // Only affects slow tokenizers.
     ("spaces_between_special_tokens", &[Switch]),
     ("stop_regex", &[NoList, NoText]),
     ("store", &[Switch]),
@@ -94,13 +94,13 @@ const NEUTRAL: [(&str, &[Neutral]); 59] = [
     ("web_search_options", &[NoObject]),
 ];
 
-/// Names of all of them.
+/// Names of all these parameters.
 #[cfg(test)]
 pub fn names() -> impl Iterator<Item = &'static str> {
     NEUTRAL.iter().map(|(name, _)| *name)
 }
 
-/// Whether a parameter that was not read may be passed over.
+/// Whether a parameter that was not read can be ignored.
 pub fn asks_for_nothing(name: &str, value: &Value) -> bool {
     if value.is_null() {
         return true;

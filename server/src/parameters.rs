@@ -1,4 +1,4 @@
-//! The parameters that chat, completions and SGLang's own API share.
+//! The parameters common to chat, completions and SGLang's API.
 
 use engine::{Adjustments, OutputText, Request, SamplingParams, StopConditions, checkpoint::GenerationConfig};
 use serde_json::Value;
@@ -12,34 +12,34 @@ use super::{
     worker::{Facts, Named},
 };
 
-/// Most stop strings and stop tokens of a request.
+/// Maximum number of stop strings and stop tokens of a request.
 const MOST_STOPS: usize = 16;
 /// Longest stop string in bytes.
 const LONGEST_STOP: usize = 1024;
-/// Most choices of a request.
+/// Maximum number of choices of a request.
 const MOST_CHOICES: i64 = 128;
-/// Most alternatives with a token.
+/// Maximum number of alternatives for a token.
 pub const MOST_LOGPROBS: i64 = 20;
 
-/// Most tokens with a bias.
+/// Maximum number of tokens with a bias.
 const MOST_BIASES: usize = 4096;
 
-/// How a request is to be sampled and where it ends, n times.
+/// Sampling and stop conditions of a request, and its number of choices.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
-    /// Sampling, but for the seed.
+    /// Sampling parameters without the seed.
     pub sampling: SamplingParams,
-    /// Where it ends.
+    /// When the output ends.
     pub stop: StopConditions,
-    /// Choices of each prompt.
+    /// Number of choices per prompt.
     pub choices: usize,
-    /// The seed of the first choice; each request gets a random one where it is absent.
+    /// The seed of the first choice; if absent, each choice gets a random one.
     pub seed: Option<u64>,
-    /// What the output has to be, and the parameter that says so.
+    /// The required form of the output, and the parameter that specifies it.
     pub form: Option<(&'static str, Form)>,
 }
 
-/// Where an API says how many tokens to produce: the first of the names that is there.
+/// How an API specifies the number of tokens to generate: the first of these names that is present counts.
 #[derive(Clone, Copy, Debug)]
 pub struct Lengths {
     /// The names.
@@ -49,7 +49,7 @@ pub struct Lengths {
 }
 
 impl Parameters {
-    /// Reads them. What is absent is as in `defaults`, and neutral where these are silent: temperature and top_p are 1.
+    /// Reads the parameters. Absent ones are taken from `defaults`, else they are neutral: temperature and top_p are 1.
     ///
     /// # Errors
     /// When one has the wrong type or is out of range.
@@ -66,10 +66,10 @@ impl Parameters {
         let temperature = number("temperature", 100.0, defaults.temperature, 1.0)?;
         let top_p = number("top_p", 1.0, defaults.top_p, 1.0)?;
         let min_p = number("min_p", 1.0, defaults.min_p, 0.0)?;
-        // -1 is how SGLang and vLLM write that all are kept.
+        // SGLang and vLLM write -1 for no limit.
         let top_k = fields.integer("top_k", -1..=i64::MAX)?.map(|top_k| usize::try_from(top_k).unwrap_or_default());
         let choices = fields.integer("n", 1..=MOST_CHOICES)?.unwrap_or(1);
-        // The best of n among n is what n means.
+        // Only `best_of` equal to n is supported, which is the same as n.
         if fields.integer("best_of", 1..=MOST_CHOICES)?.is_some_and(|best_of| best_of != choices) {
             return Err(fields.complain("best_of", "best_of is not supported by this server unless it equals n"));
         }
@@ -91,10 +91,10 @@ impl Parameters {
         })
     }
 
-    /// Compiles what the output has to be, if anything.
+    /// Compiles the required form of the output, if any.
     ///
     /// # Errors
-    /// When it is not a grammar, or one that cannot be followed.
+    /// When it is not a valid grammar, or allows no output.
     pub async fn compile(&mut self, state: &State) -> Result<(), ApiError> {
         if let Some((parameter, form)) = self.form.take() {
             let grammars = state.grammars.clone();
@@ -105,8 +105,8 @@ impl Parameters {
         Ok(())
     }
 
-    /// The requests of a prompt: as many as there are choices. With a seed, a prompt's choices do not depend on the prompts
-    /// beside it, and choice i has the seed + i.
+    /// The requests of a prompt, one per choice. With a seed, choice i uses the seed + i, regardless of the other
+    /// prompts in the request.
     pub fn requests(&self, prompt: &[u32], state: &State) -> Vec<Request> {
         let seed = |choice: usize| match self.seed {
             Some(seed) => seed.wrapping_add(choice as u64),
@@ -121,14 +121,14 @@ impl Parameters {
     }
 }
 
-/// Requests under the name that their client gave: those of several have its name and their number, as in SGLang.
+/// Names requests after the client's id; several ones get a numbered suffix, as in SGLang.
 pub fn named(requests: Vec<Request>, name: Option<&str>) -> Vec<Named> {
     let several = requests.len() > 1;
     let name = |at: usize| name.map(|name| if several { format!("{name}_{at}") } else { name.to_owned() });
     requests.into_iter().enumerate().map(|(at, request)| Named { request, name: name(at) }).collect()
 }
 
-/// The seed by OpenAI's name or by SGLang's.
+/// The seed under OpenAI's or SGLang's name.
 fn seed(fields: &mut Fields) -> Result<Option<u64>, ApiError> {
     Ok(fields.seed("seed")?.or(fields.seed("sampling_seed")?))
 }
@@ -152,7 +152,7 @@ fn adjustments(fields: &mut Fields, facts: &Facts, defaults: &GenerationConfig) 
     })
 }
 
-/// OpenAI's `logit_bias`: from token ids, which are names in JSON, to numbers.
+/// OpenAI's `logit_bias`: an object from token ids, as strings, to numbers.
 fn bias(fields: &mut Fields, vocabulary: usize) -> Result<Vec<(u32, f32)>, ApiError> {
     const NAME: &str = "logit_bias";
     let given = match fields.value(NAME) {
@@ -205,14 +205,14 @@ fn stop_conditions(fields: &mut Fields, lengths: Lengths) -> Result<StopConditio
         max_new_tokens,
         stop,
         text,
-        // SGLang's name and vLLM's.
+        // SGLang's and vLLM's name.
         keep_stop: fields.flag("no_stop_trim")? | fields.flag("include_stop_str_in_output")?,
         stop_token_ids: fields.tokens("stop_token_ids", MOST_STOPS)?,
         ignore_eos: fields.flag("ignore_eos")?,
     })
 }
 
-/// Refuses a request for another model; the name may be omitted.
+/// Refuses a request for another model. The name may be omitted.
 ///
 /// # Errors
 /// When it is the name of another model.

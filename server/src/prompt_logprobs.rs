@@ -1,14 +1,14 @@
-//! Log-probabilities of prompts, in vLLM's format, and what all APIs share of them.
+//! Log-probabilities of prompts, in vLLM's format, and the parts common to all APIs.
 
 use engine::{PromptLogprobs, backend::TokenLogprobs, text::Text};
 use serde_json::{Map, Value, json};
 
 use super::{error::ApiError, fields::Fields, parameters::MOST_LOGPROBS};
 
-/// Reads vLLM's `prompt_logprobs`: how many alternatives to tell with each token of the prompt.
+/// Reads vLLM's `prompt_logprobs`: the number of alternatives for each token of the prompt.
 ///
 /// # Errors
-/// When it has the wrong type or is out of range, or the answer is to be streamed.
+/// When it has the wrong type or is out of range, or the response is streamed.
 pub fn read(fields: &mut Fields, streams: bool) -> Result<Option<usize>, ApiError> {
     const NAME: &str = "prompt_logprobs";
     let count = fields.integer(NAME, 0..=MOST_LOGPROBS)?;
@@ -18,13 +18,13 @@ pub fn read(fields: &mut Fields, streams: bool) -> Result<Option<usize>, ApiErro
     Ok(count.map(|count| count as usize))
 }
 
-/// What to ask of the engine, for all who ask for that many alternatives.
+/// The request to the engine that covers all of these numbers of alternatives.
 pub fn asked(counts: [Option<usize>; 2]) -> Option<PromptLogprobs> {
     let alternatives = counts.into_iter().flatten().max()?;
     Some(PromptLogprobs { from: 0, alternatives })
 }
 
-/// vLLM's list: null for the first token, then for each the token and the `count` best by their ids.
+/// vLLM's list: null for the first token, then for each token itself and the `count` best, by token id.
 pub fn list(prompt: &[u32], logprobs: &[TokenLogprobs], count: usize, text: Option<&Text>) -> Value {
     let entry = |id: u32, logprob: f32, rank: Option<usize>| {
         let decoded = text.map(|text| text.token(id).text);

@@ -1,4 +1,4 @@
-//! Prompts as clients write them, and as the engine takes them.
+//! Prompts in the forms that clients send, and as tokens.
 
 use engine::text::{ChatOptions, Encoded, Text};
 use serde_json::Value;
@@ -12,7 +12,7 @@ use super::{
     state::State,
 };
 
-/// Most prompts of a request.
+/// Maximum number of prompts in a request.
 pub const MOST_PROMPTS: usize = 256;
 
 /// A prompt of a request.
@@ -24,17 +24,17 @@ pub enum Written {
     Tokens(Vec<u32>),
 }
 
-/// A prompt that the engine takes.
+/// A prompt as tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prompt {
     /// Its tokens.
     pub tokens: Vec<u32>,
-    /// Its text if requested.
+    /// Its text, if requested.
     pub text: String,
 }
 
 impl Written {
-    /// Bytes that it takes.
+    /// Size in bytes.
     pub fn bytes(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -43,11 +43,11 @@ impl Written {
     }
 }
 
-/// Reads a string, a list of strings, a list of token ids, or a list of such lists; `false` where there is only one
-/// prompt and it is not in a list. `None` where the field is absent.
+/// Reads a string, a list of strings, a list of token ids, or a list of such lists. The boolean is false for a single
+/// prompt that is not in a list. `None` if the field is absent.
 ///
 /// # Errors
-/// When it is something else, or there are too many.
+/// When it is anything else, or there are too many.
 pub fn read(fields: &mut Fields, name: &str) -> Result<Option<(Vec<Written>, bool)>, ApiError> {
     const EXPECTED: &str = "a string, a list of strings, or token ids";
     let Some(value) = fields.value(name) else { return Ok(None) };
@@ -74,11 +74,11 @@ pub fn read(fields: &mut Fields, name: &str) -> Result<Option<(Vec<Written>, boo
     Ok(Some((list.iter().map(read).collect::<Result<_, _>>()?, true)))
 }
 
-/// Turns prompts into tokens, with the tokenizer's special tokens around each where `special`. `name` is the parameter
-/// that held them; `with_text` asks for the text of token ids too.
+/// Tokenises prompts, with the tokenizer's special tokens around each if `special`. `name` is the parameter that
+/// contained them; `with_text` also decodes token ids.
 ///
 /// # Errors
-/// When the model has no tokenizer, the tokenizer refuses a prompt, or one is longer than the context.
+/// When the model has no tokenizer, the tokenizer rejects a prompt, or one is longer than the context.
 pub async fn encode(
     state: &State,
     name: &'static str,
@@ -107,19 +107,19 @@ pub async fn encode(
     state.lanes.run(bytes, all).await
 }
 
-/// A conversation that the engine takes.
+/// A conversation as tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChatPrompt {
     /// Its tokens.
     pub tokens: Vec<u32>,
-    /// Whether the model thinks already where it ends.
+    /// Whether the prompt ends inside the model's reasoning.
     pub thinks: bool,
 }
 
-/// Turns a conversation into tokens.
+/// Renders and tokenises a conversation.
 ///
 /// # Errors
-/// When the model has no chat template, the template refuses the conversation, or it is longer than the context.
+/// When the model has no chat template, the template rejects the conversation, or it is longer than the context.
 pub async fn encode_chat(
     state: &State,
     text: Text,
@@ -129,7 +129,7 @@ pub async fn encode_chat(
 ) -> Result<ChatPrompt, ApiError> {
     const NAME: &str = "messages";
     let most = state.worker.facts().capacity.context_length;
-    // No template writes a message in less than a token.
+    // Every template needs at least one token per message.
     if messages.len() > most {
         return Err(ApiError::far_too_long(NAME, most, messages.len()));
     }
@@ -158,7 +158,7 @@ fn within(
     }
 }
 
-/// Refuses a prompt that leaves no room for the requested tokens, or for any output.
+/// Refuses a prompt that leaves no room for the requested tokens, or for at least one.
 ///
 /// # Errors
 /// When it is too long.

@@ -7,29 +7,29 @@ use super::{
     tools::{Call, CallPiece, Shown, ToolStream, Tools},
 };
 
-/// How answers to a request are read.
+/// How the responses to a request are parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// What may be called.
+    /// The tools that may be called.
     pub tools: Option<Tools>,
-    /// What happens to separated reasoning.
+    /// How separated reasoning is returned.
     reasoning: Option<Reasoning>,
-    /// Whether the model thinks from the first token on.
+    /// Whether the model thinks from its first token on.
     thinks: bool,
 }
 
-/// What happens to reasoning that is separated from content.
+/// How reasoning that is separated from the content is returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reasoning {
-    /// Whether it is part of the answer.
+    /// Whether it is part of the response.
     shown: bool,
-    /// Whether it is streamed as it grows, or comes when it is whole.
+    /// Whether it is streamed as it grows, or sent once complete.
     grows: bool,
-    /// Whether the model thinks from its first token on, whatever the prompt ends with.
+    /// Whether the model thinks from its first token on, regardless of how the prompt ends.
     from_start: bool,
 }
 
-/// An answer that is all there.
+/// A complete response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parts {
     /// `None` if it is not separated.
@@ -38,16 +38,16 @@ pub struct Parts {
     pub calls: Vec<Call>,
 }
 
-/// The answer of one choice as it is streamed.
+/// The response of one choice while it is streamed.
 #[derive(Clone, Debug)]
 pub struct Reader {
     reasoning: Option<ReasoningStream>,
-    /// Reasoning that waits to be whole.
+    /// Reasoning that is held until it is complete.
     waiting: String,
     tools: ToolStream,
 }
 
-/// What can be sent of it.
+/// The parts that can be sent now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Piece {
     pub reasoning: String,
@@ -56,8 +56,8 @@ pub struct Piece {
 }
 
 impl Reasoning {
-    /// Reads `separate_reasoning`, `stream_reasoning` and vLLM's `include_reasoning`; `None` where the model does not think
-    /// or reasoning is to stay in the content.
+    /// Reads `separate_reasoning`, `stream_reasoning` and vLLM's `include_reasoning`; `None` if the model does not
+    /// think, or if reasoning stays in the content.
     ///
     /// # Errors
     /// When one has the wrong type.
@@ -71,14 +71,14 @@ impl Reasoning {
 }
 
 impl Reading {
-    /// For a prompt at whose end the model `thinks` already, or not. An output that `has_form` has it from its first token
-    /// on.
+    /// `thinks` says whether the prompt ends inside reasoning. An output that `has_form` follows it from its first
+    /// token on, and so has no reasoning.
     pub fn new(tools: Option<Tools>, reasoning: Option<Reasoning>, thinks: bool, has_form: bool) -> Self {
         let from_start = reasoning.is_some_and(|reasoning| reasoning.from_start);
         Self { tools, reasoning, thinks: (thinks || from_start) && !has_form }
     }
 
-    /// Reads an answer at once.
+    /// Parses a complete response.
     pub fn whole(&self, answer: &str) -> Parts {
         let (thoughts, rest) = match self.reasoning {
             None => (None, answer.to_owned()),
@@ -94,7 +94,7 @@ impl Reading {
         Parts { reasoning: thoughts, content, calls }
     }
 
-    /// Reads an answer piece by piece.
+    /// Parses a response piece by piece.
     pub fn stream(&self) -> Reader {
         Reader {
             reasoning: self.reasoning.map(|_| ReasoningStream::new(self.thinks)),
@@ -105,7 +105,7 @@ impl Reading {
 }
 
 impl Reader {
-    /// Takes further text.
+    /// Processes further text.
     pub fn push(&mut self, text: &str, reading: &Reading) -> Piece {
         let (thoughts, rest) = match &mut self.reasoning {
             Some(stream) => stream.push(text),
@@ -118,7 +118,7 @@ impl Reader {
         self.piece(thoughts, shown, reading, false)
     }
 
-    /// The end: what is left.
+    /// Returns the rest at the end.
     pub fn finish(&mut self, reading: &Reading) -> Piece {
         let (thoughts, rest) = self.reasoning.as_mut().map(ReasoningStream::finish).unwrap_or_default();
         let mut shown = Shown { content: rest, calls: Vec::new() };
@@ -131,7 +131,7 @@ impl Reader {
         self.piece(thoughts, shown, reading, true)
     }
 
-    /// Whether it has called a function.
+    /// Whether a function has been called.
     pub fn has_calls(&self) -> bool {
         self.tools.has_calls()
     }

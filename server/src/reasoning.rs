@@ -1,35 +1,35 @@
 //! Separates a model's reasoning from its answer (SGLang's `separate_reasoning`).
 //!
-//! Reasoning starts with `<think>`, written by the model or by its template, and ends with `</think>`. The chat template shows
-//! whether a model reasons.
+//! Reasoning starts with `<think>`, written by the model or by its template, and ends with `</think>`. Whether a model
+//! reasons is detected from its chat template.
 
 use super::tools::beginning;
 
 const OPEN: &str = "<think>";
-/// What ends it.
+/// The mark at the end of reasoning.
 pub const CLOSE: &str = "</think>";
 
-/// Where an answer is.
+/// The current position in a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
-    /// At its start: it may begin with the mark.
+    /// At the start: it may begin with the mark.
     Start,
     Reasoning,
     Content,
 }
 
-/// An answer as it is streamed.
+/// A response while it is streamed.
 #[derive(Clone, Debug)]
 pub struct ReasoningStream {
     place: Place,
-    /// What may still become a mark.
+    /// Text that may still become a mark.
     held: String,
 }
 
 /// Whether and where a model thinks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Thinking {
-    /// It does not, or reasoning is not separated.
+    /// It does not think, or reasoning is not separated.
     Off,
     /// Between the marks.
     Marked,
@@ -37,7 +37,7 @@ pub enum Thinking {
     FromStart,
 }
 
-/// SGLang's and vLLM's names of parsers, and what turns them off.
+/// SGLang's and vLLM's names of parsers, and `off`.
 pub const PARSERS: [(&str, Thinking); 11] = [
     ("off", Thinking::Off),
     ("qwen3", Thinking::Marked),
@@ -53,29 +53,29 @@ pub const PARSERS: [(&str, Thinking); 11] = [
 ];
 
 impl Thinking {
-    /// That of a parser.
+    /// The thinking mode of a parser.
     pub fn of_parser(name: &str) -> Option<Self> {
         PARSERS.iter().find(|(known, _)| *known == name).map(|(_, thinking)| *thinking)
     }
 
-    /// That of a model, detected from its chat template.
+    /// The thinking mode of a model, detected from its chat template.
     pub fn of_template(source: &str) -> Self {
         if source.contains(CLOSE) { Self::Marked } else { Self::Off }
     }
 }
 
-/// Whether a prompt ends where the model thinks already.
+/// Whether a prompt ends inside reasoning.
 pub fn begins_inside(prompt: &str) -> bool {
     prompt.trim_end().ends_with(OPEN)
 }
 
 impl ReasoningStream {
-    /// Of an answer that begins inside, or may begin with the mark.
+    /// For a response that starts inside reasoning, or may start with the mark.
     pub fn new(inside: bool) -> Self {
         Self { place: if inside { Place::Reasoning } else { Place::Start }, held: String::new() }
     }
 
-    /// Takes further text and returns what can be shown: of the reasoning, and of what follows.
+    /// Processes further text, and returns what can be shown: of the reasoning, and of what follows it.
     pub fn push(&mut self, text: &str) -> (String, String) {
         self.held.push_str(text);
         if self.place == Place::Start {
@@ -105,14 +105,14 @@ impl ReasoningStream {
         }
     }
 
-    /// The end: what is left of either.
+    /// Returns the rest at the end: of the reasoning, and of what follows it.
     pub fn finish(&mut self) -> (String, String) {
         let held = std::mem::take(&mut self.held);
         if self.place == Place::Reasoning { (held, String::new()) } else { (String::new(), held) }
     }
 }
 
-/// An answer that is all there: its reasoning and the rest.
+/// Splits a complete response into its reasoning and the rest.
 pub fn split(answer: &str, inside: bool) -> (String, String) {
     let mut stream = ReasoningStream::new(inside);
     let (mut reasoning, mut rest) = stream.push(answer);

@@ -1,4 +1,4 @@
-//! What the responses of the two OpenAI endpoints share.
+//! Parts common to the responses of the two OpenAI endpoints.
 
 use engine::{Completion, Event, backend::ProducedToken};
 use serde_json::{Value, json};
@@ -13,16 +13,16 @@ use super::{
 /// A finished choice.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// All of it.
+    /// The whole completion.
     pub completion: Completion,
     /// Its tokens, with log-probabilities if requested.
     pub tokens: Vec<ProducedToken>,
 }
 
-/// Which usage a stream carries.
+/// Where a stream contains its usage.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StreamUsage {
-    /// In a last chunk of its own.
+    /// In a separate last chunk.
     pub at_the_end: bool,
     /// So far, in every chunk (vLLM's and SGLang's `continuous_usage_stats`).
     pub in_every_chunk: bool,
@@ -36,7 +36,7 @@ pub struct UsageSoFar {
     produced: Vec<usize>,
 }
 
-/// The fields that all objects of an answer share.
+/// The fields common to all objects of a response.
 #[derive(Clone, Debug)]
 pub struct Head {
     id: String,
@@ -48,10 +48,10 @@ pub struct Head {
 }
 
 impl StreamUsage {
-    /// Reads `stream` and `stream_options`; `None` where the answer is not to be streamed.
+    /// Reads `stream` and `stream_options`; `None` if the response is not streamed.
     ///
     /// # Errors
-    /// When one has the wrong type, or the options come without the stream.
+    /// When one has the wrong type, or the options are given without the stream.
     pub fn read(fields: &mut Fields) -> Result<Option<Self>, ApiError> {
         if !fields.flag("stream")? {
             let given = fields.value("stream_options").is_some();
@@ -69,30 +69,30 @@ impl StreamUsage {
 }
 
 impl UsageSoFar {
-    /// For choices of prompts with this many tokens.
+    /// For choices whose prompts have this many tokens.
     pub fn new(mode: StreamUsage, prompts: Vec<usize>) -> Self {
         Self { mode, produced: vec![0; prompts.len()], prompts }
     }
 
-    /// Counts further tokens of a choice of which nothing can be shown yet.
+    /// Counts further tokens of a choice without a chunk.
     pub fn count(&mut self, index: usize, further: usize) {
         self.produced[index] += further;
     }
 
-    /// Adds to a chunk of a choice what its client requested, after this many further tokens.
+    /// Adds the requested usage to a chunk of a choice, after this many further tokens.
     pub fn write(&mut self, chunk: &mut Value, index: usize, further: usize) {
         self.count(index, further);
         if self.mode.in_every_chunk {
             chunk["usage"] = tokens(self.prompts[index], self.produced[index]);
         } else if self.mode.at_the_end {
-            // OpenAI's clients find the field in every chunk then.
+            // OpenAI's API then has the field in every chunk.
             chunk["usage"] = Value::Null;
         }
     }
 }
 
 impl Head {
-    /// A head with the client's name for the request as id, or a fresh one.
+    /// With the client's name for the request as id, or a new one.
     pub fn new(state: &State, prefix: &str, kind: &'static str, name: Option<String>) -> Self {
         Self {
             id: name.unwrap_or_else(|| state.response_id(prefix)),
@@ -103,12 +103,12 @@ impl Head {
         }
     }
 
-    /// An object of the answer.
+    /// An object of the response.
     pub fn object(&self, choices: Value) -> Value {
         let mut object = json!({
             "id": self.id, "object": self.kind, "created": self.created, "model": self.model, "choices": choices,
         });
-        // Whoever reads the text is to know that it means nothing.
+        // Marks that the text is meaningless.
         if self.simulated {
             object["simulated"] = true.into();
         }
@@ -116,7 +116,7 @@ impl Head {
     }
 }
 
-/// The last chunk of a stream: usage of the whole and figures of speculation if requested.
+/// The last chunk of a stream: total usage and figures of speculation, if requested.
 pub fn last_chunk(
     head: &Head,
     mode: StreamUsage,
@@ -143,7 +143,7 @@ pub fn last_chunk(
     Some(last)
 }
 
-/// Waits for all choices, in their order.
+/// Waits for all choices, in order.
 ///
 /// # Errors
 /// When the engine fails, or the server ends before they are finished.
@@ -164,9 +164,9 @@ pub async fn wait(running: Vec<Running>) -> Result<Vec<Choice>, ApiError> {
     Ok(choices)
 }
 
-/// OpenAI's usage of all choices, `choices` of each prompt.
+/// OpenAI's usage over all choices, with `choices` per prompt.
 pub fn usage<'a>(completions: impl Iterator<Item = &'a Completion> + Clone, choices: usize) -> Value {
-    // The choices of one prompt share it.
+    // The choices of one prompt count it once.
     let firsts = completions.clone().step_by(choices.max(1));
     let cached: usize = firsts.clone().map(|one| one.cached_tokens).sum();
     let prompts = firsts.map(|one| one.prompt_tokens).sum();
@@ -180,22 +180,22 @@ pub fn tokens(prompt: usize, output: usize) -> Value {
     json!({"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output})
 }
 
-/// SGLang's `cached_tokens_details` of a prompt: there is no cache but the device's own.
+/// SGLang's `cached_tokens_details` of a prompt: the device's cache is the only one.
 pub fn cache_details<'a>(mut completions: impl Iterator<Item = &'a Completion>) -> Value {
     let cached = completions.next().map_or(0, |one| one.cached_tokens);
     json!({"cached_tokens_details": {"device": cached, "host": 0}})
 }
 
-/// vLLM's figures of speculation for one choice; null for several, as there.
+/// vLLM's figures of speculation for one choice; null for several, as in vLLM.
 pub fn speculation<'a>(mut completions: impl Iterator<Item = &'a Completion>, state: &State) -> Value {
     let (Some(one), None) = (completions.next(), completions.next()) else { return Value::Null };
     let accepted = one.accepted_drafts();
     let largest = state.worker.facts().options.policy.shapes().map(|shape| shape.num_draft_tokens - 1).max();
-    // Clients expect a bucket for every number of drafts that a round may accept.
+    // Clients expect a bucket for every possible number of accepted drafts.
     let mut histogram = one.accept_histogram.clone();
     histogram.resize(histogram.len().max(largest.unwrap_or_default() + 1), 0);
     json!({"speculative_decoding": {
-        // Drafts and bonus token of a round; the token of the prefill belongs to none.
+        // Includes the bonus token of a round; the token of the prefill belongs to no round.
         "mean_acceptance_length": (one.rounds > 0).then(|| 1.0 + accepted as f64 / one.rounds as f64),
         "draft_acceptance_rate": (one.proposed_drafts > 0).then(|| accepted as f64 / one.proposed_drafts as f64),
         "acceptance_histogram": histogram,

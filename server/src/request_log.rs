@@ -1,5 +1,5 @@
-//! The log of finished requests, which `spectune train` and `spectune drift` read. Off by default, since it contains prompts
-//! and outputs.
+//! The log of finished requests, which `spectune train` and `spectune drift` read. Off by default, since it contains
+//! prompts and outputs.
 
 use std::{
     collections::HashMap,
@@ -14,10 +14,10 @@ use std::{
 use engine::{Adjustments, Completion, Engine, Request, RequestId, ShapePolicy};
 use schemas::request_log::{FORMAT, LoggedRequest};
 
-/// Lines that may wait for the disk; further ones are omitted, so that the engine never waits.
+/// Maximum number of lines that wait for the disk; further ones are dropped, so that the engine never waits.
 const WAITING: usize = 1024;
 
-/// Writes finished requests to a file, on its own thread.
+/// Writes finished requests to a file, on a separate thread.
 pub struct RequestLog {
     /// `None` once the writer has failed.
     lines: Option<SyncSender<String>>,
@@ -30,7 +30,7 @@ pub struct RequestLog {
     left_out: u64,
 }
 
-/// What is kept of a running request.
+/// Data kept for a running request.
 struct Open {
     prompt_ids: Vec<u32>,
     temperature: f32,
@@ -38,7 +38,7 @@ struct Open {
 }
 
 impl RequestLog {
-    /// Opens the file, to which lines are added; on Unix only its owner may read a new one.
+    /// Opens the file for appending. On Unix a new file is readable only by its owner.
     ///
     /// # Errors
     /// When it cannot be opened.
@@ -68,21 +68,21 @@ impl RequestLog {
         })
     }
 
-    /// Requests are those of other weights from now on. Those that have begun are not logged: they run with both.
+    /// Records that the weights changed. Requests in progress are not logged, since they ran with both.
     pub fn weights_changed(&mut self, engine: &Engine) {
         self.open.clear();
         self.target = engine.identity().target.clone();
         self.draft = engine.identity().draft.clone().filter(|_| engine.options().policy.speculates());
     }
 
-    /// Remembers a request that was taken.
+    /// Records a request that was accepted.
     pub fn begin(&mut self, id: RequestId, request: &Request) {
         let adjusted = request.sampling.adjustments != Adjustments::default();
         let (prompt_ids, temperature) = (request.input_ids.clone(), request.sampling.temperature);
         self.open.insert(id, Open { prompt_ids, temperature, adjusted });
     }
 
-    /// Writes a request that has ended. One that was cancelled or broke counts up to then.
+    /// Writes a request that has ended, including cancelled and failed ones.
     pub fn end(&mut self, id: RequestId, completion: &Completion) {
         let Some(Open { prompt_ids, temperature, adjusted }) = self.open.remove(&id) else { return };
         let Some(lines) = &self.lines else { return };
@@ -129,7 +129,7 @@ fn write_all(mut file: File, lines: &std::sync::mpsc::Receiver<String>) -> io::R
     lines.iter().try_for_each(|line| file.write_all(line.as_bytes()))
 }
 
-/// A policy in a few words: `3,1,4`, or `8:5,4,8 64:3,1,4` for a table by running batch.
+/// A policy as text: `3,1,4`, or `8:5,4,8 64:3,1,4` for a table by running batch.
 fn shapes(policy: &ShapePolicy) -> String {
     match policy.table_steps() {
         [(_, shape)] => shape.to_string(),

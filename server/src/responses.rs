@@ -1,4 +1,5 @@
-//! `POST /v1/responses`: OpenAI's newer API, for text and functions. Nothing is kept: `previous_response_id` is refused.
+//! `POST /v1/responses`: OpenAI's newer API, for text and functions. Responses are not stored: `previous_response_id`
+//! is refused.
 
 mod input;
 mod output;
@@ -29,22 +30,22 @@ use super::{
     tools::Tools,
 };
 
-/// What a client asks for.
+/// A parsed request.
 struct Asked {
     parameters: Parameters,
     messages: Vec<Value>,
     options: ChatOptions,
     tools: Option<Tools>,
     reasoning: Option<Reasoning>,
-    /// What the answer repeats of the request.
+    /// Fields of the request that the response repeats.
     repeated: Value,
     stream: bool,
 }
 
-/// Answers a request.
+/// Handles a request.
 ///
 /// # Errors
-/// When it is wrong, cannot be taken now, or the engine fails.
+/// When it is invalid, cannot be accepted now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
     let arrived = fields.arrived();
     let text = state.worker.facts().text.clone();
@@ -113,7 +114,7 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
     Ok(Asked { parameters, messages, options, tools, reasoning, repeated, stream })
 }
 
-/// The form of the text that is requested.
+/// The requested form of the text.
 fn format(fields: &mut Fields) -> Result<Option<Form>, ApiError> {
     let mut text = fields.object("text")?;
     let mut format = text.object("format")?;

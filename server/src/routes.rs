@@ -20,13 +20,14 @@ use super::{
     tokenize, updates,
 };
 
-/// All pages. As in SGLang, health and metrics ask for no key: those who watch a server need not be able to use it.
+/// All endpoints. As in SGLang, health and metrics need no key: monitoring a server does not require the right to use
+/// it.
 pub fn router(state: Arc<State>) -> Router {
     Router::new()
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(text_completions))
         .route("/v1/models", get(info::models))
-        // A model's name may hold slashes.
+        // A model's name may contain slashes.
         .route("/v1/models/{*id}", get(info::model))
         .route("/v1/responses", post(openai_responses))
         .route("/generate", post(sglang_generate))

@@ -12,10 +12,10 @@ use tokio::{
 
 use super::{connections, routes::router, state::State};
 
-/// Time for answers to leave once the engine has ended their requests.
+/// Time to send responses after the engine has ended their requests.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
-/// Serves until a signal, or until the engine fails. A second signal ends the grace of the first.
+/// Serves until a signal, or until the engine fails. A second signal ends the grace period of the first.
 pub async fn run(listener: TcpListener, state: Arc<State>, mut signals: Receiver<()>) -> io::Result<()> {
     let (stop, stopping) = watch::channel(false);
     let most = connections::most_connections(state.options.max_connections);
@@ -25,7 +25,7 @@ pub async fn run(listener: TcpListener, state: Arc<State>, mut signals: Receiver
         () = state.worker.gone() => {}
     }
     state.stop();
-    // A second send finds the same value: there is only one stop.
+    // A second send has no effect, since the value is the same.
     let _ = stop.send(true);
     let idle = async {
         while state.worker.is_alive() && state.worker.is_busy() {
@@ -49,16 +49,16 @@ pub async fn run(listener: TcpListener, state: Arc<State>, mut signals: Receiver
     }
 }
 
-/// SIGINT, SIGTERM and SIGHUP, one message each.
+/// Receives one message for each SIGINT, SIGTERM and SIGHUP.
 ///
 /// # Errors
-/// When they cannot be listened to.
+/// When a handler cannot be installed.
 #[cfg(unix)]
 pub fn signals() -> io::Result<Receiver<()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (sender, receiver) = channel(2);
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    // The terminal went away.
+    // The terminal was closed.
     let mut hang_up = signal(SignalKind::hangup())?;
     tokio::spawn(async move {
         loop {
@@ -75,7 +75,7 @@ pub fn signals() -> io::Result<Receiver<()>> {
     Ok(receiver)
 }
 
-/// Ctrl-C, one message each.
+/// Receives one message for each Ctrl-C.
 ///
 /// # Errors
 /// Never.

@@ -1,4 +1,4 @@
-//! What all handlers share.
+//! State shared by all handlers.
 
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
@@ -25,21 +25,21 @@ use super::{
 pub struct State {
     /// The engine's thread.
     pub worker: Worker,
-    /// How it is served.
+    /// The server's options.
     pub options: ServeOptions,
-    /// What `/metrics` shows.
+    /// The metrics of `/metrics`.
     pub metrics: Metrics,
-    /// What requests may hold of the machine's memory.
+    /// The memory limit of requests.
     pub memory: Memory,
-    /// Where long work is done.
+    /// Where slow work runs.
     pub lanes: Lanes,
-    /// How the model writes calls of functions.
+    /// The model's format of function calls.
     pub family: Family,
-    /// Whether and where it thinks.
+    /// Whether and where the model thinks.
     pub thinking: Thinking,
     /// Grammars of structured output.
     pub grammars: Arc<Grammars>,
-    /// When it started, in seconds since the Unix epoch.
+    /// Start time, in seconds since the Unix epoch.
     pub started: u64,
     stopping: AtomicBool,
     numbers: AtomicU64,
@@ -47,7 +47,7 @@ pub struct State {
 }
 
 impl State {
-    /// For a worker that has started.
+    /// For a started worker.
     pub fn new(worker: Worker, options: ServeOptions, metrics: Metrics) -> Self {
         let facts = worker.facts();
         let grammars = Grammars::new(facts.text.clone(), facts.capacity.vocab_size, facts.end_tokens.clone());
@@ -71,13 +71,13 @@ impl State {
         }
     }
 
-    /// The name under which the model is served.
+    /// The name of the served model.
     pub fn model(&self) -> &str {
         self.options.model_name(&self.worker.facts().identity)
     }
 
-    /// Whether a client may call the model so: by its name, by the path that was given for it, which is its name in
-    /// SGLang, or `default`, which SGLang's clients say.
+    /// Whether a client may use this name: the model's name, its path (the name in SGLang), or `default`, which
+    /// SGLang's clients send.
     pub fn is_served(&self, asked: &str) -> bool {
         let path = |path: &std::path::Path| path.to_str() == Some(asked);
         [self.model(), "default", ""].contains(&asked)
@@ -85,28 +85,28 @@ impl State {
             || path(&self.worker.published().weights.model_path)
     }
 
-    /// An id that no other response has.
+    /// A unique id for a response.
     pub fn response_id(&self, prefix: &str) -> String {
         format!("{prefix}-{:016x}", self.random_number())
     }
 
-    /// Takes the memory of requests, which their ends give back.
+    /// Reserves memory for requests until they end.
     ///
     /// # Errors
-    /// When others hold what would be needed.
+    /// When not enough is free.
     fn hold(&self, requests: &[Named]) -> Result<Held, ApiError> {
-        /// A request's own fields, its channel, its place in the scheduler.
+        /// Bytes per request: its fields, its channel, its entry in the scheduler.
         const REQUEST: usize = 4 << 10;
-        /// A token of a prompt: itself, and at worst its own page with a key.
+        /// Bytes per prompt token: the token itself, and at worst a separate page with a key.
         const TOKEN: usize = 48;
         let bytes = requests.iter().map(|named| REQUEST + TOKEN * named.request.input_ids.len()).sum();
         self.memory.hold(bytes)
     }
 
-    /// Submits requests that came with one body, all or none of them.
+    /// Submits the requests of one body, all or none of them.
     ///
     /// # Errors
-    /// When there are too many, they would hold too much memory, one can never run, or the engine has failed or ended.
+    /// When there are too many, they would need too much memory, one can never run, or the engine has failed or ended.
     pub async fn submit(&self, requests: Vec<Named>, arrived: Instant) -> Result<Vec<Running>, ApiError> {
         let held = Arc::new(self.hold(&requests)?);
         let mut running = self.worker.submit(requests, arrived).await?;
@@ -114,19 +114,19 @@ impl State {
         Ok(running)
     }
 
-    /// A seed for a request that gives none.
+    /// A random seed for a request without one.
     pub fn random_number(&self) -> u64 {
         let mut hasher = self.random.build_hasher();
         hasher.write_u64(self.numbers.fetch_add(1, Ordering::Relaxed));
         hasher.finish()
     }
 
-    /// No request is taken any more.
+    /// Stops accepting requests.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it is about to end.
+    /// Whether the server is shutting down.
     pub fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::Relaxed)
     }

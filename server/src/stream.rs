@@ -1,4 +1,4 @@
-//! Answers in server-sent events: one for each round of the engine, `[DONE]` at the end.
+//! Responses as server-sent events: one for each round of the engine, `[DONE]` at the end.
 
 use std::{convert::Infallible, time::Duration};
 
@@ -14,42 +14,44 @@ use super::{
     worker::{Delivery, Running},
 };
 
-/// A client that takes nothing for so long has its request ended and its answer dropped.
+/// If a client reads nothing for this long, its requests are cancelled.
 pub const LONGEST_STALL: Duration = Duration::from_secs(120);
-/// Events that lie ready for a connection. What comes after them waits with the engine's thread, which is never held up.
+/// Number of events buffered for a connection. Further ones stay in the channel from the engine's thread, which never
+/// waits.
 pub const READY_EVENTS: usize = 8;
 
-/// How an API writes its events.
+/// An API's format of events.
 pub trait Chunks: Send + 'static {
-    /// What comes before the tokens of a choice. It is sent with the first of them: clients time the first token by it.
+    /// The chunk before the tokens of a choice. It is sent with the first token, because clients measure the time to
+    /// first token by it.
     fn begin(&mut self, index: usize) -> Option<Value>;
 
-    /// Tokens of a choice, and the text that can be shown now.
+    /// Chunks for tokens of a choice and the text that can be shown now.
     fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Vec<Value>;
 
-    /// The end of a choice.
+    /// Chunks for the end of a choice.
     fn end(&mut self, index: usize, completion: &Completion) -> Vec<Value>;
 
-    /// What comes after all choices.
+    /// The chunk after all choices.
     fn last(&mut self, completions: &[Completion]) -> Option<Value>;
 }
 
-/// Streams the answer. The requests end when the client goes away.
+/// Streams the response. The requests are cancelled if the client disconnects.
 pub fn respond(running: Vec<Running>, chunks: impl Chunks) -> Response {
     let (sender, events) = tokio::sync::mpsc::channel(READY_EVENTS);
     tokio::spawn(async move {
-        // Dropping the requests cancels those that still run.
+        // Dropping the requests cancels the ones that still run.
         tokio::select! {
             () = sender.closed() => {}
             _ = pump(running, chunks, &sender) => {}
         }
     });
     let events = ReceiverStream::new(events).map(|data| Ok::<_, Infallible>(SseEvent::default().data(data)));
-    // No comments to keep the connection alive: clients that read line by line take them for data.
+    // No keep-alive comments: clients that read line by line mistake them for data.
     Sse::new(events).into_response()
 }
 
-/// The connection is gone or stalled.
+/// The connection is closed or stalled.
 pub struct Gone;
 
 async fn pump(running: Vec<Running>, mut chunks: impl Chunks, sender: &Sender<String>) -> Result<(), Gone> {
@@ -93,13 +95,13 @@ async fn send_text(sender: &Sender<String>, text: String) -> Result<(), Gone> {
     sender.send_timeout(text, LONGEST_STALL).await.map_err(|_| Gone)
 }
 
-/// The events of all choices as they come, each choice ending with its completion or with an error.
+/// The events of all choices as they arrive; each choice ends with its completion or with an error.
 fn merge(running: Vec<Running>) -> impl Stream<Item = (usize, Delivery)> + Send + Unpin {
     let one = |(index, running): (usize, Running)| {
         let Running { events, held } = running;
         let failed = stream::once(std::future::ready(Err(ApiError::cut_off())));
         let events = UnboundedReceiverStream::new(events).chain(failed);
-        // After the completion nothing follows; a stream that ends without one has failed.
+        // Nothing follows a completion; a stream that ends without one has failed.
         let events = events.scan(false, |done, event| {
             let last = matches!(event, Ok(Event::Finished { .. }) | Err(_));
             let over = std::mem::replace(done, *done || last);
@@ -107,7 +109,7 @@ fn merge(running: Vec<Running>) -> impl Stream<Item = (usize, Delivery)> + Send 
         });
         events
             .map(move |event| {
-                // Held until the last event has been taken.
+                // Held until the last event has been consumed.
                 let _held = &held;
                 (index, event)
             })

@@ -26,7 +26,7 @@ use tokio::{
 
 use super::{ServeOptions, shutdown, state::State};
 
-/// A running server; a message to `signals`, or dropping it, ends it.
+/// A running server. A message to `signals` stops it, as does dropping it.
 struct Server {
     address: SocketAddr,
     state: Arc<State>,
@@ -114,7 +114,7 @@ impl Server {
         Answer { status, head: head.to_owned(), body: body.to_owned() }
     }
 
-    /// Until no request runs or waits.
+    /// Waits until no request runs or waits.
     async fn idle(&self) {
         while self.state.worker.is_busy() {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -124,7 +124,7 @@ impl Server {
 
 const PROMPT: &str = "def read(self";
 
-/// What the engine says without a server.
+/// The engine's output without a server.
 fn offline(prompt: &str, tokens: usize) -> String {
     let mut engine = engine();
     let input_ids = engine.text().expect("a tokenizer").encode(prompt).expect("it encodes");
@@ -155,7 +155,7 @@ async fn completions_are_what_the_engine_says_whole_and_streamed() {
     assert_eq!(pieces, text);
     let usage = &values.last().expect("usage")["usage"];
     assert_eq!(usage["total_tokens"], answer["usage"]["total_tokens"]);
-    // The second time the prompt is in the cache, but for its last token.
+    // The second time, the prompt except its last token is in the cache.
     assert_eq!(answer["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
     assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], 4);
 }
@@ -188,7 +188,7 @@ async fn chat_streams_roles_text_and_reason_for_several_choices() {
     let rounds: u64 =
         figures["acceptance_histogram"].as_array().expect("a list").iter().filter_map(Value::as_u64).sum();
     assert_eq!(figures["num_spec_steps"], rounds);
-    // A bucket for each number of drafts from 0 to the most, whether or not a round accepted that many.
+    // One bucket for each number of drafts from 0 to the maximum, even if no round accepted that many.
     let buckets = figures["acceptance_histogram"].as_array().map_or(0, Vec::len) as u64;
     assert_eq!(figures["num_spec_tokens"], buckets - 1);
     assert_eq!(figures["num_draft_tokens"], rounds * 5);
@@ -305,7 +305,7 @@ async fn errors_name_the_parameter_and_never_the_wrong_thing() {
         let body = json!({"messages": message, "chat_template_kwargs": kwargs});
         server.post(chat, body).await.error(400, Some("chat_template_kwargs"), "chat_template_kwargs: ");
     }
-    // What clients write out without asking for anything.
+    // Defaults that clients write out, which have no effect.
     let defaults = json!({
         "messages": message, "presence_penalty": 0, "tools": [], "stop": null, "max_tokens": 1, "store": true,
         "chat_template_kwargs": {"enable_thinking": false},
@@ -359,7 +359,7 @@ async fn health_and_metrics_ask_for_no_key_and_count_what_was_done() {
     let server = start(ServeOptions { api_key: Some("secret".into()), ..ServeOptions::default() }).await;
     assert_eq!(server.get("/health").await.status, 200);
     assert_eq!(server.get("/health_generate").await.status, 200);
-    // From the second time on, four tokens of five are in the cache.
+    // From the second time on, four of five tokens are in the cache.
     for cached in [0, 4, 4] {
         let body = json!({"input_ids": [9, 8, 7, 6, 5], "sampling_params": {"max_new_tokens": 1}}).to_string();
         let length = body.len();
@@ -402,7 +402,7 @@ async fn a_client_that_leaves_frees_its_pages() {
     assert_eq!((statistics.pages_used, statistics.cancelled + statistics.exhausted), (0, 1));
 }
 
-/// The demo models with a token whose embedding is not a number, and its own head, which has no such row.
+/// The demo models with a token whose embedding is NaN, and a separate LM head without such a row.
 fn engine_that_breaks_at(token: usize) -> Engine {
     let folder = tempfile::tempdir().expect("a folder");
     let (from, to) = (options().model_path, folder.path());
@@ -453,7 +453,7 @@ async fn a_stop_takes_nothing_new_and_cuts_off_what_does_not_end() {
     let grace = Duration::from_millis(1);
     let mut server = start(ServeOptions { shutdown_grace: grace, ..ServeOptions::default() }).await;
     let body = json!({"prompt": PROMPT, "max_tokens": 480, "ignore_eos": true, "stream": true}).to_string();
-    // A client that never reads.
+    // A client that never reads its response.
     let mut socket = TcpStream::connect(server.address).await.expect("the server listens");
     let request = format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{body}", body.len());
     socket.write_all(request.as_bytes()).await.expect("it is sent");
@@ -545,7 +545,7 @@ async fn bodies_are_bounded_in_size_memory_and_tokens() {
     let answer = server.post("/v1/completions", prompt(64 << 10)).await;
     answer.error(400, Some("prompt"), "maximum context length is 512 tokens");
     server.post("/v1/completions", prompt(512 << 10)).await.error(503, None, "used up the memory limit");
-    // Small in bytes, large when it is parsed.
+    // Small in bytes, but large when parsed.
     let lists = json!({"user": vec![json!([]); 60_000]});
     server.post("/v1/completions", lists).await.error(503, None, "used up the memory limit");
     let messages = json!({"messages": vec![json!({"role": "user", "content": ""}); 600]});
@@ -577,7 +577,7 @@ async fn idle_connections_make_room_and_busy_ones_leave_room_for_health() {
         let mut socket = TcpStream::connect(server.address).await.expect("the server listens");
         let head = "POST /v1/completions HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9\r\n\r\n";
         socket.write_all(head.as_bytes()).await.expect("it is sent");
-        // Asked for its body, the request is at work; the body never comes.
+        // After `100 Continue` the request is in progress, but the body never arrives.
         let mut asked = [0; 12];
         socket.read_exact(&mut asked).await.expect("an interim answer");
         assert_eq!(&asked, b"HTTP/1.1 100");

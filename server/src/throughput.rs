@@ -2,20 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-/// Over which time it is measured.
+/// Length of the window.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// A counter of tokens, watched.
+/// Rate of a token counter.
 #[derive(Clone, Debug, Default)]
 pub struct Throughput {
-    /// When the window began, and the count then; nothing while idle.
+    /// Start of the window, and the count at that time; `None` while idle.
     began: Option<(Instant, u64)>,
     rate: f64,
 }
 
 impl Throughput {
-    /// Takes the count of now and returns tokens per second: of the last full window, of the one that runs before there is
-    /// a full one, and 0 while idle.
+    /// Updates with the current count and returns tokens per second: of the last full window, of the current one as
+    /// long as there is no full one, and 0 while idle.
     pub fn update(&mut self, tokens: u64, idle: bool) -> f64 {
         if idle {
             *self = Self::default();

@@ -1,4 +1,4 @@
-//! `POST /tokenize` and `POST /detokenize`, with the fields of SGLang and of vLLM.
+//! `POST /tokenize` and `POST /detokenize`, with the fields of both SGLang and vLLM.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{
     state::State,
 };
 
-/// Tokens of a `prompt`, of several, or of `messages`.
+/// The tokens of a `prompt`, of several prompts, or of `messages`.
 pub async fn tokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let JsonBody(mut fields, _held) = body;
     check_model(&mut fields, &state)?;
@@ -48,7 +48,7 @@ pub async fn tokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Resu
     })))
 }
 
-/// Text of `tokens`, or of several lists of them.
+/// The text of `tokens`, or of several lists of tokens.
 pub async fn detokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
     let JsonBody(mut fields, _held) = body;
     check_model(&mut fields, &state)?;
@@ -75,7 +75,7 @@ pub async fn detokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Re
         written.into_iter().map(one).collect::<Result<Vec<String>, _>>()
     };
     let mut texts = state.lanes.run(bytes, decode).await?;
-    // SGLang's name and vLLM's.
+    // SGLang's and vLLM's name.
     let text = if several { json!(texts) } else { json!(texts.pop().unwrap_or_default()) };
     Ok(Json(json!({"text": text, "prompt": text})))
 }

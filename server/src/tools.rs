@@ -1,4 +1,4 @@
-//! Tools that the assistant may call: parsing them from a request, and calls from the output.
+//! Tools that the assistant may call: parses them from a request, and calls from the output.
 
 mod family;
 mod grammar;
@@ -14,19 +14,19 @@ pub use self::{
 };
 use super::{error::ApiError, fields::Fields, grammar::Form};
 
-/// Most tools of a request.
+/// Maximum number of tools in a request.
 const MOST_TOOLS: usize = 128;
 
 /// The tools of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tools {
-    /// What the assistant may call.
+    /// The functions that the assistant may call.
     pub functions: Vec<Function>,
-    /// Whether it has to.
+    /// Whether it must call one.
     pub choice: Choice,
-    /// Whether it may call several in one answer.
+    /// Whether one response may contain several calls.
     pub parallel: bool,
-    /// How the model writes calls.
+    /// The model's format of calls.
     pub family: Family,
     /// Whether the chat template passes tools to the model.
     in_template: bool,
@@ -37,24 +37,24 @@ pub struct Tools {
 pub struct Function {
     /// Its name.
     pub name: String,
-    /// The JSON schema of its arguments.
+    /// JSON schema of its arguments.
     pub parameters: Value,
-    /// All of it as the client wrote it.
+    /// The function as the client wrote it.
     pub written: Value,
 }
 
-/// Whether functions are called.
+/// Which functions are called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The model decides.
     Auto,
-    /// At least one of them.
+    /// At least one function must be called.
     Required,
-    /// This one.
+    /// This function must be called.
     Named(String),
 }
 
-/// A call in an answer.
+/// A call in a response.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
     /// The function's name.
@@ -64,11 +64,11 @@ pub struct Call {
 }
 
 impl Tools {
-    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`; `None` where nothing can be called. `family` is how the model
-    /// writes calls.
+    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`; `None` if nothing can be called. `family` is the model's
+    /// format of calls.
     ///
     /// # Errors
-    /// When one is wrong.
+    /// When one is invalid.
     pub fn read(fields: &mut Fields, text: &Text, family: Family) -> Result<Option<Self>, ApiError> {
         let functions = functions(fields)?;
         let parallel = fields.flag_or("parallel_tool_calls", true)?;
@@ -82,7 +82,8 @@ impl Tools {
         Ok(Some(Self { functions, choice, parallel, family, in_template }))
     }
 
-    /// Tells the model of its tools: by its template, or in a system message where the template knows no tools.
+    /// Passes the tools to the model: through its template, or in a system message if the template does not support
+    /// tools.
     pub fn tell(&self, messages: &mut Vec<Value>, options: &mut ChatOptions) {
         if self.in_template {
             options.tools = self.functions.iter().map(|function| function.written.clone()).collect();
@@ -107,7 +108,7 @@ impl Tools {
         }
     }
 
-    /// The grammar of an answer that has to be calls; `None` where the model decides.
+    /// The grammar of a response that must consist of calls; `None` if the model decides.
     pub fn form(&self, text: &Text) -> Option<Form> {
         let allowed: Vec<&Function> = match &self.choice {
             Choice::Auto => return None,
@@ -118,19 +119,19 @@ impl Tools {
         Some(Form::Lark(self.family.grammar(&allowed, several, text)))
     }
 
-    /// Takes an answer apart: its content and the calls in it.
+    /// Parses a complete response into its content and calls.
     pub fn parse(&self, answer: &str) -> (String, Vec<Call>) {
         let (content, mut calls) = self.family.parse(answer, &self.functions);
         calls.truncate(self.most_calls());
         (content, calls)
     }
 
-    /// Calls that an answer may have.
+    /// Maximum number of calls in a response.
     fn most_calls(&self) -> usize {
         if self.parallel { usize::MAX } else { 1 }
     }
 
-    /// Calls as OpenAI writes them, with ids made of random numbers.
+    /// Calls in OpenAI's format, with random ids.
     pub fn written(&self, calls: &[Call], random: &dyn Fn() -> u64) -> Value {
         let one = |call: &Call| {
             json!({
@@ -141,7 +142,7 @@ impl Tools {
         calls.iter().map(one).collect()
     }
 
-    /// A piece of a call as OpenAI writes it in a stream: name and id come with the first.
+    /// A piece of a call in OpenAI's streaming format: the first one contains name and id.
     pub fn written_piece(&self, piece: &CallPiece, random: &dyn Fn() -> u64) -> Value {
         let mut value = json!({"index": piece.number, "function": {"arguments": piece.arguments}});
         if let Some(name) = &piece.name {
@@ -207,7 +208,7 @@ fn choice(fields: &Fields, given: &Value, functions: &[Function]) -> Result<Opti
     complain(format!("tool_choice is the function '{name}', which is not among the tools"))
 }
 
-/// Writes the calls of an earlier answer into its content, for templates that know none.
+/// Writes the calls of an earlier response into its content, for templates that do not support calls.
 fn write_calls(message: &mut Value) {
     let Some(calls) = message.get("tool_calls").and_then(Value::as_array) else { return };
     let written = calls.iter().filter_map(|call| {

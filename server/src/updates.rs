@@ -1,5 +1,4 @@
-//! Weight updates while the server runs: `POST /update_weights_from_disk` and related endpoints, with SGLang's
-//! fields.
+//! Weight updates while the server runs: `POST /update_weights_from_disk` and related endpoints, with SGLang's fields.
 
 use std::{path::PathBuf, sync::Arc};
 
@@ -14,9 +13,9 @@ use serde_json::json;
 
 use super::{access::JsonBody, error::ApiError, state::State, weights::Update, worker::Abort};
 
-/// `POST /update_weights_from_disk`: takes the weights of a folder. `model_path` names one of the target or of the draft,
-/// whichever it holds; `draft_model_path`, which is ours, one of the draft with it or alone. Weights that do not fit are refused,
-/// and the old ones stay in use.
+/// `POST /update_weights_from_disk`: loads the weights of a folder. `model_path` is a folder with weights of the target
+/// or of the draft, detected from its contents; `draft_model_path`, an extension, is a folder of the draft, alone or
+/// together with it. Weights that do not fit are refused, and the old ones stay in use.
 pub async fn update_from_disk(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Response, ApiError> {
     let JsonBody(mut fields, _held) = body;
     let mut folder = |name: &str| {
@@ -41,8 +40,8 @@ pub async fn update_from_disk(Shared(state): Shared<Arc<State>>, body: JsonBody)
         flush: fields.flag_or("flush_cache", true)?,
         version: version.clone(),
     };
-    // Nothing here depends on them: memory is not kept by its own allocator, graphs hold addresses that stay, and a
-    // pause lasts until it is ended.
+    // These have no effect here: there is no caching allocator, graphs hold addresses that do not change, and a pause
+    // lasts until it is ended.
     for name in ["is_async", "torch_empty_cache", "keep_pause", "recapture_cuda_graph"] {
         let _ = fields.flag(name)?;
     }
@@ -59,7 +58,7 @@ pub async fn update_from_disk(Shared(state): Shared<Arc<State>>, body: JsonBody)
     Ok((status, Json(body)).into_response())
 }
 
-/// `POST /update_weight_version`: calls the loaded weights otherwise.
+/// `POST /update_weight_version`: renames the loaded weights.
 pub async fn update_version(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Response, ApiError> {
     let JsonBody(mut fields, _held) = body;
     let version = fields.text("new_version")?;

@@ -1,40 +1,40 @@
-//! The loaded weights, and requests for others.
+//! The loaded weights, and requests to replace them.
 
 use std::path::PathBuf;
 
 use engine::{Engine, WeightFolders};
 
-/// What weights are called that no client has named; SGLang's word.
+/// Version of weights that no client has named; SGLang's default.
 const FIRST_VERSION: &str = "default";
 
-/// Other weights to load.
+/// A request to load other weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
-    /// Where they are.
+    /// Their folders.
     pub folders: WeightFolders,
-    /// Whether requests end where they are, instead of being waited for.
+    /// Whether running requests are aborted instead of waited for.
     pub abort_all: bool,
-    /// Whether the prefix cache is forgotten.
+    /// Whether to flush the prefix cache.
     pub flush: bool,
-    /// What to call them.
+    /// Their version.
     pub version: Option<String>,
 }
 
-/// The weights that are loaded.
+/// The loaded weights.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadedWeights {
     /// The target's folder.
     pub model_path: PathBuf,
-    /// The draft's, if it has one of its own.
+    /// The draft's folder, if it has a separate one.
     pub draft_model_path: Option<PathBuf>,
     /// Hashes of target and draft.
     pub fingerprint: (String, Option<String>),
-    /// What clients call them.
+    /// Version set by clients.
     pub version: String,
 }
 
 impl LoadedWeights {
-    /// Those of an engine that has just been loaded.
+    /// The weights of an engine that has just been loaded.
     pub fn of(engine: &Engine) -> Self {
         let (options, identity) = (engine.options(), engine.identity());
         Self {
@@ -45,7 +45,7 @@ impl LoadedWeights {
         }
     }
 
-    /// Those of an engine that has taken others. They are called as before unless they have a name.
+    /// The weights after an update. They keep the previous version unless a new one is given.
     pub fn after(before: &Self, engine: &Engine, version: Option<String>) -> Self {
         Self { version: version.unwrap_or_else(|| before.version.clone()), ..Self::of(engine) }
     }

@@ -31,70 +31,70 @@ use super::{
     weights::{LoadedWeights, Update},
 };
 
-/// How often a paused engine checks whether clients have left.
+/// Interval at which a paused engine checks whether clients have disconnected.
 const PAUSE_CHECK: Duration = Duration::from_millis(50);
 
-/// A handle on the engine's thread.
+/// A handle to the engine's thread.
 #[derive(Clone)]
 pub struct Worker {
     commands: Sender<Command>,
     published: Arc<Mutex<Published>>,
     facts: Arc<Facts>,
-    /// The thread holds the other end, so it is closed when the thread is gone, also by a panic.
+    /// The thread holds the sender, so this closes when the thread ends, even by a panic.
     alive: watch::Receiver<()>,
 }
 
-/// What changes while the engine runs, as of the last step.
+/// State of the engine after the last step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Published {
     /// The engine's counters.
     pub statistics: Statistics,
     /// Recent tokens per second; 0 while idle.
     pub throughput: f64,
-    /// The weights that are loaded.
+    /// The loaded weights.
     pub weights: Arc<LoadedWeights>,
 }
 
-/// What does not change while the engine runs.
+/// Properties that do not change while the engine runs.
 pub struct Facts {
-    /// The options in effect, but for the folders of the weights.
+    /// The options in effect, except for the folders of the weights.
     pub options: EngineOptions,
-    /// What identified the models at the start.
+    /// Identity of the models at the start.
     pub identity: Identity,
-    /// What it runs on.
+    /// The device.
     pub device: DeviceInfo,
-    /// What it has room for.
+    /// Its capacity.
     pub capacity: Capacity,
     /// Maximum number of running requests.
     pub max_running_requests: usize,
     /// Tokenizer and chat template.
     pub text: Option<Text>,
-    /// How the model wants to be sampled.
+    /// The model's generation_config.json.
     pub generation: GenerationConfig,
-    /// Tokens that end an output unless a request ignores them.
+    /// Tokens that end an output, unless a request ignores them.
     pub end_tokens: Vec<u32>,
 }
 
-/// A request that runs; dropping it cancels the request.
+/// A running request; dropping it cancels the request.
 ///
-/// The engine never waits for a reader: what is not read waits here, at most the output that the request may have, and
-/// no longer than `stream` has patience with a connection.
+/// The engine never waits for a reader: unread events wait here, at most the output of the request, and no longer than
+/// `stream` tolerates a stalled connection.
 pub struct Running {
-    /// Tokens as they come, the completion last, or why there is none. It ends without either when the engine fails.
+    /// Tokens as they are generated, then the completion or an error. Ends without either if the engine fails.
     pub events: UnboundedReceiver<Delivery>,
-    /// The memory that it is accounted for with.
+    /// The memory reserved for it.
     pub held: Option<Arc<Held>>,
 }
 
-/// What a client gets of its request.
+/// An event of a request, or its error.
 pub type Delivery = Result<Event, ApiError>;
 
-/// A request and the name under which it can be aborted.
+/// A request and the name by which it can be aborted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
     /// The request.
     pub request: Request,
-    /// Its client's name for it.
+    /// The client's name for it.
     pub name: Option<String>,
 }
 
@@ -103,18 +103,18 @@ pub struct Named {
 pub enum Abort {
     /// All.
     All,
-    /// Those whose names begin so, as in SGLang: the choices of a request have names that begin with its own.
+    /// Requests whose names start with this, as in SGLang: the choices of a request have names that start with its own.
     Named(String),
 }
 
 /// How generation pauses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pause {
-    /// Running and waiting requests end where they are.
+    /// Running and waiting requests end with their output so far.
     Abort,
-    /// Running requests go back into the queue, and read what they have again when generation continues.
+    /// Running requests return to the queue, and prefill their tokens again when generation continues.
     Retract,
-    /// They wait where they are, and go on when generation does.
+    /// Running requests keep their slots, and continue when generation does.
     InPlace,
 }
 
@@ -126,14 +126,14 @@ enum Command {
     Update(Update, oneshot::Sender<Result<(), ApiError>>),
     SetVersion(String, oneshot::Sender<()>),
     Continue(oneshot::Sender<()>),
-    /// The server ends: requests that still run are cut off.
+    /// Cancels running requests because the server ends.
     CutOff,
     Stop,
 }
 
 impl Worker {
-    /// Starts the thread. At most `most_requests` run or wait at a time. The thread ends with the reason for which the
-    /// engine failed, or with none.
+    /// Starts the thread. At most `most_requests` run or wait at a time. The thread returns the reason if the engine
+    /// failed.
     pub fn start(
         engine: Engine,
         most_requests: usize,
@@ -179,7 +179,7 @@ impl Worker {
         (worker, thread)
     }
 
-    /// Submits requests that came with one body, all or none of them.
+    /// Submits the requests of one body, all or none of them.
     ///
     /// # Errors
     /// When there are too many, one can never run, or the engine has failed or ended.
@@ -187,13 +187,13 @@ impl Worker {
         self.ask(|reply| Command::Submit(requests, arrived, reply)).await?
     }
 
-    /// Ends requests where they are: their clients get what they have so far.
+    /// Aborts requests: their clients receive the output so far.
     pub fn abort(&self, which: Abort) {
-        // A thread that has ended has none.
+        // A thread that has ended has no requests.
         let _ = self.commands.send(Command::Abort(which));
     }
 
-    /// Forgets what the KV cache holds of requests that have ended.
+    /// Flushes the prefix cache.
     ///
     /// # Errors
     /// When a request runs or waits, or the engine has failed or ended.
@@ -209,7 +209,7 @@ impl Worker {
         self.ask(|reply| Command::Pause(how, reply)).await
     }
 
-    /// Goes on after a pause.
+    /// Continues after a pause.
     ///
     /// # Errors
     /// When the engine has failed or ended.
@@ -217,15 +217,16 @@ impl Worker {
         self.ask(Command::Continue).await
     }
 
-    /// Takes other weights: at once while generation is paused, else when no request runs; until then none leaves the queue.
+    /// Replaces the weights: at once while generation is paused, else when no request runs; until then no request
+    /// leaves the queue.
     ///
     /// # Errors
-    /// When they do not fit, and the old ones stay, or the engine has failed or ended.
+    /// When they do not fit, in which case the old ones stay, or the engine has failed or ended.
     pub async fn update(&self, update: Update) -> Result<(), ApiError> {
         self.ask(|reply| Command::Update(update, reply)).await?
     }
 
-    /// Calls the loaded weights so.
+    /// Sets the version of the loaded weights.
     ///
     /// # Errors
     /// When the engine has failed or ended.
@@ -233,9 +234,9 @@ impl Worker {
         self.ask(|reply| Command::SetVersion(version, reply)).await
     }
 
-    /// Ends all requests because the server ends.
+    /// Cancels all requests because the server ends.
     pub fn cut_off(&self) {
-        // A thread that has ended has none.
+        // A thread that has ended has no requests.
         let _ = self.commands.send(Command::CutOff);
     }
 
@@ -251,35 +252,35 @@ impl Worker {
         let _ = self.commands.send(Command::Stop);
     }
 
-    /// Whether the thread still runs.
+    /// Whether the thread is running.
     pub fn is_alive(&self) -> bool {
         self.alive.has_changed().is_ok()
     }
 
-    /// Waits until the thread is gone.
+    /// Waits until the thread has ended.
     pub async fn gone(&self) {
-        // Nothing is ever sent: it changes by closing only.
+        // Nothing is ever sent: it changes only by closing.
         let _ = self.alive.clone().changed().await;
     }
 
-    /// Whether requests run or wait.
+    /// Whether any request runs or waits.
     pub fn is_busy(&self) -> bool {
         let now = self.published().statistics;
         now.running + now.waiting > 0
     }
 
-    /// What it said last.
+    /// The last published state.
     pub fn published(&self) -> Published {
         self.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What does not change.
+    /// The properties that do not change.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 }
 
-/// What the thread works with.
+/// State of the engine's thread.
 struct Loop {
     engine: Engine,
     most_requests: usize,
@@ -288,12 +289,12 @@ struct Loop {
     published: Arc<Mutex<Published>>,
     throughput: Throughput,
     listeners: HashMap<RequestId, Listener>,
-    /// Whether no step is run.
+    /// Whether generation is paused.
     paused: bool,
-    /// Updates of weights that wait for running requests to end.
+    /// Weight updates that wait for running requests to end.
     updates: VecDeque<(Update, oneshot::Sender<Result<(), ApiError>>)>,
     weights: Arc<LoadedWeights>,
-    /// Whether requests that are cancelled are so because the server ends.
+    /// Whether requests are cancelled because the server ends.
     cut_off: bool,
 }
 
@@ -304,7 +305,7 @@ impl Loop {
             loop {
                 match next.take().map_or_else(|| commands.try_recv(), Ok) {
                     Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return None,
-                    // Dropping the listeners tells every client.
+                    // Dropping the listeners notifies every client.
                     Ok(command) => {
                         if let Err(error) = self.obey(command) {
                             return Some(error.to_string());
@@ -327,8 +328,8 @@ impl Loop {
         }
     }
 
-    /// Waits for a command while there is nothing to do. During a pause it returns without one now and then, because
-    /// clients may leave.
+    /// Waits for a command while there is nothing to do. During a pause it returns periodically without one, because
+    /// clients may disconnect.
     fn wait(&self, commands: &Receiver<Command>) -> Result<Option<Command>, RecvTimeoutError> {
         if self.engine.is_idle() {
             return commands.recv().map(Some).map_err(|_| RecvTimeoutError::Disconnected);
@@ -345,11 +346,11 @@ impl Loop {
     /// # Errors
     /// When the device fails.
     fn obey(&mut self, command: Command) -> Result<(), EngineError> {
-        // Those who asked may have left.
+        // Replies can fail: the caller may have left.
         match command {
             Command::Submit(requests, arrived, reply) => {
                 let submitted = self.submit(requests, arrived);
-                // Before the answer, so that whoever gets it sees the requests counted.
+                // Before the reply, so that its receiver sees the requests counted.
                 self.publish();
                 let _ = reply.send(submitted);
             }
@@ -393,13 +394,13 @@ impl Loop {
                 self.paused = false;
                 self.abort(&Abort::All);
             }
-            // The loop has ended by then.
+            // The loop has already ended.
             Command::Stop => {}
         }
         Ok(())
     }
 
-    /// Takes the weights that wait to be taken, unless requests run with the old ones that no one has paused.
+    /// Loads waiting updates, unless requests are running and not paused.
     ///
     /// # Errors
     /// When the device fails.
@@ -448,7 +449,7 @@ impl Loop {
             match self.engine.submit(request) {
                 Ok(id) => ids.push((id, name, logged)),
                 Err(error) => {
-                    // Their ends find no listener.
+                    // Their completions have no listener.
                     ids.into_iter().for_each(|(id, ..)| self.engine.cancel(id));
                     return Err(error.into());
                 }

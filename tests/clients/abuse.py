@@ -43,7 +43,7 @@ class Client:
         try:
             return way.__name__, way()
         except (OSError, http.client.HTTPException):
-            # The server may close a connection that makes no sense.
+            # The server may close the connection of an invalid request.
             return way.__name__, "closed"
 
     def body(self):

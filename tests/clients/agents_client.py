@@ -21,7 +21,7 @@ def look(at: bool) -> str:
 
 async def main():
     for model in (agents.OpenAIResponsesModel("target", client), agents.OpenAIChatCompletionsModel("target", client)):
-        # The demo model neither stops calling nor stops talking: one call is all that is asked of it.
+        # The demo model neither stops calling nor stops writing, so only one call is requested.
         settings = agents.ModelSettings(max_tokens=120, temperature=0, tool_choice="required", parallel_tool_calls=False)
         agent = agents.Agent(name="a", instructions="Look.", tools=[look], model=model, model_settings=settings,
                              tool_use_behavior="stop_on_first_tool")

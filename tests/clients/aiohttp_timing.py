@@ -31,7 +31,7 @@ async def main(url):
     print(f"first text after {min(first) * 1e3:.1f} to {max(first) * 1e3:.1f} ms, {min(reads)} to {max(reads)} events a stream, "
           f"role to text at most {max(gap) * 1e3:.1f} ms")
     assert min(reads) > 3
-    # Sent together; the delay of an acknowledgement would be 40 ms.
+    # Sent together; a delayed acknowledgement would add 40 ms.
     assert sorted(gap)[len(gap) // 2] < 0.02
 
 

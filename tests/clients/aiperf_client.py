@@ -18,7 +18,7 @@ with tempfile.TemporaryDirectory() as folder:
         "--tokenizer", tokenizer, "--request-count", "40", "--concurrency", "2", "--synthetic-input-tokens-mean", "512",
         "--output-tokens-mean", "48", "--extra-inputs", "ignore_eos:true", "--ui", "none", "--artifact-dir", folder,
     ]
-    # A tokenizer in a folder is not found while the hub is said to be offline.
+    # A tokenizer in a local folder is not found while the hub is set to offline.
     environment = {name: value for name, value in os.environ.items() if not name.endswith("_OFFLINE")}
     subprocess.run(command, check=True, env=environment)
     found = json.loads(next(pathlib.Path(folder).rglob("profile_export_aiperf.json")).read_text())

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# curl, with heads that clients and proxies write: each line is a status that has to come.
+# Sends requests with curl, with headers that clients and proxies send: each line has an expected status.
 set -euo pipefail
 url=$1
 body='{"model": "target", "prompt": "def f(", "max_tokens": 4}'

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 class Answer(BaseModel):
     """An answer."""
 
-    # The demo model would add properties until its tokens run out.
+    # Otherwise the demo model would add properties until it runs out of tokens.
     model_config = ConfigDict(extra="forbid")
     ok: bool
 

@@ -17,7 +17,7 @@ for provider in ("openai", "hosted_vllm"):
     assert litellm.completion(**base).choices[0].message.content
     assert "".join(chunk.choices[0].delta.content or "" for chunk in litellm.completion(stream=True, **base))
     call = litellm.completion(tools=[tool], tool_choice="required", **base).choices[0].message.tool_calls[0].function
-    # The provider for vLLM drops `additionalProperties` from what it sends.
+    # The provider for vLLM removes `additionalProperties` from requests.
     assert json.loads(call.arguments)["at"] == "here", call
     pieces = list(litellm.completion(tools=[tool], tool_choice="required", stream=True, **base))
     whole = litellm.stream_chunk_builder(pieces, messages=messages).choices[0].message.tool_calls[0].function

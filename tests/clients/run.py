@@ -22,8 +22,8 @@ from demo_server import MODELS, ROOT
 HERE = pathlib.Path(__file__).resolve().parent
 TARGET, DRAFT = MODELS / "target", MODELS / "eagle3"
 
-# Name, packages, and what is run with the server's address. A package that begins with `alone:` comes without what it
-# depends on.
+# Name, packages, and the command with the server's address. A package prefixed with `alone:` is installed without its
+# dependencies.
 PYTHON = [
     ("openai", ["openai==2.54.0"], [ROOT / "tests/openai/client.py", "{url}/v1"]),
     ("openai features", ["openai==2.54.0"], [HERE / "openai_features.py", "{url}"]),
@@ -71,7 +71,7 @@ NODE = [
      [HERE / "node" / "ai.mjs", "{url}"]),
 ]
 SYSTEM = [("curl", "curl", [HERE / "curl.sh", "{url}"])]
-# What is not installed, and why: clients that are named so that nobody takes them for tested.
+# Clients that are not installed, and why; listed so that they are not assumed to be tested.
 LEFT_OUT = [
     ("vLLM bench serve", "its package needs torch; its two backends of bench_serving run above"),
     ("k6", "it is a program of its own that no package index has"),
@@ -127,7 +127,7 @@ def run(name, prefix, command, url):
     offline = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     environment = {**os.environ, **offline, "OPENAI_API_KEY": "none"}
     command = prefix + [str(part).replace("{url}", url) for part in command]
-    # Benchmarks write their results where they run; lm-eval's task names its file from there.
+    # Benchmarks write their results to the working directory, and lm-eval's task file is relative to it.
     with tempfile.TemporaryDirectory() as folder:
         (pathlib.Path(folder) / "lm_eval").symlink_to(HERE / "lm_eval")
         try:
@@ -160,7 +160,7 @@ def node_command(folder, packages):
         (folder / "package.json").write_text('{"private": true}')
         install(["npm", "install", "--silent", "--no-audit", "--no-fund", "--prefix", folder, *packages])
         (folder / "ready").touch()
-    # Modules are found from the script's own folder, so it is run from beside them.
+    # Modules are found relative to the script's folder, so the script is copied next to them.
     for script in (HERE / "node").glob("*.mjs"):
         shutil.copy(script, folder)
     return [sys.executable, "-c", NODE_LAUNCHER, str(folder)]

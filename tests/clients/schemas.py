@@ -55,7 +55,7 @@ def schemas_of(tests):
             for group in json.loads(path.read_text()):
                 schema = group["schema"]
                 if isinstance(schema, dict):
-                    # Older drafts read some keywords otherwise, and not all of their schemas name them.
+                    # Older drafts interpret some keywords differently, and not all of their schemas declare the draft.
                     schema = {"$schema": DRAFTS[draft].META_SCHEMA["$schema"]} | schema
                 if schema is not False:
                     seen.setdefault((draft, json.dumps(schema, sort_keys=True)), (draft, f"{path.stem}: {group['description']}", schema))
@@ -87,7 +87,7 @@ def judge(draft, schema, status, answer):
         return "FAULT", f"{error}: {text!r}"
     try:
         error = jsonschema.exceptions.best_match(DRAFTS[draft](schema).iter_errors(value))
-    except Exception as error:  # References into the network, which nobody follows.
+    except Exception as error:  # References into the network are not followed.
         return "unjudged", repr(error)[:100]
     return ("valid", text) if error is None else ("FAULT", f"{error.message}: {text!r}")
 

@@ -30,7 +30,7 @@ class Stub(types.ModuleType):
 
 def load_benchmark():
     root = pathlib.Path(importlib.util.find_spec("sglang").submodule_search_locations[0])
-    # The package itself would import torch.
+    # Importing the package itself would import torch.
     package = types.ModuleType("sglang")
     package.__path__ = [str(root)]
     package.__spec__ = importlib.machinery.ModuleSpec("sglang", None, is_package=True)
@@ -59,7 +59,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for number, (backend, further) in enumerate(runs):
             output = pathlib.Path(folder) / f"{number}.jsonl"
-            # Every run sends the same prompts: a cache would answer for what is to be timed.
+            # Every run sends the same prompts, and a cache would hide the time to be measured.
             cold = [] if further else ["--flush-cache"]
             sys.argv = [*base, "--backend", backend, "--output-file", str(output), *further, *cold]
             before = timings.totals(url)
@@ -67,7 +67,7 @@ def main():
             serving.cli_main()
             found = json.loads(output.read_text().splitlines()[-1])
             assert found["completed"] == 24, found["completed"]
-            # Warm-up requests are the server's and not the client's: the first run is one for all others.
+            # The first run is a warm-up for all others: the server counts warm-up requests, and the client does not.
             if number and not further:
                 client = {"first token": found["mean_ttft_ms"] / 1e3, "between tokens": found["mean_tpot_ms"] / 1e3}
                 agree &= timings.compare(before, timings.totals(url), client)

@@ -2,9 +2,10 @@
 
 import urllib.request
 
-# A client's clock starts before the server's and stops after it. On one machine of two cores that is 0.7 ms for a bare socket, and
-# 1.5 to 2.5 ms for a Python client that opens a connection for each request and reads two answers at a time, however long the prompt
-# is: benchmarks here send prompts of 512 tokens, beside whose time that is small, and not of 64, which the demo pair reads in 7 ms.
+# A client's clock starts before the server's and stops after it. On a two-core machine the difference is 0.7 ms for a
+# bare socket, and 1.5 to 2.5 ms for a Python client that opens a connection for each request and reads two responses at
+# a time, regardless of the prompt length. So benchmarks here send prompts of 512 tokens, compared with whose time that
+# is small, instead of 64, which the demo pair prefills in 7 ms.
 SHARE, SLACK = 0.10, 0.0015
 NAMES = {"first token": "spectune_time_to_first_token_seconds", "between tokens": "spectune_inter_token_latency_seconds"}
 
@@ -28,7 +29,7 @@ def compare(before, after, client):
         count = after[word, "count"] - before.get((word, "count"), 0)
         server = (after[word, "sum"] - before.get((word, "sum"), 0)) / max(count, 1)
         off = abs(client[word] - server)
-        # An absolute slack only where the times are so short that nothing else is measured.
+        # Absolute slack only if the times are short enough for it to matter.
         fine = off <= SHARE * server or (word == "first token" and off <= SLACK)
         agree &= fine
         print(f"{word}: client {client[word] * 1e3:.2f} ms, server {server * 1e3:.2f} ms ({client[word] / server - 1:+.1%}) "

@@ -145,7 +145,7 @@ class Checks:
         fails(400, "tempratur", lambda: self.complete(extra_body={"tempratur": 1}))
         error = fails(400, "prompt", lambda: self.complete(prompt="word " * 1_000_000))
         equal(error.code, "context_length_exceeded")
-        # An error leaves the server as it was.
+        # After an error the server works as before.
         self.check_chat()
 
 

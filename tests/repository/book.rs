@@ -1,4 +1,4 @@
-//! The book: every page is listed, once, and the rules' part of the list is that of the rules.
+//! The book: every page is listed once, and the list of rules is up to date.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -18,10 +18,10 @@ fn the_summary_lists_every_page_once() {
         let is_listed = listed.contains(&page);
         assert!(is_listed || page == "SUMMARY.md", "docs/{page} is not in {SUMMARY}");
     }
-    // mdBook makes an empty page of an entry without a file; `links` finds those.
+    // mdBook creates an empty page for an entry without a file; `links` finds such entries.
 }
 
-/// The entries of the rules, below the index of the rules; `SPECTUNE_UPDATE=1` writes them anew.
+/// The entries of the rules, below the index of the rules; `SPECTUNE_UPDATE=1` regenerates them.
 #[test]
 fn the_summary_lists_the_rules() {
     let summary = read(Path::new(SUMMARY));

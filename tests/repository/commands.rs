@@ -1,11 +1,11 @@
-//! The page of commands: the help of every command, as the binary prints it.
+//! The page of commands contains the help of every command, as printed by the binary.
 
 use std::process::Command;
 
 use super::check_generated;
 
 fn help(arguments: &[&str]) -> String {
-    // Help is wrapped at 100 columns where there is no terminal.
+    // Without a terminal, help is wrapped at 100 columns.
     let output = Command::new(env!("CARGO_BIN_EXE_spectune"))
         .args(arguments)
         .arg("--help")

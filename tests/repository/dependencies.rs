@@ -1,4 +1,4 @@
-//! Dependencies: each that a crate declares is used by it.
+//! Every crate uses the dependencies that it declares.
 
 use std::{fs, path::Path, process::Command};
 
@@ -6,10 +6,10 @@ use serde_json::Value;
 
 use super::root;
 
-/// Crates that are declared for their features alone: argmin's solvers need its traits for vectors.
+/// Crates that are declared only for their features: argmin's solvers need its traits for vectors.
 const FOR_FEATURES: &[&str] = &["argmin_math"];
 
-/// What `cargo metadata` says of all packages, for this platform, from what is there already.
+/// The output of `cargo metadata` for all packages, on this platform, without network access.
 pub fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--offline", "--locked"])
@@ -39,7 +39,7 @@ fn every_dependency_is_used() {
         let shipped = sources(&folder.join("src"));
         let build = fs::read_to_string(folder.join("build.rs")).unwrap_or_default();
         let mut all = sources(folder);
-        // Tests that cross crates lie outside the folder, some in several files.
+        // Tests that span crates are outside the folder, some in several files.
         for target in list(package, "targets") {
             let path = Path::new(text(target, "src_path"));
             all.push_str(&fs::read_to_string(path).unwrap_or_default());
@@ -78,7 +78,7 @@ fn every_dependency_of_the_workspace_has_a_user() {
     }
 }
 
-/// Whether a text uses a crate: `name::…`, `use name`, or a derive or attribute that says it.
+/// Whether a text uses a crate: `name::…`, `use name`, or a derive or attribute.
 fn names(text: &str, name: &str) -> bool {
     let is_word = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
     text.match_indices(name).any(|(at, _)| {
@@ -89,7 +89,7 @@ fn names(text: &str, name: &str) -> bool {
     })
 }
 
-/// All Rust sources under a folder, one after the other.
+/// All Rust sources under a folder, concatenated.
 fn sources(folder: &Path) -> String {
     let mut text = String::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {

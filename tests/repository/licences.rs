@@ -1,5 +1,5 @@
-//! Licences, sources and forbidden crates, by the lists of `deny.toml`: what `cargo deny` checks, for machines without it.
-//! Advisories need its database and are left to it.
+//! Licences, sources and forbidden crates according to `deny.toml`: the checks of `cargo deny`, for machines without
+//! it. Advisories need its database and are not checked here.
 
 use std::fs;
 
@@ -23,7 +23,7 @@ fn dependencies_have_licences_and_sources_that_are_allowed() {
     let forbidden: Vec<&str> =
         lists["bans"]["deny"].as_array().expect("a list").iter().filter_map(|one| one["name"].as_str()).collect();
     let metadata = metadata();
-    // Those of other platforms are in the list, too, but are not part of this platform's graph.
+    // The list also contains packages of other platforms, which are not part of this platform's graph.
     let resolved: Vec<&str> = list(&metadata["resolve"], "nodes").iter().map(|node| text(node, "id")).collect();
     let mut wrong = Vec::new();
     let mut seen = 0;
@@ -37,7 +37,7 @@ fn dependencies_have_licences_and_sources_that_are_allowed() {
         if forbidden.contains(&name) {
             wrong.push(format!("{name} is forbidden in deny.toml"));
         }
-        // Crates of ours have no source; all others come from the registry that `deny.toml` names.
+        // Our own crates have no source; all others come from the registry in `deny.toml`.
         let source = text(package, "source");
         if !source.is_empty() && source != "registry+https://github.com/rust-lang/crates.io-index" {
             wrong.push(format!("{name} comes from {source}"));
@@ -47,7 +47,7 @@ fn dependencies_have_licences_and_sources_that_are_allowed() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Whether an SPDX expression can be met with allowed licences alone. `A/B` is an old form of `A OR B`.
+/// Whether an SPDX expression is satisfied by allowed licences only. `A/B` is an old form of `A OR B`.
 fn is_allowed(expression: &str, allowed: &[String]) -> bool {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

@@ -2,7 +2,7 @@
 
 use super::{files, read};
 
-/// A phrase that no Rust source and no page has, and what to write instead.
+/// A phrase that no Rust source and no page may contain, and its replacement.
 type Phrase = (&'static str, &'static str);
 
 const PHRASES: &[Phrase] = &[
@@ -42,7 +42,7 @@ fn phrases_that_are_out_occur_nowhere() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// How often a phrase occurs as whole words.
+/// Number of occurrences of a phrase as whole words.
 fn count(text: &str, phrase: &str) -> usize {
     let is_word = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
     text.match_indices(phrase)

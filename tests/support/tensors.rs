@@ -1,4 +1,4 @@
-//! Tensors of a checkpoint that a test changes.
+//! Reads and modifies tensors of a checkpoint.
 
 use std::{collections::BTreeMap, fs, path::Path};
 

@@ -21,7 +21,7 @@ const RESAMPLES: usize = 500;
 /// Largest table that is read, in bytes.
 const LARGEST: u64 = 64 << 20;
 
-/// The table of a replay: `replayed[text][shape]`.
+/// Sums a replay (`replayed[text][shape]`) into one row per shape.
 pub fn replayed(texts: &[ReplayText], shapes: &[TreeShape], replayed: &[Vec<Acceptance>]) -> AcceptanceTable {
     let rows = shapes.iter().enumerate().filter_map(|(at, shape)| {
         let each: Vec<&Acceptance> = replayed.iter().filter_map(|text| text.get(at)).collect();
@@ -31,7 +31,7 @@ pub fn replayed(texts: &[ReplayText], shapes: &[TreeShape], replayed: &[Vec<Acce
     AcceptanceTable { source: AcceptanceSource::Replayed { texts: texts.len(), tokens }, rows: rows.collect() }
 }
 
-/// What all texts together say of a shape; `None` where no text had a round.
+/// The row of a shape, over all texts; `None` if no text had a round.
 fn row(shape: TreeShape, each: &[&Acceptance]) -> Option<AcceptanceRow> {
     let mut histogram = Vec::new();
     for one in each {
@@ -54,7 +54,8 @@ fn ratio(counts: impl Iterator<Item = (f64, f64)>) -> Option<f64> {
     (rounds > 0.0).then(|| tokens / rounds)
 }
 
-/// The 95% percentile bootstrap interval over texts: texts differ more than rounds of one text do. The seed is fixed.
+/// The 95% percentile bootstrap interval. Texts are resampled, not rounds, because texts differ more than the rounds of
+/// one text. The seed is fixed.
 fn bootstrap(counts: &[(f64, f64)]) -> Option<[f64; 2]> {
     if counts.len() < 2 {
         return None;
@@ -136,14 +137,14 @@ pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable
 }
 
 impl AcceptanceTable {
-    /// Output tokens per round of a shape; 1 without speculation, `None` where the table has nothing of it.
+    /// Output tokens per round of a shape; 1 without speculation, `None` if the table has no such row.
     pub fn length(&self, shape: TreeShape) -> Option<f64> {
         let row = self.rows.iter().find(|row| row.shape == shape).map(|row| row.accept_length);
         if shape.is_off() { Some(1.0) } else { row }
     }
 }
 
-/// The accept length that a trial makes up.
+/// The accept length that a trial simulates.
 ///
 /// # Errors
 /// When the table has no such shape, or the configuration has several: one simulated length is used for all rounds.
@@ -166,7 +167,7 @@ pub fn length_of(table: &AcceptanceTable, configuration: &Configuration) -> Resu
     Ok(first as f32)
 }
 
-/// Tells tables apart in a fingerprint.
+/// Hash of a table, for the fingerprint.
 pub fn hash(table: &AcceptanceTable) -> String {
     let text = serde_json::to_string(table).unwrap_or_default();
     blake3::hash(text.as_bytes()).to_hex()[..8].to_owned()
@@ -182,7 +183,7 @@ mod tests {
         {"target": "a", "task": "y", "num_steps": 0, "topk": 0, "num_draft_tokens": 0, "accept_length": 1.0},
         {"target": "b", "task": "x", "num_steps": 3, "topk": 1, "num_draft_tokens": 4, "accept_length": 9.0}]}"#;
 
-    /// Imports what is left of the table by the filters.
+    /// Imports the rows that match the filters.
     fn check(table: &str, target: Option<&str>, task: Option<&str>) -> Result<AcceptanceTable, String> {
         let folder = tempfile::tempdir().expect("a folder");
         std::fs::write(folder.path().join("table.json"), table).expect("a table");

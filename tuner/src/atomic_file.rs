@@ -10,25 +10,25 @@ use serde::Deserialize;
 
 use crate::TunerError;
 
-/// What a file says of itself before all else, since another format may have anything else.
+/// The format version of a file. It is parsed first, because the other fields may differ in another format.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub(crate) struct Version {
     pub format: u32,
 }
 
 impl Version {
-    /// Whether it is the one that is read.
+    /// Checks that the version is the supported one.
     ///
     /// # Errors
-    /// In words, when it is another.
+    /// A message, if it is another.
     pub fn expect(self, read: u32) -> Result<(), String> {
         self.expect_within(read, read)
     }
 
-    /// Whether it is between the oldest and the newest supported version.
+    /// Checks that the version is between the oldest and the newest supported one.
     ///
     /// # Errors
-    /// In words, when it is another.
+    /// A message, if it is not.
     pub fn expect_within(self, oldest: u32, newest: u32) -> Result<(), String> {
         let found = self.format;
         if (oldest..=newest).contains(&found) {
@@ -41,18 +41,18 @@ impl Version {
     }
 }
 
-/// Writes a file of a folder to a temporary place, and moves it once it is on disk, so that a reader never sees
-/// half of it and an older one survives a failure.
+/// Writes a file of a folder under a temporary name, and renames it once it is on disk. So a reader never sees a
+/// partial file, and an older one survives a failure.
 ///
 /// # Errors
-/// When it cannot be written; what was written so far is removed.
+/// When it cannot be written; the temporary file is then removed.
 pub(crate) fn write(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), TunerError> {
     let (path, unfinished) = (folder.join(name), folder.join(format!(".{name}.new")));
     let written = write_through(&unfinished, bytes)
         .and_then(|()| fs::rename(&unfinished, &path))
         .and_then(|()| File::open(folder)?.sync_all());
     written.map_err(|source| {
-        // The first error is the one to report; a leftover that cannot be removed either adds nothing to it.
+        // The first error is the one to report, not that the temporary file could not be removed either.
         let _ = fs::remove_file(&unfinished);
         TunerError::Write { path, source }
     })

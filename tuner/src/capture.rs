@@ -1,8 +1,9 @@
 //! Chooses the batch sizes for which CUDA graphs are worth capturing.
 //!
-//! A running batch is padded to the next captured size. Few sizes waste rounds on padding, many cost memory and time at
-//! the start. From how often each batch runs and what a round of each captured size takes, [`optimize`] finds by dynamic
-//! programming the best list for every number of graphs, and [`assess`] says what a given list costs.
+//! A running batch is padded to the next captured size. With few sizes rounds are wasted on padding; many cost memory
+//! and startup time. From the number of rounds at each batch size and the time of a round at each captured size,
+//! [`optimize`] finds the best list for every number of graphs by dynamic programming, and [`assess`] computes the cost
+//! of a given list.
 
 mod dynamic;
 #[cfg(test)]
@@ -13,50 +14,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::TunerError;
 
-/// How often batches run, and what their rounds take.
+/// Number of rounds at each batch size, and the time of a round at each captured size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Demand {
-    /// Entry b counts the rounds with b requests, as in [`Forecast::batches`](crate::forecast::Forecast::batches); the
-    /// one at 0 counts nothing.
+    /// Entry b is the number of rounds with b requests, as in
+    /// [`Forecast::batches`](crate::forecast::Forecast::batches); entry 0 is ignored.
     rounds: Vec<u64>,
     /// Entry g is the time of a round captured for g requests, in ms, up to the largest batch.
     round_ms: Vec<f64>,
 }
 
-/// What bounds a list.
+/// Bounds of a list.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Most graphs.
+    /// Maximum number of graphs.
     pub graphs: usize,
-    /// Memory for all graphs and per graph, in MiB; `None` for no limit.
+    /// Memory of the graphs; `None` for no limit.
     pub memory: Option<GraphMemory>,
 }
 
 /// Memory of graphs in MiB.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GraphMemory {
-    /// For all of them.
+    /// Limit for all graphs together.
     pub total_mib: f64,
-    /// Of each.
+    /// Memory of one graph.
     pub each_mib: f64,
 }
 
-/// A list of capture sizes and what is expected of it.
+/// A list of capture sizes and its expected cost.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CaptureList {
     /// Ascending.
     pub sizes: Vec<usize>,
-    /// All rounds together, in ms.
+    /// Time of all rounds together, in ms.
     pub expected_ms: f64,
-    /// Share of the requests in rounds that only pad them, in percent.
+    /// Share of the rows that are only padding, in percent.
     pub padding_percent: f64,
-    /// Rounds of batches that no size covers; they count with the time of their own size.
+    /// Rounds of batches larger than every size; they count with the time of their own size.
     pub uncovered_rounds: u64,
 }
 
 impl Demand {
-    /// `rounds[b]` rounds of b requests; lists must cover `largest` requests, which may be more than ever ran.
-    /// `round_ms(g)` need not grow with g.
+    /// `rounds[b]` is the number of rounds with b requests. Lists must cover `largest` requests, which may exceed every
+    /// batch that ran. `round_ms(g)` need not grow with g.
     ///
     /// # Errors
     /// When there are no rounds, a batch exceeds `largest`, or a time is not positive.
@@ -94,7 +95,7 @@ impl Demand {
 }
 
 impl Limits {
-    /// Graphs that fit.
+    /// Maximum number of graphs within the limits.
     fn most_graphs(&self) -> usize {
         let fit = |memory: GraphMemory| {
             if memory.each_mib > 0.0 { (memory.total_mib / memory.each_mib).max(0.0) as usize } else { usize::MAX }
@@ -103,7 +104,7 @@ impl Limits {
     }
 }
 
-/// The best list for every number of graphs: entry k has at most k + 1 of them, and fewer where more do not help. All end
+/// The best list for every number of graphs: entry k has at most k + 1 sizes, and fewer if more do not help. All end
 /// with the largest batch.
 ///
 /// # Errors
@@ -124,7 +125,7 @@ pub fn optimize(demand: &Demand, limits: &Limits) -> Result<Vec<CaptureList>, Tu
     Ok(lists)
 }
 
-/// What a given list costs. Sizes beyond the largest batch count as that one, as engines do it.
+/// Computes the cost of a given list. Sizes beyond the largest batch count as the largest batch, as in engines.
 pub fn assess(demand: &Demand, sizes: &[usize]) -> CaptureList {
     let mut sizes: Vec<usize> =
         sizes.iter().filter(|size| **size > 0).map(|size| (*size).min(demand.largest())).collect();
@@ -145,7 +146,7 @@ pub fn assess(demand: &Demand, sizes: &[usize]) -> CaptureList {
 
 /// Lists to compare with, by name: SGLang's default under speculation; the wide one of slime's example launches (1 2 4 8,
 /// then every eighth up to 256); the dense one of slime's notes on speculation (every size up to 32, every eighth up to
-/// 64, every sixteenth up to 160). Sizes beyond `largest` become that one.
+/// 64, every sixteenth up to 160). Sizes beyond `largest` are reduced to it.
 pub fn known_lists(largest: usize) -> [(&'static str, Vec<usize>); 3] {
     let wide = [1, 2, 4, 8].into_iter().chain((16..=256).step_by(8));
     let dense = (1..=32).chain((40..=64).step_by(8)).chain((80..=160).step_by(16));

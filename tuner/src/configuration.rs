@@ -8,26 +8,26 @@ use serde::{Deserialize, Serialize};
 /// One member of the space.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Configuration {
-    /// The tree; [`TreeShape::OFF`] for no speculation. With a table, that of its largest batches.
+    /// The tree; [`TreeShape::OFF`] for no speculation. With a table, the tree of the largest batches.
     pub shape: TreeShape,
-    /// Trees by running batch, ascending, in place of one for all; empty for one.
+    /// Trees by running batch, ascending; empty if one tree is used for all batches.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub table: Vec<TableRow>,
-    /// What differs from the engine's settings in the sweep file.
+    /// Overrides of the engine settings in the sweep file.
     #[serde(default, skip_serializing_if = "Knobs::are_default")]
     pub knobs: Knobs,
 }
 
-/// A row of a table: up to this running batch, this tree. The last row holds for all larger ones too.
+/// A row of a table: the tree for running batches up to this size. The last row also holds for all larger batches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TableRow {
     /// Largest running batch.
     pub max_running_batch: usize,
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
 }
 
-/// Settings that cost a restart of the engine; `None` for what the sweep file's `[engine]` says.
+/// Settings whose change restarts the engine; `None` for the value from `[engine]` of the sweep file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Knobs {
@@ -43,30 +43,30 @@ pub struct Knobs {
     /// Tokens per KV page.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub page_size: Option<usize>,
-    /// Most prompt tokens of one prefill pass.
+    /// Maximum number of prompt tokens in one prefill pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chunked_prefill_size: Option<usize>,
 }
 
-/// How requests come.
+/// How requests arrive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Load {
-    /// Closed loop: this many are kept running together.
+    /// Closed loop: this many requests are kept running.
     BatchSize(usize),
-    /// Open loop: this many arrive in a second, as a Poisson process.
+    /// Open loop: this many requests per second, as a Poisson process.
     RequestRate(Real),
-    /// Open loop: at the times of the workload's trace.
+    /// Open loop: at the arrival times of the workload's trace.
     Recorded,
 }
 
-/// A number that can be compared and hashed; never NaN where it comes from a checked file.
+/// A number that can be compared and hashed; never NaN if it comes from a checked file.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Real(pub f64);
 
 impl Configuration {
-    /// A shape with the sweep's own settings.
+    /// A shape with the settings of the sweep file.
     pub fn of(shape: TreeShape) -> Self {
         Self { shape, table: Vec::new(), knobs: Knobs::default() }
     }
@@ -76,7 +76,7 @@ impl Configuration {
         self.shape.is_off() && self.table.iter().all(|row| row.shape.is_off())
     }
 
-    /// Whether it is one tree with the sweep's own settings.
+    /// Whether it is one tree with the settings of the sweep file.
     pub fn is_plain(&self) -> bool {
         self.table.is_empty() && self.knobs.are_default()
     }
@@ -87,12 +87,12 @@ impl Configuration {
         row.map_or(self.shape, |row| row.shape)
     }
 
-    /// Every tree that it can run.
+    /// Every tree that may run.
     pub fn shapes(&self) -> impl Iterator<Item = TreeShape> + '_ {
         self.table.iter().map(|row| row.shape).chain(self.table.is_empty().then_some(self.shape))
     }
 
-    /// What the simpler of two has less of: settings that differ, trees, nodes, steps, branches.
+    /// Ordering key for simplicity, smaller is simpler: changed settings, table rows, nodes, steps, branches.
     pub fn complexity(&self) -> (usize, usize, usize, usize, usize) {
         let TreeShape { num_steps, topk, num_draft_tokens } = self.shape;
         (self.knobs.words().len(), self.table.len(), num_draft_tokens, num_steps, topk)
@@ -105,7 +105,7 @@ impl Knobs {
         *self == Self::default()
     }
 
-    /// What differs, each as `name=value`.
+    /// The overrides, each as `name=value`.
     pub fn words(&self) -> Vec<String> {
         let Self { max_running_requests, mem_fraction_static, attention_backend, page_size, chunked_prefill_size } =
             self;

@@ -9,7 +9,7 @@ pub fn engine(max_running_requests: usize) -> Engine {
     engine_of(max_running_requests, 128)
 }
 
-/// One with room for that many requests of that length, the tree of their last round not included.
+/// The same for this many requests of this length, not counting the tree of their last round.
 pub fn engine_of(max_running_requests: usize, context_length: usize) -> Engine {
     let models = folder();
     Engine::load(EngineOptions {

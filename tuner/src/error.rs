@@ -6,44 +6,44 @@ use engine::EngineError;
 
 use crate::system::error::SystemError;
 
-/// An error that ends a sweep. Finished trials are in the journal whatever happens.
+/// An error that ends a sweep. Finished trials stay in the journal.
 #[derive(Debug, thiserror::Error)]
 pub enum TunerError {
     /// A file could not be read.
     #[error("cannot read {}: {source}", tidy(path).display())]
     Read {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
     /// A file could not be written.
     #[error("cannot write {}: {source}", tidy(path).display())]
     Write {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Why.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// A prompt file is not what it should be.
+    /// A prompt file is malformed.
     #[error("{}, line {line}: {reason}", tidy(path).display())]
     Prompt {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
-        /// Where, from one.
+        /// The line, from one.
         line: usize,
         /// What is wrong.
         reason: String,
     },
-    /// A file is not what it should be.
+    /// A file is malformed.
     #[error("{}: {reason}", tidy(path).display())]
     Malformed {
-        /// Which.
+        /// Path of the file.
         path: PathBuf,
         /// What is wrong.
         reason: String,
     },
-    /// The folder cannot take this sweep.
+    /// The sweep cannot use the folder's journal.
     #[error("{}: {reason}", tidy(path).display())]
     Journal {
         /// The journal.
@@ -51,24 +51,24 @@ pub enum TunerError {
         /// Why, and what to do.
         reason: String,
     },
-    /// A batch that the KV cache can never hold.
+    /// A batch that the KV cache cannot hold.
     #[error(
         "batch {batch} needs a KV cache of {needed} tokens, but there is room for {room} only: lower batch.sizes or \
          workload.output_length, or raise engine.mem_fraction_static"
     )]
     BatchTooLarge {
-        /// Requests that are to run together.
+        /// Requests that run together.
         batch: usize,
         /// Tokens of their prompts and outputs.
         needed: usize,
         /// Tokens that the cache holds.
         room: usize,
     },
-    /// The sweep asks for something that cannot be.
+    /// The sweep requests something impossible.
     #[error("{0}")]
     Configuration(String),
     /// The engine failed in a way that ends the sweep.
-    // Not transparent: who looks for an engine's error along the sources is to find it.
+    // Not transparent, so that the engine's error can be found in the chain of sources.
     #[error("{0}")]
     Engine(#[from] EngineError),
     /// The system that is measured failed in a way that ends the sweep.

@@ -16,57 +16,60 @@ use crate::{
     workload::Workload,
 };
 
-/// New tokens of a request that is measured for the estimate.
+/// New tokens of a request in a measured batch.
 const PROBE_TOKENS: usize = 16;
-/// Largest batch that is measured whatever it takes: a larger one only where a smaller one says that it is quick.
+/// Batches up to this size are always measured; larger ones only if a smaller one shows that they are quick.
 const FIRST_BATCH: usize = 8;
-/// How long a batch that is measured for the estimate may take by what smaller ones took.
+/// Longest expected time of a larger batch that is still measured.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// When a batch is given up.
+/// Time after which the measurement of a batch is abandoned.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// The time of some trials, extrapolated from short measured batches without speculation.
+/// The duration of a set of trials, extrapolated from short measured batches without speculation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// All trials together, each as long as it would be without speculation and with the settings that the engine has
-    /// now; `None` where a load could not be measured.
+    /// All trials together, each without speculation and with the current settings of the engine; `None` if a load
+    /// could not be measured.
     pub seconds: Option<f64>,
-    /// What it rests on.
+    /// The measured batches that it is extrapolated from.
     pub basis: Vec<Basis>,
 }
 
-/// A short batch without speculation, measured just now.
+/// A short batch without speculation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Basis {
     /// The load of the trials that it represents.
     pub load: Load,
-    /// Requests that it sent together: the batch of a closed loop; in an open one, the most that may run.
+    /// Requests that run together: the batch of a closed loop, or the maximum number of running requests of an open
+    /// one.
     pub batch_size: usize,
-    /// The smaller batch that was measured in its place, where it would have taken too long: requests are taken to be
-    /// slower in proportion.
+    /// The smaller batch that was measured instead, if this one would have taken too long; requests are assumed to slow
+    /// down in proportion.
     pub from_batch: Option<usize>,
-    /// Tokens per second of one request after its first one; `None` where the batch could not run.
+    /// Tokens per second of one request after its first one; `None` if the batch could not run.
     pub tokens_per_s_per_user: Option<f64>,
-    /// One trial under this load.
+    /// Duration of one trial under this load, in seconds.
     pub trial_seconds: Option<f64>,
-    /// How many such trials there are.
+    /// Number of such trials.
     pub trials: usize,
 }
 
-/// What a short batch took.
+/// Timing of a short batch.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
-    /// Prompts of the batch, in seconds.
+    /// Prefill of the whole batch, in seconds.
     first_token_s: f64,
     tokens_per_s_per_user: f64,
 }
 
 impl Estimate {
-    /// Measures a short batch for each load of the trials, and one for all open loops, which differ in their arrivals
-    /// alone. A batch that would take long is extrapolated from a smaller one, so that the answer comes within seconds.
+    /// Measures a short batch for each load of the trials, and one for all open loops, which differ only in their
+    /// arrivals. A batch that would take long is extrapolated from a smaller one, so that the estimate takes only
+    /// seconds.
     ///
     /// # Errors
-    /// When the device fails. A batch that cannot run leaves its part of the estimate open: its trials will say why.
+    /// When the device fails. If a batch cannot run, its part of the estimate is `None`; its trials will report the
+    /// reason.
     pub fn measure(engine: &mut Engine, workload: &Workload, trials: &[Trial]) -> Result<Self, EngineError> {
         let mut loads: Vec<Load> = trials.iter().map(|trial| trial.load).collect();
         loads.sort_unstable();
@@ -93,7 +96,7 @@ impl Estimate {
     }
 }
 
-/// Measures short batches, as long as they are quick.
+/// Measures short batches, as long as they are expected to be quick.
 struct Prober<'a> {
     engine: &'a mut Engine,
     workload: &'a Workload,
@@ -102,8 +105,8 @@ struct Prober<'a> {
 }
 
 impl Prober<'_> {
-    /// The pace of a batch of this many requests, and the batch that was measured where that is a smaller one; nothing where
-    /// it cannot run.
+    /// The pace of a batch of this many requests, and the smaller batch that was measured instead, if any; `None` if it
+    /// cannot run.
     fn pace(&mut self, batch_size: usize, open: bool) -> Result<(Option<Pace>, Option<usize>), EngineError> {
         let small = batch_size.min(FIRST_BATCH);
         if batch_size > small && self.measured.is_none_or(|(batch, _)| batch < small) {
@@ -126,14 +129,14 @@ impl Prober<'_> {
         Ok(self.measured.map_or((None, None), slower))
     }
 
-    /// That of a batch of the workload's first requests, a few tokens each; `None` where it cannot run, or not in time.
+    /// Measures a batch of the workload's first requests, a few tokens each; `None` if it cannot run, or not in time.
     fn measure(&mut self, batch_size: usize, open: bool) -> Result<Option<Pace>, EngineError> {
         let mut short = self.workload.clone();
         short.requests.truncate(batch_size);
-        // In an open loop they come all at once, and wait where they have no room.
+        // In an open loop all requests arrive at once, and wait if there is no room.
         short.recorded = vec![Duration::ZERO; short.requests.len()];
         for request in &mut short.requests {
-            // At least two, since the first one is the prompt's.
+            // At least two, since the first one comes from the prefill.
             let tokens = request.stop.max_new_tokens.unwrap_or(PROBE_TOKENS).clamp(2, PROBE_TOKENS);
             request.stop.max_new_tokens = Some(tokens);
         }
@@ -180,14 +183,14 @@ impl Pace {
         }
     }
 
-    /// A batch whose requests have this many tokens.
+    /// Time of a batch whose requests generate this many tokens.
     fn seconds(self, tokens: f64) -> f64 {
         self.first_token_s + (tokens - 1.0).max(0.0) / self.tokens_per_s_per_user
     }
 }
 
-/// Full batches one after another: the prompts of each, then its tokens at the measured rate. Where requests come by
-/// themselves, the last one is not served before it has come.
+/// Full batches one after another: the prefill of each, then its tokens at the measured rate. In an open loop, the last
+/// request cannot be served before it arrives.
 fn trial_seconds(pace: Pace, workload: &Workload, batch_size: usize, arrivals: Option<Vec<Duration>>) -> f64 {
     let tokens = workload.requests.iter().map(|request| request.stop.max_new_tokens.unwrap_or_default() as f64);
     let mean = tokens.sum::<f64>() / workload.requests.len().max(1) as f64;
@@ -224,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_trial_takes_as_long_as_its_batches_or_its_arrivals() {
-        // Half a second of prompts, then a hundred tokens in two seconds.
+        // Half a second of prefill, then a hundred tokens in two seconds.
         let pace = Pace { first_token_s: 0.5, tokens_per_s_per_user: 50.0 };
         let check = |requests, warm_up, batch_size, last: Option<u64>, expected: f64| {
             let arrivals = last.map(|last| vec![Duration::ZERO, Duration::from_secs(last)]);

@@ -13,28 +13,28 @@ use serde::{Deserialize, Serialize};
 use self::play::Play;
 use crate::{TunerError, record::Spread};
 
-/// What a request needs under a tree.
+/// The work of a request under a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
     /// Tokens of its prompt.
     pub prompt_tokens: usize,
-    /// Tokens that it produces, the first one included, which comes from its prompt.
+    /// Generated tokens, including the first one, which comes from the prefill.
     pub output_tokens: usize,
-    /// Rounds that it takes part in; 0 where it ends with its first token.
+    /// Rounds that the request takes part in; 0 if it ends with its first token.
     pub rounds: usize,
 }
 
 /// When requests are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arrivals {
-    /// This many are kept unfinished: the next one is sent when one ends, as in a trial.
+    /// This many requests are kept unfinished: the next one is sent when one ends, as in a trial.
     Closed {
-        /// Requests together.
+        /// Number of these requests.
         batch_size: usize,
     },
-    /// At these times in ms, one for each request, in ascending order.
+    /// At given times, one for each request, in ascending order.
     Open {
-        /// From the beginning.
+        /// Milliseconds since the start.
         at_ms: Vec<f64>,
     },
 }
@@ -44,30 +44,30 @@ pub enum Arrivals {
 pub struct Setup {
     /// Batch sizes with graphs, ascending: a batch is padded to the next one. Larger batches run as they are.
     pub capture_sizes: Vec<usize>,
-    /// Maximum number of running requests. The KV cache is taken to hold them.
+    /// Maximum number of running requests. The KV cache is assumed to hold them.
     pub max_running_requests: usize,
-    /// Most prompt tokens of a step: `--chunked-prefill-size`.
+    /// Maximum number of prompt tokens in a step: `--chunked-prefill-size`.
     pub prefill_budget: usize,
-    /// Most tokens of one piece of a prompt: [`engine::backend::Capacity::prefill_chunk`].
+    /// Maximum number of tokens in one chunk of a prompt: [`engine::backend::Capacity::prefill_chunk`].
     pub prefill_chunk: usize,
-    /// Rounds that are launched before the host knows that a request has ended: in this many its place runs along, and the
-    /// next request waits. [`rounds_behind`] says how many.
+    /// Rounds that are launched before the host knows that a request has ended: for this many rounds its slot still
+    /// runs, and the next request waits. See [`rounds_behind`].
     pub rounds_behind: usize,
 }
 
-/// What is expected of a workload.
+/// The predicted figures of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forecast {
     /// From the first request to the end of the last one, in s.
     pub elapsed_s: f64,
-    /// Of it, reading prompts.
+    /// The part of it spent on prefill.
     pub prefill_s: f64,
     /// Tokens of all requests.
     pub output_tokens: u64,
     /// Output tokens / elapsed, all requests together.
     pub output_tokens_per_s: f64,
-    /// Output tokens per second as one request sees it, after its first token: median over requests; `None` where none has
-    /// a second token.
+    /// Output tokens per second as one request sees it, after its first token: median over requests; `None` if no
+    /// request has a second token.
     pub tokens_per_s_per_user: Option<f64>,
     /// Output tokens / rounds of requests, first and bonus tokens included; `None` without rounds.
     pub accept_length: Option<f64>,
@@ -77,21 +77,23 @@ pub struct Forecast {
     pub latency_ms: Spread,
     /// From sending a request to its first token.
     pub time_to_first_token_ms: Spread,
-    /// Entry b counts the rounds with b requests in them (those that run along included), before padding.
+    /// Entry b is the number of rounds with b requests (slots of ended requests included), before padding.
     pub batches: Vec<u64>,
 }
 
-/// For [`Setup::rounds_behind`]: without speculation the host knows beforehand which round is a request's last one.
+/// The value of [`Setup::rounds_behind`]: without speculation the host knows in advance which round is a request's
+/// last.
 pub fn rounds_behind(rounds_in_flight: usize, speculates: bool) -> usize {
     if speculates { rounds_in_flight.saturating_sub(1) } else { 0 }
 }
 
-/// Plays a workload. `round_ms(batch, context)` is the time of a round of a padded batch at a mean context, and
-/// `prefill_ms(tokens)` that of a step that reads this many prompt tokens; both in ms. Prompts share no beginnings.
+/// Simulates a workload. `round_ms(batch, context)` is the time in ms of a round of a padded batch at a mean context,
+/// `prefill_ms(tokens)` the time in ms of a step that prefills this many prompt tokens. Prompts are assumed to share no
+/// prefixes.
 ///
 /// # Errors
-/// When the workload is empty or cannot run, a time is not a number of at least 0, or `round_ms` gives an error, as it may
-/// where it would have to extrapolate.
+/// When the workload is empty or cannot run, a time is not a number of at least 0, or `round_ms` returns an error, for
+/// example because it would have to extrapolate.
 pub fn simulate(
     needs: &[Need],
     arrivals: &Arrivals,

@@ -1,5 +1,5 @@
-//! Gathers what guides a search: acceptance by tree shape, and round times. From these the whole space is predicted,
-//! so only a small part of it is measured.
+//! Computes what guides a search: acceptance by tree shape, and round times. They predict the whole space, so only a
+//! small part of it is measured.
 
 mod by_batch;
 mod captures;
@@ -25,10 +25,10 @@ use crate::{
     },
 };
 
-/// The file in the folder of a sweep with the target's states of the texts: see [`KeepStates`].
+/// The file in the sweep's folder with the target's hidden states of the texts: see [`KeepStates`].
 pub const STATES_FILE: &str = "states.bin";
 
-/// What each text of the workload accepts under each shape.
+/// The acceptance of each text of the workload under each shape.
 pub struct Replayed {
     /// The shapes.
     pub shapes: Vec<TreeShape>,
@@ -38,8 +38,8 @@ pub struct Replayed {
     pub texts: Vec<ReplayText>,
 }
 
-/// The guide of a sweep: the one that its folder holds, if it was made for the same sweep, else a new one. `None` when the
-/// user wanted to stop.
+/// The guide of a sweep: the one in its folder, if it was made for the same sweep, else a new one. `None` if the user
+/// stopped the sweep.
 ///
 /// # Errors
 /// When the engine fails, or the guide cannot be written.
@@ -61,7 +61,7 @@ pub fn find(
     Ok(Some(guide))
 }
 
-/// Whether a guide was made on this machine for all that races here.
+/// Whether a guide has the fingerprint of this sweep and predicts all of its entrants.
 fn serves(guide: &Guide, ready: &Ready) -> bool {
     let predicted = |load, configuration: &_| {
         guide.predictions.iter().any(|one| one.load == load && one.configuration == *configuration)
@@ -103,7 +103,8 @@ fn make(
     }))
 }
 
-/// What every tree of the space accepts, replayed by spectune's own engine, which is loaded for it. `None` when the user stopped it.
+/// The acceptance of every tree of the space, replayed by spectune's own engine, which is loaded for it. `None` if the
+/// user stopped the sweep.
 ///
 /// # Errors
 /// When the engine cannot run the models.
@@ -120,7 +121,7 @@ pub fn acceptance(
     Ok(accepted.map(|(table, _)| table))
 }
 
-/// Imported, or replayed.
+/// The acceptance table, imported or replayed, with the replay.
 fn accepted(
     request: &SweepRequest<'_>,
     ready: &mut Ready,
@@ -143,7 +144,7 @@ fn accepted(
     Ok(Some(found))
 }
 
-/// Every tree that speculates.
+/// Every tree of the space that speculates, sorted.
 fn shapes(ready: &Ready) -> Vec<TreeShape> {
     let all = ready.experiment.entrants.iter().flat_map(|one| one.configuration.shapes());
     let mut shapes: Vec<TreeShape> = all.filter(|shape| !shape.is_off()).collect();

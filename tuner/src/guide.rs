@@ -1,6 +1,6 @@
-//! The guide of a sweep, made before it measures: acceptance, round times, predictions, capture sizes. Kept next to the
-//! journal as `guide.json`, so that a report can compare predictions with measurements, and a resumed sweep can
-//! reuse it.
+//! The guide of a sweep, made before anything is measured: acceptance, round times, predictions, capture sizes. It is
+//! stored next to the journal as `guide.json`, so that a report can compare predictions with measurements, and a
+//! resumed sweep can reuse it.
 
 use std::path::Path;
 
@@ -18,27 +18,27 @@ use crate::{
 pub const FILE_NAME: &str = "guide.json";
 /// The version of the format that this program writes.
 pub const FORMAT: u32 = 1;
-/// Largest guide in bytes: some hundred bytes for each configuration and load.
+/// Largest guide in bytes: a few hundred bytes for each configuration and load.
 const LARGEST: u64 = 256 << 20;
 
-/// All of it.
+/// The contents of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Guide {
     /// [`FORMAT`].
     pub format: u32,
-    /// Where and on what.
+    /// Where and with what it was computed.
     pub fingerprint: Fingerprint,
-    /// What each tree accepts.
+    /// Acceptance of each tree.
     pub acceptance: AcceptanceTable,
-    /// How long rounds take.
+    /// The fitted round times.
     pub round_times: RoundTimeSummary,
-    /// The whole space; predicted, not measured.
+    /// Predictions for the whole space; not measured.
     pub predictions: Vec<Prediction>,
-    /// The time of a round of each tree at every running batch; predicted.
+    /// Predicted round time of each tree at every running batch.
     pub rounds_by_batch: Vec<RoundsByBatch>,
     /// Which graphs to capture, for each load and its best predicted configuration.
     pub captures: Vec<CaptureChoice>,
-    /// Time that went into all this, in seconds.
+    /// Time spent on all this, in seconds.
     pub cost: Cost,
 }
 
@@ -47,7 +47,7 @@ pub struct Guide {
 pub struct AcceptanceTable {
     /// Where it comes from.
     pub source: AcceptanceSource,
-    /// One a shape, ascending.
+    /// One row per shape, ascending.
     pub rows: Vec<AcceptanceRow>,
 }
 
@@ -57,48 +57,48 @@ pub struct AcceptanceTable {
 pub enum AcceptanceSource {
     /// The draft was run over texts of this workload: exact for them.
     Replayed {
-        /// How many.
+        /// Number of texts.
         texts: usize,
         /// Output tokens of all of them.
         tokens: u64,
     },
-    /// Measured elsewhere; on what, in the file's own words.
+    /// Measured elsewhere; described in the file's own words.
     Imported {
-        /// The source that the file names, and what was picked of it.
+        /// The source that the file names, and the rows that were selected.
         source: String,
     },
 }
 
-/// What a tree accepts.
+/// The acceptance of a tree.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AcceptanceRow {
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
     /// Output tokens / rounds, first and bonus tokens included.
     pub accept_length: f64,
-    /// 95% bootstrap interval over requests: how far other texts of the kind may lie. `None` where it is unknown.
+    /// 95% bootstrap interval over requests: the expected range for other texts of this kind. `None` if unknown.
     pub interval: Option<[f64; 2]>,
-    /// Entry k counts the request-rounds in which k drafts were accepted; empty where it is unknown.
+    /// Entry k counts the request-rounds in which k drafts were accepted; empty if unknown.
     pub histogram: Vec<u64>,
 }
 
 /// The model of round times, for a reader.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundTimeSummary {
-    /// What the model consists of.
+    /// The fitted parameters.
     pub parameters: Vec<Parameter>,
-    /// Relative leave-one-out errors.
+    /// Leave-one-out errors, relative.
     pub error: CrossValidation,
     /// The timed points, each with its leave-one-out prediction.
     pub points: Vec<TimedPoint>,
 }
 
-/// A number of the model.
+/// A fitted parameter of the model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameter {
     /// Such as "weights of the target".
     pub name: String,
-    /// The number.
+    /// Its value, in `unit`.
     pub value: f64,
     /// Such as "GB/s".
     pub unit: String,
@@ -107,61 +107,61 @@ pub struct Parameter {
 /// Relative errors, as shares.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CrossValidation {
-    /// Half are below.
+    /// The median.
     pub median: f64,
-    /// Nine of ten are below.
+    /// The 90th percentile.
     pub p90: f64,
-    /// The worst.
+    /// The largest error.
     pub largest: f64,
 }
 
 /// A timed round.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TimedPoint {
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
-    /// Running requests.
+    /// Number of running requests.
     pub batch: usize,
     /// Tokens of each of them.
     pub context: usize,
     /// Median of the timed rounds in ms.
     pub measured_ms: f64,
-    /// What the model says without this point.
+    /// The prediction of a model fitted without this point, in ms.
     pub left_out_ms: f64,
 }
 
-/// What a configuration is going to do under a load.
+/// The predicted figures of a configuration under a load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
-    /// What runs.
+    /// The configuration.
     pub configuration: Configuration,
-    /// How requests come.
+    /// How requests arrive.
     pub load: Load,
     /// Output tokens / rounds.
     pub accept_length: f64,
     /// Mean time of a round in ms.
     pub round_ms: f64,
-    /// All requests together.
+    /// Output tokens per second of all requests together.
     pub output_tokens_per_s: f64,
-    /// As one user sees it: median over requests.
+    /// Output tokens per second as one request sees it: median over requests.
     pub tokens_per_s_per_user: f64,
-    /// Median time of a whole request.
+    /// Median time of a whole request, in ms.
     pub latency_ms: f64,
-    /// Median time to the first token.
+    /// Median time to the first token, in ms.
     pub time_to_first_token_ms: f64,
-    /// What lies outside of what was timed, in words; `None` where all is interpolated.
+    /// The quantities outside the timed range, in words; `None` if everything is interpolated.
     pub extrapolated: Option<String>,
 }
 
-/// What a tree is predicted to do at each running batch.
+/// Predicted round times of a tree at each running batch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundsByBatch {
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
     /// Output tokens / rounds.
     pub accept_length: f64,
-    /// Entry k is the time in ms of a round in which k + 1 requests run, padded to the next captured graph, halfway
-    /// through the workload's requests.
+    /// Entry k is the time in ms of a round with k + 1 requests, padded to the next captured graph, halfway through the
+    /// workload's requests.
     pub round_ms: Vec<f64>,
 }
 
@@ -170,13 +170,13 @@ pub struct RoundsByBatch {
 pub struct CaptureChoice {
     /// The configuration that runs.
     pub configuration: Configuration,
-    /// How requests come.
+    /// How requests arrive.
     pub load: Load,
-    /// Entry k counts the rounds in which k + 1 requests run, as predicted.
+    /// Entry k is the predicted number of rounds with k + 1 requests.
     pub running_batch: Vec<f64>,
-    /// The chosen list, and the lists that people use, each with what it costs.
+    /// The chosen list and commonly used lists, each with its predicted cost.
     pub lists: Vec<CaptureList>,
-    /// Least time by number of graphs, from one on: where more graphs stop to help.
+    /// Least time by number of graphs, from one up: shows from which number on more graphs do not help.
     pub curve: Vec<CapturePoint>,
 }
 
@@ -193,21 +193,21 @@ pub struct CaptureList {
     pub padding: f64,
 }
 
-/// The best list of N sizes graphs.
+/// The cost of the best list with this many graphs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CapturePoint {
-    /// How many graphs.
+    /// Number of graphs.
     pub graphs: usize,
     /// Predicted time of all rounds in s.
     pub seconds: f64,
 }
 
-/// Seconds of each part.
+/// Seconds spent on each part.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     /// Running the workload without speculation for its texts.
     pub texts_s: f64,
-    /// Running the draft over them.
+    /// Replaying the draft over them.
     pub replay_s: f64,
     /// Timing rounds, graph capture included.
     pub timing_s: f64,
@@ -216,20 +216,20 @@ pub struct Cost {
 /// The guide of a folder, if it exists.
 ///
 /// # Errors
-/// In words, when it cannot be read or is of another format.
+/// A message, when it cannot be read or has another format.
 pub fn read(folder: &Path) -> Result<Option<Guide>, String> {
     text(folder)?.map(|text| parse(&text)).transpose()
 }
 
-/// The text of a folder's guide, so that it can be copied as it is; `None` where there is none.
+/// The contents of a folder's guide file, to be copied unchanged; `None` if there is none.
 ///
 /// # Errors
-/// In words, when it cannot be read.
+/// A message, when it cannot be read.
 pub(crate) fn text(folder: &Path) -> Result<Option<String>, String> {
     atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())
 }
 
-/// Writes a guide into a folder, whole or not at all.
+/// Writes a guide into a folder atomically.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -238,7 +238,7 @@ pub(crate) fn write(guide: &Guide, folder: &Path) -> Result<(), TunerError> {
     atomic_file::write(folder, FILE_NAME, &text)
 }
 
-/// Reads the text of a guide.
+/// Parses a guide.
 ///
 /// # Errors
 /// A message, when it is not a guide or has another format.

@@ -1,7 +1,7 @@
 //! Job files: a sweep spread over the GPUs of a host, a SLURM cluster or Kubernetes. They are printed, never submitted.
 //!
-//! Every file does the same: it measures shard after shard, each on one GPU and into its own folder, continues where a
-//! killed one stopped, and merges the folders. [`place`] reads which shard a task is from its environment.
+//! Every file does the same: it measures one shard after another, each on one GPU and into a separate folder, continues
+//! where a killed one stopped, and merges the folders. [`place`] determines from the environment which shard a task is.
 
 mod bash;
 mod kubernetes;
@@ -15,12 +15,12 @@ use schemas::{sweep::SweepFile, tree::TreeShape};
 
 use crate::{TunerError, record::Role, space::expand, sweep::folder_of};
 
-/// Default maximum number of shards: each of them measures the baselines too.
+/// Default maximum number of shards. It is low because each shard measures the baselines too.
 const MOST_SHARDS: usize = 8;
 /// Maximum number of shards; larger values are assumed to be mistakes.
 const LARGEST: usize = 10_000;
 
-/// What runs the job.
+/// The system that runs the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheduler {
     /// An array job of SLURM.
@@ -36,32 +36,33 @@ pub enum Scheduler {
 pub struct JobRequest<'a> {
     /// The sweep file, read and checked.
     pub file: &'a SweepFile,
-    /// Where it lies.
+    /// Path of the sweep file.
     pub path: &'a Path,
     /// Folder of the merged results; the shards' folders are next to it.
     pub out: &'a Path,
     /// The program that the job runs.
     pub program: &'a Path,
-    /// Where to run, over what the file says.
+    /// Device to run on, in place of the file's.
     pub device: Option<DeviceChoice>,
-    /// How many shards, where the user says so.
+    /// The number of shards, if the user gives it.
     pub shards: Option<usize>,
 }
 
 /// A job file, ready to print.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobFile {
-    /// The file.
+    /// Its text.
     pub text: String,
-    /// Number of shards; `None` where the job finds it out when it runs.
+    /// Number of shards; `None` if the job determines it when it runs.
     pub shards: Option<usize>,
-    /// Configurations that the shards divide, baselines not included; without those that only tuned files know.
+    /// Configurations that are divided among the shards, without the baselines, and without configurations that only
+    /// tuned files name.
     pub configurations: usize,
 }
 
-/// What goes into every template. Texts hold no control characters.
+/// Values for all templates. The texts contain no control characters.
 struct Parts {
-    /// Of the job; letters, digits, points and hyphens.
+    /// Name of the job: letters, digits, dots and hyphens.
     name: String,
     /// The sweep file as the user named it, absolute for schedulers that see the same file system.
     sweep: String,
@@ -69,17 +70,17 @@ struct Parts {
     out: String,
     /// The program.
     program: String,
-    /// What the shards run on.
+    /// Device of the shards.
     device: DeviceChoice,
-    /// GPUs of a shard: of one engine, or of one server.
+    /// Number of GPUs of a shard's engine or server.
     gpus: usize,
-    /// Whether shards start servers, which a killed shard would leave.
+    /// Whether shards start servers, which would outlive a killed shard.
     starts_servers: bool,
-    /// The requested number of shards.
+    /// The number of shards, if it is given.
     asked: Option<usize>,
-    /// The largest number with sense.
+    /// The largest useful number of shards.
     most: usize,
-    /// Files and folders that the sweep file names, each with what it is.
+    /// Files and folders that the sweep file names, each with its role.
     inputs: Vec<(&'static str, String)>,
 }
 
@@ -124,7 +125,7 @@ impl Parts {
             None => file.engine.device.parse()?,
         };
         let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        // In a cluster's pod the file lies in the folder that is mounted.
+        // In a cluster's pod the file is in the mounted folder.
         let local = scheduler != Scheduler::Kubernetes;
         let sweep = if local { absolute(path)? } else { path.file_name().map_or_else(|| path.into(), PathBuf::from) };
         Ok(Self {
@@ -146,7 +147,7 @@ impl Parts {
         format!("# Sweep {}: {what}. Written by spectune {}.", self.name, env!("CARGO_PKG_VERSION"))
     }
 
-    /// The `--device` of a job that has requested a GPU: one that finds none must fail, and not measure the CPU.
+    /// The `--device` of the job. A job that requests a GPU must fail if it finds none, instead of measuring the CPU.
     fn device_flag(&self) -> &'static str {
         match self.device {
             DeviceChoice::Auto | DeviceChoice::Cuda(_) => "cuda",
@@ -155,27 +156,27 @@ impl Parts {
         }
     }
 
-    /// Servers of other engines run on GPUs, whatever the replay of acceptance runs on.
+    /// Servers of other engines run on GPUs, regardless of where acceptance is replayed.
     fn needs_gpu(&self) -> bool {
         self.starts_servers || self.device_flag() == "cuda"
     }
 }
 
-/// A text as one word of a shell.
+/// Quotes a text as one word for a shell.
 fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The candidates of a sweep, at least 1: more shards would have nothing to measure.
+/// Number of candidates of a sweep, at least 1: further shards would have nothing to measure.
 fn configurations(file: &SweepFile, path: &Path) -> usize {
-    // Without the target on this machine its default shape is not known: it may equal one candidate of the space.
+    // If the target is not on this machine, its default shape is unknown; it may equal one candidate of the space.
     let default = default_shape(&folder_of(path).join(&file.models.target)).unwrap_or(TreeShape::OFF);
     let entrants = expand(&file.space, &file.knobs, &[], default).entrants;
     let candidates = entrants.iter().filter(|one| one.role == Role::Candidate).count();
     candidates.saturating_add(file.space.tables.len()).max(1)
 }
 
-/// What the sweep file names on the disk.
+/// The files and folders that the sweep file names, each with its role.
 fn inputs(file: &SweepFile) -> Vec<(&'static str, String)> {
     let SweepFile { models, workload, space, .. } = file;
     let one = |name, path: Option<&String>| path.filter(|path| !path.is_empty()).map(|path| (name, path.clone()));
@@ -190,7 +191,8 @@ fn inputs(file: &SweepFile) -> Vec<(&'static str, String)> {
     named.into_iter().flatten().chain(space.tables.iter().map(|path| ("table", path.clone()))).collect()
 }
 
-/// A name that SLURM, Kubernetes and every file system take: lower-case letters, digits and hyphens, at most 40 of them.
+/// A name that is valid for SLURM, Kubernetes and every file system: lower-case letters, digits and hyphens, at most 40
+/// characters.
 fn name(stem: &str) -> String {
     let kept = |character: char| if character.is_ascii_alphanumeric() { character.to_ascii_lowercase() } else { '-' };
     let name: String = stem.chars().map(kept).collect();
@@ -203,7 +205,7 @@ fn absolute(path: &Path) -> Result<PathBuf, TunerError> {
     std::path::absolute(path).map_err(|source| TunerError::Read { path: path.to_owned(), source })
 }
 
-/// A path as text that stays on its line.
+/// A path as text without control characters.
 fn plain(path: &Path) -> Result<String, TunerError> {
     let text = path.to_str().filter(|text| !text.chars().any(char::is_control));
     text.map(ToOwned::to_owned).ok_or_else(|| {

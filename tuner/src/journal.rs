@@ -29,52 +29,52 @@ pub use self::meaning::hash as meaning_hash;
 
 /// The version of the format that this program writes.
 pub const FORMAT: u32 = 3;
-/// The oldest version that it reads: its records know neither stalls nor where they come from.
+/// The oldest version that it reads: its records contain neither stalls nor their origin.
 const OLDEST: u32 = 2;
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "journal.jsonl";
 /// The file that is locked while a process writes. It is separate because the journal does not exist from the start.
 const LOCK_NAME: &str = ".journal.lock";
-/// How often a lock that is taken is tried again, and after what time.
+/// How often a taken lock is tried again, and after what time.
 const LOCK_TRIES: usize = 20;
 const LOCK_PAUSE: Duration = Duration::from_millis(20);
 /// Largest journal that is read, in bytes: a million trials.
 const LARGEST: u64 = 4 << 30;
 
-/// What all records of a journal share.
+/// What all records of a journal have in common.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Header {
     /// Version of the format.
     pub format: u32,
-    /// A name that no other journal has; empty in format 2.
+    /// A name unique to this journal; empty in format 2.
     #[serde(default)]
     pub journal: String,
-    /// Hash of what gives finished trials their meaning: models, engine, workload and limits. Space, loads, repeats and budgets
-    /// may change between runs.
+    /// Hash of the settings that define what finished trials mean: models, engine, workload and limits. Space, loads,
+    /// repeats and budgets may change between runs.
     pub sweep: String,
-    /// Where it runs and on what.
+    /// Where and on what it runs.
     pub fingerprint: Fingerprint,
-    /// The part of the sweep that is measured here; `None` for all of it.
+    /// The part of the sweep that is measured here; `None` for the whole sweep.
     pub shard: Option<Shard>,
     /// The sweep file, for readers.
     pub file: SweepFile,
-    /// The folder from which the file's relative paths start, absolute; `None` where it has no name in UTF-8.
+    /// The folder that the file's relative paths refer to, absolute; `None` if its name is not UTF-8.
     #[serde(default)]
     pub folder: Option<String>,
-    /// Trials of the whole plan; 0 where the strategy decides as it goes.
+    /// Trials of the whole plan; 0 if the strategy decides as it goes.
     pub planned: usize,
 }
 
-/// What a journal holds.
+/// The contents of a journal.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Contents {
     /// Its first line.
     pub header: Header,
-    /// Its whole records, in the order in which they were written.
+    /// Its complete records, in the order in which they were written.
     pub records: Vec<Record>,
-    /// Lines (from one) that are damaged, a torn last one not included.
+    /// Numbers (from one) of damaged lines, not counting a truncated last one.
     pub damaged: Vec<usize>,
-    /// Bytes up to the end of the last line that has one.
+    /// Bytes up to the end of the last complete line.
     whole: u64,
 }
 
@@ -85,7 +85,7 @@ pub struct Journal {
     file: File,
     length: u64,
     origin: Origin,
-    /// Unlocked by the system when the process ends, however it ends.
+    /// Released by the system when the process ends, in any way.
     _lock: File,
 }
 
@@ -97,10 +97,10 @@ struct Line<'a> {
 }
 
 impl Journal {
-    /// Starts a journal in a folder, which is made where it is missing.
+    /// Starts a journal in a folder, which is created if missing.
     ///
     /// # Errors
-    /// When there is one already, or the folder cannot be written.
+    /// When it already has a journal, or the folder cannot be written.
     pub fn create(folder: &Path, header: &Header) -> Result<Self, TunerError> {
         let path = folder.join(FILE_NAME);
         let write = |source| TunerError::Write { path: path.clone(), source };
@@ -109,15 +109,15 @@ impl Journal {
         if path.exists() {
             return Err(already_there(folder));
         }
-        // The header is there whole or not at all.
+        // The header is written atomically.
         let text = line(header)?;
         atomic_file::write(folder, FILE_NAME, text.as_bytes())?;
         let file = OpenOptions::new().write(true).open(&path).map_err(write)?;
         Ok(Self { path, file, length: text.len() as u64, origin: origin(header), _lock: lock })
     }
 
-    /// Goes on with the journal of a folder: the torn last line, if any, is cut off. Where the sweep has grown, the first
-    /// line becomes that of the larger one.
+    /// Continues the journal of a folder. A truncated last line is cut off. If the sweep has grown, the header is
+    /// replaced.
     ///
     /// # Errors
     /// When it does not exist, belongs to another sweep or machine, is being written by another process, or cannot be
@@ -141,15 +141,15 @@ impl Journal {
         Ok((Self { path, file, length: contents.whole, origin, _lock: lock }, contents))
     }
 
-    /// Whose records are written to it now.
+    /// The origin of the records that are appended.
     pub fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// Writes a record and waits until it is on the disk.
+    /// Appends a record and waits until it is on disk.
     ///
     /// # Errors
-    /// When it cannot be written; the journal then ends with the record before.
+    /// When it cannot be written; the journal then ends with the previous record.
     pub fn append(&mut self, record: &Record) -> Result<(), TunerError> {
         let line = line(record)?;
         let written = self
@@ -163,7 +163,7 @@ impl Journal {
                 Ok(())
             }
             Err(source) => {
-                // A half-written line would be cut off by the next resume anyway; cutting it now is a courtesy.
+                // The next resume would cut off a half-written line anyway; cutting it now is a courtesy.
                 let _ = self.file.set_len(self.length);
                 Err(TunerError::Write { path: self.path.clone(), source })
             }
@@ -205,14 +205,14 @@ impl Header {
         None
     }
 
-    /// What gives trials another meaning in another header's sweep file: each key with both values.
+    /// The settings of another header's sweep file that give trials another meaning: each key with both values.
     pub(crate) fn changed(&self, other: &Self) -> String {
         let changes = meaning::changes(&self.file, &other.file);
         if changes.is_empty() { "the sweep files differ".into() } else { changes.join(", ") }
     }
 }
 
-/// A name for a new journal: of the time, the process and the folder, hashed.
+/// A name for a new journal: a hash of the time, the process, the host and the folder.
 pub fn new_name(folder: &Path) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let of = format!("{} {} {} {}", now.as_nanos(), std::process::id(), machine::host(), folder.display());
@@ -223,7 +223,7 @@ fn origin(header: &Header) -> Origin {
     Origin { journal: header.journal.clone(), host: machine::host(), shard: header.shard }
 }
 
-/// Writes another first line over the one that is there, whole or not at all, and returns where the last whole line ends then.
+/// Replaces the header atomically, and returns the new end of the last complete line, in bytes.
 fn exchange_header(folder: &Path, path: &Path, header: &Header, whole: u64) -> Result<u64, TunerError> {
     let read = |source| TunerError::Read { path: path.to_owned(), source };
     let bytes = std::fs::read(path).map_err(read)?;
@@ -234,7 +234,7 @@ fn exchange_header(folder: &Path, path: &Path, header: &Header, whole: u64) -> R
     Ok(text.len() as u64)
 }
 
-/// Keeps other processes from writing the journal of a folder, as long as the file is held.
+/// Locks the journal of a folder against other processes, until the returned file is dropped.
 pub(crate) fn lock(folder: &Path) -> Result<File, TunerError> {
     let path = folder.join(LOCK_NAME);
     let write = |source| TunerError::Write { path: path.clone(), source };
@@ -245,13 +245,14 @@ pub(crate) fn lock(folder: &Path) -> Result<File, TunerError> {
             let reason = "another process is writing it; wait for it, or choose another --out".into();
             return Err(TunerError::Journal { path: folder.join(FILE_NAME), reason });
         }
-        // A file system without locks (some network ones) does not prevent measuring.
+        // A file system without locks (some network file systems) does not prevent measuring.
         Err(TryLockError::Error(error)) => tracing::warn!("cannot lock {}: {error}", path.display()),
     }
     Ok(file)
 }
 
-/// A process that this one has started holds a copy of the lock until its program begins: such a holder disappears within moments.
+/// A process that this one has just started holds a copy of the lock until it executes its program, so the lock becomes
+/// free within moments.
 fn try_for_a_while(file: &File) -> Result<(), TryLockError> {
     for _ in 0..LOCK_TRIES {
         match file.try_lock() {
@@ -262,8 +263,7 @@ fn try_for_a_while(file: &File) -> Result<(), TryLockError> {
     file.try_lock()
 }
 
-/// Writes a whole journal in place of what is there, if anything: a kill at any byte leaves the one or the other. The
-/// caller holds the [`lock`].
+/// Replaces a whole journal atomically. The caller holds the [`lock`].
 pub(crate) fn replace(folder: &Path, header: &Header, records: &[Record]) -> Result<(), TunerError> {
     let mut text = line(header)?;
     for record in records {
@@ -272,7 +272,7 @@ pub(crate) fn replace(folder: &Path, header: &Header, records: &[Record]) -> Res
     atomic_file::write(folder, FILE_NAME, text.as_bytes())
 }
 
-/// The error of a sweep that would start where there is one.
+/// The error of a new sweep in a folder that already has a journal.
 pub fn already_there(folder: &Path) -> TunerError {
     TunerError::Journal {
         path: folder.join(FILE_NAME),
@@ -280,7 +280,7 @@ pub fn already_there(folder: &Path) -> TunerError {
     }
 }
 
-/// Whether a folder holds a journal.
+/// Whether a folder contains a journal.
 pub fn exists(folder: &Path) -> bool {
     folder.join(FILE_NAME).exists()
 }
@@ -311,7 +311,7 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
         match &mut contents {
             None => {
                 let damaged = "the first line is damaged, or this is not a spectune journal";
-                // Before all else: another format may have another header.
+                // Checked first, because another format may have another header.
                 content::<Version>(line).ok_or(damaged)?.expect_within(OLDEST, FORMAT)?;
                 let header: Header = content(line).ok_or(damaged)?;
                 contents = Some(Contents { header, records: Vec::new(), damaged: Vec::new(), whole: end });
@@ -333,7 +333,8 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
 }
 
 impl Contents {
-    /// Gives the records of a journal without a name one that goes with its first trial, so that a copy of it has the same.
+    /// Gives the records of a journal without a name one that is derived from its first trial, so that a copy of the
+    /// journal gets the same name.
     fn name_origins(&mut self) {
         let first = self.records.iter().map(|record| record.finished_at).min().unwrap_or_default();
         let journal = format!("{}-{first}", self.header.sweep);
@@ -342,7 +343,7 @@ impl Contents {
     }
 }
 
-/// A line's content, if the line is whole.
+/// A line's content, if its checksum matches.
 fn content<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
     let line: Line<'_> = serde_json::from_slice(line).ok()?;
     let text = line.content.get();
@@ -394,7 +395,7 @@ mod tests {
         }
     }
 
-    /// Every second one failed, with words that JSON must escape.
+    /// Every second record is a failure, with words that JSON must escape.
     fn record(repeat: usize) -> Record {
         let trial = Trial { configuration: Configuration::of(TreeShape::chain(3)), load: Load::BatchSize(1), repeat };
         let spread = Spread { min: 0.1, median: 1.0 / 3.0, p90: 2.5, p99: 1e300, max: f64::MAX };
@@ -469,7 +470,7 @@ mod tests {
             let (mut journal, contents) = Journal::resume(folder.path(), &header()).expect("it resumes");
             assert_eq!(contents.records, (0..whole).map(record).collect::<Vec<_>>(), "cut at {cut}");
             assert!(contents.damaged.is_empty());
-            // What was cut off is measured again, and then the journal is as if nothing had happened.
+            // What was cut off is measured again; then the journal is the same as before.
             (whole..3).for_each(|at| journal.append(&record(at)).expect("it is written"));
             drop(journal);
             assert!(self::bytes(&folder) == bytes, "cut at {cut}");
@@ -517,7 +518,7 @@ mod tests {
     fn a_damaged_line_is_reported_by_its_number() {
         let folder = written(3);
         let text = String::from_utf8(bytes(&folder)).expect("text");
-        // One digit of the content.
+        // Changes one digit of the content.
         for (repeat, line) in [(1, 3), (2, 4)] {
             let spoiled = text.replacen(&format!("\"repeat\":{repeat}"), "\"repeat\":8", 1);
             std::fs::write(folder.path().join(FILE_NAME), spoiled).expect("a damaged journal");
@@ -526,7 +527,7 @@ mod tests {
         }
     }
 
-    /// What resuming with a changed header says.
+    /// Checks the message of a resume with a changed header.
     fn check(change: impl FnOnce(&mut Header), words: &[&str]) {
         let folder = written(1);
         let before = bytes(&folder);
@@ -605,7 +606,7 @@ mod tests {
         let folder = written(2);
         let before = bytes(&folder);
         let (mut journal, _) = Journal::resume(folder.path(), &header()).expect("it resumes");
-        // Not open for writing: as with a full disk, the write fails.
+        // The file is not open for writing, so the write fails as with a full disk.
         journal.file = File::open(folder.path().join(FILE_NAME)).expect("the journal");
         let error = journal.append(&record(2)).expect_err("it cannot be written").to_string();
         assert!(error.contains("cannot write") && error.contains(FILE_NAME), "{error}");

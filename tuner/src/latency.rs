@@ -1,9 +1,9 @@
 //! Predicts the time of a round, with a model fitted to a few dozen timed points.
 //!
-//! The time of a round depends on its tree, its batch and its context, not on its text. [`design`] chooses the points,
-//! [`engine::Engine::time_rounds`] times them, [`RoundModel::fit`] fits a model of the machine ([`physics`]) to them, and
-//! and a Gaussian process to its residuals ([`residual`]). [`RoundModel::predict`] says for every point whether it is
-//! within the measured range.
+//! The time of a round depends on its tree, batch and context, not on its text. [`design`] chooses the points,
+//! [`engine::Engine::time_rounds`] times them, and [`RoundModel::fit`] fits a model of the machine ([`physics`]) to
+//! them, and a Gaussian process to its residuals ([`residual`]). [`RoundModel::predict`] says for every point whether
+//! it is within the measured range.
 
 pub mod additive;
 mod cholesky;
@@ -34,25 +34,25 @@ use self::{
     residual::{Place, Residuals, Strength},
 };
 
-/// Half-width of the interval of a prediction in standard deviations: nine of ten measurements lie within.
+/// Half-width of a 90% interval in standard deviations.
 const NINETY_PERCENT: f64 = 1.645;
 
-/// A context this much outside the measured range still counts as inside, as a share: timed rounds lie around the
+/// A context up to this share outside the measured range still counts as inside, since timed rounds lie around the
 /// requested context.
 const CONTEXT_SLACK: f64 = 0.05;
 
-/// Up to this many rows the CUDA backend streams weights through kernels made for few rows (docs/notes/cuda.md). With 32 rounds are
-/// predicted better than with 8, 16, 64 or 128 (docs/notes/tuner.md).
+/// Up to this many rows the CUDA backend uses kernels for few rows, which stream the weights (docs/notes/cuda.md).
+/// Rounds are predicted better with 32 than with 8, 16, 64 or 128 (docs/notes/tuner.md).
 const STREAMED_ROWS: usize = 32;
 
-/// What is known of a machine and its models before anything is timed.
+/// What is known about a machine and its models before anything is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
-    /// What passes read and multiply, from [`engine::Engine::cost`].
+    /// Bytes and operations of passes, from [`engine::Engine::cost`].
     pub cost: ModelCost,
-    /// Bytes a second that the device reads of its memory, from [`engine::Engine::measure_bandwidth`].
+    /// Memory bandwidth of the device in bytes per second, from [`engine::Engine::measure_bandwidth`].
     pub bandwidth: f64,
-    /// Up to this many rows linear layers run in a kernel made for few rows. The model's efficiency may differ below and
+    /// Up to this many rows, linear layers use a kernel for few rows. The model has separate efficiencies below and
     /// above.
     pub few_rows: usize,
 }
@@ -69,10 +69,10 @@ pub struct RoundModel {
     cross_validation: Option<CrossValidation>,
 }
 
-/// What a quantity of the measured points spans.
+/// The range of a quantity over the measured points.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Range {
-    /// Which.
+    /// The quantity.
     pub quantity: Quantity,
     /// The smallest measured value.
     pub min: f64,
@@ -85,61 +85,61 @@ pub struct Range {
 pub struct Predicted {
     /// The time in ms.
     pub ms: f64,
-    /// Nine of ten measurements are expected above `low` and below `high`, in ms.
+    /// Lower end of the 90% interval for a measurement, in ms.
     pub low: f64,
-    /// See `low`.
+    /// Upper end of the same interval, in ms.
     pub high: f64,
-    /// Whether it rests on points around it.
+    /// Whether it is inside the measured range.
     pub kind: Kind,
 }
 
-/// Whether a prediction lies within what was measured.
+/// Whether a prediction is inside the measured range.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kind {
-    /// In every quantity.
+    /// Inside in every quantity.
     Interpolated,
-    /// Not in these: the time is the model's word, and nothing near it was timed.
+    /// Outside in these quantities: nothing near it was timed.
     Extrapolated(Vec<Beyond>),
 }
 
-/// A quantity that lies outside what was measured.
+/// A quantity outside the measured range.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Beyond {
     /// Its value at the predicted point.
     pub value: f64,
-    /// What was measured.
+    /// The measured range.
     pub measured: Range,
 }
 
-/// Why no model could be fitted.
+/// Why a model could not be fitted or read.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum LatencyError {
-    /// Nothing to fit.
+    /// No points to fit.
     #[error("no round was timed: a model of the round time needs at least one point")]
     NoPoint,
-    /// A point without a meaning.
+    /// An invalid point.
     #[error("timed point {number} ({point}): {reason}")]
     Point {
-        /// From one.
+        /// Its number, from one.
         number: usize,
-        /// Which.
+        /// The point.
         point: Point,
         /// What is wrong with it.
         reason: String,
     },
-    /// The machine's figures cannot be.
+    /// Invalid figures of the machine.
     #[error("machine: {0}")]
     Machine(String),
     /// The numbers do not allow a fit.
     #[error("the model of the round time could not be fitted: {0}")]
     Fit(String),
-    /// A file that holds no such model.
+    /// A file that does not contain a valid model.
     #[error("model of the round time: {0}")]
     File(String),
 }
 
 impl RoundModel {
-    /// Fits a model to timed points. Equal points give an equal model.
+    /// Fits a model to timed points. Equal points result in an equal model.
     ///
     /// # Errors
     /// Without points, with non-positive times or contexts, or with invalid shapes.
@@ -160,7 +160,7 @@ impl RoundModel {
         })
     }
 
-    /// The time of a round, how sure that is, and whether it lies within what was measured.
+    /// The time of a round, its uncertainty, and whether it is inside the measured range.
     pub fn predict(&self, point: &Point) -> Predicted {
         let (mean, deviation) = self.residuals.at(&self.place(point));
         let ms = self.physical_ms(point) * mean.exp();
@@ -168,13 +168,13 @@ impl RoundModel {
         Predicted { ms, low: ms / factor, high: ms * factor, kind: self.kind(point) }
     }
 
-    /// The time of a round in ms alone, for loops over many rounds. It says nothing of how far it can be trusted: ask
-    /// [`kind`](Self::kind).
+    /// The time of a round in ms without the uncertainty, for loops over many rounds. [`kind`](Self::kind) says whether
+    /// it is extrapolated.
     pub fn ms(&self, point: &Point) -> f64 {
         self.physical_ms(point) * self.residuals.mean(&self.place(point)).exp()
     }
 
-    /// Whether a point lies within what was measured.
+    /// Whether a point is inside the measured range.
     pub fn kind(&self, point: &Point) -> Kind {
         let outside = |measured: &Range| {
             let value = point.quantity(measured.quantity);
@@ -186,7 +186,7 @@ impl RoundModel {
         if beyond.is_empty() { Kind::Interpolated } else { Kind::Extrapolated(beyond) }
     }
 
-    /// What was fitted, in plain units.
+    /// The fitted parameters.
     pub fn parameters(&self) -> &Parameters {
         &self.parameters
     }
@@ -196,12 +196,12 @@ impl RoundModel {
         self.cross_validation.as_ref()
     }
 
-    /// What the measured points span.
+    /// The measured range of each quantity.
     pub fn ranges(&self) -> &[Range] {
         &self.ranges
     }
 
-    /// What was known before.
+    /// The machine that the model was fitted for.
     pub fn machine(&self) -> &Machine {
         &self.machine
     }
@@ -216,13 +216,13 @@ impl RoundModel {
 }
 
 impl Machine {
-    /// Of a loaded engine. Measures its memory.
+    /// The figures of a loaded engine's machine. Measures its memory bandwidth.
     ///
     /// # Errors
     /// When the device fails.
     pub fn of(engine: &Engine) -> Result<Self, EngineError> {
         let few_rows = match (engine.device().device.as_str(), engine.options().batch_invariant) {
-            // One way of computing for all numbers of rows: what the reference has, and what invariance asks for.
+            // The CPU reference and batch-invariant mode have one implementation for all numbers of rows.
             ("cpu", _) | (_, true) => usize::MAX,
             _ => STREAMED_ROWS,
         };

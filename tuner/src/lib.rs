@@ -1,11 +1,11 @@
 //! Finds the fastest configuration: plans, trials, journal, selection.
 //!
-//! A sweep file becomes a [`space`] of tree shapes and a [`workload`]; a [`strategy`] says which trial is next; the
-//! [`runner`] measures it on the engine; the [`journal`] stores it; [`selection`] determines the best configuration and
-//! the confidence in it; [`outcome`] writes the tuned file. [`sweep::run`] does all of this. [`jobs`] distributes a sweep over
-//! the machines of a scheduler, and [`merge`] merges their results. In addition to measuring, it predicts: [`latency`]
-//! fits the time of a round to a few dozen timed points, [`forecast`] simulates a workload with it, and [`capture`] finds
-//! the batch sizes that are worth a graph; [`guidance`] combines them.
+//! A sweep file becomes a [`space`] of tree shapes and a [`workload`]. A [`strategy`] chooses the next trial, the
+//! [`runner`] measures it on the engine, and the [`journal`] stores it. [`selection`] determines the best configuration
+//! and the confidence in it, and [`outcome`] writes the tuned file. [`sweep::run`] does all of this. [`jobs`]
+//! distributes a sweep over the machines of a scheduler, and [`merge`] merges their results. Predictions complement
+//! measurements: [`latency`] fits the time of a round to a few dozen timed points, [`forecast`] simulates a workload
+//! with it, and [`capture`] finds the batch sizes that are worth a graph; [`guidance`] combines them.
 #![forbid(unsafe_code)]
 
 pub mod acceptance;

@@ -1,5 +1,5 @@
-//! What the machine did while a trial ran, as reported by the operating system and the GPU's driver. Figures that they do not
-//! report are missing.
+//! The machine's activity during a trial, as reported by the operating system and the GPU's driver. Figures that they do
+//! not report are missing.
 
 use std::{fs, thread, time::Duration};
 
@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::mark::Mark;
 
-/// Shares from which on something is worth a mark.
+/// Share of time above which a disturbance is marked.
 const WORTH_A_MARK: f64 = 0.05;
 
-/// What the machine did while a trial ran.
+/// The machine's activity during a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Machine {
@@ -21,16 +21,16 @@ pub struct Machine {
     /// Logical processors.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub processors: Option<usize>,
-    /// Share of the processors' time that the hypervisor gave to other machines.
+    /// Share of the processors' time that the hypervisor gave to other virtual machines.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stolen: Option<f64>,
     /// Share of the processors' time that other processes used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub busy_elsewhere: Option<f64>,
-    /// Switches that took a processor from a thread of this process while it had work to do.
+    /// Involuntary context switches of this process's threads: the thread still had work to do.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub involuntary_switches: Option<u64>,
-    /// Seconds that threads of this process were ready and waited for a processor, all threads together.
+    /// Seconds that threads of this process were ready but waited for a processor, summed over threads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run_queue_wait_s: Option<f64>,
     /// The GPU.
@@ -38,7 +38,7 @@ pub struct Machine {
     pub gpu: Option<Gpu>,
 }
 
-/// What a GPU's driver says of it.
+/// State of a GPU, as reported by its driver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Gpu {
@@ -51,27 +51,27 @@ pub struct Gpu {
     /// Power in W, at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_w: Option<f64>,
-    /// Most power in W that it may take.
+    /// Power limit in W.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_limit_w: Option<f64>,
     /// Temperature in °C, at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature_c: Option<u32>,
-    /// Why its clock is held down, at the end, in the driver's words.
+    /// Why its clock is throttled, at the end, in the driver's words.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub throttle_reasons: Vec<String>,
-    /// Seconds in which its clock was held down by the power limit.
+    /// Seconds in which its clock was throttled by the power limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub power_throttled_s: Option<f64>,
-    /// Seconds in which its clock was held down because of heat.
+    /// Seconds in which its clock was throttled because of heat.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thermal_throttled_s: Option<f64>,
-    /// Other processes with work on it, at the end.
+    /// Other processes that use it, at the end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub other_processes: Option<u32>,
 }
 
-/// What the counters said when a trial began.
+/// The counters at the start of a trial.
 #[derive(Debug)]
 pub struct Watch {
     counters: Counters,
@@ -84,23 +84,23 @@ impl Watch {
         Self { counters: Counters::now(), gpu }
     }
 
-    /// Reads them again after it.
+    /// Reads them again after the trial.
     pub fn end(self, gpu: Option<GpuState>) -> Machine {
         let machine = self.counters.until(&Counters::now());
         Machine { gpu: gpu.map(|now| Gpu::of(self.gpu.as_ref(), now)), ..machine }
     }
 }
 
-/// What Linux counts; elsewhere nothing is there to be read.
+/// Linux's counters; `None` on other systems.
 #[derive(Clone, Debug, Default)]
 struct Counters {
     load_average: Option<f64>,
-    /// Of all processors, in ticks.
+    /// Ticks of all processors.
     processors: Option<Ticks>,
-    /// Ticks that this process had.
+    /// Ticks of this process.
     own_ticks: Option<u64>,
     involuntary_switches: Option<u64>,
-    /// In nanoseconds, all threads together.
+    /// Nanoseconds, summed over threads.
     run_queue_wait: Option<u64>,
 }
 
@@ -137,7 +137,7 @@ impl Counters {
             busy_elsewhere: ticks
                 .zip(own)
                 .map(|(ticks, own)| share(ticks, ticks.total.saturating_sub(ticks.idle + ticks.stolen + own))),
-            // A thread that ended meanwhile takes its counts along.
+            // A thread that ended in the meantime takes its counts with it.
             involuntary_switches: difference(self.involuntary_switches, now.involuntary_switches),
             run_queue_wait_s: difference(self.run_queue_wait, now.run_queue_wait).map(|wait| wait as f64 / 1e9),
             gpu: None,
@@ -150,8 +150,8 @@ fn difference(before: Option<u64>, now: Option<u64>) -> Option<u64> {
 }
 
 impl Ticks {
-    /// From `/proc/stat`: `cpu user nice system idle iowait irq softirq steal guest guest_nice`, of which the guests' are in
-    /// the first two already.
+    /// From `/proc/stat`: `cpu user nice system idle iowait irq softirq steal guest guest_nice`; the guest ticks are
+    /// already included in the first two.
     fn read(text: &str) -> Option<Self> {
         let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
         let ticks: Vec<u64> = line.split_ascii_whitespace().take(8).map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -168,14 +168,15 @@ impl Ticks {
     }
 }
 
-/// Ticks of this process in `/proc/self/stat`: its user and system time, fields 14 and 15. The name, field 2, may hold anything.
+/// Ticks of this process from `/proc/self/stat`: user and system time, fields 14 and 15. The name, field 2, may contain
+/// any characters.
 fn own_ticks(text: &str) -> Option<u64> {
     let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let mut next = || fields.next()?.parse::<u64>().ok();
     Some(next()? + next()?)
 }
 
-/// Involuntary switches, and nanoseconds of waiting for a processor, of all threads of this process.
+/// Involuntary switches and nanoseconds of waiting for a processor, summed over the threads of this process.
 fn threads() -> (Option<u64>, Option<u64>) {
     let threads = || fs::read_dir("/proc/self/task").into_iter().flatten().flatten().map(|entry| entry.path());
     let sum = |of: &dyn Fn(&std::path::Path) -> Option<u64>| {
@@ -191,7 +192,7 @@ fn switches(status: &str) -> Option<u64> {
     status.lines().find_map(|line| line.strip_prefix("nonvoluntary_ctxt_switches:"))?.trim().parse().ok()
 }
 
-/// `schedstat`: nanoseconds on a processor, nanoseconds of waiting for one, turns.
+/// The second field of `schedstat`: nanoseconds on a processor, nanoseconds of waiting for one, number of time slices.
 fn waited(schedstat: &str) -> Option<u64> {
     schedstat.split_ascii_whitespace().nth(1)?.parse().ok()
 }
@@ -216,7 +217,7 @@ impl Gpu {
     }
 }
 
-/// The name of this host, as its users know it; empty where the system has none.
+/// The name of this host; empty if the system has none.
 pub fn host() -> String {
     let name = fs::read_to_string("/proc/sys/kernel/hostname").or_else(|_| fs::read_to_string("/etc/hostname"));
     let name = name.ok().map(|name| name.trim().to_owned()).filter(|name| !name.is_empty());
@@ -224,7 +225,7 @@ pub fn host() -> String {
 }
 
 impl Machine {
-    /// What of it disturbed a trial of that many seconds.
+    /// The disturbances of a trial that took this many seconds.
     pub(crate) fn marks(&self, elapsed_s: f64) -> Vec<Mark> {
         let worth = |share: Option<f64>| share.filter(|share| *share > WORTH_A_MARK);
         let of_time =
@@ -232,7 +233,7 @@ impl Machine {
         let mut marks = Vec::new();
         marks.extend(worth(self.stolen).map(|share| Mark::Stolen { share }));
         marks.extend(of_time(self.run_queue_wait_s).map(|share| Mark::WaitedForProcessor { share }));
-        // Work elsewhere takes nothing away as long as there are processors left.
+        // Other work does not disturb as long as there are idle processors.
         let is_full = self.load_average.zip(self.processors).is_none_or(|(load, count)| load > count as f64);
         marks.extend(worth(self.busy_elsewhere).filter(|_| is_full).map(|share| Mark::BusyElsewhere { share }));
         if let Some(gpu) = &self.gpu {

@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "mark")]
 pub enum Mark {
-    /// Steps took far longer than the others of their kind.
+    /// Some steps took far longer than others of their kind.
     Stalled {
-        /// Share of the wall time.
+        /// Stalled share of the wall time.
         of_time: f64,
-        /// Share of the steps.
+        /// Stalled share of the steps.
         of_steps: f64,
-        /// Whether too few steps ran without a stall, so that the trial is excluded from comparisons.
+        /// Whether too few steps ran without a stall; the trial is then excluded from comparisons.
         spoiled: bool,
     },
-    /// The hypervisor ran other machines.
+    /// The hypervisor ran other virtual machines.
     Stolen {
         /// Share of the processors' time.
         share: f64,
     },
-    /// Threads of this process were ready and had to wait for a processor.
+    /// Threads of this process were ready but had to wait for a processor.
     WaitedForProcessor {
         /// Thread-seconds of waiting / seconds of the trial.
         share: f64,
@@ -30,20 +30,20 @@ pub enum Mark {
         /// Share of the processors' time.
         share: f64,
     },
-    /// The GPU held its clock down because of heat, or of another reason than the power limit under load.
+    /// The GPU throttled its clock because of heat, or for a reason other than the power limit under load.
     Throttled {
         /// Share of the wall time.
         share: f64,
     },
     /// Other processes used the same GPU.
     SharedGpu {
-        /// How many.
+        /// Number of these processes.
         processes: u32,
     },
 }
 
 impl Mark {
-    /// In words.
+    /// As a phrase.
     pub fn words(self) -> String {
         let percent = |share: f64| format!("{:.0}%", share * 100.0);
         match self {

@@ -1,8 +1,8 @@
 //! Merges sweep folders: shards of a sweep, or the same sweep on several machines of one kind.
 //!
-//! The result is the journal of the whole sweep, as if one machine had measured it: it can be reported, resumed
-//! and merged again. It depends neither on the order of the folders nor on how often they are merged. No model is loaded
-//! and no GPU is needed.
+//! The result is the journal of the whole sweep, as if one machine had measured it: it can be reported, resumed and
+//! merged again. It depends neither on the order of the folders nor on the number of merges. No model is loaded and no
+//! GPU is needed.
 
 pub mod plan;
 mod tuned;
@@ -22,44 +22,45 @@ use crate::{
     shard::Shard,
 };
 
-/// What a merge did.
+/// The result of a merge.
 #[derive(Clone, Debug)]
 pub struct MergeSummary {
     /// Trials of the merged journal, each counted once.
     pub trials: usize,
-    /// Further measurements of them by other journals, which count as repeats: baselines run in every shard.
+    /// Further measurements of these trials by other journals, which count as repeats: baselines run in every shard.
     pub pooled: usize,
     /// Records that were skipped: duplicates, and failures of trials that were measured elsewhere.
     pub repeated: usize,
-    /// Trials of the whole plan; at least this many where shards are missing.
+    /// Trials of the whole plan; a lower bound if shards are missing.
     pub planned: usize,
-    /// Shards that no folder holds.
+    /// Shards without a folder.
     pub missing: Vec<Shard>,
-    /// Best first, a load each.
+    /// One ranking per load, best configuration first.
     pub ranking: Vec<LoadRanking>,
-    /// The tuned file, where a load has a winner and the models are known.
+    /// The tuned file, if a load has a winner and the models are known.
     pub tuned: Option<PathBuf>,
-    /// What the user should know.
+    /// Messages for the user.
     pub notes: Vec<String>,
 }
 
-/// A folder with the journal that it holds.
+/// A folder and the contents of its journal.
 struct Source {
     folder: PathBuf,
     contents: Contents,
 }
 
-/// Merges the journals of folders into one in `out`. What `out` holds of the same sweep already is merged too, so that
-/// nothing there is lost.
+/// Merges the journals of folders into one in `out`. If `out` already contains a journal of the same sweep, it is
+/// merged too, so that nothing is lost.
 ///
-/// What several journals measured of one trial is all kept: each shape is compared with the baselines of its own journal. A trial
-/// that failed in one and was measured in another counts as measured. The records come in the order in which they were finished. `tuned.toml` is made anew, `guide.json` copied from the first
-/// folder that has one, and `texts.jsonl` if it is the same in all that have one. `states.bin` stays where it is: it is
-/// large, and made again where it is missed.
+/// All measurements of a trial by several journals are kept: each shape is compared with the baselines of its own
+/// journal. A trial that failed in one journal and was measured in another counts as measured. The records are in the
+/// order in which they were finished. `tuned.toml` is rewritten, `guide.json` is copied from the first folder that
+/// has one, and `texts.jsonl` if it is the same in all folders that have one. `states.bin` is not copied: it is large,
+/// and recomputed where it is needed.
 ///
 /// # Errors
-/// When there is no folder, one has no journal, the journals are not of one sweep and one fingerprint, `out` holds a shard
-/// or is being written, or a file cannot be written. The journal in `out` is then as it was.
+/// When there is no folder, one has no journal, the journals are not of one sweep and one fingerprint, `out` holds a
+/// shard or is being written, or a file cannot be written. The journal in `out` is then unchanged.
 pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> {
     let mut sources = folders.iter().map(|folder| read(folder)).collect::<Result<Vec<_>, _>>()?;
     agree(&sources)?;
@@ -81,7 +82,7 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
         whole => whole.max(trials),
     };
     let names = sources.iter().map(|source| source.contents.header.journal.as_str()).collect::<BTreeSet<_>>();
-    // A function of what is merged, so that merging again makes the same journal.
+    // Derived from what is merged, so that merging again results in the same journal.
     let own = records.iter().map(|record| record.origin.journal.as_str()).collect::<BTreeSet<_>>();
     let journal =
         if own.len() > 1 { merged_name(&own) } else { names.first().map_or(String::new(), |name| (*name).to_owned()) };
@@ -97,7 +98,7 @@ pub fn run(folders: &[PathBuf], out: &Path) -> Result<MergeSummary, TunerError> 
     Ok(MergeSummary { trials, pooled: records.len() - trials, repeated, planned, missing, ranking, tuned, notes })
 }
 
-/// The name of a journal that holds those of several: what is measured on is none of theirs.
+/// The name of a journal merged from several: new measurements in it belong to none of them.
 fn merged_name(names: &BTreeSet<&str>) -> String {
     let all = names.iter().copied().collect::<Vec<_>>().join(" ");
     blake3::hash(all.as_bytes()).to_hex()[..12].to_owned()
@@ -127,7 +128,7 @@ fn target(out: &Path) -> Result<Source, TunerError> {
     }
 }
 
-/// Whether all folders hold the same sweep under one fingerprint.
+/// Checks that all folders hold the same sweep under one fingerprint.
 fn agree(sources: &[Source]) -> Result<(), TunerError> {
     let Some((first, rest)) = sources.split_first() else { return Ok(()) };
     for source in rest {
@@ -158,13 +159,13 @@ fn agree(sources: &[Source]) -> Result<(), TunerError> {
     Ok(())
 }
 
-/// The whole sweep before its shards; then by content, so that the order of the folders does not matter.
+/// Sort key: the whole sweep before its shards, then by content, so that the order of the folders does not matter.
 fn rank_of(header: &Header) -> (Option<(usize, usize)>, String) {
     let shard = header.shard.map(|shard| (shard.count, shard.index));
     (shard, serde_json::to_string(header).unwrap_or_default())
 }
 
-/// The kept records in chronological order, and the number of skipped ones.
+/// The kept records in chronological order, and the number of dropped ones.
 fn union(sources: &[Source]) -> (Vec<Record>, usize) {
     let all: Vec<&Record> = sources.iter().flat_map(|source| &source.contents.records).collect();
     let mut records: Vec<Record> = pooled(&all).into_iter().map(|at| all[at].clone()).collect();
@@ -173,8 +174,8 @@ fn union(sources: &[Source]) -> (Vec<Record>, usize) {
     (records, left_out)
 }
 
-/// Which of some records count: of what one journal measured each trial once, and what another journal measured of the same
-/// trial too, since that is a separate repeat. A trial that failed counts only where it was never measured.
+/// Indices of the records that count: each trial once per journal that measured it, since another journal's measurement
+/// is a separate repeat. A failure counts only if the trial was never measured.
 pub fn pooled(records: &[&Record]) -> Vec<usize> {
     let mut kept: BTreeMap<(&str, &Origin), usize> = BTreeMap::new();
     for (at, record) in records.iter().enumerate() {
@@ -195,8 +196,8 @@ pub fn pooled(records: &[&Record]) -> Vec<usize> {
     places
 }
 
-/// Whether one record of a trial is kept rather than another: the measured goes before the failed, then the first that was
-/// finished. Equal ones are ordered by their content, so the order in which they are found does not matter.
+/// Whether one record of a trial is preferred to another: measured before failed, then the one that was finished first.
+/// Ties are broken by content, so the order in which they are found does not matter.
 fn goes_before(record: &Record, other: &Record) -> bool {
     preference(record) < preference(other)
 }

@@ -29,13 +29,13 @@ use crate::{
 
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "tuned.toml";
-/// Negligible gains, in logarithms.
+/// Gains below this are negligible, in logarithms.
 const FELT: f64 = 0.01;
-/// Largest tuned file in bytes: a few rows of text.
+/// Largest tuned file in bytes.
 const LARGEST: u64 = 1 << 20;
 
-/// The tuned file of a ranking; `None` when no load has a winner, or random weights ran, which are not worth serving.
-/// Paths become absolute, since the file lies in another folder than the sweep file.
+/// The tuned file of a ranking; `None` if no load has a winner, or if random weights ran, which are not worth serving.
+/// Paths become absolute, since the file is in another folder than the sweep file.
 pub fn tuned(
     file: &SweepFile,
     folder: &Path,
@@ -67,14 +67,14 @@ pub fn tuned(
             target: absolute(&file.models.target),
             draft: if file.models.draft.is_empty() { String::new() } else { absolute(&file.models.draft) },
             algorithm: file.models.algorithm.clone(),
-            // Another engine needs this stated: with `auto` it would load target and draft each in its own dtype.
+            // Other engines need this explicitly: with `auto` they would load target and draft each in its own dtype.
             dtype: file.models.dtype.clone(),
             quantization: file.models.quantization.clone(),
             target_dtype: dtype(&file.models.target).map(ToOwned::to_owned),
             draft_context_length: draft.map(|config| config.derived_context_length()),
         },
         engine: TunedEngine {
-            // Of a group, that of its first rank.
+            // For a tensor-parallel group, the device of its first rank.
             device: fingerprint.device.split('+').next().unwrap_or_default().to_owned(),
             tp_size: Some(file.engine.tp_size).filter(|size| *size > 1),
             context_length,
@@ -95,13 +95,13 @@ pub fn tuned(
             draft_hash: fingerprint.draft.clone(),
             workload_hash: fingerprint.workload.clone(),
             objective: file.objective.metric.name().into(),
-            // Filled in by the caller, who knows the records and why the search ended.
+            // Filled in by the caller, which knows the records and why the search ended.
             ..Provenance::default()
         },
     })
 }
 
-/// The file with the hosts and dates of the trials that it rests on.
+/// Adds the hosts and dates of the trials that the file is based on.
 pub fn dated<'a>(mut tuned: TunedFile, records: impl IntoIterator<Item = &'a Record>) -> TunedFile {
     let (mut times, mut hosts) = (Vec::new(), BTreeSet::new());
     for record in records {
@@ -115,8 +115,8 @@ pub fn dated<'a>(mut tuned: TunedFile, records: impl IntoIterator<Item = &'a Rec
     tuned
 }
 
-/// The longest sequence of the engine that a sweep file asks for, in tokens, without loading it; `None` where the target is
-/// not on this machine.
+/// The longest sequence of the engine of a sweep file, in tokens, without loading it; `None` if the target is not on
+/// this machine.
 pub fn context_length(file: &SweepFile, folder: &Path) -> Option<usize> {
     let made_for = config(folder, &file.models.target)?.derived_context_length();
     Some(file.engine.context_length.unwrap_or(made_for))
@@ -131,7 +131,7 @@ pub fn read(folder: &Path) -> Result<Option<TunedFile>, String> {
     text.map(|text| parse(FILE_NAME, text)).transpose()
 }
 
-/// Reads a tuned file that lies anywhere.
+/// Reads a tuned file from any path.
 ///
 /// # Errors
 /// When it cannot be read or is not a tuned file.
@@ -150,7 +150,7 @@ fn parse(name: &str, text: String) -> Result<TunedFile, String> {
     })
 }
 
-/// Writes the file into a folder, whole or not at all.
+/// Writes the file into a folder atomically.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -165,8 +165,8 @@ fn config(folder: &Path, path: &str) -> Option<ModelConfig> {
     Some(Folder::open(&folder.join(path)).ok()?.config)
 }
 
-/// The settings to run with: one engine has one, so of those that were measured the one that is best over all loads
-/// together, and the sweep file's own where others gain nothing noticeable. `None` without a winner.
+/// The settings to run with. An engine has one set of settings, so the best measured one over all loads is chosen, and
+/// the sweep file's own if others gain nothing noticeable. `None` without a winner.
 fn settings(ranking: &[LoadRanking]) -> Option<Knobs> {
     let score = |knobs: &Knobs| -> Option<f64> {
         let logarithm = |ranking: &LoadRanking| Some(ranking.score(&best_with(ranking, knobs)?.configuration)?.ln());
@@ -185,14 +185,14 @@ fn settings(ranking: &[LoadRanking]) -> Option<Knobs> {
     ranking.iter().any(|ranking| ranking.chosen.is_some()).then_some(best.0)
 }
 
-/// The choice of a load if it has these settings, else the best that has them.
+/// The choice of a load if it has these settings, else the best configuration that has them.
 fn best_with<'a>(ranking: &'a LoadRanking, knobs: &Knobs) -> Option<&'a Ranked> {
     let has = |entry: &&Ranked| entry.configuration.knobs == *knobs && entry.may_be_chosen();
     ranking.winner().filter(has).or_else(|| ranking.entries.iter().find(has))
 }
 
-/// Which tree runs at which batch. Closed loops say it for their batch sizes, and a guide for those between; where there
-/// are none, the winner of the highest load says it, be it a tree or a table.
+/// The tree for each batch. Closed loops determine it for their batch sizes, and a guide for the sizes between them.
+/// Without closed loops, the winner of the highest load is used, whether a tree or a table.
 fn policy(
     file: &SweepFile,
     knobs: &Knobs,
@@ -222,7 +222,7 @@ fn policy(
 
 fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: TreeShape) -> Option<PolicyRow> {
     let speedup = winner.speedup;
-    // No speculation is 1 of itself, without ends.
+    // No speculation relative to itself is 1, without an interval.
     let repeated = speedup.filter(|ends| ends.kind != selection::IntervalKind::Single && ends.low < ends.high);
     Some(PolicyRow {
         max_running_batch,
@@ -250,7 +250,7 @@ fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: 
     })
 }
 
-/// Four digits after the point say more than any measurement.
+/// Four decimal places are more than any measurement supports.
 fn round(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }

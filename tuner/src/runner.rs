@@ -21,15 +21,15 @@ use crate::{
     workload::Workload,
 };
 
-/// What a trial is run on and held to.
+/// Inputs and limits of a trial.
 #[derive(Clone, Copy, Debug)]
 pub struct TrialOptions<'a> {
-    /// What it asks.
+    /// The requests.
     pub workload: &'a Workload,
-    /// Whose limits its goodput is held to.
+    /// The objective, whose limits define goodput.
     pub objective: Objective,
-    /// Tokens a round to accept whatever the target says, the imported value of the trial's shape; `None` for what the
-    /// engine is set to.
+    /// Simulated accept length, in tokens per round: the imported value of the trial's shape; `None` for the engine's
+    /// setting.
     pub simulate_accept_length: Option<f32>,
     /// Set by another thread when the user requests a stop.
     pub interrupted: &'a AtomicBool,
@@ -40,16 +40,16 @@ pub struct TrialOptions<'a> {
 pub enum Ended {
     /// With figures.
     Measured(Box<Measurement>),
-    /// The user stopped it: nothing of it is kept.
+    /// The user stopped it: its figures are discarded.
     Interrupted,
 }
 
 /// Runs a trial. The warm-up before it is not counted. An open loop ends when all its requests are served, however long
-/// that takes after the last one has come: what the engine cannot keep up with shows in the latencies.
+/// that takes after the last arrival: if the engine cannot keep up, the latencies show it.
 ///
 /// # Errors
-/// When the engine cannot run the shape, has no room for the batch of a closed loop, or fails; when the workload has no
-/// recorded times and the trial asks for them. The engine is left idle, but for a device that failed.
+/// When the engine cannot run the shape, has no room for the batch of a closed loop, or fails; or when the trial needs
+/// recorded arrival times and the workload has none. The engine is left idle, unless the device failed.
 pub fn run(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, EngineError> {
     engine.set_policy(policy(&trial.configuration))?;
     let before = engine.options().simulate_accept_length;
@@ -59,12 +59,12 @@ pub fn run(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Resu
     engine.simulate_accept_length(terms.simulate_accept_length)?;
     let ended = serve(engine, trial, terms);
     let reset = engine.simulate_accept_length(before);
-    // After an error that one is the news.
+    // If the trial failed, its error is the one to report.
     let ended = ended?;
     reset.map(|()| ended)
 }
 
-/// Which tree runs at which batch.
+/// The tree for each batch.
 fn policy(configuration: &Configuration) -> ShapePolicy {
     let rows = configuration.table.iter().map(|row| (row.max_running_batch, row.shape)).collect();
     ShapePolicy::table(rows).unwrap_or_else(|| ShapePolicy::fixed(configuration.shape))
@@ -93,11 +93,11 @@ fn serve(engine: &mut Engine, trial: &Trial, terms: &TrialOptions<'_>) -> Result
     Ok(Ended::Measured(Box::new(Measurement { machine: Some(machine), ..figures })))
 }
 
-/// The requests of a trial, and how they come.
+/// The requests of a trial and their arrivals.
 pub(crate) fn asked(workload: &Workload, trial: &Trial) -> Result<(Vec<Request>, Source), EngineError> {
     let load = trial.load;
     if let Load::BatchSize(batch_size) = load {
-        // Fewer requests than the batch would never fill it.
+        // Requests are repeated if there are fewer than the batch.
         let count = workload.requests_under(load);
         return Ok((workload.requests.iter().cycle().take(count).cloned().collect(), Source::Closed(batch_size)));
     }

@@ -27,22 +27,22 @@ use crate::{
 /// One configuration under one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ranked {
-    /// What ran.
+    /// The configuration.
     pub configuration: Configuration,
-    /// Why it is here.
+    /// Why it is in the race.
     pub role: Role,
-    /// Repeats that were measured.
+    /// Number of measured repeats.
     pub repeats: usize,
     /// Why it failed, if no repeat was measured.
     pub failure: Option<String>,
-    /// Output tokens per second, all requests together, without stalls where the trials tell them apart
-    /// ([`Steady`](crate::record::Steady)); so are the other figures that selection compares.
+    /// Output tokens per second of all requests together, without stalls if the trials separate them
+    /// ([`Steady`](crate::record::Steady)). The same holds for the other figures that selection compares.
     pub output_tokens_per_s: Option<Interval>,
     /// The same by the wall clock, stalls included.
     pub wall_tokens_per_s: Option<Interval>,
-    /// Output tokens per second of the requests that kept the objective's limits; `None` without limits.
+    /// Output tokens per second of the requests within the objective's limits; `None` without limits.
     pub goodput_tokens_per_s: Option<Interval>,
-    /// Output tokens per second as one user sees it.
+    /// Output tokens per second as one request sees it.
     pub tokens_per_s_per_user: Option<Interval>,
     /// Median request latency in ms.
     pub latency_ms: Option<Interval>,
@@ -54,91 +54,93 @@ pub struct Ranked {
     pub accept_length: Option<f64>,
     /// Entry k counts the request-rounds in which k drafts were accepted, over all repeats.
     pub accept_histogram: Vec<u64>,
-    /// Objective relative to no speculation, paired by repeat: 1.5 is half as fast again. The verdict rests on these ends.
+    /// Objective relative to no speculation, paired by repeat: 1.5 is 50% faster. The verdict uses the ends of this
+    /// interval.
     pub speedup: Option<Interval>,
-    /// Objective relative to the best measured, by the same rule; `None` for the best itself.
+    /// Objective relative to the best measured, computed in the same way; `None` for the best itself.
     pub against_best: Option<Interval>,
     /// Time to first token in ms: percentiles over requests, each the median over repeats.
     pub first_token: Option<Tail>,
-    /// Mean time between output tokens of a request, in ms; likewise.
+    /// Mean time between output tokens of a request, in ms: percentiles as above.
     pub inter_token: Option<Tail>,
-    /// Share of the requests that kept the objective's limits, median over repeats; `None` without limits.
+    /// Share of the requests within the objective's limits, median over repeats; `None` without limits.
     pub in_time: Option<f64>,
-    /// Requests a second of an open loop, medians over repeats.
+    /// Requests per second of an open loop, medians over repeats.
     pub request_rate: Option<RequestRate>,
-    /// Share of the wall time in which steps stalled, median over repeats; `None` where it is not known.
+    /// Share of the wall time in which steps stalled, median over repeats; `None` if unknown.
     pub stalled_share: Option<f64>,
-    /// Repeats with a mark that says what disturbed them.
+    /// Number of repeats that were disturbed.
     pub marked: usize,
-    /// Repeats that were excluded from every comparison, because nearly all of their steps stalled or they are far slower
-    /// than the other repeats of their configuration.
+    /// Number of repeats excluded from every comparison, because nearly all of their steps stalled or they are far
+    /// slower than the other repeats of their configuration.
     pub left_out: usize,
-    /// Whether no configuration under any load is better both in all requests' tokens per second and in one user's.
+    /// Whether no configuration under any load is better in both the total tokens per second and those of one request.
     pub on_front: bool,
     /// Whether it is the best, or not significantly different from the best.
     pub tied_with_best: bool,
-    /// Whether its interval is too wide both to differ from the best and to be called a tie.
+    /// Whether its interval is too wide to decide between a difference from the best and a tie.
     pub too_noisy: bool,
 }
 
 /// Percentiles.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tail {
-    /// Half lie below.
+    /// The median.
     pub p50: f64,
-    /// 90% lie below.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99% lie below.
+    /// The 99th percentile.
     pub p99: f64,
 }
 
 /// The rates of an open loop, in requests per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RequestRate {
-    /// Sent.
+    /// Requests sent per second.
     pub offered: f64,
-    /// Served, to the end of the last one.
+    /// Requests served per second, until the end of the last one.
     pub served: f64,
 }
 
 /// All configurations under one load, best first, failed ones last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LoadRanking {
-    /// How requests came.
+    /// How requests arrived.
     pub load: Load,
     /// Best first.
     pub entries: Vec<Ranked>,
-    /// The chosen one: the simplest of those that beat no speculation and tie with the best of them; no speculation where
-    /// nothing is shown to beat it.
+    /// The chosen configuration: the simplest of those that beat no speculation and tie with the best of them; no
+    /// speculation if none is shown to beat it.
     pub chosen: Option<Configuration>,
-    /// What it was ranked by: the objective, or latency if this load does not distinguish throughputs.
+    /// The metric of the ranking: the objective, or latency if this load does not distinguish throughputs.
     pub metric: Metric,
-    /// Whether every configuration keeps up with this load, so that throughput says nothing and latency was compared.
+    /// Whether every configuration keeps up with this load, so that throughputs are equal and latency was compared
+    /// instead.
     pub keeps_up: bool,
-    /// What the race says of speculation.
+    /// Whether speculation pays.
     pub verdict: Verdict,
-    /// How far the machine was busy with other things.
+    /// How much other work disturbed the trials.
     pub disturbance: Disturbance,
 }
 
-/// What stalls there were in the trials of a race.
+/// Stalls in the trials of a race.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disturbance {
-    /// Trials that were measured.
+    /// Number of measured trials.
     pub trials: usize,
-    /// Of them, those with a mark.
+    /// Number of marked trials.
     pub marked: usize,
-    /// How many of them were excluded from every comparison.
+    /// Number of trials excluded from every comparison.
     pub left_out: usize,
     /// Share of wall time that was stalls: median over trials; `None` if no trial recorded it.
     pub stalled_share: Option<f64>,
-    /// The speed-up of the best that speculates by the wall clock, stalls included, where it differs from
+    /// The speed-up of the best speculating configuration by the wall clock, stalls included, if it differs from
     /// [`Ranked::speedup`] by more than 5%.
     pub wall_speedup: Option<f64>,
 }
 
 impl Ranked {
-    /// What a metric says of it, turned so that more is better; negative infinity where the figure is missing.
+    /// The score under a metric, higher is better; negative infinity if the figure is missing.
     pub fn score(&self, metric: Metric) -> f64 {
         let score = match metric {
             Metric::Throughput | Metric::Pareto => self.output_tokens_per_s.map(|rate| rate.median),
@@ -148,26 +150,27 @@ impl Ranked {
         score.unwrap_or(f64::NEG_INFINITY)
     }
 
-    /// Whether a policy may hold it: it was measured, and it runs without speculation or shown to be faster than that.
+    /// Whether it may be part of a policy: it was measured, and it runs without speculation or was shown to be faster
+    /// than that.
     pub fn may_be_chosen(&self) -> bool {
         let faster = self.speedup.is_some_and(|speedup| speedup.coverage > 0.0 && speedup.low > 1.0);
         self.repeats > 0 && (self.configuration.is_off() || faster)
     }
 }
 
-/// What a race says of speculation.
+/// Whether speculation pays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The chosen shape speculates, and its own interval lies above no speculation.
+    /// The chosen shape speculates, and its own interval is above no speculation.
     Pays,
-    /// The intervals of all that speculate lie below no speculation, or above it by a negligible amount.
+    /// The intervals of all speculating configurations are below no speculation, or above it by a negligible amount.
     DoesNotPay,
     /// Nothing is shown to be faster than no speculation, and gains of more than 5% are excluded.
     Tie,
     /// A gain of more than 5% is neither shown nor excluded.
     CannotTell(Doubt),
-    /// No speculation was not measured, or nothing else was: there is nothing to compare.
+    /// No speculation was not measured, or nothing else was.
     NotCompared,
 }
 
@@ -175,21 +178,21 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Doubt {
-    /// Without a second repeat the noise is not known.
+    /// A single repeat does not show the noise.
     OneRepeat,
-    /// The repeats are too few for the difference there is.
+    /// The repeats are too few for the observed difference.
     FewRepeats,
     /// The machine was busy with other work, which explains the differences between repeats.
     BusyMachine,
-    /// Repeats differ too much, for a reason that is not known.
+    /// Repeats differ too much, for an unknown reason.
     Noise,
-    /// No speculation and what speculates have no repeat in common: other hosts, other shards or other hours.
+    /// No repeat is common to no speculation and a speculating configuration: other hosts, shards or hours.
     NoPair,
 }
 
 impl LoadRanking {
-    /// What is known of exactly this configuration, if it was measured: more is better. Relative to no speculation where
-    /// that was measured too. A table is not one of its shapes.
+    /// The measured score of exactly this configuration, higher is better: relative to no speculation if that was
+    /// measured too. A table does not count as one of its shapes.
     pub fn score(&self, configuration: &Configuration) -> Option<f64> {
         let entry = self.entries.iter().find(|entry| entry.configuration == *configuration)?;
         let has_baseline = self.entries.iter().any(|entry| entry.role == Role::NoSpeculation && entry.repeats > 0);
@@ -204,7 +207,7 @@ impl LoadRanking {
 }
 
 impl Verdict {
-    /// In words, for files and terminals.
+    /// As a phrase for files and terminals.
     pub fn words(self) -> &'static str {
         match self {
             Self::Pays => "speculation pays",
@@ -217,7 +220,7 @@ impl Verdict {
 }
 
 impl Doubt {
-    /// In words, for files and terminals.
+    /// As a phrase for files and terminals.
     pub fn words(self) -> &'static str {
         match self {
             Self::OneRepeat => "not known: one repeat does not show the noise",
@@ -229,14 +232,15 @@ impl Doubt {
     }
 }
 
-/// Ranks records of one fingerprint, load by load. Who wants a single load passes its records only.
+/// Ranks records of one fingerprint, load by load. To rank a single load, pass only its records.
 ///
-/// Comparisons are paired: a configuration with another within the repeats that one host measured for both of them without a
-/// long pause between ([`blocks`]). A figure over no speculation comes with an interval that holds, for all contenders together, in 98.5%
-/// of races. Speculation pays where that of the chosen configuration lies above 1. Of those of which it does, the simplest that
-/// ties with the best of them is chosen; each is held against that one itself.
+/// Comparisons are paired: two configurations are compared within the repeats that one host measured for both without a
+/// long pause in between ([`blocks`]). Each ratio to no speculation has an interval that holds, for all contenders
+/// together, in 98.5% of races. Speculation pays if the interval of the chosen configuration is above 1. Of the
+/// configurations with such an interval, the simplest that ties with the best of them is chosen; each is compared
+/// directly with that best one.
 ///
-/// What was measured to learn costs ([`Role::Probe`]) is not in the race.
+/// Trials that were measured only to learn costs ([`Role::Probe`]) are not ranked.
 pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, objective: Metric) -> Vec<LoadRanking> {
     let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
     let blocks = blocks::blocks(&records);
@@ -261,7 +265,7 @@ struct Placed<'a> {
     block: usize,
 }
 
-/// Marks the Pareto front over all loads: throughput against the speed that one user sees.
+/// Marks the Pareto front over all loads: total throughput against the speed of one request.
 fn mark_front(rankings: &mut [LoadRanking]) {
     let figures = |entry: &Ranked| Some((entry.output_tokens_per_s?.median, entry.tokens_per_s_per_user?.median));
     let all: Vec<(f64, f64)> = rankings.iter().flat_map(|ranking| &ranking.entries).filter_map(figures).collect();
@@ -272,8 +276,8 @@ fn mark_front(rankings: &mut [LoadRanking]) {
     }
 }
 
-/// One configuration relative to another under a load, compared as in [`rank`]: 1.5 is half as fast again in terms of the
-/// metric. `None` without a pair.
+/// One configuration relative to another under a load, compared as in [`rank`]: 1.5 is 50% better under the metric.
+/// `None` without a pair.
 pub fn relative<'a>(
     records: impl IntoIterator<Item = &'a Record>,
     load: Load,
@@ -297,7 +301,7 @@ fn is_baseline(trials: &[Placed<'_>]) -> bool {
     trials.iter().any(|one| one.record.role != Role::Candidate)
 }
 
-/// The objective by configuration and block, turned so that more is better. Trials that stalled throughout are omitted.
+/// The objective by configuration and block, higher is better. Trials that stalled throughout are omitted.
 fn scores(race: &Race<'_>, metric: Metric) -> Scores {
     let blocks: BTreeSet<usize> = race.values().flatten().map(|one| one.block).collect();
     let row = |trials: &Vec<Placed<'_>>| {
@@ -369,15 +373,15 @@ fn rank_race(load: Load, race: &Race<'_>, objective: Metric) -> LoadRanking {
     LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance }
 }
 
-/// What no speculation is of itself.
+/// No speculation relative to itself.
 const ITSELF: Interval = Interval { median: 1.0, low: 1.0, high: 1.0, kind: IntervalKind::Confidence, coverage: 1.0 };
 
-/// The figures of a configuration; what compares it with others is filled in later.
+/// The figures of a configuration; the caller fills in the comparisons.
 fn entry(configuration: &Configuration, trials: &[Placed<'_>]) -> Ranked {
     let all: Vec<&Measurement> = trials.iter().filter_map(|one| one.record.measurement()).collect();
     let sound: Vec<&Measurement> = all.iter().copied().filter(|one| !one.is_spoiled()).collect();
     let left_out = all.len() - sound.len();
-    // Where nothing else is there, spoiled figures are better than none, and are called what they are.
+    // If all trials are spoiled, their figures are used nevertheless, and marked.
     let figures = if sound.is_empty() { &all } else { &sound };
     let over =
         |of: &dyn Fn(&Measurement) -> Option<f64>| -> Vec<f64> { figures.iter().filter_map(|one| of(one)).collect() };
@@ -438,7 +442,7 @@ fn entry(configuration: &Configuration, trials: &[Placed<'_>]) -> Ranked {
     }
 }
 
-/// How far the machine was busy with other things.
+/// How much other work disturbed the trials of a race.
 fn disturbance(race: &Race<'_>, entries: &[(usize, Ranked)], objective: Metric, off: Option<usize>) -> Disturbance {
     let figures = || race.values().flatten().filter_map(|one| one.record.measurement());
     let sum = |of: fn(&Ranked) -> usize| entries.iter().map(|(_, entry)| of(entry)).sum();

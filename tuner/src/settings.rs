@@ -1,4 +1,4 @@
-//! Engine settings: defaults for what a sweep file omits, and what a configuration changes.
+//! Engine settings: defaults for what a sweep file omits, and the overrides of a configuration.
 
 use engine::EngineOptions;
 use schemas::sweep::SweepFile;
@@ -8,7 +8,7 @@ use crate::{
     space::Candidate,
 };
 
-/// Default limit of running requests in an open loop: SGLang's number for speculation.
+/// Default maximum number of running requests in an open loop: SGLang's default under speculation.
 const OPEN_LOOP_REQUESTS: usize = 48;
 
 /// The loads of a sweep file: closed loops ascending, then rates ascending, then recorded arrivals.
@@ -21,8 +21,8 @@ pub fn loads(file: &SweepFile) -> Vec<Load> {
     closed.chain(rates.into_iter().map(Load::RequestRate)).chain(recorded).collect()
 }
 
-/// Maximum number of running requests, knobs aside: what the file says, else the largest batch of its closed loops and
-/// tables, and at least 48 where requests come by themselves.
+/// Maximum number of running requests without overrides: the file's value, else the largest batch of its closed loops
+/// and tables, and at least 48 with an open loop.
 pub fn max_running_requests(file: &SweepFile, entrants: &[Candidate]) -> usize {
     let closed = file.batch_sizes().into_iter();
     let tables = entrants.iter().flat_map(|one| one.configuration.table.iter().map(|row| row.max_running_batch));
@@ -30,13 +30,13 @@ pub fn max_running_requests(file: &SweepFile, entrants: &[Candidate]) -> usize {
     file.engine.max_running_requests.unwrap_or_else(|| closed.chain(tables).chain(open).max().unwrap_or(1))
 }
 
-/// A limit that a sweep file gives, as a fingerprint says it. One that follows from the loads is not part of it, so
-/// that a sweep can grow by larger batches.
+/// The limit that a sweep file sets, as it appears in the fingerprint. A limit that follows from the loads is not
+/// included, so that a sweep can grow by larger batches.
 pub fn limit_in_words(file: &SweepFile) -> String {
     file.engine.max_running_requests.map_or_else(String::new, |limit| format!(", at most {limit} running"))
 }
 
-/// The engine's options with what a configuration changes in them.
+/// The engine's options with a configuration's overrides.
 pub fn options_with(options: &EngineOptions, knobs: &Knobs) -> EngineOptions {
     let Knobs { max_running_requests, mem_fraction_static, attention_backend, page_size, chunked_prefill_size } = knobs;
     EngineOptions {

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A part of a race for one of several machines.
+/// The part of a sweep for one of several machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Shard {
-    /// From one.
+    /// Index, from one.
     pub index: usize,
-    /// How many there are.
+    /// Number of shards.
     pub count: usize,
 }
 

@@ -15,17 +15,17 @@ use crate::{
 /// A configuration and why it is in the race.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
-    /// What runs.
+    /// The configuration.
     pub configuration: Configuration,
-    /// Why it is here.
+    /// Why it is in the race.
     pub role: Role,
 }
 
-/// What a space of a sweep file comes to.
+/// The configurations of a sweep file's space.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expanded {
-    /// No speculation first, then the engine's default, then the rest; each once. Settings that cost a restart vary
-    /// slowest.
+    /// No speculation first, then the engine's default, then the rest, without duplicates. Settings that need a restart
+    /// vary slowest.
     pub entrants: Vec<Candidate>,
     /// Combinations of the lists that are not valid trees, and why.
     pub dropped: Vec<Dropped>,
@@ -38,7 +38,7 @@ pub struct Expanded {
 pub struct Dropped {
     /// Draft steps.
     pub num_steps: usize,
-    /// Branches a step.
+    /// Branches per step.
     pub topk: usize,
     /// Requested number of nodes.
     pub num_draft_tokens: usize,
@@ -53,7 +53,7 @@ impl fmt::Display for Dropped {
 }
 
 impl Expanded {
-    /// What is skipped, a sentence for each reason.
+    /// One sentence for each reason to skip configurations.
     pub fn skipped(&self) -> Vec<String> {
         let dropped = match self.dropped.as_slice() {
             [] => None,
@@ -76,7 +76,7 @@ impl Expanded {
         dropped.into_iter().chain(uncovered).collect()
     }
 
-    /// Keeps candidates for which `covers` is true, and both baselines.
+    /// Keeps both baselines, and the candidates for which `covers` is true.
     pub fn retain_covered(&mut self, covers: impl Fn(&Configuration) -> bool) {
         let kept = |one: &mut Candidate| one.role != Role::Candidate || covers(&one.configuration);
         let left_out = self.entrants.extract_if(.., |one| !kept(one));
@@ -86,7 +86,7 @@ impl Expanded {
 
 /// All configurations of a space, with no speculation and the engine's default. Combinations that are not valid trees
 /// are dropped and counted; with topk 1 the number of draft tokens follows from the steps. Each combination of settings
-/// is tried with every shape.
+/// is combined with every shape.
 pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], default: TreeShape) -> Expanded {
     let mut shapes: Vec<TreeShape> = space.shapes.iter().filter_map(|shape| shape.parse().ok()).collect();
     let mut dropped = Vec::new();
@@ -124,7 +124,7 @@ pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], defaul
     Expanded { entrants, dropped, uncovered: Vec::new() }
 }
 
-/// Every distinct combination of the lists except the one that changes nothing.
+/// Every distinct combination of the lists except the one without changes.
 fn combinations(lists: &KnobLists) -> Vec<Knobs> {
     let mut all = vec![Knobs::default()];
     vary(&mut all, &lists.max_running_requests, |knobs, value| knobs.max_running_requests = Some(*value));
@@ -136,7 +136,7 @@ fn combinations(lists: &KnobLists) -> Vec<Knobs> {
     all.into_iter().collect()
 }
 
-/// Multiplies the combinations by a list; one that is empty leaves them as they are.
+/// Multiplies the combinations by a list; an empty list leaves them unchanged.
 fn vary<T>(all: &mut Vec<Knobs>, values: &[T], set: impl Fn(&mut Knobs, &T)) {
     if values.is_empty() {
         return;
@@ -149,7 +149,7 @@ fn vary<T>(all: &mut Vec<Knobs>, values: &[T], set: impl Fn(&mut Knobs, &T)) {
     *all = all.iter().flat_map(|knobs| values.iter().map(move |value| with(knobs, value))).collect();
 }
 
-/// A number that is written twice counts once.
+/// The distinct numbers.
 fn unique(numbers: &[usize]) -> BTreeSet<usize> {
     numbers.iter().copied().collect()
 }

@@ -4,41 +4,41 @@ pub mod student;
 
 use serde::{Deserialize, Serialize};
 
-/// A figure over repeats with its ends.
+/// A figure over repeats with an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// The median over repeats; of a ratio, the median of the pairs.
+    /// The median over repeats; for a ratio, the median over pairs.
     pub median: f64,
     /// Lower end.
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// What the ends are.
+    /// The kind of interval.
     pub kind: IntervalKind,
     /// Coverage of the interval, from 0 to 1; 0 for a single repeat.
     pub coverage: f64,
 }
 
-/// What the ends of an [`Interval`] are.
+/// The kind of an [`Interval`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IntervalKind {
-    /// A confidence interval of at least 95%; [`Interval::coverage`] says of how much.
+    /// A confidence interval of at least 95%; [`Interval::coverage`] is its exact coverage.
     Confidence,
-    /// The least and the greatest of repeats that are too few for that.
+    /// The minimum and maximum of repeats that are too few for a confidence interval.
     Range,
-    /// A single repeat: both ends are the figure itself, and how far it scatters is not known.
+    /// A single repeat: both ends are the figure itself, and the scatter is unknown.
     Single,
 }
 
-/// The median of the finite ones of some values; `None` without any.
+/// The median of the finite values; `None` without any.
 pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.retain(|value| value.is_finite());
     values.sort_unstable_by(f64::total_cmp);
     middle(&values)
 }
 
-/// The middle of sorted values, the mean of the two middle ones for an even count.
+/// The median of sorted values: the mean of the two middle ones for an even count.
 pub(crate) fn middle(sorted: &[f64]) -> Option<f64> {
     let middle = sorted.len() / 2;
     match sorted.len() {
@@ -48,13 +48,13 @@ pub(crate) fn middle(sorted: &[f64]) -> Option<f64> {
     }
 }
 
-/// How often an interval is to hold the true median at least. With fewer than six values nothing does.
+/// Minimum coverage of the true median. Fewer than six values cannot reach it.
 const LEVEL: f64 = 0.95;
 
-/// The median with its exact interval between two order statistics (Thompson 1936): the narrowest that holds the true median
-/// of whatever the values are drawn from in at least 95% of cases, or the range where the values are too few for that. How
-/// often it does hold it is told, too: of three values the range does in 75% of cases, of five in 94%, of seven the second to the
-/// sixth in 87.5% and the first to the seventh in 98.4%.
+/// The median with its exact interval between two order statistics (Thompson 1936): the narrowest that covers the true
+/// median of any distribution in at least 95% of cases, or the range if the values are too few for that. The exact
+/// coverage is returned too: the range of three values covers 75%, of five 94%; of seven values, the second to the
+/// sixth cover 87.5% and the first to the seventh 98.4%.
 pub fn interval(values: &[f64]) -> Option<Interval> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -74,9 +74,10 @@ pub fn interval(values: &[f64]) -> Option<Interval> {
     })
 }
 
-/// How often the true median lies between the value with `below` smaller ones and that with as many larger ones.
+/// Probability that the true median is between the value with `below` smaller ones and the value with as many larger
+/// ones.
 fn coverage(count: usize, below: usize) -> f64 {
-    // The number of values under the median is binomial; 1 − 2 · P(at most `below`).
+    // The number of values below the median is binomial; this is 1 − 2 · P(at most `below`).
     let mut chance = 0.5_f64.powi(count as i32);
     let mut outside = 0.0;
     for at in 0..=below {
@@ -92,7 +93,7 @@ mod tests {
 
     use super::*;
 
-    /// How often the interval of `count` draws holds their true median, of 1.
+    /// Share of runs in which the interval of `count` draws covers their true median.
     fn held(count: usize, truth: f64, mut draw: impl FnMut(&mut StdRng) -> f64) -> f64 {
         const RUNS: usize = 4000;
         let mut random = StdRng::seed_from_u64(count as u64);
@@ -115,7 +116,7 @@ mod tests {
             assert_eq!(told.kind == IntervalKind::Confidence, count >= 6, "{count}");
             assert_eq!(told.coverage >= 0.95, count >= 6, "{count}: {}", told.coverage);
             let skewed = |random: &mut StdRng| -(1.0 - random.random::<f64>()).ln();
-            // A third of the trials takes 10 to 300% longer. What the median of such times is was drawn a million times.
+            // A third of the trials take 10 to 300% longer. The true median of such times comes from a million draws.
             let stalled = |random: &mut StdRng| {
                 let stall = if random.random::<f64>() < 1.0 / 3.0 { 0.1 + 2.9 * random.random::<f64>() } else { 0.0 };
                 (1.0 + 0.02 * normal(random)) * (1.0 + stall)

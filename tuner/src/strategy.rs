@@ -26,32 +26,32 @@ use crate::{
 pub struct Experiment {
     /// The configurations, baselines first.
     pub entrants: Vec<Candidate>,
-    /// How requests come.
+    /// How requests arrive.
     pub loads: Vec<Load>,
-    /// How often each is measured.
+    /// Number of repeats of each configuration and load.
     pub repeats: usize,
-    /// What counts as better.
+    /// The metric to optimise.
     pub metric: Metric,
-    /// Whether every configuration costs a start of the system, so that all its trials run one after the other.
+    /// Whether every configuration needs a start of the system, so that all its trials run one after the other.
     pub restarts: bool,
 }
 
-/// Where trials are measured.
+/// Measures trials for a strategy.
 pub trait TrialRunner {
-    /// Measures a trial and puts it into the journal, or finds it there.
+    /// Measures a trial and appends it to the journal, or returns its record from there.
     ///
     /// # Errors
     /// When a budget is used up, the user requests a stop, or the sweep cannot continue.
     fn measure(&mut self, trial: &Trial) -> Result<&Record, SearchStop>;
 
-    /// Everything in the journal.
+    /// All records of the journal.
     fn history(&self) -> &[Record];
 }
 
 /// Why a search ends early.
 #[derive(Debug)]
 pub enum SearchStop {
-    /// For a reason that is not an error.
+    /// A regular reason.
     Stop(StopReason),
     /// The sweep cannot continue.
     Failed(TunerError),
@@ -60,39 +60,39 @@ pub enum SearchStop {
 /// Why a sweep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopReason {
-    /// Every trial of the plan is measured.
+    /// Every trial of the plan has been measured.
     SpaceExhausted,
-    /// The requested number of trials.
+    /// The requested number of trials was measured.
     TrialBudget,
-    /// The requested time.
+    /// The requested time is used up.
     TimeBudget,
     /// The user stopped it.
     Interrupted,
-    /// The annealing schedule is at its end.
+    /// The annealing schedule has ended.
     Cooled,
-    /// Under every load nothing that is not measured is predicted within reach of the best. How sure the choice itself is, the
-    /// verdict says.
+    /// Under every load, no unmeasured configuration is predicted to be within reach of the best. The verdict says how
+    /// certain the choice itself is.
     Settled,
-    /// As [`Settled`](Self::Settled), but for contenders that more repeats did not tell apart.
+    /// As [`Settled`](Self::Settled), but further repeats could not separate some contenders.
     StillTied,
 }
 
-/// How many trials a search takes.
+/// Number of trials of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Trials, at most.
+    /// Maximum number of trials.
     pub trials: usize,
-    /// Whether it will be just as many.
+    /// Whether exactly this many will run.
     pub exact: bool,
 }
 
 impl Experiment {
-    /// Trials of the whole space.
+    /// Number of trials of the whole space.
     pub fn size(&self) -> usize {
         self.entrants.len() * self.loads.len() * self.repeats
     }
 
-    /// No speculation and the engine's default, with the sweep's own settings.
+    /// No speculation and the engine's default, with the sweep file's settings.
     pub fn baselines(&self) -> impl Iterator<Item = &Candidate> {
         self.entrants.iter().filter(|one| one.role != Role::Candidate)
     }
@@ -103,13 +103,13 @@ impl Experiment {
         listed::ordered(self, &baselines)
     }
 
-    /// Its ranking under a load; `None` before its first trial.
+    /// The ranking under a load; `None` before its first trial.
     pub fn standing(&self, history: &[Record], load: Load) -> Option<LoadRanking> {
         rank(history.iter().filter(|record| record.trial.load == load), self.metric).pop()
     }
 }
 
-/// Runs the search that a sweep file names, to its end.
+/// Runs the search of a sweep file to its end.
 ///
 /// # Errors
 /// As [`TrialRunner::measure`].
@@ -130,14 +130,14 @@ pub fn search(
         return Ok(ended);
     }
     match repeat_disturbed(experiment, bench) {
-        // The plan is complete anyway.
+        // The plan is already complete.
         Ok(()) | Err(SearchStop::Stop(StopReason::TrialBudget | StopReason::TimeBudget)) => Ok(ended),
         Err(halt) => Err(halt),
     }
 }
 
-/// Where a busy machine is why a race cannot tell, its contenders are measured again together with no speculation, as far as the
-/// budget goes.
+/// If a race is undecided because the machine was busy, measures its contenders again together with no speculation,
+/// within the budget.
 fn repeat_disturbed(experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
     for load in &experiment.loads {
         let standing = experiment.standing(bench.history(), *load);
@@ -148,7 +148,7 @@ fn repeat_disturbed(experiment: &Experiment, bench: &mut dyn TrialRunner) -> Res
     Ok(())
 }
 
-/// How many trials the search is going to ask for.
+/// Number of trials that the search will request.
 pub fn planned(search: &Search, experiment: &Experiment) -> Planned {
     let budget = search.trials.unwrap_or(usize::MAX);
     match search.strategy {
@@ -159,10 +159,10 @@ pub fn planned(search: &Search, experiment: &Experiment) -> Planned {
     }
 }
 
-/// Refuses a budget after which nothing could be chosen.
+/// Checks that the budget allows a choice.
 ///
 /// # Errors
-/// When it is too small, with the least that is needed.
+/// When it is too small; the message gives the minimum.
 pub fn check(search: &Search, experiment: &Experiment) -> Result<(), TunerError> {
     let fewest = anneal::fewest_trials(experiment);
     match search.trials {
@@ -177,7 +177,7 @@ pub fn check(search: &Search, experiment: &Experiment) -> Result<(), TunerError>
     }
 }
 
-/// The trials of a list, where they are known beforehand: what a plan can print.
+/// The list of trials, if it is known in advance.
 pub fn list(search: &Search, experiment: &Experiment) -> Option<Vec<Trial>> {
     let mut trials = match search.strategy {
         StrategyName::Grid => listed::grid(experiment),
@@ -189,7 +189,7 @@ pub fn list(search: &Search, experiment: &Experiment) -> Option<Vec<Trial>> {
 }
 
 impl StopReason {
-    /// In words.
+    /// As a phrase.
     pub fn words(self) -> &'static str {
         match self {
             Self::SpaceExhausted => "every trial of the plan is measured",

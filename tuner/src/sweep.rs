@@ -30,73 +30,73 @@ use crate::{
     system::InProcess,
 };
 
-/// What a sweep is going to do.
+/// What a sweep would do.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// How many trials.
+    /// Number of trials.
     pub planned: Planned,
-    /// Trials in their order, where the strategy knows them beforehand; else the baselines under every load, which it
-    /// measures in any case.
+    /// Trials in their order, if the strategy knows them in advance; else the baselines under every load, which are
+    /// always measured.
     pub trials: Vec<Trial>,
-    /// How many of them the journal of the folder holds already, when the sweep is to be resumed.
+    /// Number of trials that the folder's journal already contains, if the sweep is resumed.
     pub done: usize,
-    /// The configurations, and what was dropped.
+    /// The configurations, and the dropped ones.
     pub space: Expanded,
-    /// What a trial under each load asks of the engine.
+    /// The requests of a trial under each load.
     pub asked: Vec<Asked>,
-    /// How long the trials take that are not done.
+    /// Estimated duration of the remaining trials.
     pub estimate: Estimate,
-    /// Where it runs and on what.
+    /// Where and with what it runs.
     pub fingerprint: Fingerprint,
 }
 
-/// What a trial under a load asks of the engine.
+/// The requests of a trial under a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Asked {
-    /// How requests come.
+    /// How requests arrive.
     pub load: Load,
-    /// This many.
+    /// Number of requests.
     pub requests: usize,
-    /// Tokens that are generated, at most.
+    /// Maximum number of generated tokens.
     pub tokens: u64,
 }
 
-/// What a sweep did.
+/// The result of a sweep.
 #[derive(Debug)]
 pub struct SweepSummary {
     /// All finished trials of the journal.
     pub records: Vec<Record>,
-    /// Trials that ran now.
+    /// Number of trials that ran now.
     pub ran: usize,
-    /// Trials that already existed.
+    /// Number of trials that already existed.
     pub kept: usize,
-    /// Best first, a load each.
+    /// One ranking per load, best configuration first.
     pub ranking: Vec<LoadRanking>,
-    /// The tuned file, where a load has a winner.
+    /// The tuned file, if a load has a winner.
     pub tuned: Option<PathBuf>,
     /// Why it ended.
     pub stopped: StopReason,
 }
 
-/// What is known of a sweep before anything is loaded.
+/// The parts of a plan that are known before anything is loaded.
 #[derive(Clone, Debug)]
 pub struct Outline {
-    /// How many trials.
+    /// Number of trials.
     pub planned: Planned,
     /// As [`Plan::trials`].
     pub trials: Vec<Trial>,
-    /// The configurations, and what was dropped.
+    /// The configurations, and the dropped ones.
     pub space: Expanded,
-    /// How requests come.
+    /// How requests arrive.
     pub loads: Vec<Load>,
-    /// The command line of every configuration's server, where a server is measured.
+    /// The command line of every configuration's server, if servers are measured.
     pub starts: Vec<String>,
 }
 
-/// Says what a sweep would try. Loads no weights and takes no time.
+/// Lists what a sweep would measure. Loads no weights and is quick.
 ///
 /// # Errors
-/// When the target says nothing of itself, a table cannot be read, or the search cannot go over the space.
+/// When the target's configuration cannot be read, a table cannot be read, or the search cannot cover the space.
 pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
     let imported = prepare::imported(request)?;
     let mut space = prepare::space(request, imported.as_ref())?;
@@ -108,7 +108,7 @@ pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
     Ok(Outline { planned, trials, space, loads: experiment.loads, starts })
 }
 
-/// Says what a sweep would do, and measures what its estimate of time rests on. Writes nothing.
+/// Reports what a sweep would do, with a duration estimated from short measurements. Writes nothing.
 ///
 /// # Errors
 /// When the models or the workload cannot be loaded, or the folder's journal cannot be continued.
@@ -155,7 +155,7 @@ pub fn plan(request: &SweepRequest<'_>) -> Result<Plan, TunerError> {
 /// # Errors
 /// When the models, the workload or the journal cannot be used, or the engine fails beyond one trial.
 pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<SweepSummary, TunerError> {
-    // Known at once, and not after a minute of loading.
+    // Checked first, so that the error does not come after a minute of loading.
     if !request.resume && journal::exists(&request.out) {
         return Err(journal::already_there(&request.out));
     }
@@ -183,7 +183,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     finish(request, searched, measured, context_length, &ready.fingerprint, guide.as_ref())
 }
 
-/// Ranks what was measured, and writes the tuned file.
+/// Ranks the records, and writes the tuned file.
 fn finish(
     request: &SweepRequest<'_>,
     searched: Result<StopReason, SearchStop>,
@@ -207,7 +207,7 @@ fn finish(
     Ok(SweepSummary { records, ran, kept, ranking, tuned, stopped })
 }
 
-/// How many trials the search is going to ask for.
+/// Number of trials that the search will request.
 fn planned(request: &SweepRequest<'_>, experiment: &Experiment) -> Planned {
     let search = &request.file.search;
     match (search.strategy, experiment.restarts) {
@@ -246,7 +246,7 @@ fn open(
     Ok((journal, contents.records))
 }
 
-/// The folder from which the relative paths of a sweep file start.
+/// The folder that the relative paths of a sweep file refer to.
 pub fn folder_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),

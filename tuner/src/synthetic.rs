@@ -2,8 +2,8 @@
 
 use crate::record::{Fingerprint, Measurement, Origin, Outcome, Record, Role, Spread, Trial};
 
-/// A trial with this many output tokens per second, all requests together, and request latencies (in ms) that go with them;
-/// all else is the same in each of them.
+/// A trial with this many output tokens per second over all requests, and matching request latencies in ms; all other
+/// figures are constant.
 pub fn record(trial: Trial, role: Role, rate: f64) -> Record {
     let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value };
     let figures = Measurement {

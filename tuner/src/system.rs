@@ -13,69 +13,69 @@ use crate::{
     runner::{Ended, TrialOptions},
 };
 
-/// An engine that can be set up and measured.
+/// An engine that can be configured and measured.
 pub trait System {
-    /// Whether it can run a configuration, as far as it is known before it is set up for it.
+    /// Checks whether it can run a configuration, as far as this is known before it is configured.
     ///
     /// # Errors
-    /// When it cannot, with the reason.
+    /// When it cannot; with the reason.
     fn supports(&self, _configuration: &Configuration) -> Result<(), SystemError> {
         Ok(())
     }
 
-    /// Sets it up for a configuration, so that a trial of it can run.
+    /// Configures it, so that a trial of the configuration can run.
     ///
     /// # Errors
     /// When it cannot run the configuration, or fails.
     fn configure(&mut self, configuration: &Configuration) -> Result<(), SystemError>;
 
-    /// Runs a trial of the configuration that it is set up for.
+    /// Runs a trial of the current configuration.
     ///
     /// # Errors
     /// When it has no room for the load, or fails.
     fn run(&mut self, trial: &Trial, terms: &TrialOptions<'_>) -> Result<Ended, SystemError>;
 
-    /// Times the parts of a trial's rounds separately from it; `None` if the system does not report them.
+    /// Times the parts of a trial's rounds, separately from the trial; `None` if the system does not report them.
     ///
     /// # Errors
-    /// When it fails at that.
+    /// When it fails.
     fn time_parts(&mut self, trial: &Trial, figures: &Measurement) -> Result<Option<PartsApart>, SystemError>;
 
-    /// Makes it fit for the next trial after an error.
+    /// Recovers from an error, so that the next trial can run.
     ///
     /// # Errors
     /// When that is not possible: the sweep cannot continue.
     fn recover(&mut self, error: &SystemError) -> Result<(), SystemError>;
 
-    /// The underlying reason for an error, if known: a server that has died, for example.
+    /// Replaces an error by its underlying cause, if known: for example a server that died.
     fn explain(&mut self, error: SystemError) -> SystemError {
         error
     }
 
-    /// What it costs to go from one configuration to another.
+    /// The cost of changing from one configuration to another.
     fn switch_cost(&self, from: &Configuration, to: &Configuration) -> SwitchCost;
 
-    /// What the user should know of its last start, once: silent rewrites, for example.
+    /// Messages for the user about its last start, each reported once: for example silent rewrites.
     fn notes(&mut self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Stops whatever it has running.
+    /// Stops everything that it started.
     ///
     /// # Errors
-    /// When something does not end.
+    /// When something does not stop.
     fn stop(&mut self) -> Result<(), SystemError> {
         Ok(())
     }
 }
 
-/// What a change of configuration costs.
+/// The cost of a change of configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SwitchCost {
     /// Nothing.
     None,
-    /// CUDA graphs: a fraction of a second, no reload of weights.
+    /// Capturing CUDA graphs: a fraction of a second, no reload of weights.
     Graph,
-    /// A start of the engine or its server.
+    /// A restart of the engine or its server.
     Restart,
 }

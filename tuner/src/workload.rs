@@ -20,47 +20,47 @@ pub use self::model_text::ModelText;
 use self::{prompts::Prompts, random::share, trace::Traced};
 use crate::{TunerError, configuration::Load, error::tidy};
 
-/// Most prompt tokens of a trial, all requests together: a GiB of them.
+/// Maximum number of prompt tokens of a trial, over all requests: one GiB of them.
 const MOST_TOKENS: usize = 1 << 28;
 
-/// The requests of a trial. Every trial asks the same, so that shapes are compared on one text.
+/// The requests of a trial. They are the same in every trial, so that shapes are compared on the same texts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// In the order in which they are sent.
     pub requests: Vec<Request>,
-    /// When each of a trace's requests came, counted from the first one; empty without a trace.
+    /// Arrival times of a trace's requests, relative to the first one; empty without a trace.
     pub recorded: Vec<Duration>,
-    /// Of sampling, random prompts and lengths, and arrival times.
+    /// Seed of sampling, random prompts and lengths, and arrival times.
     pub seed: u64,
     /// New tokens of each warm-up request; 0 for no warm-up.
     pub warm_up_tokens: usize,
     /// Hash of tokens, lengths, recorded times and sampling.
     pub hash: String,
-    /// Prompts of the file that were passed over: too long, or a conversation in which no user speaks.
+    /// Number of skipped prompts of the file: too long, or conversations without a user message.
     pub left_out: usize,
-    /// Prompts that differ in where they come from; where there are fewer than requests, they come again.
+    /// Number of distinct prompts; if there are fewer than requests, they are repeated.
     pub prompts: usize,
 }
 
-/// What prompts must fit into.
+/// Limits for prompts.
 #[derive(Debug)]
 struct Room {
-    /// Prompts that are needed; no more are read.
+    /// Number of prompts that are needed; no more are read.
     requests: usize,
-    /// Longer ones are skipped.
+    /// Maximum prompt length; longer prompts are skipped.
     max_prompt_tokens: Option<usize>,
-    /// New tokens of a request that says nothing of them itself.
+    /// New tokens of a request that does not specify them.
     output_length: usize,
     context_length: usize,
     vocab_size: usize,
 }
 
 impl Workload {
-    /// Reads the prompts of a sweep. Relative paths start at `folder`.
+    /// Reads the prompts of a sweep. Relative paths refer to `folder`.
     ///
     /// # Errors
-    /// When a file cannot be read or is malformed, or a prompt does not fit the model's context: known before any trial
-    /// runs, since it would fail every one of them.
+    /// When a file cannot be read or is malformed, or a prompt does not fit the model's context. This is checked before
+    /// any trial runs, since it would fail every one of them.
     pub fn load(workload: &sweep::Workload, folder: &Path, model: &ModelText) -> Result<Self, TunerError> {
         let room = Room {
             requests: workload.requests,
@@ -99,20 +99,20 @@ impl Workload {
         Ok(Self { requests, recorded, seed, warm_up_tokens, hash, left_out, prompts })
     }
 
-    /// How many requests a trial under a load sends: at least as many as run together.
+    /// Number of requests that a trial under a load sends: at least as many as run together.
     pub fn requests_under(&self, load: Load) -> usize {
         self.requests.len().max(load.batch_size().unwrap_or_default())
     }
 
-    /// Most tokens that such a trial generates.
+    /// Maximum number of tokens that such a trial generates.
     pub fn tokens_under(&self, load: Load) -> u64 {
         let tokens = |request: &Request| request.stop.max_new_tokens.unwrap_or_default() as u64;
         self.requests.iter().cycle().take(self.requests_under(load)).map(tokens).sum()
     }
 
-    /// When each of the requests comes, counted from the first one: the same for every configuration, and other times in every
-    /// repeat, so that no single draw decides; recorded times are always the same. `None` for a closed loop, and for
-    /// recorded times of a workload that has none.
+    /// Arrival times of the requests, relative to the first one: the same for every configuration, but different in
+    /// every repeat, so that no single draw decides; recorded times are always the same. `None` for a closed loop, and
+    /// for recorded times if the workload has none.
     pub fn arrivals(&self, load: Load, repeat: usize) -> Option<Vec<Duration>> {
         match load {
             Load::BatchSize(_) => None,
@@ -123,7 +123,7 @@ impl Workload {
 }
 
 impl Room {
-    /// Whether a prompt of this many tokens is passed over.
+    /// Whether a prompt of this many tokens is skipped.
     fn leaves_out(&self, prompt_tokens: usize) -> bool {
         self.max_prompt_tokens.is_some_and(|most| prompt_tokens > most)
     }
@@ -150,7 +150,7 @@ impl Room {
     }
 }
 
-/// The prompts of a workload without times.
+/// The prompts of a workload without arrival times.
 fn prompts(
     workload: &sweep::Workload,
     folder: &Path,
@@ -212,7 +212,8 @@ fn hash(workload: &sweep::Workload, requests: &[Request], recorded: &[Duration])
     recorded.iter().for_each(|arrival| {
         hasher.update(&arrival.as_nanos().to_le_bytes());
     });
-    // What a trial measures of its workload: raised when that changes, so that trials of both kinds are not ranked together.
+    // Identifies what a trial measures: changed when the method changes, so that trials of both kinds are not ranked
+    // together.
     hasher.update(b"arrivals at the very rate, figures without stalls");
     let sweep::Workload { ignore_eos, temperature, top_p, top_k, seed, warm_up_tokens, .. } = workload;
     hasher.update(format!("{ignore_eos} {temperature} {top_p} {top_k} {seed} {warm_up_tokens}").as_bytes());

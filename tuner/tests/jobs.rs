@@ -1,6 +1,7 @@
-//! Job files do what they say: the scripts are run, and the manifest is read.
+//! Checks that job files do what they say: the scripts are run, and the manifest is parsed.
 //!
-//! In a process of their own: a child that is being started holds the locks of the journals that its parent writes.
+//! In a separate process, because a child process that is just starting holds the locks of the journals that its parent
+//! writes.
 #![cfg(unix)]
 
 use std::{
@@ -14,7 +15,7 @@ use schemas::{sweep::SweepFile, text::Source};
 use serde_json::{Value, json};
 use tuner::jobs::{JobFile, JobRequest, Scheduler, place::KUBERNETES_COUNT};
 
-/// Names with all that shells, SLURM and YAML could stumble over.
+/// A name with everything that shells, SLURM and YAML could trip over.
 const HARD: &str = "it's a \"$(touch x)\" `y` \\ & #1: {} é";
 
 fn sweep_file(engine: &str, workload: &str) -> SweepFile {
@@ -37,7 +38,7 @@ fn job(scheduler: Scheduler, engine: &str, folder: &Path, shards: Option<usize>)
     scheduler.job(&request).expect("a job file")
 }
 
-/// Of a sweep over servers that take two GPUs each.
+/// The job file of a sweep over servers that use two GPUs each.
 fn server_job(scheduler: Scheduler, folder: &Path) -> JobFile {
     let text = "[system]\nkind = 'sglang'\ncommand = ['serve']\nextra_args = ['--tp-size', '2']\n[models]\ntarget = 't'\n\
                 draft = 'd'\nalgorithm = 'EAGLE3'\n[engine]\ndevice = 'cpu'\n[workload]\nprompts = 'p'\n\
@@ -59,8 +60,8 @@ fn program(path: &Path, text: &str) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it may run");
 }
 
-/// A program that writes down how it was called, in its own file below `calls` beside it: two shards that run at
-/// once would write into each other's lines.
+/// A program that records its call in a separate file in `calls`, next to itself; two shards running at once would
+/// interleave their lines in a common file.
 fn recorder(folder: &Path) {
     fs::create_dir_all(folder.join("calls")).expect("a folder");
     let text =
@@ -68,7 +69,8 @@ fn recorder(folder: &Path) {
     program(&folder.join("program"), text);
 }
 
-/// Runs a script with bash, after a look at its syntax, and returns the calls that it made, sorted, and forgets them.
+/// Checks the syntax of a script, runs it with bash, and returns the calls that it made, sorted. The recorded calls are
+/// then removed.
 fn calls(folder: &Path, script: &str, arguments: &[&str], variables: &[(&str, &str)]) -> (Output, Vec<String>) {
     recorder(folder);
     let path = folder.join("job.sh");
@@ -148,14 +150,14 @@ fn the_script_for_one_host_gives_every_visible_gpu_its_shards() {
         };
         calls.iter().map(call).collect::<Vec<_>>()
     };
-    // One shard a GPU; no more than there are configurations; several where the user wants it.
+    // One shard per GPU, at most one per configuration; more if the user wants it.
     let gpus = |list: &'static str| [("CUDA_VISIBLE_DEVICES", list)];
     assert_eq!(run("", None, &gpus("4,6")), expected(&[("4", "cuda", 1, 2), ("6", "cuda", 2, 2)]));
     assert_eq!(run("", None, &gpus("0,1,2,3,4")).len(), 3);
     let three = [("4", "cuda", 1, 3), ("4", "cuda", 3, 3), ("6", "cuda", 2, 3)];
     assert_eq!(run("", Some(3), &gpus("4,6")), expected(&three));
     assert_eq!(run("", Some(2), &[("CUDA_VISIBLE_DEVICES", "4,6"), ("SHARDS", "3")]), expected(&three));
-    // No GPU, or none wanted: the CPU.
+    // Without a GPU, or if none is wanted, the CPU.
     assert_eq!(run("", None, &gpus("")), expected(&[("", "cpu", 1, 1)]));
     assert_eq!(run("", Some(2), &gpus("-1")), expected(&[("", "cpu", 1, 2), ("", "cpu", 2, 2)]));
     assert_eq!(run("device = 'cpu'", None, &gpus("4,6")), expected(&[("", "cpu", 1, 1)]));
@@ -238,7 +240,7 @@ fn the_manifest_is_an_indexed_job_in_which_every_pod_has_a_gpu_and_a_shard() {
         assert!(text.contains(path), "{path}");
     }
 
-    // What Kubernetes does to a container's words, as far as it matters here.
+    // What Kubernetes does to a container's arguments, as far as it matters here.
     let replaced = |text: &Value| text.as_str().expect("a text").replace("$$", "$");
     let environment: Vec<(String, String)> = container["env"]
         .as_array()
@@ -281,7 +283,7 @@ fn a_name_that_would_leave_its_line_is_refused() {
     }
 }
 
-/// The first document of a YAML text; scalars are texts.
+/// The first document of a YAML text; scalars become strings.
 fn yaml(text: &str) -> Value {
     let mut events = Parser::new_from_str(text).map(|event| event.expect("YAML").0).peekable();
     while events

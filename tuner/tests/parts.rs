@@ -1,4 +1,4 @@
-//! A sweep on a device whose rounds run whole: their parts are timed beside the trials.
+//! A sweep on a device whose rounds run whole: their parts are timed separately from the trials.
 
 use std::{path::Path, sync::atomic::AtomicBool};
 
@@ -35,7 +35,7 @@ repeats = 2
 trials = 6
 "#;
 
-/// Keeps what the user is told.
+/// Collects the notes to the user.
 #[derive(Default)]
 struct Told(Vec<String>);
 

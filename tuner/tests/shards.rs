@@ -28,7 +28,7 @@ use tuner::{
 const SWEEP: &str = "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE'\n[workload]\nprompts = 'p'\n\
                      [batch]\nsizes = [1, 4]\n[space]\nnum_steps = [1, 2, 3]\ntopk = [1, 2]\nnum_draft_tokens = [4]\n\
                      [search]\nrepeats = 2\n";
-/// What the engine would choose by itself.
+/// The engine's default shape.
 const DEFAULT: TreeShape = TreeShape { num_steps: 5, topk: 1, num_draft_tokens: 6 };
 
 fn file() -> SweepFile {
@@ -54,7 +54,7 @@ fn entrants() -> Vec<Candidate> {
     expand(&file().space, &file().knobs, &[], DEFAULT).entrants
 }
 
-/// The trials of a shard in their order.
+/// The trials of a shard, in order.
 fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
     let all = entrants();
     let entrants = shard.map_or(all.clone(), |shard| shard.of(&all));
@@ -89,7 +89,8 @@ fn header(shard: Option<Shard>) -> Header {
     }
 }
 
-/// What a trial measures is a function of the trial and a seed, so that every machine measures the same. One in eleven fails.
+/// The measurement is a function of the trial and a seed, so that every machine measures the same. One trial in eleven
+/// fails.
 fn record((trial, role): &(Trial, Role), seed: u64) -> Record {
     let id = trial.id(&fingerprint());
     let draw =
@@ -101,7 +102,8 @@ fn record((trial, role): &(Trial, Role), seed: u64) -> Record {
     Record { id, fingerprint: fingerprint(), finished_at: draw % 50, outcome, ..made_up }
 }
 
-/// A run that is killed at some bytes and resumed after each kill: every trial of its plan is measured.
+/// A run that is killed at some bytes of its journal, and resumed after each kill, until every trial of its plan is
+/// measured.
 fn run(folder: &Path, shard: Option<Shard>, seed: u64, cuts: &[prop::sample::Index]) {
     let header = header(shard);
     drop(Journal::create(folder, &header).expect("a journal"));
@@ -132,7 +134,7 @@ fn bytes(folder: &Path) -> Vec<u8> {
     fs::read(folder.join(FILE_NAME)).expect("a journal")
 }
 
-/// A folder with two finished shards, and their folders.
+/// A folder with two finished shards, and the shards' folders.
 fn two_shards(seed: u64) -> (tempfile::TempDir, Vec<PathBuf>) {
     let base = tempfile::tempdir().expect("a folder");
     let folders: Vec<PathBuf> = (1..=2).map(|index| base.path().join(index.to_string())).collect();
@@ -163,12 +165,12 @@ proptest! {
         prop_assert_eq!(&summary.ranking, &expected);
         prop_assert!(summary.missing.is_empty());
         let merged = journal::read(&out).expect("a journal");
-        // A sweep like any other: complete, and nothing is left to do when it is resumed.
+        // The merged sweep is an ordinary one: complete, and nothing is left to do when it is resumed.
         prop_assert_eq!((merged.header.planned, merged.header.shard, merged.records.len()), (plan(None).len(), None, plan(None).len()));
         let (_, resumed) = Journal::resume(&out, &header(None)).expect("it resumes");
         prop_assert!(plan(None).iter().all(|(trial, _)| resumed.records.iter().any(|done| done.trial == *trial)));
 
-        // Neither order, nor merging again, nor merging the merged changes a byte.
+        // The bytes do not change with the order of the folders, when merging again, or when merging the merged one.
         let first = bytes(&out);
         merge::run(&folders, &out).expect("again");
         prop_assert!(bytes(&out) == first);
@@ -207,7 +209,7 @@ fn a_missing_shard_is_named_and_the_plan_is_not_taken_for_done() {
     let summary = merge::run(&folders[..1], &base.path().join("out")).expect("it merges");
     assert_eq!(summary.missing, [Shard { index: 2, count: 2 }]);
     assert!(summary.trials < summary.planned && summary.planned <= plan(None).len(), "{}", summary.planned);
-    // The rest joins what is there.
+    // The missing shard is added to the existing result.
     let summary = merge::run(&folders[1..], &base.path().join("out")).expect("it merges");
     assert_eq!((summary.trials, summary.planned), (plan(None).len(), plan(None).len()));
     assert!(summary.missing.is_empty());
@@ -228,7 +230,7 @@ fn other_sweeps_other_machines_and_shards_as_the_target_are_refused_and_nothing_
             assert!(error.contains(word), "no {word:?} in {error}");
         }
         assert!(!out.exists());
-        // As a target too, which stays as it was.
+        // The same as a target, which stays unchanged.
         let before = bytes(&other);
         merge::run(&folders, &other).expect_err("refused");
         assert!(bytes(&other) == before);
@@ -269,7 +271,7 @@ fn a_kill_at_any_byte_leaves_the_target_whole_or_absent_and_the_next_merge_mends
     let whole = bytes(&done);
     let out = base.path().join("out");
     for cut in (0..whole.len()).step_by(2999) {
-        // What a kill leaves while the file is written beside its place: first of nothing, then of an older journal.
+        // What a kill leaves while the temporary file is being written: first without, then with an older journal.
         fs::create_dir_all(&out).expect("a folder");
         fs::write(out.join(format!(".{FILE_NAME}.new")), &whole[..cut]).expect("a torn file");
         assert!(!journal::exists(&out));

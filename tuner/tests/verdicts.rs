@@ -23,7 +23,7 @@ fn claims_have_the_right_sign_whatever_the_machine_does() {
             let tallies = all(Setting { repeats, stalls, share, drift });
             let signed = tallies.iter().filter(|(name, _)| *name != EQUAL);
             let sum = signed.fold(Tally::default(), |sum, (_, tally)| sum.and(*tally));
-            // One in 200.
+            // At most one in 200.
             assert!(sum.wrong * 200 <= sum.races, "{stalls:?} {share} {repeats}: {} of {}", sum.wrong, sum.races);
         }
     }
@@ -34,7 +34,7 @@ fn a_gain_of_five_percent_is_found_in_five_repeats_with_and_without_stalls_that_
     for share in [0.0, 0.45] {
         let tallies = all(Setting { repeats: 5, stalls: Stalls::Slices, share, drift: Drift::None });
         let found = tallies.iter().find(|(name, _)| *name == "+5%").expect("a truth").1;
-        // 80% of many more races; two standard errors below.
+        // 80% in many more races, minus two standard errors.
         assert!(found.pays * 100 >= found.races * 70, "{share}: {} of {}", found.pays, found.races);
     }
 }

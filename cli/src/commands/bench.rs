@@ -1,4 +1,4 @@
-//! `spectune bench`: the engine on random prompts, compared with the memory-bandwidth floor.
+//! `spectune bench`: benchmarks the engine on random prompts, and compares it with the memory-bandwidth floor.
 
 use std::{str::FromStr, time::Instant};
 
@@ -58,7 +58,7 @@ pub struct Arguments {
     json: bool,
 }
 
-/// A shape, and the accept length that is simulated for it.
+/// A shape, and its simulated accept length.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     shape: TreeShape,
@@ -94,7 +94,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if options.capture_sizes.is_empty() {
         options.capture_sizes = arguments.batch_size.clone();
     }
-    // The same prompts come again: each is to be read anew.
+    // The same prompts are run repeatedly, and each must be prefilled every time.
     options.disable_radix_cache = true;
     let mut trials = arguments.shapes.clone();
     if trials.is_empty() {

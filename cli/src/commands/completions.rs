@@ -1,4 +1,4 @@
-//! `spectune completions`: what a shell needs to complete commands and flags.
+//! `spectune completions`: generates shell completions for commands and flags.
 
 use clap_complete::Shell;
 

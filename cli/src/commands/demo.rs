@@ -24,7 +24,7 @@ pub struct Arguments {
     out: PathBuf,
 }
 
-/// A file of the repository, at the same place in the folder, since sweep files name models by relative paths.
+/// A file of the repository. It gets the same path in the folder, since sweep files name models by relative paths.
 struct DemoFile {
     path: &'static str,
     bytes: &'static [u8],
@@ -58,7 +58,7 @@ const FILES: &[DemoFile] = demo_files![
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let out = arguments.out;
-    // All are looked at before any is written.
+    // All files are checked before any is written.
     let missing: Vec<&DemoFile> = FILES
         .iter()
         .filter_map(|file| is_missing(&out, file).map(|is| is.then_some(file)).transpose())
@@ -76,7 +76,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// Whether the file does not exist yet; an error where another file is in its place.
+/// Whether the file does not exist yet; an error if another file is in its place.
 fn is_missing(out: &Path, file: &DemoFile) -> anyhow::Result<bool> {
     let path = out.join(file.path);
     match fs::read(&path) {

@@ -1,4 +1,4 @@
-//! `spectune drift`: whether acceptance has moved since a head was trained.
+//! `spectune drift`: checks whether acceptance has changed since a head was trained.
 
 use std::path::{Path, PathBuf};
 
@@ -43,10 +43,10 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     Ok(if found.moved() { Exit::Findings } else { Exit::Fine })
 }
 
-/// The record of a training run.
+/// Reads the record of a training run.
 ///
 /// # Errors
-/// When the folder holds none.
+/// When the folder has none.
 pub fn read_record(folder: &Path) -> anyhow::Result<TrainingRecord> {
     let path = folder.join("training.json");
     let text = setup::read_text(&path, setup::LARGEST_CONFIGURATION)

@@ -1,4 +1,4 @@
-//! `spectune generate`: prompts in, completions out.
+//! `spectune generate`: completes prompts.
 
 use std::path::PathBuf;
 
@@ -90,7 +90,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         bail!("--max-new-tokens is 0: nothing would be generated; give at least 1");
     }
     let options = setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
-    // Prompts are read first: a wrong file should not cost a load.
+    // Prompts are read first, so that a wrong file is reported before the models are loaded.
     let ids = arguments.input_ids.as_deref().map(read_ids).transpose()?;
     let mut engine = setup::load(options)?;
     let prompts = match ids {

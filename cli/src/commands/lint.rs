@@ -1,4 +1,4 @@
-//! `spectune lint`: what will fail, be rewritten or waste the GPU, before the launch.
+//! `spectune lint`: reports before the launch what will fail, be rewritten or waste the GPU.
 
 mod apply_fixes;
 mod check;
@@ -226,7 +226,7 @@ fn print(arguments: &Arguments, all: &[FileResult], running: Option<(&Running, &
         }
         Some((running, held)) => format!("{output}{}", running.table(held)),
     };
-    // The fixed text of standard input takes standard output: findings go to the other.
+    // The fixed text of standard input goes to stdout, so findings go to stderr.
     if arguments.fix && arguments.files.iter().any(|file| file.as_os_str() == "-") {
         terminal::lines(output.trim_end());
         return Ok(());

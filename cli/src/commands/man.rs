@@ -1,4 +1,4 @@
-//! `spectune man`: the manual pages, one for each command.
+//! `spectune man`: writes the manual pages, one for each command.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `spectune merge`: one sweep folder from many.
+//! `spectune merge`: merges sweep folders into one.
 
 use std::path::PathBuf;
 

@@ -62,17 +62,17 @@ fn of_training(folder: &Path, out: &Path) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// Names the page and counts the other files.
+/// Names the page, and counts the other files.
 pub fn written(files: &[PathBuf]) -> String {
     let Some(page) = files.first() else { return "nothing was written".into() };
     let others = files.len() - 1;
     format!("report: {}   (also written: Markdown, JSON, CSV, Parquet and charts, {others} files)", page.display())
 }
 
-/// What the folders of sweeps hold.
+/// Reads the folders of sweeps.
 ///
 /// # Errors
-/// When a folder has no journal that can be read.
+/// When a folder has no readable journal.
 pub fn input(folders: &[PathBuf]) -> anyhow::Result<ReportInput> {
     if let Some(file) = folders.iter().find(|folder| folder.is_file()) {
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -1,4 +1,4 @@
-//! `spectune schema`: the JSON Schemas of the configuration files.
+//! `spectune schema`: prints the JSON Schemas of the configuration files.
 
 use schemas::json_schema::SCHEMAS;
 

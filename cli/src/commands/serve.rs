@@ -1,4 +1,4 @@
-//! `spectune serve`: the OpenAI API.
+//! `spectune serve`: serves the OpenAI API.
 
 use std::{path::PathBuf, time::Duration};
 
@@ -94,7 +94,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let ready = |address| terminal::note(&format!("serving {model} on {device} at http://{address}"));
     match serve(engine, options, ready) {
         Ok(()) => Ok(Exit::Fine),
-        // The engine's failure is the device's, all else is the caller's.
+        // An engine error is a device failure; all others are usage errors.
         Err(error @ ServeError::Engine(_)) => {
             terminal::print_error(&error.into());
             Ok(Exit::Failure)

@@ -120,7 +120,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let at_its_place = |error: TunerError| in_file(error, &request.file, &source);
     if arguments.dry_run {
         terminal::print(&plan::outline(&tuner::sweep::outline(&request)?, &request))?;
-        // What a server takes is not known before it is started.
+        // The capacity of a server is unknown before it is started.
         if !request.file.system.is_in_process() {
             return Ok(Exit::Fine);
         }
@@ -155,7 +155,7 @@ fn end_servers(arguments: &Arguments) -> anyhow::Result<Exit> {
     Ok(Exit::Fine)
 }
 
-/// An error that is about a value of the sweep file, at its place.
+/// Adds the position in the sweep file to an error about one of its values.
 fn in_file(error: TunerError, file: &SweepFile, source: &Source) -> anyhow::Error {
     let TunerError::BatchTooLarge { batch, .. } = &error else { return error.into() };
     let wrong = Wrong::at(&["batch", "sizes"], error.to_string());
@@ -164,7 +164,7 @@ fn in_file(error: TunerError, file: &SweepFile, source: &Source) -> anyhow::Erro
     WrongFile::new(source.clone(), Box::new(wrong.locate(source))).into()
 }
 
-/// The table on stdout, what was written on stderr.
+/// Prints the table to stdout, and the names of the written files to stderr.
 fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Arguments) -> anyhow::Result<Exit> {
     let out = request.out.display();
     terminal::note(&format!(
@@ -182,7 +182,7 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Argume
         return Ok(if interrupted { Exit::Interrupted } else { Exit::Findings });
     }
     let input = report::input(std::slice::from_ref(&request.out))?;
-    // Neither a closed pipe nor a full disk takes the other one with it.
+    // If one of them fails, through a closed pipe or a full disk, the other still runs.
     let report = reports::write(&input, &request.out);
     let printed = terminal::print(&reports::terminal_table(&input, terminal::width()));
     if let Ok(files) = &report {
@@ -230,7 +230,7 @@ fn go_on(request: &SweepRequest<'_>, arguments: &Arguments) -> String {
     format!("continue with: {command}{again}")
 }
 
-/// Shards on one file system have a folder each.
+/// Shards on one file system have separate folders.
 fn default_out(sweep: &Path, shard: Option<Shard>) -> PathBuf {
     let name = sweep.file_stem().map_or_else(|| "sweep".into(), |name| name.to_string_lossy().into_owned());
     let whole = PathBuf::from("results").join(name);

@@ -116,7 +116,7 @@ fn finish(finished: &training::Finished, out: &Path) -> anyhow::Result<Exit> {
     }
 }
 
-/// The command that continues this run, to be pasted into a shell.
+/// The shell command that continues this run.
 fn go_on(arguments: &Arguments, out: &Path) -> String {
     let word = |path: &Path| quoted(&path.display().to_string());
     let program = std::env::args_os().next().map_or_else(|| "spectune".into(), |program| word(Path::new(&program)));

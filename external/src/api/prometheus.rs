@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-/// Metrics of a server: the sum of each one's series.
+/// Metrics of a server: the sum of the series of each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics(HashMap<String, f64>);
 
 impl Metrics {
-    /// Reads a page. Lines that are not samples are passed over.
+    /// Parses a page. Lines that are not samples are skipped.
     pub fn parse(page: &str) -> Self {
         let mut sums: HashMap<String, f64> = HashMap::new();
         for (name, value) in page.lines().filter_map(sample) {
@@ -29,7 +29,7 @@ fn sample(line: &str) -> Option<(&str, f64)> {
         return None;
     }
     let name = line.split(['{', ' ', '\t']).next().filter(|name| !name.is_empty())?;
-    // A label's value may hold braces: the last one ends the labels, since no number has one.
+    // A label's value may contain braces, but a number cannot: the last brace ends the labels.
     let rest = line.rfind('}').map_or(&line[name.len()..], |end| &line[end + 1..]);
     let value: f64 = rest.split_whitespace().next()?.parse().ok()?;
     value.is_finite().then_some((name, value))

@@ -1,11 +1,11 @@
-//! SGLang's interface (0.5.9 to 0.5.23), which `spectune serve` speaks too.
+//! SGLang's API (0.5.9 to 0.5.23), which `spectune serve` also implements.
 
 use serde_json::{Value, json};
 
 use super::{Counters, Generate, Generated, Metrics, ServerInfo, Times, whole};
 use crate::{ServerError, http::Address};
 
-/// `/health` runs a request for a token in some versions, so `/ready` is asked where there is one.
+/// In some versions `/health` generates a token, so `/ready` is used if it exists.
 pub(super) fn is_ready(address: &Address) -> Result<bool, ServerError> {
     match address.get("/ready")?.status {
         404 | 405 => Ok(address.get("/health")?.status == 200),
@@ -80,7 +80,7 @@ fn body(request: &Generate<'_>) -> Value {
     json!({"input_ids": request.input_ids, "sampling_params": sampling, "stream": true})
 }
 
-/// Events hold all tokens so far, or with `--incremental-streaming-output` those that are new.
+/// Events contain all tokens so far, or with `--incremental-streaming-output` only the new ones.
 fn take_output(event: &Value, tokens: usize, output: &mut Vec<u32>) {
     let Some(ids) = event["output_ids"].as_array() else { return };
     let ids = ids.iter().filter_map(Value::as_u64).map(|id| id as u32);
@@ -90,7 +90,8 @@ fn take_output(event: &Value, tokens: usize, output: &mut Vec<u32>) {
     output.extend(ids);
 }
 
-/// Figures of the request so far. `spec_accept_length` is not taken: it counts the prompt's token as a round's.
+/// Figures of the request so far. `spec_accept_length` is ignored, because it counts the token of the prefill as one of
+/// a round.
 fn take_speculation(meta: &Value, generated: &mut Generated) {
     let rounds = whole(&meta["spec_verify_ct"]).filter(|rounds| *rounds > 0);
     generated.rounds = rounds.or(generated.rounds);

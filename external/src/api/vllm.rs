@@ -1,4 +1,4 @@
-//! vLLM's interface (0.10 to 0.33).
+//! vLLM's API (0.10 to 0.33).
 
 use serde_json::{Value, json};
 
@@ -8,14 +8,15 @@ use crate::{ServerError, http::Address};
 pub(super) fn info(address: &Address, models: Vec<String>) -> Result<ServerInfo, ServerError> {
     let path = "/version";
     let version = address.json(path, &address.get(path)?)?["version"].as_str().map(str::to_owned);
-    // Only in development mode.
+    // Available only in development mode.
     let path = "/server_info?config_format=json";
     let answer = address.get(path)?;
     let resolved = (answer.status == 200).then(|| address.json(path, &answer)).transpose()?;
     Ok(ServerInfo { version, models, resolved })
 }
 
-/// There in development mode; 200 and `false` while a request that has ended still holds blocks. Versions before 0.12 say nothing.
+/// Available in development mode; responds with 200 and `false` while an ended request still holds blocks. Versions
+/// before 0.12 have an empty response.
 pub(super) fn reset_prefix_cache(address: &Address) -> Result<bool, ServerError> {
     let answer = address.post("/reset_prefix_cache", &json!({}))?;
     let said = serde_json::from_str::<Value>(&answer.body).ok();
@@ -67,7 +68,7 @@ fn body(request: &Generate<'_>, model: &str) -> Value {
         "top_p": request.top_p,
         "ignore_eos": request.ignore_eos,
         "stream": true,
-        // With every chunk: a chunk of speculation holds several tokens.
+        // Usage with every chunk, because a chunk contains several tokens under speculation.
         "stream_options": {"include_usage": true, "continuous_usage_stats": true},
         "return_token_ids": true,
     });
@@ -83,7 +84,7 @@ fn body(request: &Generate<'_>, model: &str) -> Value {
     body
 }
 
-/// There with `--per-request-spec-decode-metrics`, on the last chunk.
+/// Present on the last chunk, with `--per-request-spec-decode-metrics`.
 fn take_speculation(figures: &Value, generated: &mut Generated) {
     generated.rounds = whole(&figures["num_spec_steps"]).filter(|rounds| *rounds > 0).or(generated.rounds);
     generated.accepted_drafts = whole(&figures["num_accepted_draft_tokens"]).or(generated.accepted_drafts);

@@ -1,8 +1,8 @@
-//! Requests as the servers of the tests read them.
+//! Parses requests, for the servers of the tests.
 
 use std::io::BufRead;
 
-/// The path and the body of the next request; `None` where the client has closed the connection.
+/// Path and body of the next request; `None` if the client has closed the connection.
 pub fn read(reader: &mut impl BufRead) -> Option<(String, Vec<u8>)> {
     let (mut first, mut length) = (String::new(), 0);
     reader.read_line(&mut first).ok().filter(|read| *read > 0)?;

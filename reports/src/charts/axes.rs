@@ -7,10 +7,10 @@ use super::{
     palette::Role,
 };
 
-/// Size of the numbers at an axis.
+/// Font size of the numbers at an axis.
 pub const SMALL: i32 = 12;
 
-/// A stretch of values on a stretch of pixels.
+/// Maps a range of values to a range of pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     from: f64,
@@ -20,7 +20,7 @@ pub struct Scale {
     logarithmic: bool,
 }
 
-/// What a legend shows before a word.
+/// A symbol in a legend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// A filled circle.
@@ -29,16 +29,17 @@ pub enum Mark {
     Box(Role),
     /// A hollow square.
     Square(Role),
-    /// A filled square on its corner.
+    /// A filled square standing on a corner.
     Diamond(Role),
-    /// A circle around something.
+    /// A circle around a point.
     Ring(Role),
     /// A line.
     Line(Role),
 }
 
 impl Scale {
-    /// Values from `from` to `to` between two pixels. A stretch without length is widened, so that one value has a place.
+    /// Maps values from `from` to `to` to the pixels between two ends. An empty range is widened, so that a single
+    /// value has a place.
     pub fn new((from, to): (f64, f64), (start, end): (i32, i32)) -> Self {
         let (from, to) = if to - from > f64::EPSILON * to.abs().max(from.abs()) {
             (from, to)
@@ -49,12 +50,12 @@ impl Scale {
         Self { from, to, start, end, logarithmic: false }
     }
 
-    /// The same with equal ratios at equal distances; both values must be above 0, else nothing changes.
+    /// The same with a logarithmic scale; no change unless both values are positive.
     pub fn logarithmic(self) -> Self {
         Self { logarithmic: self.from > 0.0 && self.from < self.to, ..self }
     }
 
-    /// Where a value is.
+    /// The pixel of a value.
     pub fn pixel(self, value: f64) -> i32 {
         let share = if self.logarithmic {
             (value / self.from).ln() / (self.to / self.from).ln()
@@ -64,7 +65,7 @@ impl Scale {
         self.start + (share * f64::from(self.end - self.start)).round() as i32
     }
 
-    /// Round values in the stretch, `most` steps at most, and the decimals that tell them apart.
+    /// Round values in the range, at most `most` steps, and the number of decimals that distinguishes them.
     pub fn ticks(self, most: usize) -> (Vec<f64>, usize) {
         if self.logarithmic {
             return self.round_ratios(most);
@@ -83,7 +84,7 @@ impl Scale {
 }
 
 impl Scale {
-    /// Powers of ten in the stretch, with their doubles and fives where there is room.
+    /// Powers of ten in the range, with their doubles and fives if there is room.
     fn round_ratios(self, most: usize) -> (Vec<f64>, usize) {
         let (low, high) = (self.from.log10().floor() as i32, self.to.log10().ceil() as i32);
         let ticks = |factors: &[f64]| -> Vec<f64> {
@@ -96,7 +97,7 @@ impl Scale {
     }
 }
 
-/// The span of values with a margin on both sides, a share of their distance; nothing without values.
+/// The range of values, widened on both sides by a share of its length; `None` without values.
 pub fn span(values: impl Iterator<Item = f64>, margin: f64) -> Option<(f64, f64)> {
     let (low, high) = values
         .filter(|value| value.is_finite())
@@ -107,7 +108,7 @@ pub fn span(values: impl Iterator<Item = f64>, margin: f64) -> Option<(f64, f64)
     })
 }
 
-/// Vertical grid lines with their values (and the text after each) under the area, and the axis' name under them.
+/// Vertical grid lines, with values (and a suffix) below the area, and the axis label below them.
 pub fn horizontal(
     canvas: &mut Canvas<'_>,
     area: Area,
@@ -128,7 +129,7 @@ pub fn horizontal(
     canvas.text(((area.left + area.right) / 2, area.bottom + 32), name, font)
 }
 
-/// Horizontal grid lines with their values (and the text after each) left of the area, and the axis' name left of them.
+/// Horizontal grid lines, with values (and a suffix) to the left of the area, and the axis label to the left of them.
 pub fn vertical(canvas: &mut Canvas<'_>, area: Area, scale: Scale, name: &str, suffix: &str) -> Result<(), DrawError> {
     let (ticks, decimals) = scale.ticks((area.height() / 45).max(2) as usize);
     for tick in ticks {
@@ -145,12 +146,12 @@ pub fn vertical(canvas: &mut Canvas<'_>, area: Area, scale: Scale, name: &str, s
     canvas.upright_text((10, (area.top + area.bottom) / 2), name, font)
 }
 
-/// Height of a legend of these words.
+/// Height of a legend in pixels.
 pub fn legend_height(width: i32, entries: &[(Mark, String)]) -> i32 {
     places(width, entries).last().map_or(0, |(_, y)| y + 22)
 }
 
-/// Draws a legend that begins at the left upper corner and breaks where the width ends.
+/// Draws a legend from the upper left corner, with line breaks at the available width.
 pub fn legend(canvas: &mut Canvas<'_>, (left, top): (i32, i32), entries: &[(Mark, String)]) -> Result<(), DrawError> {
     let width = canvas.format.width() - left;
     for ((mark, word), (x, y)) in entries.iter().zip(places(width, entries)) {

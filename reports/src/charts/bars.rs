@@ -1,4 +1,4 @@
-//! Groups of bars: a share of each of several things under each load.
+//! Groups of bars: several shares under each load.
 
 use super::{
     Drawn, Format,
@@ -8,15 +8,15 @@ use super::{
 };
 use crate::figures;
 
-/// A group.
+/// A group of bars.
 pub struct Group {
-    /// What it is about.
+    /// Its label.
     pub name: String,
-    /// A share of each series, 0 to 1; none where it is not known.
+    /// The share of each series, 0 to 1; `None` if unknown.
     pub shares: Vec<Option<f64>>,
 }
 
-/// Draws the groups under each other; `series` names the bars of each.
+/// Draws the groups one below the other; `series` names the bars of each.
 pub fn draw(groups: &[Group], series: &[(String, Role)], title: &str, axis: &str, format: Format) -> Drawn {
     if groups.iter().all(|group| group.shares.iter().all(Option::is_none)) {
         return Ok(None);

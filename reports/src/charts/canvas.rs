@@ -1,4 +1,4 @@
-//! A drawing in pixels whose colours are roles. The SVG backend has no fonts, so widths of texts are estimated.
+//! A drawing in pixels whose colours are roles. The SVG backend has no fonts, so text widths are estimated.
 
 use std::{error::Error, fmt::Write};
 
@@ -18,20 +18,20 @@ use super::{
 /// The drawing library's error.
 pub type DrawError = Box<dyn Error + Send + Sync>;
 
-/// A font's average advance in em; a wide guess, since a label that is too wide collides and one too narrow does not.
+/// Average advance of a font in em. A generous estimate, since labels collide if it is too small.
 const ADVANCE: f64 = 0.6;
 
-/// The library writes a font's size divided by this.
+/// The library writes font sizes divided by this.
 const FONT_SCALE: f64 = 1.24;
 
 /// Alignment of a text relative to its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// It begins there.
+    /// The text starts at its point.
     Left,
-    /// Its middle is there.
+    /// The text is centred on its point.
     Middle,
-    /// It ends there.
+    /// The text ends at its point.
     Right,
 }
 
@@ -48,28 +48,28 @@ pub struct Area {
     pub bottom: i32,
 }
 
-/// How a text looks.
+/// Style of a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Font {
-    /// In pixels.
+    /// Size in pixels.
     pub size: i32,
     /// Its colour.
     pub role: Role,
-    /// Whether it is heavy.
+    /// Whether it is bold.
     pub bold: bool,
-    /// Its position.
+    /// Its alignment.
     pub align: Align,
 }
 
-/// The drawing under way.
+/// A drawing in progress.
 pub struct Canvas<'a> {
     backend: SVGBackend<'a>,
     tips: String,
-    /// What is drawn for.
+    /// Format of the drawing.
     pub format: Format,
 }
 
-/// Draws something as wide as the format and `height` pixels high; `title` is what a screen reader says of it.
+/// Draws something as wide as the format and `height` pixels high; `title` is the text for screen readers.
 pub fn drawing(
     format: Format,
     height: i32,
@@ -93,45 +93,45 @@ pub fn drawing(
 }
 
 impl Canvas<'_> {
-    /// A text; its point is at half its height.
+    /// Draws a text; its point is at half its height.
     pub fn text(&mut self, at: (i32, i32), text: &str, font: Font) -> Result<(), DrawError> {
         let style = font.style();
         Ok(self.backend.draw_text(&clean(text), &style, at)?)
     }
 
-    /// A text that reads from bottom to top.
+    /// Draws a text that reads from bottom to top.
     pub fn upright_text(&mut self, at: (i32, i32), text: &str, font: Font) -> Result<(), DrawError> {
         let style = font.style().transform(FontTransform::Rotate270);
         Ok(self.backend.draw_text(&clean(text), &style, at)?)
     }
 
-    /// A straight line.
+    /// Draws a straight line.
     pub fn line(&mut self, from: (i32, i32), to: (i32, i32), role: Role, width: u32) -> Result<(), DrawError> {
         Ok(self.backend.draw_line(from, to, &stroke(role, width))?)
     }
 
-    /// A straight line that lets through what is under it.
+    /// Draws a half-transparent straight line.
     pub fn faint_line(&mut self, from: (i32, i32), to: (i32, i32), role: Role) -> Result<(), DrawError> {
         Ok(self.backend.draw_line(from, to, &ShapeStyle::from(role.colour().mix(0.5)).stroke_width(1))?)
     }
 
-    /// A line through several points.
+    /// Draws a line through several points.
     pub fn path(&mut self, points: &[(i32, i32)], role: Role, width: u32) -> Result<(), DrawError> {
         Ok(self.backend.draw_path(points.iter().copied(), &stroke(role, width))?)
     }
 
-    /// A filled rectangle.
+    /// Draws a filled rectangle.
     pub fn rectangle(&mut self, area: Area, role: Role) -> Result<(), DrawError> {
         Ok(self.backend.draw_rect((area.left, area.top), (area.right, area.bottom), &stroke(role, 1), true)?)
     }
 
-    /// The edge of a rectangle.
+    /// Draws the outline of a rectangle.
     pub fn frame(&mut self, area: Area, role: Role, width: u32) -> Result<(), DrawError> {
         let Area { left, top, right, bottom } = area;
         self.path(&[(left, top), (right, top), (right, bottom), (left, bottom), (left, top)], role, width)
     }
 
-    /// The edge of a rectangle in dashes: nothing is in it.
+    /// Draws a dashed outline of a rectangle, for an empty cell.
     pub fn dashed_frame(&mut self, area: Area, role: Role) -> Result<(), DrawError> {
         let dashes = |from: i32, to: i32| (from..to).step_by(7).map(move |start| (start, (start + 4).min(to)));
         for (start, end) in dashes(area.left, area.right) {
@@ -145,30 +145,30 @@ impl Canvas<'_> {
         Ok(())
     }
 
-    /// A filled circle.
+    /// Draws a filled circle.
     pub fn dot(&mut self, at: (i32, i32), radius: u32, role: Role) -> Result<(), DrawError> {
         Ok(self.backend.draw_circle(at, radius, &stroke(role, 1), true)?)
     }
 
-    /// The edge of a circle.
+    /// Draws the outline of a circle.
     pub fn ring(&mut self, at: (i32, i32), radius: u32, role: Role) -> Result<(), DrawError> {
         Ok(self.backend.draw_circle(at, radius, &stroke(role, 2), false)?)
     }
 
-    /// A filled square on its corner.
+    /// Draws a filled square standing on a corner.
     pub fn diamond(&mut self, (x, y): (i32, i32), radius: i32, role: Role) -> Result<(), DrawError> {
         let corners = [(x, y - radius), (x + radius, y), (x, y + radius), (x - radius, y)];
         Ok(self.backend.fill_polygon(corners, &stroke(role, 1))?)
     }
 
-    /// A hollow square.
+    /// Draws a hollow square.
     pub fn square(&mut self, at: (i32, i32), radius: i32, role: Role) -> Result<(), DrawError> {
         let area = Area::around(at, radius);
         self.rectangle(area, Role::Surface)?;
         self.frame(area, role, 2)
     }
 
-    /// Tooltip of the area.
+    /// Adds a tooltip to an area.
     pub fn tip(&mut self, area: Area, text: &str) {
         let _ = writeln!(
             self.tips,
@@ -184,12 +184,12 @@ impl Canvas<'_> {
 }
 
 impl Area {
-    /// The square of this radius.
+    /// The square around a point, with half of its side as radius.
     pub fn around((x, y): (i32, i32), radius: i32) -> Self {
         Self { left: x - radius, top: y - radius, right: x + radius, bottom: y + radius }
     }
 
-    /// The estimated ground of a text.
+    /// The estimated area of a text.
     pub fn of_text((x, y): (i32, i32), text: &str, font: Font) -> Self {
         let width = text_width(text, font.size);
         let left = match font.align {
@@ -200,12 +200,12 @@ impl Area {
         Self { left, top: y - font.size * 5 / 8, right: left + width, bottom: y + font.size * 5 / 8 }
     }
 
-    /// From edge to edge.
+    /// Width in pixels.
     pub fn width(self) -> i32 {
         self.right - self.left
     }
 
-    /// From edge to edge.
+    /// Height in pixels.
     pub fn height(self) -> i32 {
         self.bottom - self.top
     }
@@ -222,17 +222,17 @@ impl Area {
 }
 
 impl Font {
-    /// Normal text of this size.
+    /// Regular text of this size.
     pub fn new(size: i32, role: Role) -> Self {
         Self { size, role, bold: false, align: Align::Left }
     }
 
-    /// The same, heavy.
+    /// The same in bold.
     pub fn bold(self) -> Self {
         Self { bold: true, ..self }
     }
 
-    /// The same, elsewhere.
+    /// The same with another alignment.
     pub fn align(self, align: Align) -> Self {
         Self { align, ..self }
     }
@@ -264,7 +264,7 @@ fn escaped(text: &str) -> String {
     clean(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Text without the characters that XML has no way to write.
+/// Removes the characters that XML cannot represent.
 fn clean(text: &str) -> String {
     let written = |character: &char| match character {
         '\n' | '\t' => true,

@@ -1,4 +1,4 @@
-//! A line through points, some of them marked.
+//! A line through points, with some points marked.
 
 use super::{
     Drawn, Format,
@@ -7,33 +7,33 @@ use super::{
     palette::Role,
 };
 
-/// A point next to the line.
+/// A marked point.
 pub struct Spot {
-    /// Across and up.
+    /// Its x and y values.
     pub at: (f64, f64),
-    /// Its mark and its colour, as in the legend.
+    /// Its symbol and colour, as in the legend.
     pub mark: Mark,
     /// Its tooltip.
     pub tip: String,
 }
 
-/// What the drawing says of itself.
+/// Texts of the drawing.
 pub struct Frame<'a> {
-    /// What a screen reader says of it.
+    /// Text for screen readers.
     pub title: &'a str,
-    /// Name of the axis across.
+    /// Label of the x axis.
     pub across: &'a str,
-    /// Name of the axis up.
+    /// Label of the y axis.
     pub up: &'a str,
-    /// After each number of the axis up.
+    /// Suffix of the numbers at the y axis.
     pub suffix: &'a str,
-    /// Explains the marks.
+    /// Legend of the marks.
     pub legend: &'a [(Mark, String)],
-    /// A height with its own line.
+    /// A y value marked by a separate line.
     pub level: Option<f64>,
 }
 
-/// Draws a line through `line` (none for an empty one) and the spots over it.
+/// Draws a line through `line` (none if empty), and the marked points over it.
 pub fn draw(line: &[(f64, f64)], spots: &[Spot], frame: &Frame<'_>, format: Format) -> Drawn {
     let all = || line.iter().copied().chain(spots.iter().map(|spot| spot.at));
     let across = axes::span(all().map(|(x, _)| x), 0.04);

@@ -1,4 +1,4 @@
-//! The ranking as medians with their intervals.
+//! The ranking, as medians with intervals.
 
 use tuner::{record::Role as Part, selection::Interval};
 
@@ -13,7 +13,7 @@ use crate::{
     race::{Entry, Race},
 };
 
-/// Rows that are shown at most, besides those that are always shown.
+/// Maximum number of rows, in addition to the rows that are always shown.
 const ROWS: usize = 14;
 
 pub fn caption(race: &Race) -> String {
@@ -72,7 +72,7 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
     Ok(Some(drawn))
 }
 
-/// The best, and always the chosen one, no speculation and the engine's default.
+/// The best entries, and always the chosen one, no speculation and the engine's default.
 fn rows(race: &Race) -> Vec<&Entry> {
     let kept = race.measured().filter(|entry| {
         entry.rank.is_some_and(|rank| rank <= ROWS) || entry.chosen || entry.ranked.role != Part::Candidate

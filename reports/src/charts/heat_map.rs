@@ -15,12 +15,12 @@ use crate::{
     race::{Entry, Race},
 };
 
-/// What is known of each pair of steps and topk.
+/// The figure of each pair of steps and topk.
 pub struct Grid {
     title: String,
     /// Whether figures are relative to no speculation.
     relative: bool,
-    /// Whether they are predicted, which the drawing says of itself.
+    /// Whether they are predicted, which the drawing then states.
     predicted: bool,
     cells: BTreeMap<(usize, usize), Cell>,
 }
@@ -30,11 +30,11 @@ enum Cell {
     Failed { tip: String },
 }
 
-/// The figures after the colours.
+/// How figures are mapped to colours.
 struct Colours {
     relative: bool,
     predicted: bool,
-    /// The figure in the middle of the scale, and the factor to either end.
+    /// The figure in the middle of the scale, and the factor from there to either end.
     middle: f64,
     reach: f64,
 }
@@ -51,9 +51,9 @@ pub fn caption(race: &Race) -> String {
     )
 }
 
-/// What was measured under a load.
+/// The measurements under a load.
 pub fn measured(race: &Race) -> Grid {
-    // Best first, failed last: the first entry of a pair is the one to show.
+    // Entries are ordered best first, so the first one of a pair is shown.
     let entries = || race.entries.iter().filter(|entry| !entry.is_off() && entry.ranked.configuration.table.is_empty());
     let relative = race.baseline().is_some()
         && entries().filter(|entry| entry.rank.is_some()).all(|entry| entry.ranked.speedup.is_some());
@@ -66,7 +66,7 @@ pub fn measured(race: &Race) -> Grid {
     Grid { title, relative, predicted: false, cells }
 }
 
-/// What was predicted under a load: output tokens per second, relative to the prediction of no speculation where there is
+/// The predictions under a load: output tokens per second, relative to the prediction without speculation if there is
 /// one. `chosen` is outlined.
 pub fn predicted(predictions: &[&Prediction], chosen: Option<&Entry>, title: String) -> Grid {
     let rate = |one: &Prediction| one.output_tokens_per_s;

@@ -15,15 +15,15 @@ pub const CAPTION: &str = "Measured: the share of request-rounds in which exactl
 
 /// One configuration in a chart of acceptance.
 pub struct Series<'a> {
-    /// Which.
+    /// The configuration.
     pub entry: &'a Entry,
     /// Its colour.
     pub role: Role,
-    /// What it is called.
+    /// Its label.
     pub name: String,
 }
 
-/// The best speculating configuration and the engine's default, as far as they have rounds.
+/// The best speculating configuration and the engine's default, if they have rounds.
 pub fn series(race: &Race) -> Vec<Series<'_>> {
     let best = race.best_speculating();
     let default = race

@@ -1,7 +1,7 @@
-//! Colours by role. A drawing names roles; the page's theme decides what they look like.
+//! Colours by role. A drawing uses roles, and the page's theme defines their colours.
 //!
-//! The drawing library writes fixed colours, so each role has a unique light colour, by which it is recognised in
-//! the drawing and given a class. Viewers that know no style sheets show the light colours. Hues follow Okabe and Ito
+//! The drawing library writes fixed colours. So each role has a unique light colour, by which it is recognised in the
+//! drawing and given a class. Viewers without style sheets show the light colours. Hues follow Okabe and Ito
 //! (distinguishable under the common colour-vision deficiencies), and no two roles differ in hue alone.
 
 use std::fmt::Write;
@@ -17,11 +17,11 @@ pub enum Role {
     Muted,
     /// Grid lines.
     Grid,
-    /// The ground under a chart.
+    /// The background of a chart.
     Surface,
     /// The chosen configuration.
     Chosen,
-    /// What the engine would choose.
+    /// The engine's default.
     Default,
     /// No speculation.
     Baseline,
@@ -37,7 +37,7 @@ pub enum Role {
     Rest,
     /// Text on the draft part, which is light in both themes.
     DraftText,
-    /// A load, by its place among those measured.
+    /// A load, by its index among the measured loads.
     Load(usize),
     /// A cell of the heat map: −4 (far slower) to 4 (far faster).
     Heat(i32),
@@ -94,20 +94,20 @@ const TABLE: &[(Role, &str, u32, u32)] = &[
 ];
 
 impl Role {
-    /// The colour of the load at this place among `count`: as far from the others as the palette allows.
+    /// The colour of the load at this index out of `count`: as far from the others as the palette allows.
     pub fn load(place: usize, count: usize) -> Self {
         let last = LOAD_COLOURS - 1;
         Self::Load(if count <= 1 { 0 } else { (place * last / (count - 1)).min(last) })
     }
 
-    /// The light colour, as the drawing library takes it.
+    /// The light colour, for the drawing library.
     pub fn colour(self) -> RGBColor {
         let light = TABLE.iter().find(|row| row.0 == self).map_or(0, |row| row.2);
         RGBColor((light >> 16) as u8, (light >> 8) as u8, light as u8)
     }
 }
 
-/// The rules that a page needs once: a variable a colour for both themes, and a class a role and use.
+/// The CSS rules of a page: one variable per colour and theme, and one class per role and use.
 pub fn page_style() -> String {
     let variables = |colour: fn(&(Role, &str, u32, u32)) -> u32| {
         TABLE.iter().fold(String::new(), |mut text, row| {

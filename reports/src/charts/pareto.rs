@@ -1,4 +1,4 @@
-//! Throughput of the device against the speed that one user sees, over all loads.
+//! Total throughput against the speed that one user sees, over all loads.
 
 use tuner::{
     configuration::{Configuration, Load},
@@ -105,7 +105,7 @@ fn points<'a>(section: &'a Section<'_>) -> Vec<Point<'a>> {
     section.races.iter().enumerate().flat_map(of_race).collect()
 }
 
-/// The numbers of the points that no other beats on both axes, by falling speed.
+/// Indices of the points that no other point beats on both axes, in order of falling speed.
 fn frontier(points: &[Point<'_>]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..points.len()).collect();
     order.sort_by(|first, second| {
@@ -125,7 +125,7 @@ fn frontier(points: &[Point<'_>]) -> Vec<usize> {
     order
 }
 
-/// Small areas along a straight line, so that a label can be kept off it.
+/// Small areas along a straight line, so that labels avoid it.
 fn along(from: (i32, i32), to: (i32, i32)) -> impl Iterator<Item = Area> {
     const PIECES: i32 = 60;
     (0..=PIECES).map(move |piece| {
@@ -143,7 +143,8 @@ fn mark(canvas: &mut Canvas<'_>, point: &Point<'_>, place: (i32, i32)) -> Result
     if point.chosen { canvas.ring(place, 9, Role::Ink) } else { Ok(()) }
 }
 
-/// Labels the frontier and the chosen ones, each where it covers no mark and no other label, or not at all.
+/// Labels the points of the frontier and the chosen ones where the label covers no mark and no other label; otherwise
+/// omits it.
 fn label(
     canvas: &mut Canvas<'_>,
     area: Area,
@@ -182,7 +183,7 @@ fn label(
                 (area.holds(ground) && !covers).then_some((at, font, ground))
             })
         };
-        // Rather across the bar of an interval than nowhere.
+        // A label may cover the bar of an interval rather than be omitted.
         let free = find(bars).or_else(|| find(&[]));
         if let Some((at, font, ground)) = free {
             canvas.text(at, &text, font)?;

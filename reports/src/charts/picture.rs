@@ -1,4 +1,4 @@
-//! A drawing as a PNG, for viewers that do not support SVG.
+//! Renders a drawing as a PNG, for viewers that do not support SVG.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,10 +12,10 @@ use resvg::{
 
 use crate::error::ReportError;
 
-/// Pixels of the picture for one of the drawing: sharp on a dense screen and in print.
+/// Pixels per unit of the drawing: sharp on dense screens and in print.
 const SCALE: f32 = 2.0;
 
-/// The fonts of the pictures; they come along, so that a machine without fonts draws the same.
+/// Embedded fonts, so that a machine without fonts draws the same.
 static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
     let mut fonts = Database::new();
     for font in [
@@ -28,10 +28,10 @@ static FONTS: LazyLock<Arc<Database>> = LazyLock::new(|| {
     Arc::new(fonts)
 });
 
-/// The picture of a drawing in its light colours.
+/// Renders a drawing in its light colours.
 ///
 /// # Errors
-/// When the drawing cannot be read or the picture cannot be made.
+/// When the drawing cannot be parsed or rendered.
 pub fn png(name: &str, svg: &str) -> Result<Vec<u8>, ReportError> {
     let failed = |reason: String| ReportError::Chart { chart: name.to_owned(), reason };
     let options = Options { fontdb: FONTS.clone(), font_family: "DejaVu Sans".into(), ..Options::default() };
@@ -52,7 +52,7 @@ mod tests {
         palette::Role,
     };
 
-    /// Whether a text leaves ink on a picture.
+    /// Checks whether a text leaves pixels in a picture.
     fn check(text: &str, expected: bool) {
         let draw = |text: &str| {
             let svg = canvas::drawing(Format::Narrow, 40, "a text", |canvas| {

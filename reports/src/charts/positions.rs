@@ -42,7 +42,7 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
             canvas.path(&points, one.role, 2)?;
             for (place, (point, share)) in points.iter().zip(positions).enumerate() {
                 if number == 0 {
-                    // The number is on the side without the other line.
+                    // The label is on the side away from the other line.
                     let other = series.get(1).and_then(|other| other.entry.positions.get(place));
                     let side = if other.is_some_and(|other| other > share) { 14 } else { -14 };
                     let font = Font::new(SMALL - 1, one.role).align(Align::Middle);

@@ -13,7 +13,7 @@ use crate::{
     race::{Entry, Race},
 };
 
-/// Rows that are shown at most, besides those that are always shown.
+/// Maximum number of rows, in addition to the rows that are always shown.
 const ROWS: usize = 8;
 
 /// How to read it.
@@ -106,8 +106,8 @@ fn row(
     canvas.text((scale.pixel(until) + 8, middle), &words, Font::new(SMALL, Role::Ink).bold())
 }
 
-/// Name, ms, colour and colour of the text on it. Medians of parts need not add up to the median of the whole, so a
-/// small difference is omitted rather than shown as a part.
+/// Label, ms, colour and text colour of each part. Medians of parts need not add up to the median of the whole, so a
+/// small difference is omitted.
 fn parts(entry: &Entry, total: f64) -> Vec<(&'static str, f64, Role, Role)> {
     let Some(split) = entry.split else { return vec![("round", total, Role::Rest, Role::Ink)] };
     let mut parts = Vec::new();

@@ -1,4 +1,4 @@
-//! Predicted against measured: points and the diagonal.
+//! Predicted against measured figures: points and the diagonal.
 
 use super::{
     Drawn, Format,
@@ -10,21 +10,21 @@ use super::{
 /// Ratio of the largest to the smallest beyond which the axes are logarithmic.
 const FAR: f64 = 30.0;
 
-/// One thing that was predicted and measured.
+/// A point that was predicted and measured.
 pub struct Point {
-    /// What was said of it.
+    /// The prediction.
     pub predicted: f64,
-    /// What came.
+    /// The measurement.
     pub measured: f64,
     /// Its colour.
     pub role: Role,
-    /// Whether it lies outside of what the prediction rests on: drawn hollow.
+    /// Whether it is extrapolated; then it is drawn hollow.
     pub hollow: bool,
     /// Its tooltip.
     pub tip: String,
 }
 
-/// Draws points whose axes have one scale, a logarithmic one where they lie far apart; `unit` is of both.
+/// Draws points on two axes with the same scale, logarithmic if they are far apart; `unit` is that of both.
 pub fn draw(points: &[Point], title: &str, unit: &str, legend: &[(Mark, String)], format: Format) -> Drawn {
     let ends = || points.iter().flat_map(|point| [point.predicted, point.measured]).filter(|value| value.is_finite());
     let (smallest, largest) = (ends().fold(f64::INFINITY, f64::min), ends().fold(0.0, f64::max));

@@ -1,4 +1,4 @@
-//! Rows with an interval each, and an optional second mark.
+//! Rows with one interval each, and an optional second mark.
 
 use tuner::selection::Interval;
 
@@ -11,38 +11,38 @@ use super::{
 
 /// One row.
 pub struct Row {
-    /// What it is about.
+    /// Its label.
     pub name: String,
-    /// Value and interval; an interval without length is a value alone.
+    /// Value and interval; without an interval if both ends are equal.
     pub interval: Interval,
     /// Colour of dot and bar.
     pub role: Role,
     /// A value to compare with, drawn as a diamond.
     pub second: Option<f64>,
-    /// The figure at the row's end.
+    /// The figure at the end of the row.
     pub figure: String,
     /// Its tooltip.
     pub tip: String,
 }
 
-/// What all rows share.
+/// What all rows have in common.
 pub struct Frame<'a> {
-    /// What a screen reader says of the drawing.
+    /// Text for screen readers.
     pub title: &'a str,
     /// Name of the axis.
     pub axis: &'a str,
-    /// After each number of the axis.
+    /// Suffix of the numbers at the axis.
     pub suffix: &'a str,
-    /// A value with its own line.
+    /// A value marked by a separate line.
     pub line: Option<f64>,
-    /// Explains the marks.
+    /// Legend of the marks.
     pub legend: &'a [(Mark, String)],
 }
 
-/// Most letters of a row's name.
+/// Maximum number of characters in a row's label.
 const LETTERS: usize = 24;
 
-/// Draws the rows under each other.
+/// Draws the rows one below the other.
 pub fn draw(rows: &[Row], frame: &Frame<'_>, format: Format) -> Drawn {
     let values = rows.iter().flat_map(|row| [Some(row.interval.low), Some(row.interval.high), row.second]).flatten();
     let Some((low, high)) = axes::span(values.chain(frame.line), 0.06) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! Two runs side by side, one row per configuration and load that both measured.
+//! The comparison of two runs, one row per configuration and load that both measured.
 
 use polars_core::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Predictions, one row per configuration and load, with the measurements.
+//! The predictions, one row per configuration and load, with measurements.
 
 use polars_core::prelude::*;
 use tuner::guide::Prediction;
@@ -6,7 +6,7 @@ use tuner::guide::Prediction;
 use super::{batch_size, frame, request_rate};
 use crate::{agreement::Predicted, error::ReportError, section::Section};
 
-/// The frame; none where nothing was predicted.
+/// The frame; `None` without predictions.
 ///
 /// # Errors
 /// When it cannot be built.

@@ -1,4 +1,4 @@
-//! What a sweep measured, as its file describes it.
+//! Describes what a sweep measured, from its sweep file.
 
 use schemas::sweep::{Metric, Models, Objective, Workload};
 
@@ -6,7 +6,7 @@ use super::Sweep;
 use crate::{figures, names};
 
 impl Sweep {
-    /// Facts for a reader, each as label and value; none without the sweep file.
+    /// Facts as pairs of label and value; empty without the sweep file.
     pub fn facts(&self) -> Vec<(&'static str, String)> {
         let Some(file) = self.file() else { return Vec::new() };
         let mut facts = vec![
@@ -62,7 +62,7 @@ impl Sweep {
         Some(format!("{from}, {requests} of {most}{length} new tokens, {}", sampling(workload)))
     }
 
-    /// Target and draft as people call them; `None` without the sweep file.
+    /// Display names of target and draft; `None` without the sweep file.
     pub fn models(&self) -> Option<String> {
         let models = &self.file()?.models;
         if let Some(shape) = &models.model_shape {
@@ -107,7 +107,7 @@ fn prompts(workload: &Workload) -> String {
     }
 }
 
-/// A batch is never larger than the requests of its trials.
+/// The number of requests. Larger batches send as many requests as their size.
 fn requests(workload: &Workload, batch_sizes: &[usize]) -> String {
     let larger: Vec<String> =
         batch_sizes.iter().filter(|size| **size > workload.requests).map(|size| figures::count(*size as u64)).collect();

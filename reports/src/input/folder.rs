@@ -1,4 +1,4 @@
-//! Reads the folder that a sweep has written.
+//! Reads the folder of a sweep.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use tuner::{TunerError, guide, journal, outcome};
 
 use super::Sweep;
 
-/// Lines of a journal that a notice names.
+/// Maximum number of journal lines that a notice lists.
 const NAMED_LINES: usize = 20;
 
-/// What is said of lines of a journal that cannot be read.
+/// The notice about damaged lines of a journal.
 fn damaged(lines: &[usize]) -> String {
     let file = journal::FILE_NAME;
     if let [line] = lines {
@@ -21,8 +21,8 @@ fn damaged(lines: &[usize]) -> String {
 }
 
 impl Sweep {
-    /// Reads journal and tuned file of a sweep's folder. A journal with damaged lines, and a tuned file that is missing
-    /// or broken, leave a notice; the sweep may still be running.
+    /// Reads journal and tuned file of a sweep's folder. Damaged lines in the journal, and a missing or broken tuned
+    /// file, result in notices; the sweep may still be running.
     ///
     /// # Errors
     /// When the journal is missing or cannot be read.

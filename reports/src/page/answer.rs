@@ -1,4 +1,4 @@
-//! The answer for one load: what to run, and how sure that is.
+//! The answer for one load: what to run, and how certain that is.
 
 mod launches;
 mod verdict;
@@ -19,19 +19,19 @@ use self::launches::Launch;
 /// The answer for one load.
 #[derive(Serialize)]
 pub struct Answer {
-    /// How requests came.
+    /// How requests arrived.
     pub load: String,
     /// Anchor of the race on the page.
     pub anchor: String,
-    /// What to run.
+    /// The configuration to run.
     pub winner: String,
-    /// The triple with its names; empty without one.
+    /// The tree with the names of its numbers; empty without one.
     pub shape: String,
-    /// What was found, in a sentence.
+    /// The verdict in a sentence.
     pub verdict: String,
-    /// The verdict in a word, for colours: `pays`, `same`, `loses` or `unknown`.
+    /// Category of the verdict, for colours: `pays`, `same`, `loses` or `unknown`.
     pub mood: &'static str,
-    /// What disturbed the trials, where that is worth a reader's eye.
+    /// Significant disturbances of the trials.
     pub disturbance: Option<String>,
     /// The engine and the device that were measured.
     pub measured: String,
@@ -39,7 +39,7 @@ pub struct Answer {
     pub throughput: String,
     /// Its interval.
     pub throughput_range: String,
-    /// Output tokens per second of the requests that kept the limits; empty without limits.
+    /// Output tokens per second of the requests within the limits; empty without limits.
     pub goodput: String,
     /// Output tokens per second for one user.
     pub speed: String,
@@ -49,7 +49,7 @@ pub struct Answer {
     pub gain: Gain,
     /// Gain over the engine's default.
     pub gain_over_default: Gain,
-    /// Texts to paste.
+    /// Launch commands for each engine.
     pub launches: Vec<Launch>,
 }
 
@@ -58,7 +58,7 @@ pub struct Answer {
 pub struct Gain {
     /// The median.
     pub text: String,
-    /// The bounds of the interval, or why there are none.
+    /// The bounds of the interval, or the reason why there are none.
     pub range: String,
 }
 
@@ -104,7 +104,7 @@ impl Answer {
     }
 }
 
-/// The winner's tree in words; empty for a table, whose rows its name has.
+/// The winner's tree in words; for a table, only that it varies.
 fn triple(winner: &Entry) -> String {
     let configuration = &winner.ranked.configuration;
     if !configuration.table.is_empty() {

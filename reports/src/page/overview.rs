@@ -1,4 +1,4 @@
-//! Several sections side by side: what to run at each load on each machine.
+//! Overview of several sections: what to run at each load on each machine.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use tuner::configuration::Load;
 use super::part::{Cell, Table};
 use crate::{figures, names, section::Section};
 
-/// A row a load, a column a section; none for a single section.
+/// One row per load and one column per section; `None` for a single section.
 pub fn table(sections: &[Section<'_>], labels: &[String]) -> Option<Table> {
     if sections.len() < 2 {
         return None;
@@ -25,7 +25,7 @@ pub fn table(sections: &[Section<'_>], labels: &[String]) -> Option<Table> {
     Some(Table::new(caption, &headings, loads.iter().map(row).collect()))
 }
 
-/// What to run under a load, in a line.
+/// What to run under a load, in one line.
 fn answer(section: &Section<'_>, load: Load) -> String {
     let Some(race) = section.races.iter().find(|race| race.load == load) else { return figures::MISSING.into() };
     let Some(winner) = race.winner() else { return race.verdict.words().into() };

@@ -1,4 +1,5 @@
-//! A part of the page: a heading, how to read it, remarks, tables and charts. All parts look alike, in every form.
+//! A part of the page: a heading, how to read it, remarks, tables and charts. All parts have the same layout, in every
+//! format.
 
 use serde::Serialize;
 
@@ -13,7 +14,7 @@ pub struct Part {
     pub title: String,
     /// How to read it, in a sentence.
     pub how: String,
-    /// What is found, a sentence each.
+    /// Its findings, one sentence each.
     pub remarks: Vec<String>,
     /// Its charts.
     pub charts: Vec<Chart>,
@@ -24,36 +25,36 @@ pub struct Part {
 /// A table.
 #[derive(Serialize)]
 pub struct Table {
-    /// What it holds.
+    /// Its caption.
     pub caption: String,
     /// Whether it is collapsed initially.
     pub folded: bool,
     /// Its columns.
     pub headings: Vec<Heading>,
-    /// Its rows, each as long as there are columns.
+    /// Its rows, with one cell per column.
     pub rows: Vec<Vec<Cell>>,
 }
 
-/// A column of a table.
+/// The heading of a column.
 #[derive(Serialize)]
 pub struct Heading {
-    /// Its name, with the unit.
+    /// Name of the column, with the unit.
     pub text: String,
-    /// Whether it holds numbers.
+    /// Whether the column contains numbers.
     pub numeric: bool,
 }
 
 /// A cell of a table.
 #[derive(Serialize)]
 pub struct Cell {
-    /// What is shown.
+    /// The displayed text.
     pub text: String,
-    /// What to sort by.
+    /// The value to sort by.
     pub value: Option<f64>,
 }
 
 impl Table {
-    /// A table of these columns: those that begin with `#` hold numbers.
+    /// A table with these columns; columns whose heading starts with `#` contain numbers.
     pub fn new<H: AsRef<str>>(caption: impl Into<String>, headings: &[H], rows: Vec<Vec<Cell>>) -> Self {
         let heading =
             |text: &str| Heading { text: text.trim_start_matches('#').into(), numeric: text.starts_with('#') };
@@ -61,14 +62,14 @@ impl Table {
         Self { caption: caption.into(), folded: false, headings, rows }
     }
 
-    /// The same, folded away.
+    /// The same, collapsed initially.
     pub fn folded(self) -> Self {
         Self { folded: true, ..self }
     }
 }
 
 impl Cell {
-    /// Words.
+    /// A cell with text.
     pub fn text(text: impl Into<String>) -> Self {
         Self { text: text.into(), value: None }
     }

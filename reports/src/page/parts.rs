@@ -1,4 +1,4 @@
-//! The parts of a section after its races: what was predicted, what it rests on, and how far figures can be trusted.
+//! The parts of a section after its races: predictions, their basis, and how far figures can be trusted.
 
 mod acceptance;
 mod captures;
@@ -13,7 +13,7 @@ use crate::{error::ReportError, section::Section};
 
 use super::part::Part;
 
-/// All parts of a section that there is something to show for. Their anchors begin with `prefix`.
+/// All parts of a section that have content. Their anchors start with `prefix`.
 ///
 /// # Errors
 /// When a chart cannot be drawn.

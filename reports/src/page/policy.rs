@@ -1,9 +1,9 @@
-//! Which configuration to run at which load, if it depends on the load.
+//! The configuration to run at each load, if it depends on the load.
 
 use super::part::{Cell, Table};
 use crate::{columns, figures, race::Race, section::Section};
 
-/// A row a load; none where all loads have one winner, or fewer than two have any.
+/// One row per load; `None` if all loads have the same winner, or fewer than two have one.
 pub fn table(section: &Section<'_>) -> Option<Table> {
     let decided: Vec<&Race> = section.races.iter().filter(|race| race.winner().is_some()).collect();
     let differ = decided.windows(2).any(|pair| pair[0].chosen != pair[1].chosen);

@@ -22,7 +22,7 @@ pub struct Row {
 struct Cell {
     text: String,
     range: Option<String>,
-    /// What to sort by.
+    /// The value to sort by.
     value: Option<f64>,
 }
 
@@ -35,7 +35,7 @@ pub struct Failed {
     partly: bool,
 }
 
-/// How far repeats lie apart.
+/// Differences between repeats.
 #[derive(Serialize)]
 pub struct NoiseTable {
     rows: Vec<NoiseRow>,
@@ -71,7 +71,7 @@ pub fn rows(race: &Race) -> Vec<Row> {
     race.measured().filter_map(row).collect()
 }
 
-/// What failed, and why.
+/// The failed configurations and repeats, with reasons.
 pub fn failed(race: &Race) -> Vec<Failed> {
     let of_entry = |entry: &Entry| {
         let name = columns::name(entry);
@@ -87,7 +87,7 @@ pub fn failed(race: &Race) -> Vec<Failed> {
     race.entries.iter().flat_map(of_entry).collect()
 }
 
-/// How far the repeats lie apart, and what that means.
+/// The differences between repeats, and what they mean.
 pub fn noise(race: &Race) -> NoiseTable {
     let row = |entry: &Entry| {
         let noise = entry.noise.as_ref()?;
@@ -146,7 +146,7 @@ fn remarks(race: &Race, rows: &[NoiseRow]) -> Vec<String> {
     remarks
 }
 
-/// Whether first repeats are slower than later ones throughout: a sign of a cold start.
+/// Reports if first repeats are consistently slower than later ones, which indicates a cold start.
 fn first_repeat(race: &Race) -> Option<String> {
     let ratios: Vec<f64> = race
         .measured()

@@ -1,4 +1,4 @@
-//! How long requests wait: percentiles, the share in time, and the true rate of an open loop.
+//! Waiting times of requests: percentiles, the share in time, and the actual rate of an open loop.
 
 use tuner::selection::Tail;
 
@@ -39,7 +39,7 @@ pub fn table(race: &Race) -> Option<Table> {
     let repeats = figures::counted(first.ranked.repeats, "repeat", "repeats");
     let caption = format!("Waiting times: percentiles over requests, each the median over {repeats}");
     let table = Table::new(caption, &headings, entries.iter().map(row).collect());
-    // Where requests come by themselves, or have limits, this is what the load is about.
+    // For open loops, or with limits, this table matters most.
     let is_open_loop = race.load.batch_size().is_none();
     Some(if in_time || is_open_loop { table } else { table.folded() })
 }

@@ -1,4 +1,4 @@
-//! How much of what was planned has finished.
+//! Progress: how many of the planned trials have finished.
 
 use std::collections::HashSet;
 
@@ -6,17 +6,17 @@ use tuner::{journal::Header, merge, record::Fingerprint};
 
 use crate::input::Sweep;
 
-/// The plan of one sweep, be it in one folder or in several shards.
+/// The plan of one sweep, in one folder or in several shards.
 pub struct Plan<'a> {
-    /// The folders.
+    /// Names of the folders.
     pub names: Vec<&'a str>,
-    /// Trials that have finished, each counted once.
+    /// Number of finished trials, without duplicates.
     pub finished: usize,
-    /// Trials that were planned; never 0.
+    /// Number of planned trials; never 0.
     pub planned: usize,
 }
 
-/// The plans of all sweeps of a fingerprint, in the order of the sweeps; none of one that decided as it went.
+/// The plans of all sweeps with a fingerprint, in the order of the sweeps; sweeps without a fixed plan are omitted.
 pub fn plans<'a>(sweeps: &'a [Sweep], fingerprint: &Fingerprint) -> Vec<Plan<'a>> {
     let headed = |sweep: &'a Sweep| Some((sweep, sweep.header.as_ref()?));
     let mut groups: Vec<Vec<(&Sweep, &Header)>> = Vec::new();

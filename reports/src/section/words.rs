@@ -1,4 +1,4 @@
-//! What a section is about, in words for headings: machine, models, workload, dates.
+//! Describes a section in words for headings: machine, models, workload, dates.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use tuner::date;
 use super::Section;
 
 impl Section<'_> {
-    /// Processor or GPU, with the hosts where they are known.
+    /// Processor or GPU, with the hosts if known.
     pub fn machine(&self) -> String {
         let hosts: BTreeSet<&str> = self
             .records
@@ -23,7 +23,7 @@ impl Section<'_> {
         }
     }
 
-    /// Target and draft; their hashes where no sweep file names them.
+    /// Target and draft; their hashes if no sweep file names them.
     pub fn models(&self) -> String {
         let named = self.sweeps.iter().find_map(|sweep| sweep.models());
         named.unwrap_or_else(|| {
@@ -38,7 +38,7 @@ impl Section<'_> {
         named.unwrap_or_else(|| format!("workload {}", self.fingerprint.workload))
     }
 
-    /// From the first trial to the last, in UTC.
+    /// Dates of the first and last trial, in UTC.
     pub fn dates(&self) -> String {
         let times = || self.records.iter().map(|(_, record)| record.finished_at).filter(|time| *time > 0);
         let (Some(first), Some(last)) = (times().min(), times().max()) else { return "no trial yet".into() };
@@ -53,7 +53,7 @@ impl Section<'_> {
         }
     }
 
-    /// The unambiguous name of the engine that was measured.
+    /// The unambiguous name of the measured engine.
     pub fn engine(&self) -> String {
         match self.fingerprint.engine.strip_prefix("spectune ") {
             Some(version) => format!("spectune's own engine {version}"),
@@ -62,8 +62,8 @@ impl Section<'_> {
     }
 }
 
-/// What distinguishes sections: of machine, models, workload and engine those that are not the same everywhere, and of what is
-/// left the parts of the fingerprint.
+/// Labels that distinguish sections: the differing ones of machine, models, workload and engine, and if these do not
+/// suffice, other parts of the fingerprint.
 pub fn labels(sections: &[Section<'_>]) -> Vec<String> {
     let mut labels: Vec<Vec<String>> = vec![Vec::new(); sections.len()];
     let all_differ = |labels: &[Vec<String>]| labels.iter().collect::<BTreeSet<_>>().len() == labels.len();

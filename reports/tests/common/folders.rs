@@ -1,4 +1,4 @@
-//! Made-up trials in folders, as sweeps leave them.
+//! Synthetic trials in folders, as written by sweeps.
 
 use std::path::{Path, PathBuf};
 
@@ -10,14 +10,14 @@ use tuner::{
 
 use super::synthetic::{Synthetic, header};
 
-/// A journal of some records.
+/// Writes a journal with some records.
 pub fn sweep(folder: &Path, header: &Header, records: &[Record]) {
     let mut journal = Journal::create(folder, header).expect("a journal");
     records.iter().for_each(|record| journal.append(record).expect("it is written"));
 }
 
-/// `shard-1` and `shard-2` of the sweep of some trials, in a folder. Each has its own measurement of the baselines, the second
-/// an earlier one.
+/// Writes the folders `shard-1` and `shard-2` of a sweep. Each has its own measurement of the baselines; those of the
+/// second are earlier.
 pub fn two_shards(folder: &Path, trials: &Synthetic) -> [PathBuf; 2] {
     let again = Synthetic { seed: trials.seed + 1, ..trials.clone() }.records();
     let (mut parts, mut candidates) = ([Vec::new(), Vec::new()], 0);

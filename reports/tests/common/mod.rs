@@ -1,4 +1,4 @@
-//! What several tests of reports need.
+//! Helpers common to several tests of reports.
 
 pub mod guide;
 pub mod synthetic;

@@ -1,4 +1,4 @@
-//! Made-up trials with the structure of real ones. Nothing here was measured; the device's name says so.
+//! Synthetic trials with the structure of real ones. Nothing here was measured; the device's name says so.
 
 use reports::Sweep;
 use schemas::{sweep::SweepFile, text::Source, tree::TreeShape, tuned::TunedFile};
@@ -8,7 +8,7 @@ use tuner::{
     record::{Fingerprint, Measurement, Origin, Outcome, PartsApart, Record, Role, Spread, Trial},
 };
 
-/// The sweep file that the trials would come from.
+/// The sweep file of the trials.
 const FILE: &str = r#"
 [models]
 target = "made-up/target"
@@ -26,23 +26,23 @@ topk = [1, 2, 4, 8]
 num_draft_tokens = [4, 8, 16, 32, 64]
 "#;
 
-/// What the trials are to look like.
+/// Parameters of the synthetic trials.
 #[derive(Clone)]
 pub struct Synthetic {
     pub batch_sizes: Vec<usize>,
     pub shapes: Vec<TreeShape>,
     pub repeats: usize,
-    /// Of the noise.
+    /// Seed of the noise.
     pub seed: u64,
     /// Relative noise of a trial.
     pub noise: f64,
-    /// Whether the engine splits a round's time.
+    /// Whether the engine times the parts of a round.
     pub split: bool,
-    /// Whether, if it does not, parts are timed apart from the trials.
+    /// Whether, if it does not, parts are timed separately from the trials.
     pub apart: bool,
     /// Probability that the first draft is accepted.
     pub acceptance: f64,
-    /// Whether acceptance is said to be made up.
+    /// Whether acceptance is marked as simulated.
     pub simulated: bool,
     /// Shapes with more nodes than this fail.
     pub largest_tree: usize,
@@ -139,7 +139,7 @@ impl Synthetic {
         let extend = if shape.is_off() { 0.0 } else { 0.5 + 0.01 * batch_size as f64 };
         let round = verify + draft + extend + 0.3;
 
-        // The chance that some draft of a depth is right grows with the nodes that the tree has at that depth.
+        // The probability that one of the drafts at a depth is right grows with the number of nodes at that depth.
         let width = (shape.num_draft_tokens - 1) as f64 / shape.num_steps.max(1) as f64;
         let rounds = 40_000_u64;
         let mut reached = 1.0;
@@ -200,7 +200,7 @@ pub fn tuned() -> TunedFile {
     TunedFile::read(&Source::new("tuned.toml", include_str!("../data/tuned.toml"))).expect("a tuned file")
 }
 
-/// The first line of their journal. How many trials are planned it leaves open.
+/// The header of their journal, without a number of planned trials.
 pub fn header() -> Header {
     Header {
         format: FORMAT,
@@ -228,11 +228,11 @@ pub fn fingerprint() -> Fingerprint {
     }
 }
 
-/// A small generator, so that the figures are the same for ever.
+/// A small generator, so that the figures never change.
 struct Random(u64);
 
 impl Random {
-    /// Roughly normal, deviation one.
+    /// An approximately normal number with deviation one.
     fn around_zero(&mut self) -> f64 {
         let uniform = |state: &mut u64| {
             *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

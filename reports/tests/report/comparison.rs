@@ -62,7 +62,7 @@ fn shards_are_whole_together_and_partial_alone() {
     assert!(!html.contains("planned trials have finished"));
 }
 
-/// No speculation and the engine's default under two loads, three times.
+/// No speculation and the engine's default, under two loads, with three repeats.
 const BASELINE_TRIALS: usize = 2 * 2 * 3;
 
 fn sweeps(folders: &[PathBuf]) -> ReportInput {
@@ -97,7 +97,7 @@ fn the_plan_of_shards_is_that_of_all_of_them() {
     let mut input = sweeps(&shards);
     let planned = input.sweeps.iter().filter_map(Sweep::planned).sum::<usize>();
     assert!(!check(&input).contains("planned trials have finished"));
-    // The last trial of the second shard is missing, and then all of them.
+    // First the last trial of the second shard is missing, then all of them.
     let last = input.sweeps[1].records.pop().expect("a trial");
     assert_eq!(last.role, Role::Candidate, "or the first shard would have it too");
     let whole = planned - BASELINE_TRIALS;
@@ -135,7 +135,7 @@ fn runs_that_differ_in_more_are_compared_only_when_asked() {
     input.compare = true;
     let html = check(&input);
     assert!(html.contains("driver: 1.0 → 2.0; workload:"), "both are named");
-    // The same run against itself: nothing differs, and that is said.
+    // The same run against itself: the report says that nothing differs.
     let same = ReportInput { sweeps: vec![small().sweep("runs/one"), small().sweep("runs/two")], compare: true };
     let html = check(&same);
     assert!(html.contains("have the same fingerprint"));

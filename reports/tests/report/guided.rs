@@ -1,4 +1,4 @@
-//! What a guided sweep knew before it measured, and how far measurements can be trusted.
+//! The guide of a guided sweep, and how far measurements can be trusted.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ use crate::{
     elsewhere, input, small,
 };
 
-/// All shapes of the made-up space, so that parameters can be told apart.
+/// All shapes of the synthetic space, so that parameters can be separated.
 fn whole_space() -> Synthetic {
     Synthetic { shapes: Synthetic::default().shapes, ..small() }
 }

@@ -1,4 +1,4 @@
-//! Reports of made-up trials, read back in every form.
+//! Reports of synthetic trials, read back in every format.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -31,7 +31,7 @@ fn input(sweep: Sweep) -> ReportInput {
     ReportInput { sweeps: vec![sweep], compare: false }
 }
 
-/// Writes the report and checks what must hold for every report; gives back its web page.
+/// Writes the report, checks what must hold for every report, and returns its web page.
 fn check(input: &ReportInput) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let files = reports::write(input, folder.path()).expect("written");
@@ -84,7 +84,7 @@ fn walk(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// No element, rule or script of the page names another place to load from.
+/// Checks that no element, rule or script of the page loads anything.
 fn loads_nothing(html: &str) {
     let lower = html.to_lowercase();
     for tag in lower.split('<').skip(1).map(|rest| rest.split('>').next().unwrap_or(rest)) {
@@ -104,7 +104,7 @@ fn loads_nothing(html: &str) {
     }
 }
 
-/// A sweep like `small`, elsewhere: each figure times `factor`, in the order of the records.
+/// A sweep like `small` on another driver, with each record's figures multiplied by `factor`.
 fn elsewhere(name: &str, driver: &str, factor: impl Fn(&Record) -> f64) -> Sweep {
     let mut sweep = small().sweep(name);
     for record in &mut sweep.records {

@@ -169,7 +169,7 @@ fn parts_of_a_round_that_were_timed_apart_are_shown_and_said_to_be_so() {
     let folder = tempfile::tempdir().expect("a folder");
     reports::write(&input, folder.path()).expect("written");
     let read = |name: &str| fs::read_to_string(folder.path().join(name)).expect("a file");
-    // Above the table of each load, and under its chart.
+    // Above the table of each load, and below its chart.
     assert_eq!(html.matches(remark).count() - read("report.json").matches(remark).count(), 4);
     assert_eq!(read("report.md").matches(remark).count(), 2);
     assert!(reports::terminal_table(&input, 160).contains(remark));
@@ -250,7 +250,7 @@ fn the_page_says_what_it_is_about_and_whose_figures_it_shows() {
     ] {
         assert!(html.contains(part), "{part}");
     }
-    // What explains the answers is folded, and the answers are not.
+    // Explanations are collapsed, answers are not.
     assert!(html.find("class=\"answers\"") < html.find("<details class=\"card fold\""));
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use prometheus_client::{encoding::text, registry::Registry};
 
-/// Content type and text of a registry: OpenMetrics, or the older format for clients that do not ask for it.
+/// Content type and text of a registry: OpenMetrics, or the older format for clients that do not request it.
 ///
 /// # Errors
 /// When a metric cannot be written.
@@ -17,7 +17,7 @@ pub fn encode(registry: &Registry, open_metrics: bool) -> Result<(&'static str, 
     Ok(("text/plain; version=0.0.4; charset=utf-8", older(&page)))
 }
 
-/// The older format names a counter as its samples are named, with `_total`, and has no end mark.
+/// Converts to the older format, which includes `_total` in a counter's name and has no end mark.
 fn older(page: &str) -> String {
     let counters: Vec<&str> =
         page.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();

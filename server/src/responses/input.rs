@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::super::{chat, error::ApiError, fields::Fields};
 
-/// Reads `instructions` and `input` as messages of a chat.
+/// Reads `instructions` and `input` as chat messages.
 ///
 /// # Errors
-/// When one is missing or wrong.
+/// When one is missing or invalid.
 pub fn messages(fields: &mut Fields) -> Result<(Option<String>, Vec<Value>), ApiError> {
     let instructions = fields.text("instructions")?;
     let mut messages = Vec::from_iter(instructions.iter().map(|text| json!({"role": "system", "content": text})));
@@ -37,7 +37,7 @@ fn add(messages: &mut Vec<Value>, place: &str, item: Value) -> Result<(), ApiErr
                 "id": text_of("call_id")?, "type": "function",
                 "function": {"name": text_of("name")?, "arguments": text_of("arguments")?},
             });
-            // Calls of one answer are in one message, with what was said before them.
+            // Calls of one response are in one message, together with the text before them.
             match messages.last_mut().filter(|last| last["role"] == "assistant") {
                 Some(last) => match last.get_mut("tool_calls").and_then(Value::as_array_mut) {
                     Some(calls) => calls.push(call),
@@ -55,7 +55,7 @@ fn add(messages: &mut Vec<Value>, place: &str, item: Value) -> Result<(), ApiErr
             let message = json!({"role": "tool", "tool_call_id": text_of("call_id")?, "content": content});
             messages.push(chat::message(place, message)?);
         }
-        // Reasoning of earlier answers is not sent to the model again.
+        // Reasoning of earlier responses is not sent to the model again.
         "reasoning" => {}
         other => {
             let message = format!(
@@ -83,7 +83,7 @@ fn message(place: &str, item: Value) -> Result<Value, ApiError> {
     chat::message(place, Value::Object(item))
 }
 
-/// Parts of text under the older API's name.
+/// Renames text parts to their name in the older API.
 fn with_plain_parts(mut content: Value) -> Value {
     for part in content.as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
         if matches!(part.get("type").and_then(Value::as_str), Some("input_text" | "output_text")) {
@@ -93,8 +93,8 @@ fn with_plain_parts(mut content: Value) -> Value {
     content
 }
 
-/// Puts `tools` and `tool_choice` as the older API has them: functions are in an object of their own there. The request
-/// as it was written is returned, to be repeated.
+/// Converts `tools` and `tool_choice` to the older API, where functions are nested objects. Returns both as the client
+/// wrote them, to be repeated in the response.
 pub fn nest_tools(fields: &mut Fields) -> (Value, Value) {
     let (tools, choice) = (fields.value("tools"), fields.value("tool_choice"));
     let nested = |tool: &Value| match tool.as_object() {

@@ -15,36 +15,36 @@ use super::super::{
     worker::Running,
 };
 
-/// What all objects of an answer share.
+/// What all objects of a response have in common.
 pub struct Head {
-    /// For ids.
+    /// The source of ids.
     pub state: Arc<State>,
-    /// The answer's.
+    /// Id of the response.
     pub id: String,
-    /// When it was asked for.
+    /// Time of the request.
     pub created: u64,
-    /// How it is read.
+    /// How the output is parsed.
     pub reading: Reading,
-    /// What it repeats of the request.
+    /// Fields of the request that the response repeats.
     pub repeated: Value,
 }
 
-/// What an item is.
+/// The kind of an item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Reasoning,
     Message,
-    /// The call of this number.
+    /// The call with this index.
     Call(usize),
 }
 
-/// An item that grows.
+/// An item that is being streamed.
 struct Item {
     id: String,
-    /// Its place in the answer.
+    /// Its index in the response.
     index: usize,
     kind: Kind,
-    /// Of a call.
+    /// Name of the called function.
     name: String,
     call_id: String,
     text: String,
@@ -64,7 +64,7 @@ impl Head {
         object
     }
 
-    /// The whole answer.
+    /// The complete response.
     pub fn finished(&self, completion: &Completion) -> Value {
         let Parts { reasoning, content, calls } = self.reading.whole(&completion.text);
         let mut items = Vec::new();
@@ -132,7 +132,7 @@ impl Item {
         }
     }
 
-    /// As it is announced: nothing in it.
+    /// The item as it is announced, still empty.
     fn opened(&self) -> Value {
         let mut value = self.written("in_progress");
         for name in ["content", "arguments"] {
@@ -143,7 +143,7 @@ impl Item {
         value
     }
 
-    /// A value with the item's place.
+    /// Adds the item's index to a value.
     fn place(&self, mut value: Value) -> Value {
         value["item_id"] = self.id.clone().into();
         value["output_index"] = self.index.into();
@@ -158,17 +158,17 @@ fn part(text: &str) -> Value {
     json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
 }
 
-/// An answer as it is streamed.
+/// A response that is being streamed.
 struct Growing<'a> {
     head: &'a Head,
     sender: &'a Sender<SseEvent>,
     next: u64,
     items: BTreeMap<Kind, Item>,
-    /// The one that grows now.
+    /// The item that is being streamed.
     open: Option<Kind>,
 }
 
-/// Streams an answer; dropping the request cancels it.
+/// Streams a response. Dropping the request cancels it.
 ///
 /// # Errors
 /// When the client has disconnected.
@@ -216,7 +216,7 @@ impl Growing<'_> {
         Ok(())
     }
 
-    /// Adds text to an item, which it opens if need be, after it has closed the one that was open.
+    /// Adds text to an item. If another one is open it is closed, and this one is opened.
     async fn grow(&mut self, kind: Kind, name: Option<String>, text: &str) -> Result<(), Gone> {
         if self.open != Some(kind) {
             self.close("completed").await?;
@@ -272,7 +272,7 @@ impl Growing<'_> {
 
     async fn finish(&mut self, completion: &Completion) -> Result<(), Gone> {
         if self.items.is_empty() {
-            // An answer has a message, be it an empty one.
+            // A response always has a message, even if empty.
             self.grow(Kind::Message, None, "").await?;
         }
         let mut items: Vec<&Item> = self.items.values().collect();

@@ -1,5 +1,5 @@
-//! Malformed, truncated and cancelled requests at the same time: none may break the server or leak anything. Time and memory
-//! under tens of thousands of them are measured by `tests/clients/abuse.py`.
+//! Malformed, truncated and cancelled requests at the same time: none may break the server or leak anything. Time and
+//! memory under tens of thousands of them are measured by `tests/clients/abuse.py`.
 
 use super::*;
 
@@ -23,7 +23,7 @@ const FIELDS: [&str; 16] = [
     "sampling_params",
 ];
 
-/// Numbers that are the same in every run.
+/// Random numbers, the same in every run.
 struct Numbers(u64);
 
 impl Numbers {
@@ -36,7 +36,7 @@ impl Numbers {
         list[self.below(list.len())].clone()
     }
 
-    /// A body that the page takes.
+    /// A valid body for an endpoint.
     fn body(&mut self, page: &str) -> Value {
         let (tokens, stream) = (1 + self.below(24), self.below(2) == 0);
         match page {
@@ -50,7 +50,7 @@ impl Numbers {
         }
     }
 
-    /// A body for one page, of which something is odd.
+    /// A body for an endpoint, with one odd field.
     fn odd_body(&mut self, page: &str) -> Value {
         let odd = [
             json!(null),
@@ -90,7 +90,7 @@ impl Numbers {
     }
 }
 
-/// Sends what `numbers` say and returns the status, where the client waited for one.
+/// Sends a request determined by `numbers`, and returns the status, if the client waited for it.
 async fn misbehave(address: SocketAddr, mut numbers: Numbers) -> Option<u16> {
     let mut socket = TcpStream::connect(address).await.expect("the server listens");
     let request = match numbers.below(5) {
@@ -98,11 +98,11 @@ async fn misbehave(address: SocketAddr, mut numbers: Numbers) -> Option<u16> {
         _ => numbers.request(),
     };
     let sent = if numbers.below(4) == 0 { numbers.below(request.len()) } else { request.len() };
-    // The server may have closed what makes no sense.
+    // The server may have closed the connection of an invalid request.
     let _ = socket.write_all(&request[..sent]).await;
     if sent < request.len() || numbers.below(4) == 0 {
         let mut some = vec![0; numbers.below(64)];
-        // Part of an answer, or none of it, and then it leaves.
+        // The client reads part of the response, or nothing, and disconnects.
         let _ = tokio::time::timeout(Duration::from_millis(1), socket.read(&mut some)).await;
         return None;
     }
@@ -127,7 +127,7 @@ async fn clients_that_misbehave_break_nothing_and_leave_nothing() {
     server.idle().await;
     let statistics = server.state.worker.published().statistics;
     assert_eq!((statistics.running, statistics.waiting, statistics.pages_used, statistics.broken), (0, 0, 0, 0));
-    // Connections notice one after the other that their clients have left.
+    // Connections notice one after another that their clients have disconnected.
     let whole = ServeOptions::default().max_request_memory;
     for _ in 0..2000 {
         if server.state.memory.free() == whole {

@@ -128,14 +128,14 @@ async fn the_cache_is_flushed_when_nothing_runs() {
     assert_eq!(server.get("/flush_cache?timeout=5").await.status, 200);
     assert_eq!((cached().await, cached().await), (json!(0), json!(4)));
     server.get("/flush_cache?timeout=x").await.error(400, Some("timeout"), "seconds");
-    // Paused, a request waits for as long as one likes.
+    // While paused, a request waits indefinitely.
     assert_eq!(server.post("/pause_generation", json!({"mode": "in_place"})).await.status, 200);
     let waits = server.post("/generate", json!({"input_ids": [1], "sampling_params": {"max_new_tokens": 1}}));
     let steers = async {
         while !server.state.worker.is_busy() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // It holds no pages yet.
+        // The request holds no pages yet.
         assert_eq!(server.post("/flush_cache", json!({})).await.status, 200);
         assert_eq!(server.post("/continue_generation", json!({})).await.status, 200);
     };

@@ -1,9 +1,10 @@
-//! No field is ignored silently: each documented field of OpenAI, SGLang and vLLM, with values of every type, on every page.
-//! A page accepts the values of one row, or only those that have no effect, and refuses all others.
+//! No field is ignored silently: every documented field of OpenAI, SGLang and vLLM is sent with values of every type to
+//! every endpoint. An endpoint accepts the values of one row, or only values without an effect, and refuses all others.
 
 use super::{super::neutral, *};
 
-/// Values in JSON, and the fields that accept these and no others. A field whose type depends on the page is in several rows.
+/// JSON values, and the fields that accept exactly these. A field whose type depends on the endpoint is in several
+/// rows.
 type Row = (&'static str, &'static [&'static str]);
 
 const ACCEPTED: [Row; 19] = [
@@ -59,7 +60,7 @@ const ACCEPTED: [Row; 19] = [
     (r#"["", "x", ["x"]]"#, &["rid"]),
 ];
 
-/// Documented fields that no page reads here, or that accept none of the values below.
+/// Documented fields that no endpoint reads, or that accept none of the values below.
 const REFUSED: [&str; 55] = [
     "audio_data",
     "bootstrap_pair_key",
@@ -137,7 +138,7 @@ fn values() -> Vec<Value> {
     ]
 }
 
-/// A request of one field with one value.
+/// A request with one field set to a value.
 fn request(page: &str, field: &str, value: &Value) -> (&'static str, Value) {
     let (path, mut body) = match page {
         "/v1/chat/completions" => {

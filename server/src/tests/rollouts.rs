@@ -1,10 +1,10 @@
-//! Weights that change while the server serves, and generation that pauses.
+//! Updates of weights while the server runs, and pauses of generation.
 
 use std::path::PathBuf;
 
 use super::*;
 
-/// The demo target with another final norm, so that it says something else.
+/// The demo target with another final norm, so that its output differs.
 fn other_target(name: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
     let (from, to) = (options().model_path, folder.path().join(name));
@@ -47,7 +47,7 @@ async fn post_ok(server: &Server, path: &str, body: Value) {
 
 /// Starts a request and waits until it runs.
 async fn begun(server: &Arc<Server>, path: &'static str, body: Value) -> tokio::task::JoinHandle<Answer> {
-    // What was published last may be of the request before.
+    // The last published statistics may still be of the previous request.
     server.idle().await;
     let own = server.clone();
     let request = tokio::spawn(async move { own.post(path, body).await });
@@ -83,7 +83,7 @@ async fn weights_of_target_and_draft_are_taken_from_folders() {
     let meta = server.post("/generate", json!({"text": PROMPT})).await.json()["meta_info"].clone();
     assert_eq!(meta["weight_version"], "step-1");
 
-    // A folder that holds a draft is the draft's; the answer does not depend on it.
+    // A folder with a draft replaces the draft; the response does not depend on it.
     let draft = options().draft_model_path.expect("a draft");
     for body in [json!({"model_path": draft}), json!({"draft_model_path": draft, "flush_cache": false})] {
         let (status, answer) = update(&server, body).await;
@@ -169,7 +169,7 @@ async fn requests_that_are_retracted_go_on_as_if_nothing_had_happened() {
         let statistics = server.state.worker.published().statistics;
         assert_eq!((statistics.running, statistics.pages_used, statistics.waiting), (0, 0, 1));
         post_ok(&server, "/flush_cache", json!({})).await;
-        // Weights change while all wait; those are the same ones.
+        // Weights are replaced while all requests wait; here by the same ones.
         assert_eq!(update(&server, json!({"model_path": options().model_path})).await.0, 200);
         post_ok(&server, "/continue_generation", json!({})).await;
         assert_eq!(running.await.expect("no panic").json()["choices"], alone);
@@ -192,7 +192,7 @@ async fn requests_that_are_paused_in_place_keep_what_they_hold() {
     let (status, answer) = update(&server, json!({"model_path": other, "flush_cache": false})).await;
     assert_eq!(status, 200, "{answer}");
     assert!(!running.is_finished());
-    // A request that comes meanwhile waits.
+    // A request that arrives in the meantime waits.
     let own = server.clone();
     let late = tokio::spawn(async move { own.post("/generate", body).await });
     while server.state.worker.published().statistics.waiting == 0 {

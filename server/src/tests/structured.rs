@@ -111,7 +111,7 @@ async fn functions_are_called_where_they_have_to_be() {
         assert_eq!((names, json!(arguments)), (vec![&function["name"]], function["arguments"].clone()));
         assert_eq!(values.last().expect("an end")["choices"][0]["finish_reason"], "tool_calls");
     }
-    // Where the model decides, the demo model just talks on.
+    // If the model decides, the demo model just writes text.
     let free = server.post("/v1/chat/completions", asked(json!({"tools": tools, "temperature": 0}))).await.json();
     assert!(free["choices"][0]["message"]["content"].is_string(), "{free}");
     let history = json!([
@@ -130,7 +130,7 @@ async fn forms_that_cannot_be_are_refused() {
         server.post("/v1/chat/completions", asked(further)).await.error(400, Some(parameter), words);
     };
     check(json!({"regex": "("}), "regex", "cannot be followed").await;
-    // Only an output without an end would do.
+    // Only an infinite output would match.
     check(json!({"guided_json": {"$ref": "#"}}), "guided_json", "allows no output").await;
     check(json!({"response_format": {"type": "json_schema"}}), "response_format.json_schema.schema", "missing").await;
     check(json!({"response_format": {"type": "xml"}}), "response_format.type", "expected text").await;

@@ -7,14 +7,15 @@ use super::{
     partial::{self, Partial},
 };
 
-/// A way of writing calls.
+/// A format of function calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
-    /// `<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen, MiMo, and any model for which this parser is given.
+    /// `<tool_call>{"name": …, "arguments": …}</tool_call>`: Hermes, Qwen, MiMo, and any model with this parser
+    /// selected.
     Hermes,
     /// `{"name": …, "parameters": …}` and nothing else, perhaps after `<|python_tag|>`: Llama 3.
     Llama,
-    /// `[TOOL_CALLS]` and a list of `{"name": …, "arguments": …}`, or in newer ones `NAME[ARGS]{…}`: Mistral.
+    /// `[TOOL_CALLS]` and a list of `{"name": …, "arguments": …}`, or in newer models `NAME[ARGS]{…}`: Mistral.
     Mistral,
     /// `<tool_call><function=NAME>` and `<parameter=KEY>` for each argument: Qwen3-Coder, MiMo-V2.
     Tags,
@@ -26,13 +27,13 @@ pub enum Family {
 
 /// Opens all calls of DeepSeek.
 pub const CALLS_BEGIN: &str = "<｜tool▁calls▁begin｜>";
-/// Closes them.
+/// Closes all calls of DeepSeek.
 pub const CALLS_END: &str = "<｜tool▁calls▁end｜>";
-/// Opens one of them.
+/// Opens one call of DeepSeek.
 pub const CALL_BEGIN: &str = "<｜tool▁call▁begin｜>";
-/// Closes it.
+/// Closes one call of DeepSeek.
 pub const CALL_END: &str = "<｜tool▁call▁end｜>";
-/// Between the kind and the name.
+/// Separates the kind from the name.
 pub const SEPARATOR: &str = "<｜tool▁sep｜>";
 const PYTHON_TAG: &str = "<|python_tag|>";
 /// Opens calls of Mistral.
@@ -60,12 +61,12 @@ pub const PARSERS: [(&str, Family); 17] = [
 ];
 
 impl Family {
-    /// That of a parser.
+    /// The format of a parser.
     pub fn of_parser(name: &str) -> Option<Self> {
         PARSERS.iter().find(|(known, _)| *known == name).map(|(_, family)| *family)
     }
 
-    /// That of a model, detected from its chat template.
+    /// The format of a model, detected from its chat template.
     pub fn of_template(source: &str) -> Self {
         let says = |word: &str| source.contains(word);
         if says("<arg_key>") {
@@ -85,7 +86,7 @@ impl Family {
         }
     }
 
-    /// What a call, or the first of several, begins with; an answer of Llama's is a call from its first character on.
+    /// The markers with which a call, or the first of several, starts. With Llama the whole response is a call.
     pub fn markers(self) -> &'static [&'static str] {
         match self {
             Self::Hermes | Self::Glm | Self::Tags => &["<tool_call>"],
@@ -95,22 +96,22 @@ impl Family {
         }
     }
 
-    /// Whether a marker counts only at the start of an answer.
+    /// Whether a marker counts only at the start of a response.
     pub fn begins_with_call(self) -> bool {
         self == Self::Llama
     }
 
-    /// The id of a call. Mistral's templates take nine characters and no others.
+    /// The id of a call. Mistral's templates accept only ids of nine characters.
     pub fn call_id(self, random: u64) -> String {
         if self == Self::Mistral { format!("{:09x}", random & 0xF_FFFF_FFFF) } else { format!("call_{random:016x}") }
     }
 
-    /// An answer's content and the calls in it. Where calls cannot be read all of it is content.
+    /// The content of a response and its calls. If calls cannot be parsed, everything is content.
     pub fn parse(self, answer: &str, functions: &[Function]) -> (String, Vec<Call>) {
         let nothing = || (answer.to_owned(), Vec::new());
         let Some(at) = self.begin(answer) else { return nothing() };
         let mut calls = self.calls(&answer[at..], functions);
-        // An answer that was cut off has the calls that it has finished.
+        // A truncated response has the calls that are complete.
         if calls.len() > 1 {
             calls.pop_if(|last| !last.complete);
         }
@@ -124,7 +125,7 @@ impl Family {
         (answer[..at].trim_end().to_owned(), calls.collect())
     }
 
-    /// Where calls begin in an answer.
+    /// Offset at which calls start in a response.
     fn begin(self, answer: &str) -> Option<usize> {
         if self.begins_with_call() {
             let begun = answer.trim_start();
@@ -133,8 +134,8 @@ impl Family {
         self.markers().iter().filter_map(|marker| answer.find(marker)).min()
     }
 
-    /// The calls in what follows from the first marker on; the last may still be growing. It ends at the first that is not
-    /// to be read.
+    /// The calls in the text from the first marker on; the last one may be incomplete. Stops at the first that cannot
+    /// be parsed.
     pub fn calls(self, text: &str, functions: &[Function]) -> Vec<Partial> {
         match self {
             Self::Hermes => pieces(text, "<tool_call>", "</tool_call>", |piece, _| Some(partial::json_call(piece)?.0)),
@@ -177,7 +178,7 @@ fn mistral(text: &str) -> Vec<Partial> {
         }
         return calls;
     }
-    // Newer ones write a mark for each call.
+    // Newer models write the marker before each call.
     let one = |piece: &str| {
         let (name, arguments) = piece.split_once("[ARGS]").or_else(|| piece.find('{').map(|at| piece.split_at(at)))?;
         let (arguments, complete) = partial::object(arguments);
@@ -187,12 +188,12 @@ fn mistral(text: &str) -> Vec<Partial> {
     after.split(MISTRAL).map_while(one).collect()
 }
 
-/// Whether an argument of this schema is written as it is, and not as JSON.
+/// Whether an argument of this schema is written verbatim instead of as JSON.
 pub fn is_text(schema: &Value) -> bool {
     schema["type"] == "string" && schema.get("enum").is_none()
 }
 
-/// The value of an argument that is written without quotes where it is a text.
+/// The value of an argument whose strings are written without quotes.
 fn argument(function: &Function, key: &str, written: &str) -> Value {
     let is_text = function.parameters["properties"][key]["type"] == "string";
     let parsed = if is_text { None } else { serde_json::from_str(written.trim()).ok() };
@@ -223,7 +224,7 @@ fn tags(piece: &str, closed: bool, functions: &[Function]) -> Option<Partial> {
     for parameter in body.split("<parameter=").skip(1) {
         let (key, value) = parameter.split_once('>')?;
         let value = value.split_once("</parameter>").map_or(value, |(value, _)| value);
-        // One line break on either side is the format's.
+        // One line break on either side belongs to the format.
         let value = value.strip_prefix('\n').unwrap_or(value);
         let value = value.strip_suffix('\n').unwrap_or(value);
         arguments.insert(key.trim().to_owned(), argument(function, key.trim(), value));
@@ -233,7 +234,7 @@ fn tags(piece: &str, closed: bool, functions: &[Function]) -> Option<Partial> {
 
 fn deep_seek(piece: &str) -> Option<Partial> {
     let (kind, after) = piece.split_once(SEPARATOR)?;
-    // V3 and R1 name the kind first and fence the arguments; V3.1 has the name there and no fence.
+    // V3 and R1 write the kind first and fence the arguments; V3.1 writes the name in its place and no fence.
     let (name, arguments) = match after.split_once("```json") {
         Some((name, fenced)) => (name, fenced),
         None if after.trim_start().starts_with('{') => (kind, after),

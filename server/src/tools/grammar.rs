@@ -10,7 +10,7 @@ use super::{
 };
 
 impl Family {
-    /// The grammar of one call of some functions, or of several, in llguidance's language.
+    /// The grammar of one or several calls of these functions, in llguidance's language.
     pub fn grammar(self, functions: &[&Function], several: bool, text: &Text) -> String {
         let literal = |marker: &str| match text.special_token(marker) {
             Some(id) => format!("<[{id}]>"),
@@ -79,12 +79,12 @@ impl Family {
     }
 }
 
-/// A string of llguidance's language, which writes them as JSON does.
+/// A string literal in llguidance's language, in JSON syntax.
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
 
-/// Required arguments in their order, others where the model likes; texts as they are, all else as JSON.
+/// Arguments in the schema's order, of which optional ones may be missing; strings verbatim, everything else as JSON.
 fn tagged_arguments(
     family: Family,
     at: usize,

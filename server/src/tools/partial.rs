@@ -2,26 +2,26 @@
 
 use serde_json::Value;
 
-/// A call as far as it is there.
+/// A call that may be incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Partial {
     /// The function's name.
     pub name: String,
-    /// The beginning of its arguments, as JSON.
+    /// The arguments so far, as JSON.
     pub arguments: String,
-    /// Whether that is all of it.
+    /// Whether the call is complete.
     pub complete: bool,
 }
 
 impl Partial {
-    /// A call of which all is there.
+    /// A complete call.
     pub fn whole(name: &str, arguments: String) -> Self {
         Self { name: name.to_owned(), arguments, complete: true }
     }
 }
 
-/// Reads `{"name": …, "arguments": …}`, or with `parameters`, and how many bytes it takes. `None` until the name is
-/// there, and where it is not such an object.
+/// Parses `{"name": …, "arguments": …}`, or with `parameters`, and returns its length in bytes. `None` until the name
+/// is complete, and if it is not such an object.
 pub fn json_call(text: &str) -> Option<(Partial, usize)> {
     let mut at = after_space(text, 0);
     at = after(text, at, '{')?;
@@ -55,7 +55,7 @@ pub fn json_call(text: &str) -> Option<(Partial, usize)> {
     Some((Partial { name: name?, arguments: arguments.unwrap_or_default(), complete }, at))
 }
 
-/// The beginning of an object at the start of a text, and whether it is all of it; empty where there is none.
+/// The object at the start of a text, and whether it is complete; empty if there is none.
 pub fn object(text: &str) -> (&str, bool) {
     let text = text.trim_start();
     if !text.starts_with('{') {
@@ -65,8 +65,8 @@ pub fn object(text: &str) -> (&str, bool) {
     (&text[..end], whole)
 }
 
-/// Arguments as far as they can be shown: an object as it grows, all else when it is whole. Some models write the object
-/// into a string.
+/// The arguments that can be shown: an object as it grows, anything else once it is complete. Some models write the
+/// object as a string.
 fn argument_text(text: &str, whole: bool) -> Option<String> {
     match text.chars().next() {
         Some('{') => Some(text.to_owned()),
@@ -84,7 +84,7 @@ fn after(text: &str, at: usize, mark: char) -> Option<usize> {
     text[at..].starts_with(mark).then_some(at + mark.len_utf8())
 }
 
-/// A whole string that begins there, and where it ends.
+/// The complete string at an offset, and its end.
 fn string(text: &str, at: usize) -> Option<(String, usize)> {
     if !text[at..].starts_with('"') {
         return None;
@@ -94,7 +94,7 @@ fn string(text: &str, at: usize) -> Option<(String, usize)> {
     Some((value.as_str()?.to_owned(), end))
 }
 
-/// Where the value that begins there ends, as far as brackets and quotes tell, and whether it is whole.
+/// The end of the value at an offset, found by matching brackets and quotes, and whether it is complete.
 fn scan(text: &str, at: usize) -> (usize, bool) {
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
     for (offset, character) in text[at..].char_indices() {

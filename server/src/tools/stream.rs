@@ -2,19 +2,19 @@
 
 use super::{Tools, partial::Partial};
 
-/// The answer of one choice so far.
+/// The response of one choice so far.
 #[derive(Clone, Debug, Default)]
 pub struct ToolStream {
     whole: String,
-    /// Bytes of it that have been shown as content.
+    /// Number of its bytes that have been shown as content.
     shown: usize,
-    /// Whether what has not been shown begins with a marker.
+    /// Whether the remaining text starts with a marker.
     calls: bool,
-    /// Bytes of the arguments of each call that have been sent.
+    /// Bytes of each call's arguments that have been sent.
     sent: Vec<usize>,
 }
 
-/// What can be sent of an answer.
+/// The parts of a response that can be sent now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
     /// Content.
@@ -26,7 +26,7 @@ pub struct Shown {
 /// A piece of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CallPiece {
-    /// The call's number in the answer.
+    /// Index of the call in the response.
     pub number: usize,
     /// The function's name, with the first piece.
     pub name: Option<String>,
@@ -35,7 +35,7 @@ pub struct CallPiece {
 }
 
 impl ToolStream {
-    /// Takes further text and returns what can be sent now.
+    /// Processes further text, and returns what can be sent now.
     pub fn push(&mut self, text: &str, tools: &Tools) -> Shown {
         self.whole.push_str(text);
         let content = if self.calls { String::new() } else { self.further_content(tools) };
@@ -43,10 +43,10 @@ impl ToolStream {
         Shown { content, calls }
     }
 
-    /// The end: what is left.
+    /// Returns the rest at the end.
     pub fn finish(&mut self, tools: &Tools) -> Shown {
         let calls = if self.calls { self.further_calls(tools) } else { Vec::new() };
-        // What looked like calls and was none is content, unless some of it was.
+        // If no call was recognised, the text that looked like calls is content.
         let content = if self.sent.is_empty() { self.whole[self.shown..].to_owned() } else { String::new() };
         Shown { content, calls }
     }
@@ -56,7 +56,7 @@ impl ToolStream {
         !self.sent.is_empty()
     }
 
-    /// Content up to where a call begins or may begin.
+    /// Content up to where a call starts or may start.
     fn further_content(&mut self, tools: &Tools) -> String {
         let (hidden, family) = (&self.whole[self.shown..], tools.family);
         let end = if family.begins_with_call() && self.shown > 0 {
@@ -77,13 +77,13 @@ impl ToolStream {
                 }
             }
         };
-        // White space before a call is not shown, so it waits for what follows.
+        // White space before a call is not shown, so it is held back until more text follows.
         let content = hidden[..end].trim_end().to_owned();
         self.shown += if self.calls { end } else { content.len() };
         content
     }
 
-    /// What calls have grown by. A call is sent once it is known to be one of a tool.
+    /// New parts of calls. A call is sent once it is known to name an existing tool.
     fn further_calls(&mut self, tools: &Tools) -> Vec<CallPiece> {
         let mut pieces = Vec::new();
         let calls = tools.family.calls(&self.whole[self.shown..], &tools.functions);
@@ -107,7 +107,7 @@ impl ToolStream {
     }
 }
 
-/// Bytes at the end of a text with which a marker may begin.
+/// Length of the longest suffix of a text that is a proper prefix of a marker.
 pub fn beginning(text: &str, marker: &str) -> usize {
     let ends = marker.char_indices().map(|(at, _)| at).filter(|at| *at > 0 && text.ends_with(&marker[..*at]));
     ends.max().unwrap_or_default()
@@ -128,7 +128,7 @@ mod tests {
         Tools { functions: vec![function], choice: Choice::Auto, parallel: true, family, in_template: true }
     }
 
-    /// Content and arguments of each call, and how many pieces calls came in.
+    /// Content, the arguments of each call, and the number of pieces of calls.
     fn streamed(family: Family, pieces: impl Iterator<Item = String>) -> (String, Vec<String>, usize) {
         let tools = tools(family);
         let mut stream = ToolStream::default();

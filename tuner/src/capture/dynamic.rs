@@ -1,11 +1,11 @@
-//! The dynamic program: the best list of k sizes whose last is g extends the best list of k − 1 sizes whose last is less
-//! than g.
+//! The dynamic program: the best list of k sizes that ends with g extends the best list of k − 1 sizes that ends below
+//! g.
 
-/// For k = 1..=most the sizes with the least Σ rounds(b) · time(next size ≥ b), among lists of exactly k sizes that end
-/// with the largest. Entry 0 of both slices counts nothing; times may fall. `most` is at most the largest.
+/// For k = 1..=most, the list of exactly k sizes, ending with the largest, that minimises Σ rounds(b) · time(next size
+/// ≥ b). Entry 0 of both slices is ignored; times need not increase. `most` is at most the largest size.
 pub fn best_lists(rounds: &[u64], round_ms: &[f64], most: usize) -> Vec<Vec<usize>> {
     let largest = rounds.len().min(round_ms.len()).saturating_sub(1);
-    // Rounds of batches up to each.
+    // Number of rounds with at most this batch.
     let mut up_to = vec![0; largest + 1];
     for batch in 1..=largest {
         up_to[batch] = up_to[batch - 1] + rounds[batch];
@@ -13,7 +13,7 @@ pub fn best_lists(rounds: &[u64], round_ms: &[f64], most: usize) -> Vec<Vec<usiz
     // Rounds of batches above `before`, run at `size`.
     let cost = |before: usize, size: usize| (up_to[size] - up_to[before]) as f64 * round_ms[size];
     let mut best: Vec<f64> = (0..=largest).map(|size| cost(0, size)).collect();
-    // For each number of sizes after the first, the size before each last one.
+    // For each number of sizes after the first and each last size: the size before it.
     let mut before: Vec<Vec<usize>> = Vec::new();
     let mut lists = Vec::new();
     for count in 1..=most {

@@ -9,7 +9,7 @@ fn demand(rounds: &[u64], times: &[f64]) -> Demand {
     Demand::new(&[&[0], rounds].concat(), times.len(), time).expect("it is one")
 }
 
-/// Of all lists with at most this many sizes that end with the largest.
+/// The least time over all lists with at most this many sizes that end with the largest.
 fn brute_force(demand: &Demand, graphs: usize) -> f64 {
     let largest = demand.largest();
     let lists = (0_u32..1 << (largest - 1)).filter(|mask| (mask.count_ones() as usize) < graphs);

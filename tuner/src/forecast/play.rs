@@ -7,7 +7,7 @@ use engine::options::padded;
 use super::{Arrivals, Forecast, Need, Setup};
 use crate::{TunerError, record::Spread};
 
-/// A workload under way.
+/// The state of a simulated workload.
 pub struct Play<'a> {
     needs: &'a [Need],
     arrivals: &'a Arrivals,
@@ -18,7 +18,7 @@ pub struct Play<'a> {
     next: usize,
     waiting: VecDeque<Sent>,
     running: Vec<Running>,
-    /// Places that run along after the end of their request.
+    /// Slots that still run after the end of their request.
     riders: Vec<Rider>,
     batches: Vec<u64>,
     ended: Vec<Ended>,
@@ -27,7 +27,7 @@ pub struct Play<'a> {
 struct Sent {
     request: usize,
     at_ms: f64,
-    /// Rounds launched before it was sent, which run before its prompt is read.
+    /// Rounds launched before the request was sent; they run before its prefill.
     behind: usize,
 }
 
@@ -51,7 +51,7 @@ struct Ended {
 }
 
 impl<'a> Play<'a> {
-    /// Before the first request.
+    /// The state before the first request.
     pub fn new(needs: &'a [Need], arrivals: &'a Arrivals, setup: &'a Setup) -> Self {
         Self {
             needs,
@@ -68,7 +68,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Until the last request has ended.
+    /// Runs until the last request has ended.
     pub fn run(
         &mut self,
         round_ms: &dyn Fn(usize, f64) -> Result<f64, TunerError>,
@@ -78,7 +78,7 @@ impl<'a> Play<'a> {
             self.send();
             self.admit();
             self.prefill(prefill_ms)?;
-            // Those that ended with their first token make place before the next round.
+            // Requests that ended with their first token free their slots before the next round.
             if self.ended.len() < self.needs.len() {
                 self.round(round_ms)?;
             }
@@ -86,7 +86,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// What a closed loop sends when requests end, or what has arrived.
+    /// Sends the next requests of a closed loop, or the ones that have arrived.
     fn send(&mut self) {
         match self.arrivals {
             Arrivals::Closed { batch_size } => {
@@ -99,7 +99,7 @@ impl<'a> Play<'a> {
                     && self.running.is_empty()
                     && let Some(next) = at_ms.get(self.next)
                 {
-                    // Nothing to do until then.
+                    // Idle until the next arrival.
                     self.now_ms = self.now_ms.max(*next);
                     self.riders.clear();
                 }
@@ -134,7 +134,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// One step's pieces of prompts, first come, first served.
+    /// Prefills the prompt chunks of one step, first come, first served.
     fn prefill(&mut self, prefill_ms: &dyn Fn(usize) -> f64) -> Result<(), TunerError> {
         let mut budget = self.setup.prefill_budget;
         for one in &mut self.running {
@@ -178,12 +178,12 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Takes out what has had its last round.
+    /// Removes the requests whose last round has run.
     fn end(&mut self) {
         let (needs, behind, now_ms) = (self.needs, self.setup.rounds_behind, self.now_ms);
         for one in self.running.extract_if(.., |one| one.unread == 0 && one.rounds_left == 0) {
             let need = needs[one.request];
-            // A request that ends with its first token is known to before a round is launched.
+            // The host knows about a request that ends with its first token before it launches a round.
             if behind > 0 && need.rounds > 0 {
                 let context = (need.prompt_tokens + need.output_tokens) as f64;
                 self.riders.push(Rider { context, rounds_left: behind });
@@ -196,14 +196,14 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Tokens of a request in the cache at its next round: each round adds the same on average.
+    /// Tokens of a request in the cache at its next round, assuming that every round adds the same number.
     fn context(&self, one: &Running) -> f64 {
         let need = self.needs[one.request];
         let done = (need.rounds - one.rounds_left) as f64 / need.rounds.max(1) as f64;
         need.prompt_tokens as f64 + done * (need.output_tokens - 1) as f64
     }
 
-    /// The figures, once all have ended.
+    /// The figures, after all requests have ended.
     pub fn forecast(&self) -> Result<Forecast, TunerError> {
         let spread = |of: fn(&Ended) -> f64| {
             let nothing = || TunerError::Configuration("forecast: no request has ended".into());

@@ -39,7 +39,7 @@ fn closed(batch_size: usize) -> Arrivals {
     Arrivals::Closed { batch_size }
 }
 
-/// A round takes 10 ms and one for each request; reading prompts 5 ms and one for each ten tokens.
+/// A round takes 10 ms plus 1 ms per request; a prefill step 5 ms plus 1 ms per ten tokens.
 fn play(needs: &[Need], arrivals: &Arrivals, setup: &Setup) -> Forecast {
     let prefill = |tokens: usize| 5.0 + tokens as f64 / 10.0;
     simulate(needs, arrivals, setup, |batch, _| Ok(10.0 + batch as f64), prefill).expect("it can be played")
@@ -70,7 +70,8 @@ fn one_request_is_its_prompt_and_its_rounds() {
 fn a_closed_loop_sends_the_next_request_when_one_ends() {
     let needs = [need(50, 3, 2), need(50, 5, 4), need(50, 3, 2)];
     let forecast = play(&needs, &closed(2), &setup());
-    // Two prompts in a step 15; two rounds of two 24: the first has ended. Its successor's prompt 10, two rounds of two 24.
+    // Two prompts in one step of 15 ms; two rounds of two requests in 24: the first has ended. The next prompt takes
+    // 10, two rounds of two 24.
     close(forecast.elapsed_s, (15.0 + 24.0 + 10.0 + 24.0) / 1e3);
     assert_eq!(forecast.batches, [0, 0, 4]);
     close(forecast.latency_ms.min, 34.0);
@@ -85,7 +86,7 @@ fn a_closed_loop_sends_the_next_request_when_one_ends() {
 fn long_prompts_are_read_piece_by_piece_between_rounds() {
     let setup = Setup { prefill_budget: 100, prefill_chunk: 60, ..setup() };
     let forecast = play(&[need(60, 3, 2), need(90, 2, 1)], &closed(2), &setup);
-    // 60 and 40 tokens in a step 15, a round of the first alone 11; 50 tokens 10, a round of both 12.
+    // 60 and 40 tokens in a step of 15 ms, a round of the first alone 11; 50 tokens 10, a round of both 12.
     close(forecast.elapsed_s, 0.048);
     assert_eq!(forecast.batches, [0, 1, 1]);
     close(forecast.time_to_first_token_ms.max, 36.0);
@@ -108,15 +109,15 @@ fn with_rounds_in_flight_the_end_is_known_a_round_later() {
     assert_eq!((rounds_behind(2, true), rounds_behind(2, false), rounds_behind(1, true)), (1, 0, 0));
     let setup = Setup { rounds_behind: 1, ..setup() };
     let forecast = play(&[need(50, 3, 2), need(50, 3, 2)], &closed(1), &setup);
-    // 10 and two rounds 22; one round in which the first runs along 11; the same again, and no one waits for what runs
-    // along after the last.
+    // Prefill 10 and two rounds 22; one round of 11 in which the first request's slot still runs; the same again, and
+    // no request waits for the slot that runs after the last one.
     close(forecast.elapsed_s, (32.0 + 11.0 + 32.0) / 1e3);
     assert_eq!(forecast.batches, [0, 5]);
     close(forecast.latency_ms.max, 43.0);
 
     let forecast = play(&[need(50, 3, 2), need(50, 7, 6), need(50, 3, 2)], &closed(2), &setup);
-    // Prompts 15, two rounds of two, one with the first running along, the third's prompt 10, two of two, and one with
-    // the third running along.
+    // Prompts 15, two rounds of two, one round with the first request's slot, the third prompt 10, two rounds of two,
+    // and one with the third request's slot.
     close(forecast.elapsed_s, (15.0 + 6.0 * 12.0 + 10.0) / 1e3);
     assert_eq!(forecast.batches, [0, 0, 6]);
 }
@@ -126,8 +127,8 @@ fn open_arrivals_wait_for_nobody() {
     let needs = [need(50, 3, 2), need(50, 3, 2), need(50, 2, 1)];
     let arrivals = Arrivals::Open { at_ms: vec![5.0, 20.0, 500.0] };
     let forecast = play(&needs, &arrivals, &setup());
-    // From 5: prompt to 15, a round to 26; the second has come: its prompt to 36, a round of both to 48, one more to 59.
-    // From 500: prompt and a round, to 521.
+    // From 5: prefill until 15, a round until 26. The second request has arrived: its prefill until 36, a round of both
+    // until 48, one more until 59. From 500: prefill and a round, until 521.
     close(forecast.elapsed_s, 0.521);
     assert_eq!(forecast.batches, [0, 3, 1]);
     close(forecast.latency_ms.max, 43.0);
@@ -181,7 +182,7 @@ fn engine(device: DeviceChoice, shape: TreeShape) -> Engine {
     Engine::load(options).expect("the demo pair loads")
 }
 
-/// The engine's own rounds of a workload, and those that are forecast from what each request needs.
+/// The rounds that the engine runs for a workload, and the rounds that are forecast from the needs of each request.
 fn rounds_of(device: DeviceChoice, shape: TreeShape, batch_size: usize) -> (u64, u64) {
     let mut engine = engine(device, shape);
     let request = |number: u32| Request {
@@ -241,7 +242,8 @@ fn the_engine_runs_the_rounds_that_are_forecast() {
     }
 }
 
-/// With two rounds in flight the last one may run or not, and a request may end by a round that was its last for sure.
+/// With two rounds in flight the last one may or may not run, and a request may end in the round that was certain to be
+/// its last.
 #[test]
 fn with_rounds_in_flight_the_forecast_is_near() {
     for batch_size in [1, 3] {
@@ -250,7 +252,7 @@ fn with_rounds_in_flight_the_forecast_is_near() {
     }
 }
 
-/// From timed rounds to capture sizes, on a real device whose speed no one knows.
+/// From timed rounds to capture sizes, on a real device of unknown speed.
 #[test]
 fn timed_rounds_lead_to_a_forecast_and_to_capture_sizes() {
     let mut engine = engine(DeviceChoice::Cpu, TreeShape::OFF);

@@ -11,7 +11,7 @@ use crate::{
     workload::context,
 };
 
-/// The predicted round times of all trees of which acceptance is known, no speculation first.
+/// The predicted round times of all trees with known acceptance, no speculation first.
 pub fn all(ready: &mut Ready, acceptance: &AcceptanceTable, timed: &Timed) -> Result<Vec<RoundsByBatch>, TunerError> {
     let shapes: Vec<_> = std::iter::once(schemas::tree::TreeShape::OFF).chain(super::shapes(ready)).collect();
     let (engine, workload) = ready.parts()?;

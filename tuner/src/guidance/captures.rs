@@ -1,4 +1,4 @@
-//! For which batch sizes graphs are worth capturing under each load.
+//! Chooses the batch sizes that are worth a graph under each load.
 
 use super::{
     predictions::Predicted,
@@ -13,8 +13,8 @@ use crate::{
     sweep::{prepare::Ready, request::SweepRequest},
 };
 
-/// The best list for the best predicted configuration of each load, with the commonly used lists. None if
-/// rounds run without graphs.
+/// The best list for the best predicted configuration of each load, next to commonly used lists. Empty if rounds run
+/// without graphs.
 pub fn choose(
     request: &SweepRequest<'_>,
     ready: &mut Ready,

@@ -17,15 +17,15 @@ use crate::{
     workload::{Workload, context},
 };
 
-/// A prediction with the forecast after it.
+/// A prediction with the forecast that it comes from.
 pub struct Predicted {
     pub prediction: Prediction,
     pub forecast: Forecast,
-    /// Tokens of a request halfway, on average.
+    /// Mean tokens of a request halfway through its output.
     pub context: f64,
 }
 
-/// Predicts every configuration with the sweep's own settings of which acceptance is known.
+/// Predicts every configuration that has the sweep file's settings and known acceptance.
 pub fn all(
     request: &SweepRequest<'_>,
     ready: &mut Ready,
@@ -103,7 +103,7 @@ fn words(beyond: &Beyond) -> String {
     format!("{} {value:.0} (timed: {:.0} to {:.0})", measured.quantity, measured.min, measured.max)
 }
 
-/// What each request of a trial needs under a shape.
+/// The needs of each request of a trial under a shape.
 fn needs(workload: &Workload, load: Load, shape: TreeShape, length: f64, replayed: Option<&Replayed>) -> Vec<Need> {
     let count = workload.requests.len().max(load.batch_size().unwrap_or(0));
     let place = replayed.and_then(|replayed| replayed.shapes.iter().position(|one| *one == shape));
@@ -139,7 +139,7 @@ mod tests {
         latency::{Machine, RoundModel, Sample, prefill::PrefillModels},
     };
 
-    /// Reading prompts takes 4 ms a step with the draft, 1 ms without it, and a round 2 ms.
+    /// A prefill step takes 4 ms with the draft and 1 ms without it; a round takes 2 ms.
     #[test]
     fn without_speculation_the_draft_reads_no_prompt() {
         let engine = demo::engine(2);

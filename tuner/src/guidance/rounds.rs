@@ -1,4 +1,4 @@
-//! Times rounds of a designed set of graphs, and fits the model of round times.
+//! Times rounds at designed points, and fits the model of round times.
 
 use std::{sync::atomic::Ordering, time::Instant};
 
@@ -24,24 +24,24 @@ use crate::{
     workload::{Workload, context},
 };
 
-/// Rounds of each point.
+/// Timed rounds per point.
 const ROUNDS: usize = 15;
 
-/// Points that are timed in any case, where the space has this many.
+/// Minimum number of points to time, if the space has this many.
 const FEWEST_POINTS: usize = 36;
 
-/// Share of the time that measuring the whole space would take, up to which more points are timed: what they cost must
-/// stay small against what predictions save.
+/// More points are timed as long as this takes less than this share of the time to measure the whole space: it must
+/// stay small compared with what predictions save.
 const WORTH: f64 = 0.02;
 
-/// What was timed, and the models of it.
+/// The models fitted to the timed rounds.
 pub struct Timed {
     pub model: RoundModel,
     pub prefill: PrefillModels,
     pub summary: RoundTimeSummary,
 }
 
-/// Times the rounds. `None` when the user stopped it.
+/// Times the rounds. `None` if the user stopped the sweep.
 pub fn time(
     request: &SweepRequest<'_>,
     ready: &mut Ready,
@@ -79,14 +79,14 @@ pub fn time(
     Ok(Some(Timed { model, prefill, summary }))
 }
 
-/// Those of one context and batch together, so that their prompts are read once.
+/// Sorts the points so that those of one context and batch are adjacent, and their prompts are prefilled once.
 fn in_order(points: &[TimingPoint]) -> Vec<TimingPoint> {
     let mut points = points.to_vec();
     points.sort_unstable();
     points
 }
 
-/// `None` when the user stopped it.
+/// `None` if the user stopped the sweep.
 fn time_points(
     request: &SweepRequest<'_>,
     engine: &mut Engine,
@@ -112,7 +112,7 @@ fn unfit(error: LatencyError) -> TunerError {
     TunerError::Configuration(error.to_string())
 }
 
-/// About how long it would take to measure every shape at every load with the requested repeats, without prompts, in s.
+/// Approximate time in s to measure every shape at every load with the requested repeats, without prefill.
 fn exhaustive_s(model: &RoundModel, ready: &Ready, space: &design::Space, acceptance: &AcceptanceTable) -> f64 {
     let asked = || ready.workload.requests.iter().map(context::asked);
     let tokens: usize = asked().map(|(_, output)| output).sum();
@@ -127,7 +127,7 @@ fn exhaustive_s(model: &RoundModel, ready: &Ready, space: &design::Space, accept
     each.sum::<f64>() * ready.experiment.repeats as f64
 }
 
-/// Those that the engine has room for, the rounds that are timed included.
+/// The points with their contexts limited to what the engine has room for, timed rounds included.
 fn fitting(points: &[TimingPoint], engine: &Engine) -> Vec<TimingPoint> {
     let longest = engine.capacity().context_length;
     let within = |point: &TimingPoint| {
@@ -137,8 +137,8 @@ fn fitting(points: &[TimingPoint], engine: &Engine) -> Vec<TimingPoint> {
     points.iter().map(within).collect()
 }
 
-/// Batches that run under the loads, padded as they are when they run: the sizes of closed loops, and some between, more
-/// of them where any batch may run for long.
+/// The padded batch sizes that run under the loads: the sizes of closed loops and some in between, more of them for
+/// open loops, where any batch may run.
 fn batches(ready: &Ready, graphs: &[usize]) -> Vec<usize> {
     let closed = ready.experiment.loads.iter().filter_map(|load| load.batch_size());
     let open = ready.experiment.loads.iter().any(|load| !matches!(load, Load::BatchSize(_)));
@@ -152,13 +152,13 @@ fn batches(ready: &Ready, graphs: &[usize]) -> Vec<usize> {
     all
 }
 
-/// Tokens of a request: of the shortest and of the longest one halfway, and of the longest at its end.
+/// Contexts to time: the shortest request halfway through its output, and the longest at its end.
 fn contexts(workload: &Workload) -> Vec<usize> {
     let requests = || workload.requests.iter().map(context::asked);
     let halfway = |(prompt, output)| context::halfway(prompt, output) as usize;
     let shortest = requests().map(halfway).min().unwrap_or(1);
     let longest = requests().map(|(prompt, output)| prompt.saturating_add(output)).max().unwrap_or(1);
-    // Short contexts differ by nothing that could be measured.
+    // Nearly equal contexts do not differ measurably.
     if longest < shortest + shortest / 4 { vec![longest] } else { vec![shortest, longest] }
 }
 
@@ -203,8 +203,8 @@ fn summary(model: &RoundModel, prefill: PrefillModels, samples: &[Sample]) -> Ro
     }
 }
 
-/// The batch sizes that the engine captures graphs for, ascending; none where it runs without: batches then run as they
-/// are.
+/// The batch sizes that the engine captures graphs for, ascending; empty if it runs without graphs and batches are not
+/// padded.
 pub fn graph_sizes(engine: &Engine) -> Vec<usize> {
     if engine.capture_time().is_some() { engine.options().graph_sizes() } else { Vec::new() }
 }

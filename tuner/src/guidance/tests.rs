@@ -16,7 +16,7 @@ use crate::{
     sweep::{Progress, StopReason, SweepRequest, SweepSummary, run},
 };
 
-/// What a sweep says before its first trial, and where it is killed.
+/// The messages of a sweep before its first trial, and the message at which it is killed.
 #[derive(Default)]
 struct Heard {
     said: Vec<String>,
@@ -33,7 +33,7 @@ impl Progress for Heard {
     fn preparing(&mut self, what: &str, _steps: usize) {
         self.said.push(what.to_owned());
         if self.kill_at.is_some_and(|word| what.contains(word)) {
-            // As with a kill, nothing that the sweep would still have written is written.
+            // As with a kill, the sweep writes nothing further.
             resume_unwind(Box::new("killed"));
         }
     }
@@ -75,12 +75,12 @@ fn sweep(file: &str, out: &Path, resume: bool) -> SweepSummary {
     sweep_heard(file, out, resume, &mut Heard::default())
 }
 
-/// Resumes the sweep, which is killed once the texts are there and before anything is known of them.
+/// Resumes the sweep, which is killed once the texts exist and before anything else is known.
 fn killed_behind_texts(file: &str, out: &Path) -> Heard {
     killed(file, out, "acceptance of")
 }
 
-/// Resumes the sweep, which is killed once acceptance is known and before anything is kept of it.
+/// Resumes the sweep, which is killed once acceptance is known and before it is written.
 fn killed_behind_replay(file: &str, out: &Path) -> Heard {
     killed(file, out, "rounds of a designed set")
 }
@@ -135,7 +135,7 @@ fn a_guided_sweep_predicts_the_space_and_its_acceptance_is_exact() {
         let ranking = summary.ranking.iter().find(|ranking| ranking.load == load).expect("a ranking");
         assert!(ranking.chosen.is_some() && ranking.entries.iter().any(|entry| entry.configuration.is_off()));
     }
-    // Nothing is measured twice, and what was found out is not found out again.
+    // Nothing is measured or computed twice.
     let made =
         std::fs::metadata(folder.path().join("results/guide.json")).and_then(|file| file.modified()).expect("time");
     let again = sweep(FILE, folder.path(), true);
@@ -181,7 +181,7 @@ fn texts_outlive_a_kill_and_are_not_run_again() {
     assert_eq!((lines.len(), &lines[0]["format"]), (1 + 5, &serde_json::Value::from(1)));
     assert!(lines[1..].iter().all(|line| line["output_ids"].as_array().is_some_and(|ids| ids.len() == 20)));
 
-    // What is not what was written, or is not of this sweep, is made anew, and comes out as before.
+    // A damaged file, or one of another sweep, is replaced, with the same content as before.
     let text_of = |text: &str| text.split_once('\n').expect("a header").1.to_owned();
     let line = |at: usize| written.lines().nth(at).expect("a line");
     for (spoiled, reason) in [
@@ -200,7 +200,7 @@ fn texts_outlive_a_kill_and_are_not_run_again() {
         assert_eq!(text_of(&fs::read_to_string(&path).expect("the texts")), text_of(&written));
     }
 
-    // The next kill comes after the replay: the states that it has kept serve the one after it.
+    // The next kill comes after the replay: the run after it uses the states that the replay wrote.
     let heard = killed_behind_replay(&file, folder.path());
     assert!(heard.any("are loaded from an earlier run") && !heard.any("hidden states"), "{:?}", heard.said);
     let states = folder.path().join("results").join(super::STATES_FILE);

@@ -22,16 +22,16 @@ use crate::{
 pub const FILE_NAME: &str = "texts.jsonl";
 /// The version of the format that this program writes and reads.
 const FORMAT: u32 = 1;
-/// Largest file in bytes: some hundred texts, each as long as the longest contexts.
+/// Largest file in bytes: a few hundred texts of the longest contexts.
 const LARGEST: u64 = 1 << 30;
-/// Texts that are replayed at most: acceptance is known well enough by then.
+/// Maximum number of texts to replay; more would hardly improve the known acceptance.
 const MOST: usize = 256;
 
-/// What the target wrote.
+/// Texts written by the target.
 pub struct Texts {
     /// In the order of the workload's requests.
     pub texts: Vec<ReplayText>,
-    /// How long that took, in seconds.
+    /// Time to generate them, in seconds.
     pub seconds: f64,
 }
 
@@ -40,11 +40,11 @@ pub struct Texts {
 struct Header {
     /// [`FORMAT`].
     format: u32,
-    /// Where they were written, and by what.
+    /// Where and with what they were written.
     fingerprint: Fingerprint,
-    /// How long that took.
+    /// Time to generate them, in seconds.
     seconds: f64,
-    /// Of all lines after this one.
+    /// Hash of all lines after this one.
     checksum: String,
 }
 
@@ -55,11 +55,11 @@ struct Line {
     output_ids: Vec<u32>,
 }
 
-/// The texts of a sweep: those that its folder holds if it is resumed and they are of the same target, settings and
-/// workload, else new ones, which are then kept.
+/// The texts of a sweep: the ones in its folder if it is resumed and they have the same target, settings and workload,
+/// else new ones, which are then written there.
 ///
 /// # Errors
-/// When the engine fails, or they cannot be written.
+/// When the engine fails, or the texts cannot be written.
 pub fn find(request: &SweepRequest<'_>, ready: &mut Ready, progress: &mut dyn Progress) -> Result<Texts, TunerError> {
     let requests: Vec<Request> = ready.workload.requests.iter().take(MOST).cloned().collect();
     if request.resume {
@@ -91,7 +91,7 @@ fn make(requests: &[Request], ready: &mut Ready, progress: &mut dyn Progress) ->
     Ok(Texts { texts: texts.collect(), seconds: begin.elapsed().as_secs_f64() })
 }
 
-/// What the file says of these texts.
+/// The contents of the file for these texts.
 fn text(texts: &Texts, fingerprint: &Fingerprint) -> Result<String, TunerError> {
     let unwritable = |error: serde_json::Error| TunerError::Configuration(format!("{FILE_NAME}: {error}"));
     let mut lines = String::new();
@@ -105,32 +105,32 @@ fn text(texts: &Texts, fingerprint: &Fingerprint) -> Result<String, TunerError> 
     Ok(serde_json::to_string(&header).map_err(unwritable)? + "\n" + &lines)
 }
 
-/// The texts of a folder; `None` where there are none. In words, why they cannot be used for these requests.
+/// The texts of a folder; `None` if there are none. The error says why they cannot be used for these requests.
 fn read(folder: &Path, fingerprint: &Fingerprint, requests: &[Request]) -> Result<Option<Texts>, String> {
     let text = atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).map_err(|error| error.to_string())?;
     text.map(|text| parse(&text, fingerprint, requests)).transpose()
 }
 
-/// The text of a folder's file, if it is whole and its texts are of this target, machine and workload.
+/// The contents of a folder's file, if it is complete and its texts are of this target, machine and workload.
 pub(crate) fn usable(folder: &Path, fingerprint: &Fingerprint) -> Option<String> {
     let text = atomic_file::read_if_there(&folder.join(FILE_NAME), LARGEST).ok().flatten()?;
     open(&text, fingerprint).is_ok().then_some(text)
 }
 
-/// Whether two files hold the same texts, however long they took.
+/// Whether two files contain the same texts, ignoring the time to generate them.
 pub(crate) fn same(this: &str, that: &str) -> bool {
     let lines = |text| str::split_once(text, '\n').map(|(_, lines)| lines);
     lines(this) == lines(that)
 }
 
-/// The header of a file and the lines after it; in words, why they cannot be used.
+/// The header of a file and the lines after it; the error says why they cannot be used.
 fn open<'a>(text: &'a str, fingerprint: &Fingerprint) -> Result<(Header, &'a str), String> {
     let (first, lines) = text.split_once('\n').ok_or("it has no complete line")?;
     let wrong = |error: serde_json::Error| format!("line 1: {error}");
     let version: Version = serde_json::from_str(first).map_err(wrong)?;
     version.expect(FORMAT)?;
     let header: Header = serde_json::from_str(first).map_err(wrong)?;
-    // Without speculation the draft has no part in it.
+    // The draft does not affect text without speculation.
     let (there, here) = (header.fingerprint.of_target(), fingerprint.of_target());
     if there != here {
         return Err(format!("it was written elsewhere ({})", there.difference(&here)));

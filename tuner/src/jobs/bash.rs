@@ -4,10 +4,10 @@ use engine::DeviceChoice;
 
 use super::{Parts, quote};
 
-/// The script. How many shards there are it finds out when it runs, unless the user has said it.
+/// The script. It determines the number of shards when it runs, unless the user gives it.
 pub fn script(parts: &Parts) -> String {
     let title = parts.title("a shard at a time on each visible GPU of this host, merged at the end");
-    // Servers run on the GPUs, and what replays acceptance where the sweep file says.
+    // Servers run on the GPUs, and acceptance is replayed where the sweep file says.
     let device = if parts.device == DeviceChoice::Auto { "auto" } else { parts.device_flag() };
     let (search, found) = if parts.starts_servers { ("*", ":") } else { ("auto | cuda", "device=cuda") };
     let (program, sweep, out) = (quote(&parts.program), quote(&parts.sweep), quote(&parts.out));
@@ -99,7 +99,7 @@ done
     )
 }
 
-/// Puts the GPUs of one server together.
+/// Shell code that groups the GPUs of one server.
 fn grouped(gpus: usize) -> String {
     format!(
         r#"# A server uses {gpus} GPUs.

@@ -4,7 +4,7 @@ use std::path::{Component, Path};
 
 use super::{Parts, place::KUBERNETES_COUNT, quote};
 
-/// The manifest. A JSON string is a scalar of YAML, whatever it holds.
+/// The manifest. Any JSON string is a valid YAML scalar.
 pub fn manifest(parts: &Parts, shards: usize) -> String {
     let title = parts.title(&format!("{shards} shards as an Indexed Job of Kubernetes"));
     let (name, device) = (&parts.name, parts.device_flag());
@@ -69,7 +69,7 @@ spec:
     )
 }
 
-/// A scalar for a variable of a container, in which `$(NAME)` would be replaced.
+/// A YAML scalar for a container's environment variable, with `$(NAME)` escaped, which Kubernetes would expand.
 fn value(text: &str) -> String {
     serde_json::Value::from(text.replace("$(", "$$(")).to_string()
 }

@@ -13,7 +13,7 @@ const SLURM_MIN: &str = "SLURM_ARRAY_TASK_MIN";
 const SLURM_STEP: &str = "SLURM_ARRAY_TASK_STEP";
 const KUBERNETES_INDEX: &str = "JOB_COMPLETION_INDEX";
 
-/// A shard and what says so.
+/// A shard and the variables that define it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// The shard.
@@ -22,7 +22,7 @@ pub struct Placed {
     pub because: String,
 }
 
-/// The shard that the variables of the environment ask for; `None` outside of such jobs.
+/// The shard given by the environment variables; `None` outside of such jobs.
 ///
 /// # Errors
 /// When variables contradict each other or are not numbers; the message names the variable.
@@ -58,7 +58,7 @@ pub fn shard(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Placed>
     Ok(None)
 }
 
-/// The folder of a shard, next to that of the whole sweep.
+/// The folder of a shard, next to the folder of the whole sweep.
 pub fn folder(out: &Path, shard: Shard) -> PathBuf {
     let mut name = out.as_os_str().to_owned();
     name.push(format!("-shard-{}-of-{}", shard.index, shard.count));

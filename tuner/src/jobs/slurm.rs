@@ -2,7 +2,7 @@
 
 use super::{Parts, quote};
 
-/// The batch script: measures a shard, or merges them when it is called with `merge`.
+/// The batch script: measures a shard, or merges the shards if called with `merge`.
 pub fn script(parts: &Parts, shards: usize) -> String {
     let title = parts.title(&format!("{shards} shards as an array job of SLURM"));
     let name = &parts.name;
@@ -18,7 +18,7 @@ pub fn script(parts: &Parts, shards: usize) -> String {
          #SBATCH --exclusive"
             .into()
     };
-    // A sweep that is killed leaves its server, which SLURM may not find: it has left the session.
+    // A killed sweep leaves its server running, and SLURM may not find it, since the server left the session.
     let (cleanup, run) = if parts.starts_servers {
         ("trap '\"$program\" sweep \"$sweep\" --out \"$folder\" --end-servers' EXIT\n", "")
     } else {

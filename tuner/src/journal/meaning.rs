@@ -4,7 +4,7 @@
 use schemas::sweep::{Objective, SweepFile};
 use serde_json::{Map, Value};
 
-/// Hash of what gives finished trials their meaning.
+/// Hash of the settings that define what finished trials mean.
 pub fn hash(file: &SweepFile) -> String {
     blake3::hash(Value::Object(tables(file)).to_string().as_bytes()).to_hex()[..16].to_owned()
 }

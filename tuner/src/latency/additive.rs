@@ -1,10 +1,11 @@
 //! Round times of an engine that is a black box: a sum of a few non-negative costs, fitted to few measured points.
 //!
-//! The time of a round is modelled as a fixed cost, a second one if it speculates, a third if the tree branches, and a cost for
-//! each verified row, each draft step, each row of a draft step and each token that it yields (the last includes the prompts that
-//! are prefilled between rounds). The fixed costs are the engine's work on the host; with a small model they dominate (SGLang
-//! 0.5.16 on an H200: 1.3 ms per round, 3.4 for speculation, 1 for branches, and nothing for a draft step). The model does not
-//! see that an engine's kernels change with the number of rows: the leave-one-out error shows by how much it misses.
+//! The time of a round is modelled as a fixed cost, a second one if it speculates, a third if the tree branches, and a
+//! cost for each verified row, each draft step, each row of a draft step and each token that it yields (the last
+//! includes the prompts that are prefilled between rounds). The fixed costs are the engine's work on the host; with a
+//! small model they dominate (SGLang 0.5.16 on an H200: 1.3 ms per round, 3.4 for speculation, 1 for branches, and
+//! nothing for a draft step). The model does not see that an engine's kernels change with the number of rows: the
+//! leave-one-out error shows by how much it misses.
 
 use std::collections::BTreeMap;
 
@@ -15,13 +16,13 @@ use super::cholesky::Cholesky;
 /// A measured configuration at a batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
-    /// Running requests.
+    /// Number of running requests.
     pub batch: usize,
-    /// Tokens that a round yields for a request.
+    /// Tokens per round of one request.
     pub accept_length: f64,
-    /// Wall time of a round in ms, all that happens between rounds included.
+    /// Wall time of a round in ms, including everything between rounds.
     pub round_ms: f64,
 }
 
@@ -31,18 +32,18 @@ pub struct AdditiveModel {
     costs: [f64; TERMS],
 }
 
-/// Costs that a round may have.
+/// Number of costs in the model.
 pub const TERMS: usize = 7;
-/// Pulls costs towards zero where points leave them open: relative to the size of their column.
+/// Ridge regularisation, relative to the diagonal: keeps costs finite that the points do not determine.
 const RIDGE: f64 = 1e-9;
 
 impl AdditiveModel {
-    /// Fits the costs to points by their relative errors. `None` without points.
+    /// Fits the costs to the points by relative errors. `None` without points.
     ///
-    /// The best costs of which none is below zero are the least-squares solution over those that are above it. With seven costs all
-    /// choices of these are tried.
+    /// The best non-negative costs are the least-squares solution over the costs that are above zero. With seven costs,
+    /// all subsets are tried.
     pub fn fit(points: &[Observation]) -> Option<Self> {
-        // Relative errors: each row is divided by what was measured.
+        // Relative errors: each row is divided by the measured time.
         let rows: Vec<[f64; TERMS]> = points
             .iter()
             .filter(|point| point.round_ms > 0.0 && point.round_ms.is_finite())
@@ -59,9 +60,9 @@ impl AdditiveModel {
         dot(&terms(shape, batch, accept_length), &self.costs)
     }
 
-    /// The prediction of each point by a fit without all points of its shape, in ms: the error to expect for a shape that
-    /// was never started. `None` with fewer than three shapes; and of no speculation, which is measured always, and from which no tree
-    /// tells anything.
+    /// The prediction in ms of each point by a fit without all points of its shape: the error to expect for a shape
+    /// that was never started. `None` with fewer than three shapes; and for points without speculation, which are
+    /// always measured, and whose costs cannot be inferred from trees.
     pub fn left_out_ms(points: &[Observation]) -> Option<Vec<Option<f64>>> {
         let mut shapes: Vec<TreeShape> = points.iter().map(|point| point.shape).collect();
         shapes.sort_unstable();
@@ -81,7 +82,7 @@ impl AdditiveModel {
         Some(points.iter().map(predicted).collect())
     }
 
-    /// The relative errors of what is [left out](Self::left_out_ms), ascending.
+    /// The relative errors of [`left_out_ms`](Self::left_out_ms), ascending.
     pub fn errors(points: &[Observation]) -> Vec<f64> {
         let left_out = Self::left_out_ms(points).unwrap_or_default();
         let error = |(predicted, point): (Option<f64>, &Observation)| Some((predicted? / point.round_ms - 1.0).abs());
@@ -105,7 +106,8 @@ impl AdditiveModel {
     }
 }
 
-/// The least-squares costs of the chosen terms (bits), the others zero; `None` where one is below zero, or the points leave them open.
+/// The least-squares costs of the chosen terms (bits), the others zero; `None` if one is negative, or the points do not
+/// determine them.
 fn solve(rows: &[[f64; TERMS]], chosen: usize) -> Option<[f64; TERMS]> {
     let at: Vec<usize> = (0..TERMS).filter(|at| chosen >> at & 1 == 1).collect();
     let product = |one: usize, other: usize| rows.iter().map(|row| row[one] * row[other]).sum::<f64>();
@@ -172,7 +174,7 @@ mod tests {
 
     #[test]
     fn costs_are_never_below_zero() {
-        // Faster with more rows: no sum of costs is.
+        // Faster with more rows, which no sum of costs can represent.
         let mut points = points();
         points.iter_mut().filter(|point| point.batch == 32).for_each(|point| point.round_ms = 1.0);
         let model = AdditiveModel::fit(&points).expect("points");
@@ -185,7 +187,7 @@ mod tests {
         assert_eq!(AdditiveModel::left_out_ms(&points()[..6]), None, "two shapes say nothing of a third");
         let mut points = points();
         points.extend([1, 8, 32].map(|batch| observation("8,1,9", batch, 2.8)));
-        // One that is twice as slow as all others say shows.
+        // A point that is twice as slow as the others imply is visible in the errors.
         points[4].round_ms *= 2.0;
         let errors = AdditiveModel::errors(&points);
         assert!(errors.last().is_some_and(|largest| *largest > 0.3), "{errors:?}");

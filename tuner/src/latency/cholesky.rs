@@ -9,7 +9,7 @@ pub struct Cholesky {
 }
 
 impl Cholesky {
-    /// Of the matrix with these elements; `None` where it is not positive definite.
+    /// Factors the matrix with these elements; `None` if it is not positive definite.
     pub fn new(size: usize, element: impl Fn(usize, usize) -> f64) -> Option<Self> {
         let mut rows: Vec<Vec<f64>> = Vec::with_capacity(size);
         for at in 0..size {
@@ -28,12 +28,12 @@ impl Cholesky {
         Some(Self { rows })
     }
 
-    /// How many equations.
+    /// Number of equations.
     pub fn size(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether it is a lower triangle of numbers with a positive diagonal: what was read from a file may not be.
+    /// Whether it is a lower triangle of finite numbers with a positive diagonal; needed for values read from a file.
     pub fn is_sound(&self) -> bool {
         let triangle = |(at, row): (usize, &Vec<f64>)| row.len() == at + 1 && row.iter().all(|value| value.is_finite());
         self.rows.iter().enumerate().all(triangle)
@@ -76,7 +76,7 @@ impl Cholesky {
     }
 }
 
-/// Over the shorter of both.
+/// Dot product over the length of the shorter one.
 fn dot(one: &[f64], other: &[f64]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }

@@ -15,21 +15,21 @@ const FEWEST: usize = 3;
 /// Relative errors |predicted / measured − 1| of the points, each predicted by a model that was fitted to the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CrossValidation {
-    /// Points.
+    /// Number of points.
     pub points: usize,
-    /// Half of the errors are smaller.
+    /// The median.
     pub median: f64,
-    /// Nine of ten are smaller.
+    /// The 90th percentile.
     pub p90: f64,
     /// The largest.
     pub max: f64,
-    /// The median error without the interpolation of what the physical model leaves.
+    /// The median error of the physical model alone, without the interpolated residuals.
     pub physical_median: f64,
-    /// What is predicted of each point by the model of the others, in ms, in the order of the points.
+    /// The prediction of each point by the model of the others, in ms, in the order of the points.
     pub left_out_ms: Vec<f64>,
 }
 
-/// The physical models of all points but one; empty for too few points.
+/// The physical models fitted without each point in turn; empty for too few points.
 pub fn refits(physical: &Physical, measured: &[Summary]) -> Result<Vec<Physical>, LatencyError> {
     if measured.len() < FEWEST {
         return Ok(Vec::new());
@@ -37,7 +37,7 @@ pub fn refits(physical: &Physical, measured: &[Summary]) -> Result<Vec<Physical>
     (0..measured.len()).map(|at| physical.refit(&without(measured, at))).collect()
 }
 
-/// Predicts each point from the others, and widens the process's deviations where they turn out too small.
+/// Predicts each point from the others, and inflates the process's deviations if they are too small.
 pub fn validate(
     measured: &[Summary],
     refits: &[Physical],
@@ -60,7 +60,7 @@ pub fn validate(
     for values in [&mut errors, &mut physical_errors, &mut scores] {
         values.sort_by(f64::total_cmp);
     }
-    // Nine of ten are to lie within the interval that is named after that.
+    // Nine of ten points must lie within the 90% interval.
     residuals.inflation = (at_share(&scores, 0.9) / super::NINETY_PERCENT).max(1.0);
     Ok(Some(CrossValidation {
         points: measured.len(),

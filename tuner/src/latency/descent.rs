@@ -12,29 +12,30 @@ use super::{
     sample::Summary,
 };
 
-/// Pulls a parameter that the points say nothing of to where it began. Small: a factor of e weighs like 0.5% at one point.
+/// Weight that pulls parameters which the points do not determine to their start. Small: a factor of e counts like an
+/// error of 0.5% at one point.
 const PULL: f64 = 3e-5;
 
-/// Farthest that a parameter may go from its start, as a logarithm.
+/// Maximum distance of a parameter from its start, as a logarithm.
 const FARTHEST: f64 = 14.0;
 
 /// Maximum step, as a logarithm: beyond it the model's gradient is not meaningful.
 const LONGEST_STEP: f64 = 4.0;
 
-/// Difference over which slopes are taken, as a logarithm.
+/// Step of the finite differences, as a logarithm.
 const SLOPE: f64 = 1e-4;
 
-/// How badly parameters fit measured points.
+/// The error of parameters at the measured points.
 #[derive(Clone, Copy, Debug)]
 pub struct Misfit<'a> {
     pub machine: &'a Machine,
     pub measured: &'a [Summary],
-    /// Where parameters that the points say nothing of stay; its tile is the one of all.
+    /// The start, where undetermined parameters stay; its tile size is used throughout.
     pub start: Parameters,
 }
 
 impl Misfit<'_> {
-    /// Goes down from some parameters, `steps` at most. Returns the cost of where it ends, too.
+    /// Descends from some parameters, for at most `steps` steps. Returns the final cost too.
     pub fn descend(self, from: &Parameters, steps: u64) -> Result<(f64, Parameters), LatencyError> {
         let failed = |error: Error| LatencyError::Fit(error.to_string());
         let within = Steihaug::new().with_max_iters(4 * FITTED as u64);
@@ -52,7 +53,7 @@ impl Misfit<'_> {
         self.measured.iter().map(move |one| physics::round_ms(self.machine, &parameters, &one.point).ln() - one.log_ms)
     }
 
-    /// How each error changes with each parameter.
+    /// The derivative of each error by each parameter.
     fn slopes(&self, at: &[f64]) -> Vec<Vec<f64>> {
         let here: Vec<f64> = self.errors(at).collect();
         let along = |axis: usize| {
@@ -63,12 +64,12 @@ impl Misfit<'_> {
         (0..FITTED).map(along).collect()
     }
 
-    /// How far each parameter is from its start, as a logarithm.
+    /// Distance of each parameter from its start, as a logarithm.
     fn strayed(&self, at: &[f64]) -> impl Iterator<Item = f64> {
         self.start.values().into_iter().zip(at).map(|(start, at)| at - start.ln())
     }
 
-    /// The parameters of these logarithms, none too far from the start.
+    /// The parameters with these logarithms, clamped to the range around the start.
     fn near(&self, at: &[f64]) -> Parameters {
         let mut values = self.start.values().map(f64::ln);
         for (value, at) in values.iter_mut().zip(at) {
@@ -82,7 +83,7 @@ impl CostFunction for Misfit<'_> {
     type Param = Vec<f64>;
     type Output = f64;
 
-    /// Sum of squared relative errors, and the pull to the start.
+    /// Sum of squared relative errors, plus the pull to the start.
     fn cost(&self, at: &Vec<f64>) -> Result<f64, Error> {
         let pulls: f64 = self.strayed(at).map(|far| PULL * far.powi(2)).sum();
         Ok(self.errors(at).map(|error| error.powi(2)).sum::<f64>() + pulls)
@@ -108,7 +109,7 @@ impl Hessian for Misfit<'_> {
     type Param = Vec<f64>;
     type Hessian = Vec<Vec<f64>>;
 
-    /// The curvature as far as slopes of the errors give it (Gauss and Newton).
+    /// The Gauss-Newton approximation, from the slopes of the errors.
     fn hessian(&self, at: &Vec<f64>) -> Result<Vec<Vec<f64>>, Error> {
         let slopes = self.slopes(at);
         let pull = |row: usize, column: usize| if row == column { PULL } else { 0.0 };

@@ -1,4 +1,4 @@
-//! Chooses the points to time: few points that determine the expected queries best.
+//! Chooses the points to time: few points that best determine the expected queries.
 
 mod unknown;
 
@@ -12,7 +12,7 @@ use self::unknown::Unknown;
 /// Number of points that suffices for a machine.
 pub const MOST_POINTS: usize = 64;
 
-/// Candidates that are weighed against each other: the time it takes grows with their square.
+/// Maximum number of candidates to compare: the time grows with the square of it.
 const MOST_CANDIDATES: usize = 1536;
 
 /// The queries that the model will have to answer.
@@ -28,19 +28,19 @@ pub struct Space {
     pub cache_tokens: Option<usize>,
 }
 
-/// At most `count` points of a space, those first that tell most: its corners (no speculation, the largest tree, the
-/// longest chain, the widest tree, each with the smallest batch and context and with the largest of both), then always the
-/// point after which least is left unknown of all points together. So the trees, batches and numbers of rows are timed
-/// that many points have in common with others, more than those at the rim. The same for the same space.
+/// At most `count` points of a space, the most informative first. They are its corners (no speculation, the largest
+/// tree, the longest chain, the widest tree, each with the smallest batch and context and with the largest of both),
+/// then repeatedly the point that minimises the remaining uncertainty of all points. So trees, batches and numbers of
+/// rows that many points share are preferred to those at the edges. Deterministic.
 pub fn design(space: &Space, count: usize) -> Vec<TimingPoint> {
     among(&candidates(space), count)
 }
 
-/// The same of points of which any may be chosen.
+/// The same for a given set of candidates.
 pub fn among(candidates: &[TimingPoint], count: usize) -> Vec<TimingPoint> {
     let mut chosen: Vec<TimingPoint> = Vec::new();
     let corners = corners(candidates).into_iter().map(|corner| candidates[corner]);
-    // A sample represents very many.
+    // A large set is represented by a sample.
     let step = candidates.len().div_ceil(MOST_CANDIDATES).max(1);
     let some: BTreeSet<TimingPoint> = corners.clone().chain(candidates.iter().step_by(step).copied()).collect();
     let some: Vec<TimingPoint> = some.into_iter().collect();
@@ -55,7 +55,7 @@ pub fn among(candidates: &[TimingPoint], count: usize) -> Vec<TimingPoint> {
     chosen
 }
 
-/// All points that fit the cache, each once, in ascending order.
+/// All points that fit the cache, without duplicates, in ascending order.
 fn candidates(space: &Space) -> Vec<TimingPoint> {
     let shapes: BTreeSet<TreeShape> = space.shapes.iter().copied().chain([TreeShape::OFF]).collect();
     let unique = |numbers: &[usize]| numbers.iter().copied().filter(|number| *number > 0).collect::<BTreeSet<_>>();
@@ -72,7 +72,7 @@ fn candidates(space: &Space) -> Vec<TimingPoint> {
     points
 }
 
-/// Indices of the corners, the most telling ones first; some come more than once.
+/// Indices of the corners, the most informative first; may contain duplicates.
 fn corners(points: &[TimingPoint]) -> Vec<usize> {
     let best = |key: &dyn Fn(&TimingPoint) -> [i64; 4]| (0..points.len()).max_by_key(|at| key(&points[*at]));
     let number = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn what_many_points_have_in_common_is_timed() {
-        // Four sizes of tree that grow in many ways, and a separate chain.
+        // Trees of four sizes that differ in steps and topk, and a chain of another size.
         let trees = [1, 2, 3, 4, 5, 6].into_iter().flat_map(|steps| {
             [4, 8].into_iter().flat_map(move |topk| [4, 8, 16, 32].map(|nodes| TreeShape::new(steps, topk, nodes)))
         });

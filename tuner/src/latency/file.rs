@@ -9,7 +9,7 @@ use crate::{TunerError, atomic_file};
 pub const FORMAT: u32 = 5;
 
 impl RoundModel {
-    /// As JSON.
+    /// Serialises the model as JSON.
     ///
     /// # Errors
     /// When a number in it is not finite.
@@ -17,7 +17,7 @@ impl RoundModel {
         serde_json::to_string_pretty(self).map_err(|error| LatencyError::File(error.to_string()))
     }
 
-    /// From JSON.
+    /// Parses a model from JSON.
     ///
     /// # Errors
     /// When it is not a model, or has another format.
@@ -42,7 +42,7 @@ impl RoundModel {
         Ok(model)
     }
 
-    /// Writes it into a folder, whole or not at all.
+    /// Writes the model into a folder atomically.
     ///
     /// # Errors
     /// When it cannot be written.

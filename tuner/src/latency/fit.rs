@@ -7,13 +7,13 @@ use super::{
     sample::Summary,
 };
 
-/// Steps of a descent.
+/// Maximum number of steps of a descent.
 const STEPS: u64 = 80;
 
-/// Steps from a solution to one of nearly the same points.
+/// Maximum number of steps from a solution to that of nearly the same points.
 const REFIT_STEPS: u64 = 12;
 
-/// Starts: factors on the memory speeds, on the arithmetic and on the fixed costs.
+/// Start points: factors on the memory speeds, on the arithmetic and on the fixed costs.
 const STARTS: [[f64; 3]; 4] = [[1.0, 1.0, 1.0], [0.5, 0.3, 5.0], [1.0, 4.0, 0.2], [2.0, 0.1, 20.0]];
 
 /// A machine with fitted parameters.
@@ -24,7 +24,7 @@ pub struct Physical {
 }
 
 impl Physical {
-    /// The best of several tile sizes from one start, then of several starts.
+    /// Fits with several tile sizes from one start, then the best of them from several starts.
     pub fn fit(machine: &Machine, measured: &[Summary]) -> Result<Self, LatencyError> {
         let from = |tile_rows, factors| {
             let start = Parameters::start(machine, tile_rows);
@@ -45,7 +45,7 @@ impl Physical {
         Ok(Self { machine: *machine, parameters: best(&found)? })
     }
 
-    /// Fitted to other points, starting from these parameters.
+    /// Fits to other points, starting from these parameters.
     pub fn refit(&self, measured: &[Summary]) -> Result<Self, LatencyError> {
         let start = Parameters::start(&self.machine, self.parameters.tile_rows);
         let misfit = Misfit { machine: &self.machine, measured, start };
@@ -53,7 +53,7 @@ impl Physical {
         Ok(Self { machine: self.machine, parameters })
     }
 
-    /// Share of the target's linear layers in a round, from 0 to 1.
+    /// Share of the target's linear layers in the time of a round, from 0 to 1.
     pub fn linear_share(&self, point: &Point) -> f64 {
         physics::linear_share(&self.machine, &self.parameters, point)
     }

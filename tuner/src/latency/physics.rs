@@ -1,19 +1,20 @@
-//! What a round does on a machine, and how long that takes given the machine's speeds.
+//! The work of a round on a machine, and its time given the machine's speeds.
 //!
-//! A pass through linear layers takes the longer of reading their weights and of its arithmetic. Added to this are the cache
-//! rows that attention reads, attention's arithmetic for each row, and fixed costs. A round is one pass of the target
-//! over all rows of the tree, or two over less of it ([`engine::backend::VerifyPlan`]), and, under
-//! speculation, `num_steps` passes of the draft: `num_steps − 1` that propose further tokens (the first proposal comes from the extension before), and the extension over the accepted tokens.
+//! A pass through linear layers takes the longer of reading their weights and of its arithmetic. Added to this are the
+//! cache rows that attention reads, attention's arithmetic for each row, and fixed costs. A round is one pass of the
+//! target over all rows of the tree, or two over part of it ([`engine::backend::VerifyPlan`]), and, under speculation,
+//! `num_steps` passes of the draft: `num_steps − 1` that propose further tokens (the first proposal comes from the
+//! previous extension), and the extension over the accepted tokens.
 
 use engine::spec::PassCost;
 use serde::{Deserialize, Serialize};
 
 use super::{Machine, Point};
 
-/// Rows that tensor cores take together: above the few rows the arithmetic of a pass grows in these steps.
+/// Candidate tile sizes of tensor cores: with many rows, the arithmetic of a pass grows in steps of this many rows.
 pub(super) const TILES: [usize; 5] = [1, 16, 32, 64, 128];
 
-/// Beyond this, overlap makes no difference.
+/// Upper bound of the overlap: larger values make no difference.
 const MOST_OVERLAP: f64 = 100.0;
 
 /// Parameters that are fitted continuously.
@@ -22,31 +23,31 @@ pub(super) const FITTED: usize = 11;
 /// Speeds and fixed costs of a machine. All positive.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parameters {
-    /// Fixed cost of a round in µs, and of a second pass of the target.
+    /// Fixed cost of a round in µs, and again of a second pass of the target.
     pub round_us: f64,
     /// Fixed cost of a draft pass in µs.
     pub draft_pass_us: f64,
-    /// Cost of each verified row besides its arithmetic (norms, sampling, acceptance) in µs.
+    /// Cost of each verified row in addition to its arithmetic (norms, sampling, acceptance), in µs.
     pub row_us: f64,
     /// Speed of reading weights in passes of few rows, in GB/s.
     pub few_rows_gb_per_s: f64,
     /// Speed of reading weights in passes of many rows, in GB/s.
     pub many_rows_gb_per_s: f64,
-    /// Arithmetic of linear layers in passes of few rows, in TFLOP/s.
+    /// Arithmetic speed of linear layers in passes of few rows, in TFLOP/s.
     pub few_rows_tflop_per_s: f64,
-    /// Arithmetic of linear layers in passes of many rows, in TFLOP/s.
+    /// Arithmetic speed of linear layers in passes of many rows, in TFLOP/s.
     pub many_rows_tflop_per_s: f64,
     /// Speed of reading the cache once for each request, in GB/s.
     pub cache_gb_per_s: f64,
-    /// Attention's arithmetic, as the bytes of cache that all rows of a request together look at, in GB/s.
+    /// Attention's arithmetic speed, as bytes of cache summed over the rows that read them, in GB/s.
     pub attention_gb_per_s: f64,
-    /// Speed of the draft's linear layers relative to the target's, at most 1: they are small, and less of a machine works
-    /// on them.
+    /// Efficiency of the draft's linear layers relative to the target's, at most 1: they are small and use less of the
+    /// machine.
     pub draft_efficiency: f64,
-    /// How well reading weights and arithmetic overlap where both take alike: added to one it is the exponent of their
-    /// norm, so that 0 adds both times and much takes the longer of both.
+    /// How well reading weights and arithmetic overlap if both take equally long. The two times are combined by a
+    /// p-norm with p = 1 + overlap: 0 adds them, and a large value takes the longer one.
     pub overlap: f64,
-    /// Rows that are computed together in passes of many rows.
+    /// Tile size: rows that are computed together in passes of many rows.
     pub tile_rows: usize,
 }
 
@@ -59,7 +60,7 @@ struct Pass {
 }
 
 impl Parameters {
-    /// What a machine would do if it were as fast as its memory, with usual figures for the rest.
+    /// Start values: a machine as fast as its memory, with typical figures for the rest.
     pub(super) fn start(machine: &Machine, tile_rows: usize) -> Self {
         let gigabytes = machine.bandwidth / 1e9;
         Self {
@@ -79,7 +80,7 @@ impl Parameters {
         }
     }
 
-    /// The positive ones, in the order in which they are fitted.
+    /// The fitted parameters, all positive, in the order in which they are fitted.
     pub(super) fn values(&self) -> [f64; FITTED] {
         [
             self.round_us,
@@ -153,7 +154,7 @@ pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f6
     ms
 }
 
-/// The share that the linear layers of the target's first pass have in a round, from 0 to 1.
+/// Share of the linear layers of the target's first pass in the time of a round, from 0 to 1.
 pub(super) fn linear_share(machine: &Machine, parameters: &Parameters, point: &Point) -> f64 {
     let (rows, _) = point.target_passes(&machine.cost);
     linear_ms(machine, parameters, rows, &machine.cost.target) / round_ms(machine, parameters, point)
@@ -167,7 +168,7 @@ fn pass_ms(machine: &Machine, parameters: &Parameters, point: &Point, pass: &Pas
     linear + cache + pass.rows as f64 * megabytes / parameters.attention_gb_per_s
 }
 
-/// The time of a pass's linear layers in ms. A GB/s is a MB a ms, a TFLOP/s is a GFLOP a ms.
+/// The time of a pass's linear layers in ms. 1 GB/s is 1 MB/ms, 1 TFLOP/s is 1 GFLOP/ms.
 fn linear_ms(machine: &Machine, parameters: &Parameters, rows: usize, cost: &PassCost) -> f64 {
     let megabytes = cost.bytes(rows) / 1e6;
     let (gb_per_s, tflop_per_s, rows) = if rows <= machine.few_rows {
@@ -179,7 +180,7 @@ fn linear_ms(machine: &Machine, parameters: &Parameters, rows: usize, cost: &Pas
     together(megabytes / gb_per_s, cost.flops(rows) / 1e9 / tflop_per_s, parameters.overlap)
 }
 
-/// The longer of two times, or more where they are alike and do not overlap fully.
+/// The longer of two times, or more if they are similar and do not overlap fully.
 fn together(one: f64, other: f64, overlap: f64) -> f64 {
     let (longer, shorter) = (one.max(other), one.min(other));
     if longer <= 0.0 {

@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 
 use super::LatencyError;
 
-/// A fitted line.
+/// A fitted line: time of a prefill step by its number of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PrefillModel {
-    /// Of a step of the scheduler that reads prompts, in ms.
+    /// Fixed time of a prefill step of the scheduler, in ms.
     pub step_ms: f64,
-    /// Of each token, in ms.
+    /// Time per token, in ms.
     pub token_ms: f64,
 }
 
-/// Reading prompts in an engine that speculates, and in one that never does: there the draft reads none.
+/// Prefill models with and without speculation: an engine that never speculates does not prefill the draft.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PrefillModels {
-    /// By target and draft.
+    /// For target and draft.
     pub both: PrefillModel,
-    /// By the target alone.
+    /// For the target alone.
     pub target: PrefillModel,
 }
 
 impl PrefillModels {
-    /// Fits each to what was measured of it; where nothing was, to what was of the other.
+    /// Fits each model to its measurements, or to those of the other if it has none.
     ///
     /// # Errors
     /// As [`PrefillModel::fit`].
@@ -37,14 +37,14 @@ impl PrefillModels {
         Ok(Self { both: fit(true)?, target: fit(false)? })
     }
 
-    /// That of an engine whose rounds have one shape.
+    /// The model for an engine whose rounds have this shape.
     pub fn of(&self, shape: TreeShape) -> &PrefillModel {
         if shape.is_off() { &self.target } else { &self.both }
     }
 }
 
 impl PrefillModel {
-    /// Fits relative errors; neither figure gets negative.
+    /// Fits by relative errors; neither parameter becomes negative.
     ///
     /// # Errors
     /// Without a measurement, or with one of no tokens or no time.
@@ -84,7 +84,7 @@ impl PrefillModel {
         Ok(Self { step_ms: 0.0, token_ms: tokens / tokens2 })
     }
 
-    /// The time of a step that reads this many tokens, in ms.
+    /// The time of a step that prefills this many tokens, in ms.
     pub fn step(&self, tokens: usize) -> f64 {
         self.step_ms + self.token_ms * tokens as f64
     }

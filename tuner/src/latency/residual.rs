@@ -1,28 +1,28 @@
 //! The residuals of the physical model, interpolated by a Gaussian process with three parts.
 //!
-//! One part is smooth in all that the time of a round depends on. One depends on the number of rows of the target's
-//! (first) pass alone: a library multiplies each number of rows with a kernel and tile that it chooses, and its speed
-//! jumps from one choice to the next by ten percent and more. Rounds of the same number of rows therefore share a
-//! deviation, each by the share that the target's linear layers have in it, and what is known at one number says little
-//! of another. One belongs to rounds of the same batch and tree size, however their trees grow: attention chooses
-//! kernels for them. All parts fade to zero away from the measured points.
+//! One part is smooth in everything that the time of a round depends on. One depends only on the number of rows of the
+//! target's (first) pass: a library chooses a kernel and tile for each number of rows, and its speed jumps by ten
+//! percent and more from one choice to the next. So rounds with the same number of rows share a deviation, weighted by
+//! the share of the target's linear layers in each, and one number of rows says little about another. One is shared by
+//! rounds with the same batch and tree size, regardless of how their trees grow: attention chooses kernels by these.
+//! All parts fade to zero away from the measured points.
 
 use serde::{Deserialize, Serialize};
 
 use super::{LatencyError, Point, cholesky::Cholesky, fit::Physical, sample::Summary};
 
-/// How far apart points are that hardly tell of each other: a factor of e in batch, rows and context, three draft steps.
+/// Correlation lengths: a factor of e in batch, rows and context, three draft steps.
 const LENGTHS: [f64; 5] = [1.0, 1.0, 1.0, 3.0, 1.0];
 
-/// What the process sees of a point.
+/// The features of a point that the process sees.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Place {
-    /// Logarithms of batch, rows of the target's first pass and draft rows, draft steps, logarithm of the context; in units of
-    /// [`LENGTHS`].
+    /// Logarithms of batch, rows of the target's first pass and draft rows, draft steps, logarithm of the context; in
+    /// units of [`LENGTHS`].
     features: [f64; 5],
     /// Logarithm of the rows of the target's first pass.
     log_rows: f64,
-    /// Whether the rows are few enough for a separate kernel, whose time is no evidence about the library's.
+    /// Whether the rows are few enough for a separate kernel, whose time says nothing about the library's.
     few: bool,
     /// Share of the target's linear layers in the round, from 0 to 1.
     linear_share: f64,
@@ -33,16 +33,16 @@ pub struct Place {
 /// A Gaussian process over logarithms of measured / modelled time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Residuals {
-    /// Measured points.
+    /// The measured points.
     places: Vec<Place>,
     strength: Strength,
     /// Variance of a measurement, mean over the points.
     noise: f64,
-    /// Covariance of the points, factored.
+    /// Cholesky factor of the covariance of the points.
     covariance: Cholesky,
     /// Covariance⁻¹ · residuals.
     weights: Vec<f64>,
-    /// Standard deviations are this much larger than the process says, so that they fit the points that were left out.
+    /// Factor on the standard deviations, from cross-validation.
     pub(super) inflation: f64,
 }
 
@@ -51,23 +51,23 @@ pub struct Residuals {
 pub struct Strength {
     /// Standard deviation of the smooth part, as a logarithm of time.
     pub(super) smooth: f64,
-    /// Standard deviation of the rows' part in a round that were linear layers alone, as a logarithm of time.
+    /// Standard deviation of the rows' part in a round that consists of linear layers only, as a logarithm of time.
     pub(super) rows: f64,
     /// Distance in logarithms of rows at which the rows' part is hardly correlated.
     pub(super) row_length: f64,
-    /// Standard deviation of the part of batch and tree size, as a logarithm of time.
+    /// Standard deviation of the part for batch and tree size, as a logarithm of time.
     pub(super) tree_size: f64,
 }
 
 impl Strength {
-    /// Covariance of what the physical model leaves at two places.
+    /// Covariance of the physical model's residuals at two places.
     pub fn covariance(&self, one: &Place, other: &Place) -> f64 {
         self.smooth.powi(2) * one.similarity(other)
             + self.rows.powi(2) * one.common_rows(other, self.row_length)
             + self.tree_size.powi(2) * one.common_tree_size(other)
     }
 
-    /// Whether its numbers can be.
+    /// Whether its values are valid.
     pub fn is_sound(&self) -> bool {
         [self.smooth, self.rows, self.row_length, self.tree_size].iter().all(|value| value.is_finite())
             && self.row_length > 0.0
@@ -75,18 +75,18 @@ impl Strength {
 }
 
 impl Place {
-    /// Of a point, as a physical model sees it.
+    /// The features of a point under a fitted physical model.
     pub fn new(physical: &Physical, point: &Point) -> Self {
         let (rows, _) = point.target_passes(&physical.machine.cost);
         Self::with(point, rows, rows <= physical.machine.few_rows, physical.linear_share(point))
     }
 
-    /// Of a point on a machine of which nothing is known: linear layers are all that rounds do.
+    /// The features of a point on an unknown machine, assuming that rounds consist of linear layers only.
     pub fn on_any_machine(point: &Point) -> Self {
         Self::with(point, point.verified_rows(), false, 1.0)
     }
 
-    /// With this many rows in the target's first pass.
+    /// The features with this many rows in the target's first pass.
     fn with(point: &Point, rows: usize, few: bool, linear_share: f64) -> Self {
         let logarithm = |count: f64| (1.0 + count).ln();
         let mut features = [
@@ -107,14 +107,14 @@ impl Place {
         }
     }
 
-    /// From 0 to 1.
+    /// Correlation of the smooth part, from 0 to 1.
     pub fn similarity(&self, other: &Self) -> f64 {
         let square: f64 = self.features.iter().zip(other.features).map(|(one, other)| (one - other).powi(2)).sum();
         (-square / 2.0).exp()
     }
 
-    /// How much of a deviation of the verified rows both have in common, from 0 to 1; `length` is the distance in
-    /// logarithms of rows at which numbers of rows hardly tell of each other.
+    /// Covariance of the rows' part at unit strength, from 0 to 1; `length` is the distance in logarithms of rows at
+    /// which numbers of rows are hardly correlated.
     pub fn common_rows(&self, other: &Self, length: f64) -> f64 {
         if self.few != other.few {
             return 0.0;
@@ -122,7 +122,7 @@ impl Place {
         self.linear_share * other.linear_share * (-(self.log_rows - other.log_rows).abs() / length).exp()
     }
 
-    /// How much of a deviation of the batch and the tree size both have in common, from 0 to 1.
+    /// Correlation of the part for batch and tree size, from 0 to 1.
     pub fn common_tree_size(&self, other: &Self) -> f64 {
         if (self.batch, self.tree_size) != (other.batch, other.tree_size) {
             return 0.0;
@@ -134,7 +134,7 @@ impl Place {
 }
 
 impl Residuals {
-    /// Over what a physical model leaves at measured points.
+    /// The process over the residuals of a physical model at measured points.
     pub fn new(physical: &Physical, measured: &[Summary], strength: Strength) -> Result<Self, LatencyError> {
         let places: Vec<Place> = measured.iter().map(|one| Place::new(physical, &one.point)).collect();
         let element = |row: usize, column: usize| {
@@ -149,7 +149,7 @@ impl Residuals {
         Ok(Self { places, strength, noise, covariance, weights, inflation: 1.0 })
     }
 
-    /// How far and how strongly the points tell of others.
+    /// Strengths of the parts.
     pub fn strength(&self) -> Strength {
         self.strength
     }
@@ -159,7 +159,7 @@ impl Residuals {
         self.covariances(place).zip(&self.weights).map(|(covariance, weight)| covariance * weight).sum()
     }
 
-    /// The same with the standard deviation of a measurement there.
+    /// The same mean, and the standard deviation of a measurement there.
     pub fn at(&self, place: &Place) -> (f64, f64) {
         let covariances: Vec<f64> = self.covariances(place).collect();
         let mean = covariances.iter().zip(&self.weights).map(|(covariance, weight)| covariance * weight).sum();
@@ -168,8 +168,8 @@ impl Residuals {
         (mean, self.inflation * (unknown + self.noise).sqrt())
     }
 
-    /// Minus twice the logarithm of the likelihood of each point given the others, but for a constant (Rasmussen and
-    /// Williams 2006, equations 5.10 to 5.12): the smaller, the better the process tells each from the others.
+    /// Minus twice the log-likelihood of each point given the others, up to a constant (Rasmussen and Williams 2006,
+    /// equations 5.10 to 5.12): smaller is better.
     pub fn left_out_score(&self) -> f64 {
         let precisions = self.covariance.inverse_diagonal();
         precisions
@@ -179,7 +179,7 @@ impl Residuals {
             .sum()
     }
 
-    /// Whether its parts fit each other: what was read from a file may not.
+    /// Whether its parts are consistent; needed for values read from a file.
     pub fn is_sound(&self) -> bool {
         let count = self.places.len();
         let finite = |place: &Place| {

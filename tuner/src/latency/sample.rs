@@ -1,4 +1,4 @@
-//! Timed points: what goes into a fit.
+//! Timed points: the input of a fit.
 
 use std::fmt;
 
@@ -9,21 +9,22 @@ use serde::{Deserialize, Serialize};
 use super::{LatencyError, Range};
 use crate::statistics::median;
 
-/// Share of the rounds that is left out at either end of their order: a host that was busy for a moment says nothing about them.
+/// Share of the rounds that is dropped at either end of the sorted times: a momentarily busy host says nothing about a
+/// round.
 const OUTLIERS: f64 = 0.1;
 
-/// Parts of the rounds, one after the other in time, whose differences tell how sure their mean is.
+/// Number of consecutive parts of the rounds whose differences give the uncertainty of the mean.
 const PARTS: usize = 4;
 
-/// Smallest relative uncertainty of a point's time: clocks and clock speeds are not better.
+/// Smallest relative uncertainty of a point's time: timers and clock frequencies are not more exact.
 const LEAST_NOISE: f64 = 0.002;
 
 /// What the time of a round depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
-    /// The tree.
+    /// The tree shape.
     pub shape: TreeShape,
-    /// Requests of the round, those included that pad it to a capture size.
+    /// Requests of the round, including padding to a capture size.
     pub batch: usize,
     /// Tokens of each request in the cache, on average over the batch.
     pub context: f64,
@@ -32,38 +33,38 @@ pub struct Point {
 /// A timed point.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
-    /// What was timed.
+    /// The point.
     pub point: Point,
     /// The times of its rounds in ms, in the order in which they ran.
     pub ms: Vec<f64>,
 }
 
-/// Which time of a round.
+/// Which time of a round to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clock {
-    /// The device's work alone.
+    /// The device's work only.
     Device,
-    /// From one round to the next, the host's work included: what a workload takes.
+    /// From one round to the next, including the host's work: the time that counts for a workload.
     Wall,
 }
 
-/// What a range is a range of.
+/// A quantity whose measured range is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Quantity {
-    /// Requests.
+    /// Number of requests.
     Batch,
-    /// Rows that the target verifies.
+    /// Number of rows that the target verifies.
     VerifiedRows,
-    /// Rows of a draft pass.
+    /// Number of rows in a draft pass.
     DraftRows,
-    /// Draft steps.
+    /// Number of draft steps.
     Steps,
     /// Tokens of a request.
     Context,
 }
 
-/// A point and what its rounds say together.
+/// A point with the combined time of its rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Summary {
     pub point: Point,
@@ -79,7 +80,7 @@ impl Point {
         self.batch.saturating_mul(self.shape.num_draft_tokens)
     }
 
-    /// Rows of the target's passes of a round on a machine: one, or two where it runs over less than all nodes.
+    /// Rows of the target's passes in a round: one pass, or two if the first skips some nodes.
     pub(super) fn target_passes(&self, cost: &ModelCost) -> (usize, Option<usize>) {
         backend::target_passes(self.shape, self.batch, cost)
     }
@@ -108,7 +109,7 @@ impl fmt::Display for Point {
 }
 
 impl Quantity {
-    /// All of them.
+    /// All quantities.
     pub const ALL: [Self; 5] = [Self::Batch, Self::VerifiedRows, Self::DraftRows, Self::Steps, Self::Context];
 }
 
@@ -125,7 +126,7 @@ impl fmt::Display for Quantity {
 }
 
 impl Sample {
-    /// What the engine has timed.
+    /// The rounds of a point that the engine timed.
     pub fn of(times: &RoundTimes, clock: Clock) -> Self {
         let milliseconds = |duration: &std::time::Duration| duration.as_secs_f64() * 1e3;
         Self {
@@ -137,8 +138,8 @@ impl Sample {
         }
     }
 
-    /// Mean time in ms without the fastest and the slowest tenth of the rounds; `None` without rounds. A mean, not a median:
-    /// a device at its power limit runs now faster, now slower, and what a workload takes is the mean of both.
+    /// Mean time in ms without the fastest and the slowest tenth of the rounds; `None` without rounds. A mean, not a
+    /// median: a device at its power limit alternates between faster and slower, and a workload sees the mean of both.
     pub fn mean_ms(&self) -> Option<f64> {
         let mut sorted = self.ms.clone();
         sorted.sort_unstable_by(f64::total_cmp);
@@ -147,8 +148,8 @@ impl Sample {
         (!kept.is_empty()).then(|| kept.iter().sum::<f64>() / kept.len() as f64)
     }
 
-    /// Standard deviation of the logarithm of the mean. Rounds that follow each other are alike where the device's clock
-    /// swings, so that their spread tells too little: that of parts of them does.
+    /// Standard deviation of the logarithm of the mean. Consecutive rounds are correlated if the device's clock
+    /// frequency fluctuates, so the spread of single rounds would underestimate it; the spread of parts does not.
     fn noise(&self) -> f64 {
         let parts = self.ms.chunks(self.ms.len().div_ceil(PARTS).max(1));
         let logs: Vec<f64> = parts.filter_map(|part| median(part.to_vec())).map(f64::ln).collect();
@@ -178,7 +179,7 @@ impl Sample {
     }
 }
 
-/// The points with their means.
+/// The points with their mean times.
 pub(super) fn summaries(samples: &[Sample]) -> Result<Vec<Summary>, LatencyError> {
     if samples.is_empty() {
         return Err(LatencyError::NoPoint);
@@ -186,7 +187,7 @@ pub(super) fn summaries(samples: &[Sample]) -> Result<Vec<Summary>, LatencyError
     (1..).zip(samples).map(|(number, sample)| sample.summary(number)).collect()
 }
 
-/// What the points span.
+/// The range of each quantity over the points.
 pub(super) fn ranges(measured: &[Summary]) -> Vec<Range> {
     let range = |quantity| {
         let values = || measured.iter().map(|one| one.point.quantity(quantity));

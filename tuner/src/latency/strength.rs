@@ -1,5 +1,5 @@
-//! The strengths of the parts of the [`residual`](super::residual): the ones under which each measured point is predicted
-//! best from the others.
+//! Chooses the strengths of the parts of the [`residual`](super::residual) that best predict each measured point from
+//! the others.
 
 use super::{
     fit::Physical,
@@ -7,30 +7,31 @@ use super::{
     sample::Summary,
 };
 
-/// Standard deviations of the smooth part that are tried.
+/// Candidate standard deviations of the smooth part.
 const SMOOTH: [f64; 6] = [0.005, 0.01, 0.02, 0.04, 0.08, 0.16];
 
 /// Candidate standard deviations of the rows' part, in addition to zero.
 const ROWS: [f64; 4] = [0.02, 0.04, 0.08, 0.16];
 
-/// Lengths of the rows' part that are tried: numbers of rows a twentieth apart hardly tell of each other, or only those
-/// that differ by more than a factor of two.
+/// Candidate lengths of the rows' part, from numbers of rows that are hardly correlated at a difference of 5% to those
+/// that are up to a factor of two.
 const ROW_LENGTHS: [f64; 5] = [0.05, 0.1, 0.2, 0.4, 0.8];
 
 /// Candidate standard deviations of the tree size's part, in addition to zero.
 const TREE_SIZES: [f64; 3] = [0.01, 0.02, 0.04];
 
-/// Minimum number of points for fitting it.
+/// Minimum number of points for choosing the strengths.
 const FEWEST: usize = 3;
 
-/// Where nothing is known: the physical model may be off by ten percent everywhere, and by as much at any number of rows.
+/// The default with too few points: the physical model may be off by ten percent everywhere, and by as much at any
+/// number of rows.
 const UNKNOWN: Strength = Strength { smooth: 0.1, rows: 0.1, row_length: 0.2, tree_size: 0.0 };
 
-/// About what an eight-billion-parameter target on an H200 turned out to have.
+/// Approximately the strengths found for an eight-billion-parameter target on an H200.
 pub const USUAL: Strength = Strength { smooth: 0.02, rows: 0.03, row_length: 0.05, tree_size: 0.015 };
 
 impl Strength {
-    /// The best for what a physical model leaves at measured points.
+    /// The best strengths for the residuals of a physical model at measured points.
     pub fn of(physical: &Physical, measured: &[Summary]) -> Self {
         if measured.len() < FEWEST {
             return UNKNOWN;
@@ -54,7 +55,7 @@ fn without_tree_size() -> impl Iterator<Item = Strength> {
     })
 }
 
-/// The same, and with a part of the tree size that takes from the smooth one what is its own.
+/// The same, and variants with a part for the tree size and a smooth part that is no stronger.
 fn with_tree_size(first: Strength) -> impl Iterator<Item = Strength> {
     let others = SMOOTH.into_iter().filter(move |smooth| *smooth <= first.smooth);
     let all = others.flat_map(move |smooth| TREE_SIZES.map(|tree_size| Strength { smooth, tree_size, ..first }));

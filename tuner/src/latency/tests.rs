@@ -48,8 +48,8 @@ fn point(timed: &TimingPoint) -> Point {
     Point { shape: timed.shape, batch: timed.batch, context: timed.context as f64 }
 }
 
-/// A machine that differs from the model: a hard maximum, its own step past 16 rows, overhead
-/// that grows with the batch, and trees that cost by their candidates.
+/// A machine that differs from the model: a hard maximum, a separate step after 16 rows, overhead that grows with the
+/// batch, and trees whose cost depends on their candidates.
 fn machine_ms(point: &Point) -> f64 {
     let Point { shape, batch, context } = *point;
     let pass = |rows: usize, gigabytes: f64, efficiency: f64| {
@@ -113,7 +113,7 @@ fn a_machine_is_learnt_from_thirty_points() {
     assert_eq!(validation.points, 30);
     assert!(validation.median <= validation.p90 && validation.p90 <= validation.max);
     assert!(validation.median < 0.015, "{validation:?}");
-    // What the machine is made of is found again, where the points tell of it.
+    // The machine's parameters are recovered where the points determine them.
     let found = model.parameters();
     assert!((found.few_rows_gb_per_s / 4000.0 - 1.0).abs() < 0.15, "{found:?}");
     assert!((found.cache_gb_per_s / 2500.0 - 1.0).abs() < 0.3, "{found:?}");
@@ -131,7 +131,7 @@ fn a_machine_is_learnt_from_thirty_points() {
     assert!(error(&cut.to_string()).contains("numbers are inconsistent"));
 }
 
-/// A processor without a memory floor: every row costs the same, and nothing else does.
+/// A processor without a memory floor: only rows cost time, each the same.
 #[test]
 fn a_machine_that_only_computes_is_learnt_too() {
     let machine = Machine { bandwidth: 2e10, few_rows: 0, ..MACHINE };
@@ -149,8 +149,9 @@ fn a_machine_that_only_computes_is_learnt_too() {
     assert!(errors[50] < 0.02 && errors[99] < 0.08, "{:?} {:?}", &errors[45..], model.parameters());
 }
 
-/// Rounds of an early state of this engine on an H200, Llama-3.1-8B's shape in bfloat16 (accept length × batch / tokens a
-/// second; most of them in docs/notes/performance/steps/README.md, "Steps measured together"): a real machine, and few points.
+/// Rounds of an early version of this engine on an H200, Llama-3.1-8B's shape in bfloat16 (accept length × batch /
+/// tokens per second; most of them in docs/notes/performance/steps/README.md, "Steps measured together"): a real
+/// machine, and few points.
 #[test]
 fn an_h200_is_learnt_from_twenty_points() {
     type Row = (&'static str, f64, &'static [(usize, f64)]);
@@ -175,8 +176,8 @@ fn an_h200_is_learnt_from_twenty_points() {
     assert!(validation.median < 0.05 && validation.p90 < 0.1, "{validation:?}");
 }
 
-/// A library that multiplies some numbers of rows up to a tenth faster or slower than their neighbours, as those of GPUs
-/// do: every number of rows that a sweep meets is timed once, and the rest of the sweep's points are predicted.
+/// A library that is up to a tenth faster or slower at some numbers of rows than at their neighbours, as on GPUs: every
+/// number of rows of a sweep is timed once, and the rest of the sweep's points are predicted.
 #[test]
 fn what_a_library_makes_of_a_number_of_rows_is_learnt() {
     let space = Space { batches: vec![1, 2, 4, 8, 16, 24, 32, 64], contexts: vec![300, 700], ..space() };
@@ -198,7 +199,8 @@ fn what_a_library_makes_of_a_number_of_rows_is_learnt() {
     errors.sort_by(f64::total_cmp);
     assert_eq!(errors.len(), all.len() - 64);
     assert!(errors[errors.len() / 2] < 0.01 && errors[errors.len() - 1] < 0.05, "{errors:?}");
-    // A number of rows that was not timed may have a quirk that no one knows: less sure. Far away nothing is known of any.
+    // A number of rows that was not timed may deviate, so its prediction is less certain. Far away everything is
+    // uncertain.
     let width = |batch| {
         let Predicted { low, high, .. } = model.predict(&Point { shape: TreeShape::chain(2), batch, context: 500.0 });
         high / low
@@ -278,7 +280,7 @@ fn what_is_no_measurement_is_an_error() {
         let machine = Machine { bandwidth, ..MACHINE };
         assert!(matches!(RoundModel::fit(machine, std::slice::from_ref(&good)), Err(LatencyError::Machine(_))));
     }
-    // Nothing is known of what passes read: the constants have to explain it all.
+    // Without known costs of passes, the constants have to explain everything.
     let unknown = Machine { cost: ModelCost::default(), ..MACHINE };
     let model = RoundModel::fit(unknown, std::slice::from_ref(&good)).expect("it fits");
     assert!((model.ms(&good.point) / 7.0 - 1.0).abs() < 0.01);

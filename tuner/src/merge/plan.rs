@@ -1,4 +1,4 @@
-//! The size of the whole plan, computed from the shards that are known.
+//! The size of the whole plan, computed from the known shards.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use crate::{journal::Header, shard::Shard};
 
 /// Configurations that every shard measures: no speculation and the engine's default.
 const BASELINES: usize = 2;
-/// Missing shards that are named: a header may claim any number.
+/// Maximum number of missing shards to list: a header may claim any number.
 const MOST_NAMED: usize = 1000;
 
-/// Trials of the plans of some folders of one sweep together: what runs in every shard counts once. 0 where the strategy
-/// decides as it goes.
+/// Trials in the combined plans of some folders of one sweep; trials that run in every shard count once. 0 if the
+/// strategy decides as it goes.
 pub fn known(headers: &[&Header]) -> usize {
     trials(headers, |_, _| 0)
 }
 
-/// Trials of the whole plan. A shard of which there is no folder has at least as many configurations as the smallest that
-/// there is, less one.
+/// Trials of the whole plan. A missing shard is assumed to have at least as many configurations as the smallest known
+/// one, minus one.
 pub(super) fn whole(headers: &[&Header]) -> usize {
-    // The same sweep in all of them.
+    // The same in all headers of the sweep.
     let each = headers.first().map_or(0, |header| trials_of_one(header));
     trials(headers, |count, own| {
         let least = own.iter().min().map_or(0, |least| least.saturating_sub(each));
@@ -26,8 +26,8 @@ pub(super) fn whole(headers: &[&Header]) -> usize {
     })
 }
 
-/// Trials of the folders, and of what is absent of a split: computed from the number of its shards and from the trials that each
-/// that exists has in addition to the baselines.
+/// Trials of the folders and of the missing shards. `absent` computes the latter from the number of shards and from the
+/// trials of each known shard without the baselines.
 fn trials(headers: &[&Header], absent: impl Fn(usize, &[usize]) -> usize) -> usize {
     // A strategy that decides as it goes has no plan.
     if headers.iter().all(|header| header.planned == 0) {
@@ -37,14 +37,14 @@ fn trials(headers: &[&Header], absent: impl Fn(usize, &[usize]) -> usize) -> usi
     let common = BASELINES.saturating_mul(headers.first().map_or(0, |header| trials_of_one(header)));
     let splits = splits(headers).into_iter().map(|(count, shards)| {
         let own: Vec<usize> = shards.values().map(|planned| planned.saturating_sub(common)).collect();
-        // Shards that may run fewer trials than the baselines have just as many as they may run.
+        // If shards are limited to fewer trials than the baselines, that limit counts.
         let baselines = shards.values().copied().max().unwrap_or_default().min(common);
         own.iter().sum::<usize>().saturating_add(absent(count, &own)).saturating_add(baselines)
     });
     splits.chain(undivided).max().unwrap_or_default()
 }
 
-/// Shards of which there is no folder, at most [`MOST_NAMED`]; none where folders hold the whole sweep.
+/// Shards without a folder, at most [`MOST_NAMED`]; none if a folder holds the whole sweep.
 pub(super) fn missing(headers: &[&Header]) -> Vec<Shard> {
     if headers.iter().any(|header| header.shard.is_none()) {
         return Vec::new();
@@ -67,7 +67,7 @@ fn splits(headers: &[&Header]) -> BTreeMap<usize, BTreeMap<usize, usize>> {
     splits
 }
 
-/// Trials of a configuration.
+/// Trials of one configuration.
 fn trials_of_one(header: &Header) -> usize {
     let loads = header.file.batch_sizes().len().saturating_add(header.file.arrivals.count());
     loads.saturating_mul(header.file.search.repeats)

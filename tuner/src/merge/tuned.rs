@@ -1,4 +1,4 @@
-//! The tuned file of a merged sweep, made without an engine.
+//! The tuned file of a merged sweep, written without an engine.
 
 use std::path::{Path, PathBuf};
 
@@ -7,11 +7,11 @@ use schemas::tuned::TunedFile;
 use super::Source;
 use crate::{TunerError, guide, journal::Header, outcome, record::Fingerprint, selection::LoadRanking};
 
-/// Writes the tuned file; `None` where no load has a winner, or nothing on this machine says what the models are. A tuned
-/// file of an earlier merge that no longer has a basis is removed.
+/// Writes the tuned file; `None` if no load has a winner, or nothing on this machine describes the models. A tuned file
+/// of an earlier merge that is no longer supported by the data is removed.
 ///
-/// The models are read where the sweep file names them, if this machine has them; else the tuned file of a folder says
-/// what its machine has read.
+/// The models are read from where the sweep file names them, if they are on this machine; else their description is
+/// taken from the tuned file of one of the folders.
 pub fn write(
     sources: &[Source],
     header: &Header,

@@ -5,13 +5,14 @@ use schemas::{tree::TreeShape, tuned::PolicyRow};
 use super::FELT;
 use crate::guide::Guide;
 
-/// The table with its borders where the predictions see them: at a measured batch the winner holds, and between two of
-/// them those two winners have one border, from where on the second is faster. `None` where the guide lacks one of them.
+/// The table with its borders where the predictions place them: each measured batch keeps its winner, and between two
+/// measured batches with different winners there is one border, from which on the second winner is faster. `None` if
+/// the guide lacks one of the shapes.
 ///
-/// Rounds are predicted, and what else weighs (prompts, ends of requests) is not; so what the second gains over the first
-/// is corrected by what `score` says of both (of a batch and a shape, more is better) at the measured batches, where they
-/// were measured. Nothing else enters between the two: where both have the same winner, a prediction that says otherwise has
-/// just been refuted on either side.
+/// Only rounds are predicted, not the rest (prefill, ends of requests). So the predicted gain of the second winner is
+/// corrected by the measured `score`s of both (by batch and shape, higher is better) at the two batches, if they were
+/// measured there. No third shape appears in between: if both batches have the same winner, a prediction in favour of
+/// another has been refuted at both.
 pub(super) fn between(
     measured: &[PolicyRow],
     guide: &Guide,
@@ -22,7 +23,7 @@ pub(super) fn between(
         let of = guide.rounds_by_batch.iter().find(|one| one.shape == row.shape())?;
         Some((of.accept_length / of.round_ms.get(batch.checked_sub(1)?)?).ln())
     };
-    // Logarithms of what the second of two rows gains.
+    // Logarithm of the second row's gain over the first.
     let gain = |first: &PolicyRow, second: &PolicyRow, batch: usize| {
         let error = |at: &PolicyRow| {
             let batch = at.max_running_batch;
@@ -52,7 +53,7 @@ pub(super) fn between(
             Some(last) => last.max_running_batch = batch,
             None => rows.push(PolicyRow { max_running_batch: batch, ..best.clone() }),
         }
-        // Of a row that holds several measured batches the figures are those of the largest.
+        // The figures of a row that covers several measured batches are those of the largest.
         if let (Some(last), true) = (rows.last_mut(), best.max_running_batch == batch) {
             *last = best.clone();
         }
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn borders_between_measured_batches_lie_where_the_predictions_cross() {
-        // The tree is faster for few requests and for many, as where another kernel takes over.
+        // The tree is faster for few requests and for many, as if another kernel took over.
         let guide = guide(&[
             ("0,1,1", &|batch| if batch > 16 { 3.0 } else { 1.0 }),
             ("1,4,4", &|batch| if batch < 5 { 0.8 } else { 1.5 }),
@@ -134,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_border_moves_by_what_predictions_miss_at_measured_batches() {
-        // The second is predicted to be a fifth slower, and from 16 on a quarter faster.
+        // The second is predicted to be a fifth slower below 16, and a quarter faster from 16 on.
         let guide = guide(&[("0,1,1", &|_| 1.0), ("1,4,4", &|batch| if batch < 16 { 1.25 } else { 0.8 })]);
         let measured = [row(1, "0,1,1"), row(32, "1,4,4")];
         let last_of_first = |ratios: [f64; 2]| {
@@ -150,7 +151,7 @@ mod tests {
 
     #[test]
     fn nothing_enters_between_two_batches_with_the_same_winner() {
-        // A tree is predicted to be the fastest everywhere, and measured to be so at one request only.
+        // A tree is predicted to be the fastest everywhere, but measured to be so at one request only.
         let guide = guide(&[("0,1,1", &|_| 1.0), ("1,4,4", &|_| 0.8)]);
         let measured = [row(1, "1,4,4"), row(8, "0,1,1"), row(32, "0,1,1")];
         let rows = between(&measured, &guide, &|_, _| None).expect("all are predicted");

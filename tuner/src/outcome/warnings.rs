@@ -1,13 +1,13 @@
-//! Warnings that belong to the figures of a tuned file.
+//! Warnings about the figures of a tuned file.
 
 use schemas::sweep::Models;
 
 use crate::selection::{Disturbance, LoadRanking};
 
-/// Share of stalled time above which it is mentioned.
+/// Share of stalled time above which there is a warning.
 const FELT_STALLS: f64 = 0.05;
 
-/// What is to be known of the models.
+/// A warning about the models, if any.
 pub fn of_models(models: &Models) -> Option<String> {
     let name = models.quantization.as_ref()?;
     Some(format!(
@@ -15,7 +15,7 @@ pub fn of_models(models: &Models) -> Option<String> {
     ))
 }
 
-/// A sentence for each load in which something disturbed the measurements or what they say.
+/// One sentence for each load in which something disturbed the measurements or limits their meaning.
 pub fn of(ranking: &[LoadRanking]) -> Vec<String> {
     ranking.iter().flat_map(of_load).collect()
 }

@@ -10,44 +10,44 @@ use std::{
 use super::steady::Step;
 use engine::{Completion, Engine, EngineError, Event, Request, RequestId, backend::RoundTiming, scheduler::Statistics};
 
-/// How requests come.
+/// How requests arrive.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// This many are kept running together.
+    /// This many requests are kept running.
     Closed(usize),
-    /// Each at its time, counted from the start; ascending.
+    /// Each at its own time after the start, ascending.
     Open(Vec<Duration>),
 }
 
-/// A request that has been served.
+/// A completed request.
 #[derive(Clone, Debug)]
 pub struct CompletedRequest {
-    /// From its arrival to its submission: the step that ran meanwhile.
+    /// Time from its arrival to its submission, which waits for the step that is running.
     pub late: Duration,
-    /// From the start of the trial to its submission.
+    /// Time from the start of the trial to its submission.
     pub submitted: Duration,
-    /// What the engine says of it, counted from its submission.
+    /// The engine's completion; its times count from the submission.
     pub completion: Completion,
 }
 
-/// Everything seen in a trial.
+/// Everything observed in a trial.
 #[derive(Clone, Debug, Default)]
 pub struct Observations {
-    /// In the order in which they ended.
+    /// In the order of completion.
     pub served: Vec<CompletedRequest>,
-    /// The rounds' times; of several that ended in one step only the last one's.
+    /// Times of rounds; if several ended in one step, only the last one's.
     pub timings: Vec<RoundTiming>,
-    /// All rounds.
+    /// Number of all rounds.
     pub rounds: u64,
     /// Entry k counts the rounds of k + 1 requests.
     pub rounds_by_batch: Vec<u64>,
-    /// From the first arrival to the end of the last request.
+    /// Time from the first arrival to the end of the last request.
     pub elapsed: Duration,
-    /// The engine's steps in the order of time.
+    /// The engine's steps in chronological order.
     pub steps: Vec<Step>,
-    /// When requests came, of an open loop.
+    /// Arrival times of an open loop.
     pub arrivals: Option<Vec<Duration>>,
-    /// Requests that were not served yet when the last one came.
+    /// Requests not yet served when the last one arrived.
     pub unserved_at_last: usize,
     /// Time in rounds, as reported by the engine.
     pub round_time: Duration,
@@ -62,13 +62,12 @@ struct Running {
     submitted: Duration,
 }
 
-/// Longest sleep at a time: so soon an interrupt is heard.
+/// Longest single sleep, which bounds the reaction time to an interrupt.
 const NAP: Duration = Duration::from_millis(5);
-/// What is left of a wait for its last stretch, in which the processor is given away but not for a fixed time: a sleep
-/// may last longer than requested.
+/// For the last part of a wait the thread yields instead of sleeping, because a sleep may last longer than requested.
 const LAST_STRETCH: Duration = Duration::from_micros(500);
 
-/// Serves all requests; `None` when interrupted. Leaves nothing of them in the engine.
+/// Serves all requests; `None` when interrupted. No request is left in the engine.
 ///
 /// # Errors
 /// When the engine fails, or has no room for the batch of a closed loop.
@@ -78,13 +77,13 @@ pub fn drive(
     source: &Source,
     interrupted: &AtomicBool,
 ) -> Result<Option<Observations>, EngineError> {
-    // Rounds that were launched ahead for an earlier trial do not count.
+    // Rounds that were launched for an earlier trial do not count.
     settle(engine)?;
     let mut running = HashMap::new();
     let seen = feed(engine, requests, source, interrupted, &mut running);
     if !running.is_empty() {
         running.keys().for_each(|id| engine.cancel(*id));
-        // After an error that one is the news, not what clearing up meets.
+        // If serving failed, its error is the one to report, not one from cleaning up.
         let cleared = engine.step();
         if seen.is_ok() {
             cleared?;
@@ -131,7 +130,7 @@ fn feed(
             return Ok(None);
         }
         if let Some((next, _)) = next.filter(|_| running.is_empty()) {
-            // A slot that a round launched ahead still holds is to be free when the next request comes.
+            // Frees slots that a round in flight still holds, before the next request arrives.
             settle(engine)?;
             wait(start, source.arrival(next).unwrap_or_default(), interrupted);
             last = start.elapsed();
@@ -176,7 +175,7 @@ fn feed(
 }
 
 impl Source {
-    /// How many more requests are to be submitted now, after `sent` of them, of which `running` are not served yet.
+    /// Number of requests to submit now, after `sent` of them, of which `running` are not completed.
     fn due(&self, now: Duration, sent: usize, running: usize) -> usize {
         match self {
             Self::Closed(batch_size) => batch_size.saturating_sub(running),
@@ -184,7 +183,7 @@ impl Source {
         }
     }
 
-    /// When requests come, of an open loop.
+    /// Arrival times of an open loop.
     fn arrivals(&self) -> Option<&[Duration]> {
         match self {
             Self::Closed(_) => None,
@@ -192,7 +191,7 @@ impl Source {
         }
     }
 
-    /// When a request comes; `None` where it comes when there is a place.
+    /// Arrival time of a request; `None` in a closed loop, where it is sent when there is room.
     fn arrival(&self, at: usize) -> Option<Duration> {
         match self {
             Self::Closed(_) => None,
@@ -201,7 +200,7 @@ impl Source {
     }
 }
 
-/// Prompt tokens that were prefilled so far; cached ones do not count.
+/// Number of prompt tokens prefilled so far, without cached ones.
 fn read_tokens(engine: &Engine) -> u64 {
     let Statistics { prompt_tokens, cached_tokens, .. } = engine.statistics();
     prompt_tokens.saturating_sub(*cached_tokens)
@@ -221,10 +220,10 @@ fn wait(start: Instant, until: Duration, interrupted: &AtomicBool) {
     }
 }
 
-/// Whether the KV cache keeps fewer requests running than it should: a batch that is smaller than it says would be
-/// measured under a wrong name. A request that has just ended leaves a gap, for as long as rounds in flight hold its place,
-/// so this must last over as many steps in which none ends. Who waits because no more are allowed to run is part of the
-/// load.
+/// Whether the KV cache keeps fewer requests running than the load requires, so that a smaller batch would be measured
+/// than the trial says. A request that has just ended leaves a gap as long as rounds in flight hold its slot, so this
+/// must persist for several steps in which no request ends. Requests that wait because of the limit of running requests
+/// are part of the load.
 fn is_starved(engine: &Engine, batch_size: usize) -> bool {
     let Statistics { waiting, running, .. } = engine.statistics();
     *waiting > 0 && *running < batch_size.min(engine.max_running_requests())
@@ -238,11 +237,11 @@ fn no_room(engine: &Engine, batch_size: usize) -> EngineError {
     ))
 }
 
-/// The rounds since then.
+/// Number of rounds by batch since `before`.
 fn rounds_by_batch(now: &Statistics, before: &Statistics) -> Vec<u64> {
     let earlier = before.rounds_by_batch.iter().copied().chain(std::iter::repeat(0));
     let mut rounds: Vec<u64> = now.rounds_by_batch.iter().zip(earlier).map(|(now, before)| now - before).collect();
-    // Larger batches of earlier trials do not count.
+    // Drops the empty entries of larger batches from earlier trials.
     rounds.truncate(rounds.iter().rposition(|count| *count > 0).map_or(0, |last| last + 1));
     rounds
 }

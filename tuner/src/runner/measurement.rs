@@ -11,10 +11,10 @@ use super::{
 };
 use crate::record::{ArrivalFigures, Measurement, Spread, Steady};
 
-/// A part of a round, or all of it.
+/// Selects a part of a round, or all of it.
 pub type PartOfRound = fn(&RoundTiming) -> Option<Duration>;
 
-/// The figures of a trial.
+/// Computes the figures of a trial.
 ///
 /// # Errors
 /// When no round ran, so that there is nothing to report.
@@ -35,7 +35,7 @@ pub fn of(seen: &Observations, objective: &Objective, simulated: bool) -> Result
     let Requests { tokens_per_s_per_user, goodput_tokens_per_s, inter_token_ms, time_to_first_token_ms, latency_ms } =
         Requests::of(&seen.served, elapsed_s, objective).ok_or_else(no_round)?;
     let steadied = steadied(&seen.steps);
-    // In an open loop requests that come while a step stalls wait for others than they would have waited for.
+    // Not for an open loop: a stall changes which requests arrive meanwhile and wait for which.
     let steady = if seen.arrivals.is_none() { steady(seen, &steadied, objective) } else { None };
     let part = |of: PartOfRound| spread(&seen.timings, of);
     Ok(Measurement {
@@ -78,7 +78,7 @@ struct Requests {
 }
 
 impl Requests {
-    /// `None` where no request has a second token.
+    /// `None` if no request has a second token.
     fn of(served: &[CompletedRequest], elapsed_s: f64, objective: &Objective) -> Option<Self> {
         let each = |of: fn(&CompletedRequest) -> Duration| Spread::of(served.iter().map(of).map(milliseconds));
         let gaps = || served.iter().filter_map(CompletedRequest::inter_token_ms);
@@ -120,7 +120,7 @@ fn steady(seen: &Observations, steadied: &Steadied, objective: &Objective) -> Op
     })
 }
 
-/// How requests came in an open loop; `None` of a closed one, and of requests that all came at once.
+/// Arrival figures of an open loop; `None` for a closed one, and if all requests arrived at once.
 fn arrivals(seen: &Observations, tokens: u64) -> Option<ArrivalFigures> {
     let span = seen.arrivals.as_ref()?.last()?.as_secs_f64();
     let requests = seen.served.len() as f64;
@@ -133,35 +133,35 @@ fn arrivals(seen: &Observations, tokens: u64) -> Option<ArrivalFigures> {
     })
 }
 
-/// Share of the requests that kept the limits; `None` without limits.
+/// Share of the requests within the limits; `None` without limits.
 fn in_time(served: &[CompletedRequest], objective: &Objective) -> Option<f64> {
     objective.ttft_ms.or(objective.itl_ms)?;
     let kept = served.iter().filter(|one| one.keeps(objective)).count();
     (!served.is_empty()).then(|| kept as f64 / served.len() as f64)
 }
 
-/// What a part took in rounds, in ms; `None` where it was not measured.
+/// Spread of a part of the rounds in ms; `None` if it was not measured.
 pub fn spread(timings: &[RoundTiming], of: PartOfRound) -> Option<Spread> {
     Spread::of(timings.iter().filter_map(of).map(milliseconds))
 }
 
 impl CompletedRequest {
-    /// Output tokens.
+    /// Number of output tokens.
     fn tokens(&self) -> u64 {
         self.completion.output_ids.len() as u64
     }
 
-    /// From its arrival to its first token.
+    /// Time from its arrival to its first token.
     fn time_to_first_token(&self) -> Duration {
         self.late + self.completion.time_to_first_token
     }
 
-    /// From its arrival to its end.
+    /// Time from its arrival to its end.
     fn latency(&self) -> Duration {
         self.late + self.completion.elapsed
     }
 
-    /// Mean time between output tokens after the first one, which is the prompt's; `None` without a second one.
+    /// Mean time between output tokens after the first one, which comes from the prefill; `None` without a second one.
     fn inter_token_ms(&self) -> Option<f64> {
         let further = self.tokens().checked_sub(1).filter(|further| *further > 0)?;
         let duration = self.completion.elapsed.saturating_sub(self.completion.time_to_first_token);
@@ -170,13 +170,13 @@ impl CompletedRequest {
 
     fn keeps(&self, objective: &Objective) -> bool {
         let first = objective.ttft_ms.is_none_or(|most| milliseconds(self.time_to_first_token()) <= most);
-        // A request of one token has no gap that could be too long.
+        // A request of one token has no inter-token time that could exceed the limit.
         let gaps = objective.itl_ms.zip(self.inter_token_ms()).is_none_or(|(most, gap)| gap <= most);
         first && gaps
     }
 }
 
-/// Tokens per second of the requests that kept the limits; `None` without limits.
+/// Output tokens per second of the requests within the limits; `None` without limits.
 fn goodput(served: &[CompletedRequest], elapsed_s: f64, objective: &Objective) -> Option<f64> {
     objective.ttft_ms.or(objective.itl_ms)?;
     let good: u64 = served.iter().filter(|one| one.keeps(objective)).map(CompletedRequest::tokens).sum();
@@ -204,7 +204,7 @@ mod tests {
     use super::{super::steady::Step, *};
     use crate::record::Stalls;
 
-    /// A request: how late it was, its first token and its end (both from its submission) in ms, its tokens.
+    /// A request: its delay, first token and end (both from its submission) in ms, and its number of tokens.
     fn served(late: u64, first: u64, end: u64, tokens: usize) -> CompletedRequest {
         let completion = Completion {
             output_ids: vec![7; tokens],
@@ -223,8 +223,8 @@ mod tests {
         CompletedRequest { late: Duration::from_millis(late), submitted: Duration::ZERO, completion }
     }
 
-    /// Two seconds in which four requests were served: a quick one, one that came while a step ran, one that was slow
-    /// after its first token, and one of a single token.
+    /// Two seconds in which four requests were served: a quick one, one that arrived during a step, one that was slow
+    /// after its first token, and one with a single token.
     fn seen() -> Observations {
         Observations {
             served: vec![
@@ -253,7 +253,7 @@ mod tests {
             "{steady:?}"
         );
 
-        // The third request's life has a stall of eight seconds.
+        // The third request has a stall of eight seconds.
         let mut stalled = quiet.clone();
         stalled.steps[50].took += 8.0;
         stalled.steps[51..].iter_mut().for_each(|step| step.begin += 8.0);
@@ -292,7 +292,7 @@ mod tests {
         };
         check(None, None, None);
         check(Some(1000.0), Some(1000.0), Some(42.0));
-        // The second one has its first token 150 ms after it came, though 100 ms after the engine had it.
+        // The second one has its first token 150 ms after its arrival, although the engine took only 100 ms.
         check(Some(120.0), None, Some((11.0 + 51.0 + 1.0) / 2.0));
         check(None, Some(10.0), Some((11.0 + 21.0 + 1.0) / 2.0));
         check(Some(120.0), Some(10.0), Some((11.0 + 1.0) / 2.0));

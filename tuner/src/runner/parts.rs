@@ -1,7 +1,7 @@
-//! The parts of a round, for devices on which a trial's rounds run whole.
+//! Times the parts of a round, for devices on which a trial's rounds run whole.
 //!
-//! There a round is one graph, and splitting it makes it slower. So the measured rounds are left whole, and a few
-//! more are timed part by part after a trial, with the batch size that most of its rounds had and each request halfway
+//! On these devices a round is one graph, and splitting it makes it slower. So the measured rounds are left whole, and
+//! a few more are timed part by part after the trial, with the batch size of its median round and each request halfway
 //! through its output.
 
 use engine::{Engine, EngineError, timing::TimingPoint};
@@ -15,15 +15,15 @@ use crate::{
     workload::{Workload, context},
 };
 
-/// Rounds that are timed.
+/// Number of timed rounds.
 const ROUNDS: usize = 15;
 
-/// Times the parts of a trial's rounds. `None` if the device does not report them, or if rounds of the trial cannot be
-/// had this way: those without speculation of a table that speculates at other batches, which keep their tokens for the
-/// draft.
+/// Times the parts of a trial's rounds. `None` if the device does not report them, or if the trial's rounds cannot be
+/// reproduced this way: rounds without speculation of a table that speculates at other batches, since they keep their
+/// tokens for the draft.
 ///
 /// # Errors
-/// When a request runs, the rounds do not fit the engine, or the device fails.
+/// When a request is running, the rounds do not fit the engine, or the device fails.
 pub fn time(
     engine: &mut Engine,
     trial: &Trial,
@@ -35,7 +35,7 @@ pub fn time(
     if shape.is_off() && !trial.configuration.is_off() {
         return Ok(None);
     }
-    // The rounds before the timed ones and after them need room too.
+    // The rounds before and after the timed ones need room too.
     let room = engine.capacity().context_length.saturating_sub(shape.num_draft_tokens + 2 * ROUNDS);
     let point = TimingPoint { context: halfway(workload, figures).min(room).max(1), batch, shape };
     let times = engine.time_parts(&[point], ROUNDS)?;
@@ -53,7 +53,7 @@ pub fn time(
     }))
 }
 
-/// How many requests the middle one of a trial's rounds had, those ordered by it. Entry k counts rounds of k + 1.
+/// The batch of the median round of a trial. Entry k counts rounds of k + 1 requests.
 fn median_batch(rounds_by_batch: &[u64]) -> usize {
     let half = rounds_by_batch.iter().sum::<u64>().div_ceil(2);
     let mut until = 0;
@@ -64,7 +64,7 @@ fn median_batch(rounds_by_batch: &[u64]) -> usize {
     middle.map_or(1, |at| at + 1)
 }
 
-/// Tokens of a request in the middle of its output: of a prompt of median length, with half of the mean output.
+/// Tokens of a request halfway through its output: a prompt of median length plus half of the mean output.
 fn halfway(workload: &Workload, figures: &Measurement) -> usize {
     let mut prompts: Vec<usize> = workload.requests.iter().map(|request| request.input_ids.len()).collect();
     prompts.sort_unstable();

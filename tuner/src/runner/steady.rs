@@ -1,53 +1,55 @@
 //! Separates stalls from work: steps of a trial that took far longer than others of their kind.
 //!
-//! A thread that waits for a processor, or a GPU that another process uses, makes single steps several times as long. What
-//! a step takes by itself is known from the others of its kind: those with the same number of requests, or for prompts
-//! of the same number of tokens. What slows every step alike cannot be seen here; it shows in the repeats of the trial.
+//! A thread that waits for a processor, or a GPU that another process uses, makes single steps several times as long.
+//! The normal time of a step is known from others of its kind: steps with the same number of requests, or for prefills
+//! with the same number of prompt tokens. What slows every step alike cannot be detected here; it shows in the repeats
+//! of the trial.
 
 use std::collections::BTreeMap;
 
 use crate::{record::Stalls, statistics::median};
 
-/// A step of the engine, in the order of time.
+/// A step of the engine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Step {
-    /// From the start of the trial to its begin, in seconds.
+    /// Its start in seconds after the start of the trial.
     pub begin: f64,
-    /// To its end: what the caller does between two steps belongs to the second.
+    /// Duration in seconds. Time that the caller spends between two steps counts to the second one.
     pub took: f64,
-    /// Rounds that were read in it.
+    /// Number of rounds whose results were read in it.
     pub rounds: u64,
-    /// Requests that were being served.
+    /// Number of requests being served.
     pub batch: usize,
-    /// Prompt tokens that were read in it.
+    /// Number of prompt tokens prefilled in it.
     pub prompt_tokens: u64,
 }
 
 /// Steps without their stalls.
 #[derive(Clone, Debug, Default)]
 pub struct Steadied {
-    /// What each step takes by itself, in seconds, in the order of the steps.
+    /// Duration of each step without its stall, in seconds, in the order of the steps.
     pub took: Vec<f64>,
-    /// What was taken away.
+    /// The removed stalls.
     pub stalls: Stalls,
 }
 
 /// Minimum number of steps of a kind for estimating their time.
 const FEWEST: usize = 8;
-/// The same for steps with prompts, of which a trial has few.
+/// The same for prefill steps, of which a trial has few.
 const FEWEST_PROMPTS: usize = 4;
-/// A step may be longer than the median of its kind by this many times the distance from the lowest tenth to the median…
+/// A step counts as stalled if it exceeds the median of its kind by this many times the distance from the lowest tenth
+/// to the median…
 const SPREADS: f64 = 4.0;
-/// …and by this share of the median in any case.
+/// …and by at least this share of the median.
 const SHARE: f64 = 0.25;
-/// The same for prompts, whose lengths tell less exactly how long they take.
+/// The same for prefill steps, whose time depends less exactly on their number of tokens.
 const SHARE_OF_PROMPTS: f64 = 0.5;
-/// Steps of a kind with too few of them may take this many times as long as those of the nearest kind.
+/// Steps of a kind with too few of them count as stalled from this many times the duration of the nearest kind.
 const TIMES: f64 = 2.0;
-/// Most steps with prompts of which every pair is looked at.
+/// Maximum number of prefill steps of which all pairs are compared.
 const MOST_PAIRS: usize = 400;
 
-/// Takes the stalls out of a trial's steps.
+/// Removes the stalls from a trial's steps.
 pub fn steadied(steps: &[Step]) -> Steadied {
     let mut kinds: BTreeMap<(u64, usize), Vec<usize>> = BTreeMap::new();
     let mut prompts = Vec::new();
@@ -84,7 +86,7 @@ pub fn steadied(steps: &[Step]) -> Steadied {
     Steadied { took, stalls }
 }
 
-/// The longest that counts as work, and the mean of what does. `None` without values.
+/// The longest duration that counts as work, and the mean of the durations up to it. `None` without values.
 fn longest(took: &[f64], share: f64) -> Option<(f64, f64)> {
     let mut sorted = took.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -94,7 +96,7 @@ fn longest(took: &[f64], share: f64) -> Option<(f64, f64)> {
     Some((longest, work.iter().sum::<f64>() / work.len().max(1) as f64))
 }
 
-/// Steps with prompts are held against a line through all of them, by the number of their tokens.
+/// Compares prefill steps with a line through all of them, by their number of tokens.
 fn steady_prompts(steps: &[Step], prompts: &[usize], expected: &mut [Option<f64>]) {
     if prompts.len() < FEWEST_PROMPTS {
         return;
@@ -111,7 +113,8 @@ fn steady_prompts(steps: &[Step], prompts: &[usize], expected: &mut [Option<f64>
     }
 }
 
-/// Base and slope of a line that a third of the points can be far above without moving it much (Theil and Sen).
+/// Intercept and slope of a robust line (Theil and Sen): a third of the points can be far above it without moving it
+/// much.
 fn line(points: &[(f64, f64)]) -> (f64, f64) {
     let few: Vec<(f64, f64)> = points.iter().step_by(points.len().div_ceil(MOST_PAIRS).max(1)).copied().collect();
     let pairs = few.iter().enumerate().flat_map(|(at, a)| few[at + 1..].iter().map(move |b| (a, b)));
@@ -119,20 +122,20 @@ fn line(points: &[(f64, f64)]) -> (f64, f64) {
     let least = points.iter().map(|(_, took)| *took).fold(f64::INFINITY, f64::min);
     let slope = median(slopes).unwrap_or(0.0).max(0.0);
     let base = median(points.iter().map(|(tokens, took)| took - slope * tokens).collect()).unwrap_or(least);
-    // A step takes some time whatever it reads.
+    // A step takes some time regardless of its number of tokens.
     (base.max(0.0), slope)
 }
 
-/// From wall time to time without stalls.
+/// Converts wall time to time without stalls.
 pub struct Clock<'a> {
     steps: &'a [Step],
-    /// Where each step begins without the stalls before it.
+    /// Start of each step without the stalls before it.
     begins: Vec<f64>,
     took: &'a [f64],
 }
 
 impl<'a> Clock<'a> {
-    /// The clock of some steps.
+    /// The clock for some steps.
     pub fn new(steps: &'a [Step], steadied: &'a Steadied) -> Self {
         let mut begin = 0.0;
         let begins = steadied.took.iter().map(|took| {
@@ -142,7 +145,7 @@ impl<'a> Clock<'a> {
         Self { steps, begins: begins.collect(), took: &steadied.took }
     }
 
-    /// A time of the trial, in seconds from its start.
+    /// The time without stalls of a wall time, both in seconds from the start of the trial.
     pub fn at(&self, wall: f64) -> f64 {
         let after = self.steps.partition_point(|step| step.begin <= wall);
         let Some(at) = after.checked_sub(1) else { return 0.0 };
@@ -150,7 +153,7 @@ impl<'a> Clock<'a> {
         self.begins[at] + share * self.took[at]
     }
 
-    /// The whole trial, in seconds.
+    /// Duration of the whole trial without stalls, in seconds.
     pub fn end(&self) -> f64 {
         self.took.iter().sum()
     }
@@ -185,7 +188,7 @@ mod tests {
     fn what_stalls_counts_like_the_others_of_its_kind() {
         // Every third step is nine times as long.
         check(&steps((0..90).map(|at| (if at % 3 == 0 { 9.0 } else { 1.0 }, 0))), 90.0, 1.0 / 3.0);
-        // Prompts of other lengths are another kind; a line predicts their time.
+        // Prefills of other lengths are another kind; a line predicts their time.
         let prompts = (0..20).map(|at| (if at == 7 { 50.0 } else { 2.0 + 0.01 * f64::from(at) }, 1 + at as u64));
         let work = (0..80).map(|_| (0.1, 0));
         check(&steps(prompts.chain(work)), 2.0 * 20.0 + 0.01 * 190.0 + 8.0, 0.01);
@@ -197,7 +200,7 @@ mod tests {
         few[40].batch = 2;
         few[41].batch = 1;
         check(&few, 42.1, 1.0 / 42.0);
-        // There are too few of all kinds.
+        // Too few of every kind.
         check(&steps([(1.0, 0), (9.0, 0), (1.0, 0)]), 11.0, 0.0);
     }
 

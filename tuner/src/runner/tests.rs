@@ -86,7 +86,7 @@ fn requests_are_served_in_the_order_of_their_arrivals_and_count_from_them() {
     let seen = seen(&mut engine, &workload, &Source::Open(arrivals.clone()));
     let lengths: Vec<usize> = seen.served.iter().map(|one| one.completion.output_ids.len()).collect();
     assert_eq!(lengths, (2..10).collect::<Vec<_>>());
-    // One place for all: each ends after the one before, and none after the trial.
+    // One slot for all: each request ends after the one before it, and none after the trial.
     let ends: Vec<Duration> =
         seen.served.iter().zip(&arrivals).map(|(one, arrival)| *arrival + one.late + one.completion.elapsed).collect();
     assert!(ends.is_sorted() && ends.last() <= Some(&seen.elapsed), "{ends:?} of {:?}", seen.elapsed);
@@ -138,7 +138,7 @@ fn acceptance_is_made_up_for_one_trial() {
     let made_up = TrialOptions { simulate_accept_length: Some(1.0), ..terms(&workload, &NEVER) };
     let figures_made_up = figures(&mut engine, Load::BatchSize(2), &made_up);
     assert!(figures_made_up.simulated);
-    // One token a round: nothing of the draft is accepted.
+    // One token per round: no draft is accepted.
     assert_eq!(figures_made_up.accept_histogram.len(), 1);
     assert_eq!(engine.options().simulate_accept_length, None);
     assert!(!figures(&mut engine, Load::BatchSize(2), &terms(&workload, &NEVER)).simulated);
@@ -149,7 +149,7 @@ fn a_batch_without_room_is_an_error_and_a_load_without_room_waits() {
     let mut engine = demo::engine_of(4, 32);
     let mut workload = Workload { warm_up_tokens: 0, ..workload(4) };
     workload.requests.iter_mut().for_each(|request| request.stop.max_new_tokens = Some(24));
-    // With 64 positions for the tree a request needs more than double the room.
+    // With 64 positions for the tree a request needs more than twice the room.
     let configuration = Configuration::of(TreeShape { num_steps: 4, topk: 8, num_draft_tokens: 64 });
     let trial = |load| Trial { configuration: configuration.clone(), load, repeat: 0 };
     let terms = terms(&workload, &NEVER);
@@ -185,7 +185,7 @@ fn parts_of_a_round_are_timed_beside_a_trial_at_its_batch_and_halfway() {
     tabled.configuration = Configuration { table, ..Configuration::of(chain) };
     assert_eq!(time(&mut engine, &tabled).expect("no error"), None);
 
-    // More tokens than a sequence may have are an error that leaves the engine as it was.
+    // Exceeding the maximum sequence length is an error that leaves the engine unchanged.
     let mut small = demo::engine_of(3, 20);
     let words = time(&mut small, &trial(Load::BatchSize(2))).expect_err("no room").to_string();
     assert!(words.contains("--context-length"), "{words}");

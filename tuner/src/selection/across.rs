@@ -1,4 +1,4 @@
-//! Compares one configuration in two runs, on different hosts or at different hours, so that repeats are not paired.
+//! Compares a configuration between two runs on different hosts or at different times, where repeats are not paired.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
     record::Record,
 };
 
-/// Differences below this are negligible, in logarithms: if a larger one is excluded, there is no difference.
+/// Differences below this are negligible, in logarithms: if larger ones are excluded, there is no change.
 const FELT: f64 = 0.05;
 
 /// The second run relative to the first.
@@ -22,11 +22,11 @@ const FELT: f64 = 0.05;
 pub struct Across {
     /// The objective in the second run / in the first.
     pub ratio: Interval,
-    /// What that comes to.
+    /// The resulting conclusion.
     pub change: Change,
 }
 
-/// What a comparison of two runs comes to.
+/// The conclusion of a comparison of two runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
@@ -38,12 +38,12 @@ pub enum Change {
     None,
     /// A difference of more than 5% is neither shown nor excluded.
     TooNoisy,
-    /// Without a second repeat in either run the noise is not known.
+    /// Neither run has a second repeat, so the noise is unknown.
     NoiseUnknown,
 }
 
 impl Change {
-    /// In words.
+    /// As a phrase.
     pub fn words(self) -> &'static str {
         match self {
             Self::Better => "better",
@@ -55,7 +55,7 @@ impl Change {
     }
 }
 
-/// What two runs make of each configuration and load that both measured. The scatter is that of repeats within a run, drifts
+/// Compares every configuration and load that both runs measured. The scatter is that of repeats within a run, drifts
 /// included, estimated from all configurations of a load together.
 pub fn across<'a>(
     first: impl IntoIterator<Item = &'a Record>,

@@ -1,14 +1,15 @@
-//! Which trials may be compared with each other: those of one repeat that one host measured for one part of the sweep, without a
-//! long pause between them.
+//! Groups trials that may be compared with each other: trials of one repeat that one host measured for one part of the
+//! sweep, without a long pause between them.
 
 use std::collections::{BTreeMap, HashMap};
 
 use crate::record::{Origin, Record};
 
-/// A pause of more seconds than this parts the trials before it from those after it: the machine may have changed.
+/// A pause longer than this, in seconds, separates the trials before it from those after it: the machine may have
+/// changed.
 const PAUSE: f64 = 3600.0;
 
-/// Number of the block of each record, from zero.
+/// The block of each record, numbered from zero.
 pub fn blocks(records: &[&Record]) -> Vec<usize> {
     let mut by_origin: BTreeMap<&Origin, Vec<usize>> = BTreeMap::new();
     for (place, record) in records.iter().enumerate() {
@@ -17,7 +18,7 @@ pub fn blocks(records: &[&Record]) -> Vec<usize> {
     let mut blocks = vec![0; records.len()];
     let mut known = HashMap::new();
     for (origin, mut places) in by_origin {
-        // Stable: trials that ended in one second stay in the order of the journal.
+        // A stable sort: trials that ended in the same second keep the order of the journal.
         places.sort_by_key(|place| records[*place].finished_at);
         let (mut stretch, mut last) = (0_usize, None);
         for place in places {

@@ -8,40 +8,40 @@ use crate::record::Role;
 
 /// Negligible differences (one percent), in logarithms.
 const INDIFFERENT: f64 = 0.01;
-/// A gain that is worth to be found: where it is excluded, there is a tie with no speculation. In logarithms.
+/// The smallest gain worth finding, in logarithms: if it is excluded, there is a tie with no speculation.
 const WORTHWHILE: f64 = 0.05;
-/// A configuration that may be this far behind the best is not a tie, even if the difference is not significant. In
-/// logarithms.
+/// A configuration that may be slower than the best by this much does not tie, even if the difference is not
+/// significant. In logarithms.
 const WIDE: f64 = 0.15;
-/// Scatter of single scores beyond which noise is to blame, and not the number of repeats.
+/// Scatter of single scores above which an undecided race is blamed on noise, not on the number of repeats.
 const NOISY: f64 = 0.04;
-/// Scatter beyond which nothing is claimed: such repeats do not scatter at random, but by what else the machine does, for
-/// several trials on end, and intervals that take them for independent are too narrow.
+/// Scatter above which nothing is claimed: such repeats do not vary at random but with other work on the machine, for
+/// several trials in a row, so intervals that assume independence are too narrow.
 const TOO_NOISY: f64 = 0.10;
 /// Share of stalled time, and of excluded trials, above which the machine is the reason.
 const BUSY: f64 = 0.05;
 
-/// A race: entries in the rows of the scores.
+/// A race; its entries are rows of the scores.
 pub struct Judge<'a> {
-    /// Their scores by block.
+    /// The scores by row and block.
     pub scores: &'a Scores,
-    /// The row of no speculation with the sweep's own settings.
+    /// The row of no speculation with the sweep file's settings.
     pub off: Option<usize>,
     /// The rows of no speculation and of the engine's default, through which rows without a common block are compared.
     pub via: Vec<usize>,
 }
 
-/// What is known of one row.
+/// How one row compares with no speculation.
 #[derive(Clone, Copy, Debug)]
 pub struct Standing {
-    /// Its lead over no speculation; `None` for that itself and without a pair.
+    /// Its lead over no speculation; `None` for no speculation itself and without a pair.
     pub over_off: Option<Lead>,
-    /// What orders it: the lead over no speculation, 0 for that itself; negative infinity without a pair.
+    /// Its sort key: the lead over no speculation, 0 for no speculation itself; negative infinity without a pair.
     pub place: f64,
 }
 
 impl Judge<'_> {
-    /// What is known of every row.
+    /// The standing of every row.
     pub fn standings(&self, rows: usize) -> Vec<Standing> {
         let standing = |row: usize| {
             let over_off = self.off.filter(|off| *off != row).and_then(|off| self.scores.lead(row, off, &self.via));
@@ -51,7 +51,7 @@ impl Judge<'_> {
         (0..rows).map(standing).collect()
     }
 
-    /// How many rows are within reach of the best of them over no speculation: that many comparisons chance may choose from.
+    /// Number of rows that may be the best: the number of comparisons among which chance may pick a winner.
     pub fn contenders(&self, standings: &[Standing]) -> usize {
         let leads = || standings.iter().filter_map(|standing| standing.over_off);
         let Some(best) = leads().max_by(|a, b| a.mean.total_cmp(&b.mean)) else { return 1 };
@@ -60,7 +60,7 @@ impl Judge<'_> {
     }
 }
 
-/// Marks what ties with the best, by the rows' own comparison with it.
+/// Marks the rows that tie with the best, each compared directly with it.
 pub fn tie(entries: &mut [(usize, &mut Ranked)], judge: &Judge<'_>, comparisons: usize) {
     let Some(best) = entries.first().map(|(row, _)| *row) else { return };
     for (row, entry) in entries {
@@ -79,7 +79,7 @@ pub fn tie(entries: &mut [(usize, &mut Ranked)], judge: &Judge<'_>, comparisons:
 /// How a row compares with a better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Relation {
-    /// Worse.
+    /// Significantly worse.
     Behind,
     /// No significant difference.
     Tied,
@@ -87,10 +87,10 @@ pub enum Relation {
     Unclear,
 }
 
-/// The relation that a lead, which is seldom above 0, comes to.
+/// The relation that follows from a lead, which is seldom above 0.
 pub fn relation(lead: &Lead, comparisons: usize) -> Relation {
     match lead.ends(comparisons) {
-        // Where the scatter is unknown, indifference is all that can be said.
+        // Without a known scatter, only a negligible difference counts as a tie.
         None if lead.mean >= -INDIFFERENT => Relation::Tied,
         None => Relation::Behind,
         Some((_, high)) if high < 0.0 && lead.mean < -INDIFFERENT => Relation::Behind,
@@ -99,7 +99,7 @@ pub fn relation(lead: &Lead, comparisons: usize) -> Relation {
     }
 }
 
-/// The row that is chosen of the entries, best first, and what that says of speculation.
+/// Chooses a row of the entries, best first, and the verdict on speculation.
 pub fn choose(
     entries: &[(usize, &Ranked)],
     judge: &Judge<'_>,
@@ -123,7 +123,7 @@ pub fn choose(
     let proven: Vec<&(usize, &Ranked)> =
         speculating.iter().copied().filter(|(_, entry)| ends(entry).is_some_and(|ends| ends.low > 1.0)).collect();
     if let Some((best, _)) = proven.first() {
-        // Each is held against the best of them itself, and none against another that ties with it.
+        // Each is compared with the best itself, never with another that ties with it.
         let ties = |(row, _): &&&(usize, &Ranked)| {
             row == best
                 || judge
@@ -145,13 +145,13 @@ pub fn choose(
 
 /// Possible reasons why a race is undecided.
 pub struct Blame {
-    /// Most repeats of a configuration.
+    /// Maximum number of repeats of a configuration.
     pub repeats: usize,
     /// Share of stalled time: median over trials.
     pub stalled: f64,
     /// Share of excluded trials.
     pub left_out: f64,
-    /// Relative deviation of single scores, where it is known.
+    /// Relative deviation of single scores, if known.
     pub deviation: Option<f64>,
 }
 

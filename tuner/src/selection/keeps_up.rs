@@ -5,10 +5,10 @@ use schemas::sweep::Metric;
 
 use crate::record::{ArrivalFigures, Measurement};
 
-/// After the last arrival a configuration that keeps up is done within this share of the whole span, beyond twice the time
-/// of its quickest request.
+/// A configuration keeps up if it finishes after the last arrival within this share of the whole span, plus twice the
+/// time of its quickest request.
 const TAIL: f64 = 0.05;
-/// Share of requests in time from which on nearly all are.
+/// Share of requests within the limits from which on nearly all count as in time.
 const IN_TIME: f64 = 0.99;
 
 /// Whether all these trials of an open loop keep up with it. Never in a closed loop.

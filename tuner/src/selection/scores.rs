@@ -1,9 +1,9 @@
 //! The scores of a race, and differences between configurations.
 //!
-//! Scores are taken as logarithms, so that differences are ratios. Two configurations are compared within the blocks that both have
-//! (see [`blocks`](super::blocks)): a drift of the machine then falls on both. How far single scores scatter is estimated
-//! from all configurations together, since three repeats of one say next to nothing about it; where the pairs of the two at
-//! hand scatter significantly more than that, only their scatter counts.
+//! Scores are logarithms, so that differences are ratios. Two configurations are compared within the blocks that have
+//! both (see [`blocks`](super::blocks)), so that a drift of the machine affects both alike. The scatter of single
+//! scores is estimated from all configurations together, since three repeats of one say next to nothing about it; if
+//! the pairs of two configurations scatter significantly more than that, only their own scatter counts.
 
 use super::{Interval, IntervalKind, slow};
 use crate::statistics::{
@@ -11,13 +11,13 @@ use crate::statistics::{
     student::{quantile_above, variance_ratio_above},
 };
 
-/// One-sided error of the intervals: those of all contenders together hold in 98.5% of races.
+/// One-sided error of the intervals: all contenders' intervals together hold in 98.5% of races.
 const ERROR: f64 = 0.0075;
-/// Two estimates of the scatter are taken for different where chance makes such a difference less often than this.
+/// Two estimates of the scatter count as different if chance would cause such a difference less often than this.
 const UNLIKE: f64 = 0.05;
-/// No machine is steadier than this, whatever few repeats say: relative deviation of a single score.
+/// Lower bound of the relative deviation of a single score: no machine is steadier, even if few repeats suggest it.
 const STEADIEST: f64 = 0.002;
-/// Passes that take the effects of configurations and blocks out where trials are missing. With all there, one does it.
+/// Passes that remove the effects of configurations and blocks if trials are missing. Without gaps one pass suffices.
 const PASSES: usize = 32;
 
 /// One row per configuration, one column per block; `None` without a trial.
@@ -25,7 +25,7 @@ const PASSES: usize = 32;
 pub struct Scores {
     rows: Vec<Vec<Option<f64>>>,
     scatter: Option<Estimate>,
-    /// Cells by row and column that are far slower than the rest of their row.
+    /// Cells (row, column) that are far slower than the rest of their row.
     slow: Vec<(usize, usize)>,
 }
 
@@ -43,14 +43,14 @@ pub struct Lead {
     pub mean: f64,
     /// The median over pairs.
     pub median: f64,
-    /// Blocks that both have; where they have none and both were compared with a third, those of the one that has fewer.
+    /// Number of common blocks; if there are none and both were compared with a third row, the smaller number of those.
     pub pairs: usize,
-    /// Standard error of the mean with its degrees of freedom; `None` where the scatter is not known.
+    /// Standard error of the mean with its degrees of freedom; `None` if the scatter is unknown.
     error: Option<(f64, f64)>,
 }
 
 impl Scores {
-    /// Rows of scores above 0, all of one length.
+    /// Takes rows of positive scores, all of the same length.
     pub fn new(rows: impl IntoIterator<Item = Vec<Option<f64>>>) -> Self {
         let logarithms = |row: Vec<Option<f64>>| row.into_iter().map(|score| score.map(f64::ln)).collect();
         let mut rows: Vec<Vec<Option<f64>>> = rows.into_iter().map(logarithms).collect();
@@ -62,19 +62,19 @@ impl Scores {
         Self { rows, scatter, slow }
     }
 
-    /// How many trials of a row are omitted, since they are far slower than the others.
+    /// Number of trials of a row that are omitted because they are far slower than the others.
     pub fn left_out(&self, row: usize) -> usize {
         self.slow.iter().filter(|(of, _)| *of == row).count()
     }
 
-    /// Relative deviation of a single score about the effects of its configuration and its block; `None` where nothing was
-    /// measured twice.
+    /// Relative deviation of a single score after removing the effects of its configuration and block; `None` if
+    /// nothing was measured twice.
     pub fn deviation(&self) -> Option<f64> {
         self.scatter.map(|scatter| scatter.variance.sqrt())
     }
 
-    /// The lead of one row over another: within the blocks that both have or, where there is none, of both over one of the
-    /// rows `via`.
+    /// The lead of one row over another: within their common blocks or, if there are none, from the leads of both over
+    /// one of the rows `via`.
     pub fn lead(&self, row: usize, over: usize, via: &[usize]) -> Option<Lead> {
         let through = |third: &usize| {
             let (first, second) = (self.direct(row, *third)?, self.direct(over, *third)?);
@@ -89,7 +89,7 @@ impl Scores {
         let own = spread(&pairs)?;
         let count = pairs.len() as f64;
         let mean = pairs.iter().sum::<f64>() / count;
-        // The difference of two scores.
+        // The variance of a difference of two scores.
         let pooled = self.scatter.map(|scatter| Estimate { variance: 2.0 * scatter.variance, ..scatter });
         let error = pooled.map(|pooled| {
             let unlike = variance_ratio_above(own.variance / pooled.variance, own.freedom, pooled.freedom) < UNLIKE;
@@ -101,11 +101,11 @@ impl Scores {
 }
 
 impl Lead {
-    /// Its ends at a simultaneous level of 98.5% for this many comparisons; `None` where the scatter is not known.
+    /// Its ends at a simultaneous level of 98.5% for this many comparisons; `None` if the scatter is unknown.
     pub fn ends(&self, comparisons: usize) -> Option<(f64, f64)> {
         let (error, freedom) = self.error?;
         let reach = error * quantile_above(ERROR / comparisons.max(1) as f64, freedom);
-        // Where single pairs drag the mean away from the median, the end on that side counts from the median.
+        // If single pairs pull the mean away from the median, the end on the other side is computed from the median.
         let (low, high) = match self.mean - self.median {
             above if above > error => (self.median, self.mean),
             above if above < -error => (self.mean, self.median),
@@ -114,7 +114,7 @@ impl Lead {
         Some((low - reach, high + reach))
     }
 
-    /// As a ratio.
+    /// The lead as a ratio.
     pub fn interval(&self, comparisons: usize) -> Interval {
         match self.ends(comparisons) {
             Some((low, high)) => Interval {
@@ -131,7 +131,7 @@ impl Lead {
         }
     }
 
-    /// What is left of it beyond another one, both over the same third.
+    /// The difference of two leads over the same third row.
     fn less(self, other: Self) -> Self {
         let error = self.error.zip(other.error).map(|(a, b)| (a.0.hypot(b.0), a.1.min(b.1)));
         Self {
@@ -143,14 +143,14 @@ impl Lead {
     }
 }
 
-/// Scores of configurations that are not paired, as logarithms.
+/// The scatter of scores of unpaired configurations, as logarithms.
 #[derive(Clone, Debug)]
 pub struct Sample {
     scatter: Option<Estimate>,
 }
 
 impl Sample {
-    /// Whose scatter is that of repeats about the mean of their configuration.
+    /// Estimates the scatter of repeats around the mean of their configuration.
     pub fn new(configurations: Vec<Vec<f64>>) -> Self {
         let own = configurations.iter().filter_map(|scores| spread(scores)).filter(|own| own.freedom > 0.0);
         let (squares, freedom) = own
@@ -181,7 +181,7 @@ impl Sample {
     }
 }
 
-/// The variance of some values about their mean; `None` without values.
+/// The variance of some values around their mean; `None` without values.
 fn spread(values: &[f64]) -> Option<Estimate> {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
@@ -189,8 +189,8 @@ fn spread(values: &[f64]) -> Option<Estimate> {
     (!values.is_empty()).then(|| Estimate { variance: squares / (count - 1.0).max(1.0), freedom: count - 1.0 })
 }
 
-/// The scatter of a single score about the effects of its configuration and its block. It is not made robust: where some trials
-/// are far off and nothing says why, differences are to be believed less.
+/// The scatter of a single score after removing the effects of its configuration and block. Deliberately not robust: if
+/// some trials are far off for no known reason, intervals must become wider.
 fn scatter(rows: &[Vec<Option<f64>>]) -> Option<Estimate> {
     let columns = rows.iter().map(Vec::len).max()?;
     let used_rows = rows.iter().filter(|row| row.iter().flatten().count() > 0).count();

@@ -7,20 +7,20 @@
 
 use crate::statistics::median;
 
-/// Passes that take medians of rows and columns out.
+/// Passes that remove medians of rows and columns.
 const PASSES: usize = 4;
-/// The two fastest of a row agree within this many deviations…
+/// The row's two fastest must agree within this many deviations…
 const AGREE: f64 = 4.0;
-/// …and what is this many below them is slow…
+/// …and a trial is slow if it is this many deviations below them…
 const SLOW: f64 = 5.0;
-/// …if it is by this much, in logarithms.
+/// …and by at least this much, in logarithms.
 const FELT: f64 = 0.05;
-/// Deviation below which no machine is taken for steady.
+/// Lower bound of the deviation: no machine is assumed to be steadier.
 const STEADIEST: f64 = 0.01;
 /// Maximum share of trials that may be excluded.
 const MOST: f64 = 0.15;
 
-/// Rows and columns of the slow cells of a race, whose scores are logarithms.
+/// Rows and columns of the slow cells of a race. The scores are logarithms.
 pub fn cells(rows: &[Vec<Option<f64>>]) -> Vec<(usize, usize)> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let mut residuals = rows.to_vec();
@@ -32,7 +32,8 @@ pub fn cells(rows: &[Vec<Option<f64>>]) -> Vec<(usize, usize)> {
     let freedom = (count + 1).saturating_sub(rows.len() + columns);
     let sizes = residuals.iter().flatten().flatten().map(|residual| residual.abs()).collect();
     let Some(size) = median(sizes).filter(|_| freedom > 0) else { return Vec::new() };
-    // That of normal residuals, of which the medians that were taken out have used some up.
+    // Scaled to the standard deviation of normal residuals, and corrected for the degrees of freedom that the medians
+    // used up.
     let deviation = (1.4826 * size * (count as f64 / freedom as f64).sqrt()).max(STEADIEST);
     let slow: Vec<(usize, usize)> = residuals
         .iter()
@@ -42,7 +43,7 @@ pub fn cells(rows: &[Vec<Option<f64>>]) -> Vec<(usize, usize)> {
     if slow.len() as f64 > MOST * count as f64 { Vec::new() } else { slow }
 }
 
-/// The slow columns of a row; two stay in any case.
+/// The slow columns of a row; at least two columns remain.
 fn of_row(residuals: &[Option<f64>], deviation: f64) -> Vec<usize> {
     let mut sorted: Vec<f64> = residuals.iter().copied().flatten().collect();
     sorted.sort_unstable_by(|a, b| b.total_cmp(a));

@@ -28,7 +28,7 @@ fn records(rates: &[(&str, &[f64])]) -> Vec<Record> {
     rates.iter().flat_map(of).collect()
 }
 
-/// Ranks `(shape, rate of each repeat)`; returns the order and the choice.
+/// Ranks `(shape, rate of each repeat)`; checks the order, the choice and the verdict.
 fn check(rates: &[(&str, &[f64])], order: &[&str], chosen: &str, verdict: Verdict) {
     for metric in [Metric::Throughput, Metric::Latency] {
         let ranking = &rank(&records(rates), metric)[0];
@@ -64,14 +64,15 @@ fn what_is_not_shown_is_not_claimed() {
     check(&[OFF, close], &["3,1,4", "0,1,1"], "0,1,1", Verdict::CannotTell(Doubt::FewRepeats));
     let once: [(&str, &[f64]); 2] = [("0,1,1", &[100.0]), ("3,1,4", &[150.0])];
     check(&once, &["3,1,4", "0,1,1"], "0,1,1", Verdict::CannotTell(Doubt::OneRepeat));
-    // As good as equal in many repeats.
+    // A negligible difference over many repeats.
     let (off, tree): (Vec<f64>, Vec<f64>) =
         (0..12).map(|at| (100.0 + f64::from(at % 3), 100.5 + f64::from((at + 1) % 3))).unzip();
     check(&[("0,1,1", &off), ("3,1,4", &tree)], &["3,1,4", "0,1,1"], "0,1,1", Verdict::Tie);
 }
 
-/// What a sweep on a busy machine wrote by the wall clock: two thirds of the baseline's time were stalls, and 2,2,4 is really at
-/// 0.87 of it. By the chain "3,1,4 is far ahead of none, 2,2,4 ties with 3,1,4" it was once chosen as 65% faster.
+/// Wall-clock figures of a sweep on a busy machine: two thirds of the baseline's time were stalls, and 2,2,4 really
+/// runs at 0.87 of its speed. Through the chain "3,1,4 is far faster than none, 2,2,4 ties with 3,1,4" it was once
+/// chosen as 65% faster.
 #[test]
 fn a_tie_is_not_carried_on_and_a_busy_machine_is_not_believed() {
     let rates: [(&str, &[f64]); 4] = [
@@ -87,7 +88,7 @@ fn a_tie_is_not_carried_on_and_a_busy_machine_is_not_believed() {
 
 #[test]
 fn stalls_that_steps_tell_neither_win_nor_lose() {
-    // No speculation stalls for two thirds of its time, the tree for a tenth; by their own steps the tree is at 0.87.
+    // No speculation stalls for two thirds of its time, the tree for a tenth; without stalls the tree runs at 0.87.
     let mut records = records(&[("0,1,1", &[33.0, 35.0, 32.0]), ("2,2,4", &[79.0, 77.0, 78.0])]);
     for record in &mut records {
         let rate = if record.trial.configuration.is_off() { 100.0 } else { 87.0 } + record.trial.repeat as f64;
@@ -107,7 +108,7 @@ fn stalls_that_steps_tell_neither_win_nor_lose() {
     assert_eq!(ranking.verdict, Verdict::DoesNotPay);
     let wall = ranking.disturbance.wall_speedup.expect("the wall clock says something else");
     assert!(wall > 2.0 && ranking.disturbance.marked == 6, "{:?}", ranking.disturbance);
-    // Where nearly every step of a trial stalls, it is omitted.
+    // A trial in which nearly every step stalls is omitted.
     for record in records.iter_mut().filter(|record| record.trial.configuration.is_off()) {
         figures(record).stalls = Some(Stalls { of_time: 0.9, of_steps: 0.9 });
     }
@@ -128,7 +129,7 @@ fn a_configuration_whose_repeats_disagree_is_not_chosen() {
 #[test]
 fn what_every_pair_speaks_for_is_no_tie() {
     let off: (&str, &[f64]) = ("0,1,1", &[100.0, 90.0, 110.0, 80.0, 120.0]);
-    // Three percent in every single pair, while the machine drifts by far more than that.
+    // A gain of three percent in every pair, while the machine drifts by far more than that.
     let (plain, better): (Vec<f64>, Vec<f64>) =
         [200.0, 180.5, 221.0, 160.2, 240.0].map(|rate| (rate, rate * 1.03)).into_iter().unzip();
     check(&[off, ("3,4,8", &better), ("3,1,4", &plain)], &["3,4,8", "3,1,4", "0,1,1"], "3,4,8", Verdict::Pays);
@@ -163,7 +164,7 @@ fn shapes_are_compared_with_the_baseline_of_their_own_shard() {
             "{shape}: {found:?}"
         );
     }
-    // The shard with the slower host is not after because of the host: both are compared through the baselines.
+    // The shard on the slower host does not lose because of the host: both are compared through the baselines.
     let other = ranking.entries.iter().find(|entry| entry.configuration.shape.to_string() == "2,1,3").expect("it ran");
     let against = other.against_best.expect("compared");
     assert!((against.median - 1.3 / 1.5).abs() < 0.02, "{against:?}");
@@ -208,7 +209,7 @@ fn a_load_with_which_all_keep_up_is_judged_by_latency() {
     assert!(ranking.keeps_up && ranking.metric == Metric::Latency);
     assert_eq!(ranking.verdict, Verdict::Pays, "in latency");
     assert_eq!(ranking.entries[0].request_rate.expect("rates").offered, 4.0);
-    // One that does not keep up makes throughput tell.
+    // If one configuration does not keep up, throughput distinguishes them.
     figures(&mut records[0]).elapsed_s = 20.0;
     assert!(!rank(&records, Metric::Throughput)[0].keeps_up);
 }

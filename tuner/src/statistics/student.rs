@@ -1,7 +1,7 @@
-//! Student's t and Fisher's F, for means whose scatter is itself estimated.
+//! Student's t and Fisher's F, for means whose scatter is estimated.
 
-/// The value that Student's t of this many degrees of freedom exceeds with that probability, for probabilities below one half.
-/// Infinite without a degree of freedom.
+/// The value that Student's t with this many degrees of freedom exceeds with the given probability, which must be below
+/// one half. Infinite without a degree of freedom.
 pub fn quantile_above(probability: f64, freedom: f64) -> f64 {
     if freedom <= 0.0 || probability <= 0.0 {
         return f64::INFINITY;
@@ -20,12 +20,12 @@ pub fn quantile_above(probability: f64, freedom: f64) -> f64 {
     high
 }
 
-/// How often Student's t exceeds a value ≥ 0.
+/// Probability that Student's t exceeds a value ≥ 0.
 fn above(value: f64, freedom: f64) -> f64 {
     beta(freedom / (freedom + value * value), freedom / 2.0, 0.5) / 2.0
 }
 
-/// How often the ratio of two estimates of one variance, with these degrees of freedom, exceeds a value by chance.
+/// Probability that the ratio of two estimates of the same variance, with these degrees of freedom, exceeds a value.
 pub fn variance_ratio_above(ratio: f64, freedom: f64, below: f64) -> f64 {
     if freedom <= 0.0 || below <= 0.0 {
         return 1.0;
@@ -39,7 +39,7 @@ fn beta(x: f64, a: f64, b: f64) -> f64 {
     if x <= 0.0 || x >= 1.0 {
         return if x <= 0.0 { 0.0 } else { 1.0 };
     }
-    // The fraction converges fast on this side only.
+    // The fraction converges fast only on this side.
     if x > (a + 1.0) / (a + b + 2.0) {
         return 1.0 - beta(1.0 - x, b, a);
     }
@@ -70,7 +70,7 @@ fn continued_fraction(x: f64, a: f64, b: f64) -> f64 {
     value
 }
 
-/// ln Γ(x) for x > 0: shifted up until Stirling's series is exact to twelve digits.
+/// ln Γ(x) for x > 0, shifted up until Stirling's series is exact to twelve digits.
 fn ln_gamma(mut x: f64) -> f64 {
     let mut shift = 0.0;
     while x < 12.0 {

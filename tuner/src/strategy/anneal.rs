@@ -1,5 +1,5 @@
 //! Simulated annealing (Kirkpatrick, Gelatt & Vecchi 1983; argmin's solver) over the space of a sweep, load by load: a
-//! walk between neighbouring configurations that accepts a worse one now and then, with falling probability. Each
+//! walk between neighbouring configurations that sometimes accepts a worse one, with falling probability. Each
 //! configuration on the walk is measured once; the best of them and the baselines are then measured with the requested
 //! repeats.
 
@@ -20,29 +20,30 @@ use crate::{
     space::Candidate,
 };
 
-/// The share of the space that the walk may measure unless a budget says otherwise.
+/// Share of the space that the walk may measure, without a budget.
 const SHARE: f64 = 0.25;
-/// Configurations that a walk measures at least, where the space has as many.
+/// Minimum number of configurations that a walk may measure, if the space has this many.
 const SHORTEST: usize = 8;
-/// Steps of a walk for each configuration that it may measure: it comes back to known ones for nothing.
+/// Steps of a walk for each configuration that it may measure: returning to known ones costs nothing.
 const STEPS_EACH: usize = 12;
-/// The first temperature, in units of the logarithm of the objective: a step to half the speed is taken one time in three.
+/// The initial temperature, in units of the logarithm of the objective: a step to half the speed is accepted one time
+/// in three.
 const TEMPERATURE: f64 = 0.6;
 
 /// The walk of one load.
 struct Walk<'a, 'b> {
     experiment: &'a Experiment,
     load: Load,
-    /// Configurations that may still be measured.
+    /// Number of configurations that may still be measured.
     left: RefCell<usize>,
     bench: RefCell<&'a mut (dyn TrialRunner + 'b)>,
     known: RefCell<HashMap<usize, f64>>,
     random: RefCell<StdRng>,
-    /// Why it ended, if not by itself.
+    /// Why it was stopped early, if it was.
     halt: RefCell<Option<SearchStop>>,
 }
 
-/// Runs the walks, then the repeats of what they found.
+/// Runs the walks, then repeats the configurations that they found.
 pub fn run(search: &Search, experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<StopReason, SearchStop> {
     for load in &experiment.loads {
         walk(search, experiment, *load, bench)?;
@@ -56,24 +57,24 @@ pub fn run(search: &Search, experiment: &Experiment, bench: &mut dyn TrialRunner
     Ok(StopReason::Cooled)
 }
 
-/// What a search may spend on one load.
+/// What a search may measure for one load.
 struct Means {
-    /// Configurations that the walk may measure, baselines included.
+    /// Number of configurations that the walk may measure, baselines included.
     walked: usize,
-    /// Maximum number of the best that are measured again together with the baselines.
+    /// Maximum number of the best configurations that are measured again together with the baselines.
     finalists: usize,
 }
 
 impl Means {
-    /// A budget is dealt so that the baselines and what is chosen are measured with the requested repeats: a choice
-    /// from single repeats is one by chance.
+    /// Divides a budget so that the baselines and the choice are measured with the requested repeats: a choice from
+    /// single repeats would be left to chance.
     fn of(search: &Search, experiment: &Experiment) -> Self {
         let baselines = experiment.baselines().count();
         let (walked, finalists) = match search.trials {
             Some(trials) => {
                 let share = trials / experiment.loads.len().max(1);
                 let spare = share.saturating_sub(baselines * experiment.repeats);
-                // Half of what is scarce is for new configurations, half for repeats.
+                // Half of the rest is for new configurations, half for repeats.
                 let finalists = (spare / (2 * experiment.repeats).max(1)).clamp(1, search.candidates.max(1));
                 (baselines + spare.saturating_sub(finalists * experiment.repeats.saturating_sub(1)), finalists)
             }
@@ -83,14 +84,14 @@ impl Means {
     }
 }
 
-/// Trials of all walks and of the repeats after them.
+/// Maximum number of trials of all walks and of the repeats after them.
 pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
     let Means { walked, finalists } = Means::of(search, experiment);
     let finals = (experiment.baselines().count() + finalists) * experiment.repeats.saturating_sub(1);
     experiment.loads.len() * (walked + finals)
 }
 
-/// The fewest trials after which something can be chosen: the baselines and one configuration, with the requested repeats.
+/// The fewest trials that allow a choice: the baselines and one configuration, with the requested repeats.
 pub fn fewest_trials(experiment: &Experiment) -> usize {
     experiment.loads.len() * (experiment.baselines().count() + 1).min(experiment.entrants.len()) * experiment.repeats
 }
@@ -106,7 +107,7 @@ fn walk(search: &Search, experiment: &Experiment, load: Load, bench: &mut dyn Tr
         random: RefCell::new(StdRng::seed_from_u64(search.seed ^ 0xA11E)),
         halt: RefCell::default(),
     };
-    // The baselines are always in the race; the better one of them is where the walk begins.
+    // The baselines are always measured; the walk starts at the better of them.
     let baselines: Vec<usize> = (0..experiment.baselines().count()).collect();
     let mut start = 0;
     for at in baselines {
@@ -135,7 +136,7 @@ fn walk(search: &Search, experiment: &Experiment, load: Load, bench: &mut dyn Tr
     }
 }
 
-/// The baselines, and the best that the walk met.
+/// The baselines, and the best configurations of the walk.
 fn finalists(search: &Search, experiment: &Experiment, load: Load, bench: &dyn TrialRunner) -> Vec<Candidate> {
     let Means { finalists, .. } = Means::of(search, experiment);
     let standing = experiment.standing(bench.history(), load);
@@ -148,7 +149,7 @@ fn finalists(search: &Search, experiment: &Experiment, load: Load, bench: &dyn T
 }
 
 impl Walk<'_, '_> {
-    /// The cost of a configuration: less is better. Measured when it is met first.
+    /// The cost of a configuration: lower is better. It is measured on the first visit.
     fn measured(&self, at: usize) -> f64 {
         if let Some(cost) = self.known.borrow().get(&at) {
             return *cost;
@@ -195,7 +196,7 @@ impl Anneal for &Walk<'_, '_> {
     type Output = usize;
     type Float = f64;
 
-    /// One of the nearest other configurations: of more of them while it is hot.
+    /// A random one of the nearest configurations; the higher the temperature, the more are considered.
     fn anneal(&self, at: &usize, temperature: f64) -> Result<usize, Error> {
         let here = &self.experiment.entrants[*at].configuration;
         let mut others: Vec<(f64, usize)> = (0..self.experiment.entrants.len())
@@ -212,7 +213,7 @@ impl Anneal for &Walk<'_, '_> {
     }
 }
 
-/// How far two configurations lie apart: doublings of steps, branches and nodes, and settings that differ.
+/// Distance of two configurations: doublings of steps, branches and nodes, plus the number of different settings.
 fn distance(a: &Configuration, b: &Configuration) -> f64 {
     let doublings = |a: usize, b: usize| ((a + 1) as f64 / (b + 1) as f64).log2().abs();
     let shapes = doublings(a.shape.num_steps, b.shape.num_steps)

@@ -27,27 +27,28 @@ use crate::{
     statistics::median,
 };
 
-/// Starts in all, unless the sweep's `candidates` ask for more.
+/// Maximum number of starts, unless the sweep's `candidates` needs more.
 const STARTS: usize = 4;
-/// A candidate that is predicted to be faster than the best measured one by less than this share is not worth a start.
+/// A candidate is worth a start only if it may be faster than the best measured one by more than this share.
 const WORTH: f64 = 0.01;
-/// An error of predictions beyond this share says that nothing is known, not that anything may be the best.
+/// Cap of the prediction error: beyond it nothing is known, which does not mean that anything may be the best.
 const MOST_ERROR: f64 = 0.3;
-/// If predictions are off by more than this share, another start is made to learn costs.
+/// If predictions are off by more than this share, one more start is used to learn costs.
 const MISSED: f64 = 0.05;
 
-/// What a guided search on servers has found besides its trials.
+/// Results of a guided search on servers in addition to its trials.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// Of every configuration that acceptance is known of under every closed loop, made with what was measured before it was.
+    /// Predictions of every configuration with known acceptance under every closed loop, each made before that
+    /// configuration was measured.
     pub predictions: Vec<Prediction>,
-    /// The costs that the last predictions rest on.
+    /// The costs that the last predictions are based on.
     pub model: Option<AdditiveModel>,
     /// The points that they were fitted to.
     pub points: Vec<Observation>,
 }
 
-/// Trials at most.
+/// Maximum number of trials.
 pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
     starts(search).min(experiment.entrants.len() + experiment.loads.len()) * experiment.loads.len() * experiment.repeats
 }
@@ -56,8 +57,8 @@ fn starts(search: &Search) -> usize {
     STARTS.max(3 + search.candidates)
 }
 
-/// Runs the search to its end. `tables` are starts that serve several chains, in the order in which they are taken; none where the
-/// engine has one chain a start. `found` keeps what is known also where the search is stopped early.
+/// Runs the search to its end. `tables` are starts that serve several chains, in the order in which they are used;
+/// empty if the engine runs one chain per start. `found` is filled even if the search is stopped early.
 ///
 /// # Errors
 /// As [`TrialRunner::measure`].
@@ -73,7 +74,7 @@ pub fn run(
     for trial in listed::grouped(&begun.measured, &experiment.loads, experiment.repeats) {
         bench.measure(&trial)?;
     }
-    // What an interrupted run has begun counts, and is finished first.
+    // Starts of an interrupted run count, and are completed first.
     for start in begun.left_open(experiment, bench.history()) {
         begun.measure(&start, experiment, bench)?;
     }
@@ -92,7 +93,7 @@ pub fn run(
                 let Some(best) = best_open(&open, found, bench.history(), within) else {
                     return Ok(StopReason::Settled);
                 };
-                // The last start is the best's.
+                // The last start is reserved for the best candidate.
                 let is_last = begun.starts + 1 >= starts(search);
                 let table = begun.tables.first().filter(|_| !is_last && begun.wants_table(found, bench.history()));
                 table.map_or_else(|| best.clone(), probe)
@@ -116,26 +117,26 @@ fn probe(table: &Configuration) -> Candidate {
     Candidate { configuration: table.clone(), role: Role::Probe }
 }
 
-/// What a search has started so far.
+/// The starts of a search so far.
 struct Begun {
-    /// In starts of their own.
+    /// Configurations measured in separate starts.
     measured: Vec<Candidate>,
-    /// Tables that are left to start.
+    /// Tables that can still be started.
     tables: Vec<Configuration>,
-    /// Whether one has been measured.
+    /// Whether a table has been measured.
     probed: bool,
-    /// Starts in all.
+    /// Number of starts.
     starts: usize,
 }
 
 impl Begun {
-    /// The baselines.
+    /// Starts with the baselines.
     fn new(experiment: &Experiment, tables: &[Configuration]) -> Self {
         let measured: Vec<Candidate> = experiment.baselines().cloned().collect();
         Self { starts: measured.len(), measured, tables: tables.to_vec(), probed: false }
     }
 
-    /// Starts of which the journal holds trials.
+    /// Tables and candidates that an interrupted run started: the journal contains trials of them.
     fn left_open(&self, experiment: &Experiment, history: &[Record]) -> Vec<Candidate> {
         let is_there = |one: &Candidate| history.iter().any(|record| record.trial.configuration == one.configuration);
         let tables = self.tables.iter().map(probe);
@@ -143,8 +144,9 @@ impl Begun {
         all.filter(is_there).collect()
     }
 
-    /// Measures a start under every load; a table under closed loops alone, where the batch says which chain runs. An engine that does not
-    /// run a table as requested is not asked again, and the search continues with starts of single chains.
+    /// Measures a start under every load; a table only under closed loops, where the batch determines the chain. If an
+    /// engine does not run a table as requested, no further tables are tried, and the search continues with starts of
+    /// single chains.
     fn measure(
         &mut self,
         start: &Candidate,
@@ -173,7 +175,8 @@ impl Begun {
         Ok(())
     }
 
-    /// Whether a start of several chains comes before the next finalist: the first one does, further ones where predictions have missed.
+    /// Whether a start of several chains comes before the next finalist: always for the first one, then only if
+    /// predictions were off.
     fn wants_table(&self, found: &Found, history: &[Record]) -> bool {
         let missed = |one: &Prediction| {
             let of =
@@ -194,9 +197,9 @@ fn shapes(points: &[Observation]) -> usize {
     shapes.len()
 }
 
-/// What was measured of closed loops, the median of each configuration and load. The last requests of a table's trial run together with
-/// fewer than its batch, and so with another row: with figures of whole requests that is a small share, and both speed and accept
-/// length have it.
+/// The measured points of closed loops: the median of each configuration and load. The last requests of a table's trial
+/// run in a smaller batch and so with another row; over whole requests that is a small share, and it affects speed and
+/// accept length alike.
 fn points(history: &[Record]) -> Vec<Observation> {
     let mut rates: BTreeMap<(&Configuration, usize), Vec<(f64, f64)>> = BTreeMap::new();
     let own_settings = |record: &&Record| record.trial.configuration.knobs.are_default();
@@ -214,7 +217,7 @@ fn points(history: &[Record]) -> Vec<Observation> {
     rates.into_iter().filter_map(point).collect()
 }
 
-/// Predicts what was not measured, with the costs that are known now.
+/// Predicts unmeasured configurations with the current costs.
 fn predict(
     experiment: &Experiment,
     acceptance: &AcceptanceTable,
@@ -227,11 +230,11 @@ fn predict(
     found.model = Some(*model);
     found.points = points.to_vec();
     let is_measured = |one: &Configuration| measured.iter().any(|entrant| entrant.configuration == *one);
-    // A prediction is made before its measurement, and stays what it was.
+    // A prediction is made before its measurement, and is not changed afterwards.
     found.predictions.retain(|one| is_measured(&one.configuration));
     for load in &experiment.loads {
         let Some(batch) = load.batch_size() else { continue };
-        // Prompts take no longer with another tree.
+        // Prefill does not depend on the tree.
         let of_load = || history.iter().filter(|record| record.trial.load == *load).filter_map(Record::measurement);
         let first_token_ms =
             median(of_load().map(|figures| figures.time_to_first_token_ms.median).collect()).unwrap_or_default();
@@ -263,14 +266,14 @@ fn predict(
     }
 }
 
-/// How much faster than predicted a candidate may well be, as a factor: half of the trees that were left out were predicted closer.
+/// Factor by which a candidate may be faster than predicted: the median leave-one-out error.
 fn reach(points: &[Observation]) -> f64 {
     let errors = AdditiveModel::errors(points);
     1.0 + errors.get(errors.len() / 2).copied().unwrap_or_default().min(MOST_ERROR)
 }
 
-/// The candidate with the largest predicted lead, under any load, over the best that is measured; `None` where none comes within reach
-/// of it by the error of predictions.
+/// The candidate with the largest predicted lead, under any load, over the best measured one; `None` if none comes
+/// within reach of it, given the error of predictions.
 fn best_open<'a>(open: &[&'a Candidate], found: &Found, history: &[Record], within: f64) -> Option<&'a Candidate> {
     let best = |load: Load| {
         let of_load = history.iter().filter(|record| record.trial.load == load && record.role != Role::Probe);
@@ -285,8 +288,8 @@ fn best_open<'a>(open: &[&'a Candidate], found: &Found, history: &[Record], with
     leads.filter(|(_, lead)| *lead * within > 1.0 + WORTH).max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
 }
 
-/// The candidate whose costs the measurements determine least: the one with the largest share of its terms that lies outside of
-/// what the points span.
+/// The candidate whose costs are least determined by the measurements: the largest share of its terms is outside the span
+/// of the points.
 fn most_telling<'a>(
     experiment: &Experiment,
     open: &[&'a Candidate],
@@ -302,7 +305,7 @@ fn most_telling<'a>(
     let spanned: Vec<_> = points.iter().map(|point| terms(point.shape, point.batch, point.accept_length)).collect();
     let candidates = open.iter().filter(|one| one.role == Role::Candidate && one.configuration.is_plain());
     let candidates: Vec<_> = candidates.map(|one| (*one, of(one))).collect();
-    // Terms count by what share of their largest they are: hundreds of rows are no more than one tree that branches.
+    // Terms are scaled by their maximum, so that hundreds of rows weigh no more than one branching tree.
     let all = || spanned.iter().chain(candidates.iter().flat_map(|(_, rows)| rows));
     let largest =
         all().fold(terms(TreeShape::OFF, 0, 0.0), |most, row| std::array::from_fn(|at| most[at].max(row[at])));
@@ -313,7 +316,7 @@ fn most_telling<'a>(
     told.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(one, _)| one)
 }
 
-/// How far a row lies outside of the span of others, as a share of its length: Gram–Schmidt.
+/// Distance of a row from the span of others, as a share of its length (Gram–Schmidt).
 fn outside<const N: usize>(rows: &[[f64; N]], row: [f64; N]) -> f64 {
     let length = |row: &[f64; N]| row.iter().map(|value| value * value).sum::<f64>().sqrt();
     let without = |row: [f64; N], basis: &[[f64; N]]| {

@@ -1,7 +1,7 @@
-//! Guided search: the whole space is predicted, and only what the predictions leave open is measured. Always measured are
-//! no speculation, the engine's default, tables, and the best predicted configurations of each load; then those that could
-//! still win, given the error that the predictions have shown; then further repeats of contenders that are not yet
-//! significantly different.
+//! Guided search: the whole space is predicted, and only what the predictions leave open is measured. No
+//! speculation, the engine's default, tables, and the best predicted configurations of each load are always measured.
+//! Then follow the ones that could still win, given the observed error of the predictions, and further repeats of
+//! contenders that are not yet significantly different.
 
 use schemas::sweep::{Metric, Search};
 
@@ -14,8 +14,8 @@ use crate::{
     space::Candidate,
 };
 
-/// After its first repeat, a candidate that is slower than the best by more than this is not repeated, in logarithms: no noise of a machine
-/// that is fit to measure on makes that good.
+/// A candidate whose first repeat is slower than the best by more than this, in logarithms, is not repeated: on a
+/// machine that is fit for measuring, noise cannot explain it.
 const HOPELESS: f64 = 0.10;
 /// Negligible differences from the best, in logarithms.
 const INDIFFERENT: f64 = 0.01;
@@ -32,7 +32,7 @@ pub fn run(
     bench: &mut dyn TrialRunner,
 ) -> Result<StopReason, SearchStop> {
     let mut tied = false;
-    // Each load by itself: its shapes are captured together, and the engine keeps them.
+    // One load after the other: its shapes are captured together, and the engine keeps the graphs.
     for load in &experiment.loads {
         let mut field = field(search, experiment, predictions, *load);
         first_repeat(experiment, *load, predictions, &mut field, bench)?;
@@ -46,13 +46,13 @@ pub fn run(
     Ok(if tied { StopReason::StillTied } else { StopReason::Settled })
 }
 
-/// Trials, if every load needs as many as it may have.
+/// Maximum number of trials, over all loads.
 pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
     let each = experiment.entrants.len().min(4 + search.candidates + MORE_CANDIDATES);
     experiment.loads.len() * (each * experiment.repeats + 3 * MORE_REPEATS)
 }
 
-/// What is measured in any case: baselines, tables, the best predicted, and what has no prediction for lack of acceptance.
+/// The configurations that are always measured: baselines, tables and the best predicted ones.
 fn field(search: &Search, experiment: &Experiment, predictions: &[Prediction], load: Load) -> Vec<Candidate> {
     let best = by_prediction(experiment, predictions, load);
     let best: Vec<&Configuration> =
@@ -78,7 +78,7 @@ fn by_prediction<'a>(experiment: &Experiment, predictions: &'a [Prediction], loa
     scored
 }
 
-/// Higher is better. Goodput is not predicted per request; throughput is used instead.
+/// The predicted score, higher is better. Goodput is not predicted per request; throughput is used instead.
 fn score(prediction: &Prediction, metric: Metric) -> f64 {
     match metric {
         Metric::Throughput | Metric::Pareto | Metric::Goodput => prediction.output_tokens_per_s,
@@ -86,7 +86,8 @@ fn score(prediction: &Prediction, metric: Metric) -> f64 {
     }
 }
 
-/// Measures the field once, and with it whatever is predicted so close that the errors seen so far could make it the best.
+/// Measures the field once, and any configuration whose prediction is so close that the errors seen so far could make
+/// it the best.
 fn first_repeat(
     experiment: &Experiment,
     load: Load,
@@ -105,8 +106,8 @@ fn first_repeat(
     Ok(())
 }
 
-/// The best predicted configuration that is not measured and could still win: its prediction, raised by the largest error
-/// that was seen among its like (about their median error), beats the best that was measured.
+/// The best predicted unmeasured configuration that could still win: its prediction, raised by the largest error seen
+/// among similar configurations (around their median error), beats the best measured one.
 fn within_reach(
     experiment: &Experiment,
     load: Load,
@@ -134,7 +135,7 @@ fn within_reach(
     hopeful.then(|| experiment.entrants.iter().find(|one| one.configuration == next.configuration).cloned()).flatten()
 }
 
-/// What a configuration scored in its first repeat.
+/// The score of a configuration in its first repeat.
 fn first_score(experiment: &Experiment, load: Load, configuration: &Configuration, history: &[Record]) -> Option<f64> {
     let of = |record: &&Record| {
         record.trial.load == load && record.trial.repeat == 0 && record.trial.configuration == *configuration
@@ -142,7 +143,7 @@ fn first_score(experiment: &Experiment, load: Load, configuration: &Configuratio
     history.iter().find(of)?.measurement()?.score(experiment.metric)
 }
 
-/// The baselines, and what is not hopelessly after after the first repeat.
+/// The baselines, and the configurations that are not hopelessly slower after the first repeat.
 fn hopeful(experiment: &Experiment, load: Load, field: &[Candidate], history: &[Record]) -> Vec<Candidate> {
     let score = |one: &Candidate| first_score(experiment, load, &one.configuration, history).map(f64::ln);
     let best = field.iter().filter_map(score).fold(f64::NEG_INFINITY, f64::max);
@@ -151,7 +152,7 @@ fn hopeful(experiment: &Experiment, load: Load, field: &[Candidate], history: &[
     field.iter().filter(keep).cloned().collect()
 }
 
-/// Tries the other settings with the best shape so far, which costs a restart for each.
+/// Tries the other settings with the best shape so far; each costs a restart.
 fn settings(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
     let Some(shape) = experiment.standing(bench.history(), load).and_then(|ranking| Some(ranking.chosen?.shape)) else {
         return Ok(());
@@ -168,8 +169,8 @@ fn settings(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) ->
     Ok(())
 }
 
-/// Repeats what ties with the best until it no longer does, the difference is negligible, or it has been repeated often
-/// enough. Whether the choice is clear.
+/// Repeats the contenders that tie with the best until they no longer do, the difference is negligible, or the maximum
+/// number of repeats is reached. Returns whether the choice is clear.
 pub fn tell_apart(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<bool, SearchStop> {
     for repeat in experiment.repeats..experiment.repeats + MORE_REPEATS {
         let open = experiment.standing(bench.history(), load).as_ref().map(open).unwrap_or_default();
@@ -185,8 +186,8 @@ pub fn tell_apart(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunn
     Ok(experiment.standing(bench.history(), load).is_none_or(|ranking| open(&ranking).len() < 2))
 }
 
-/// The best and what ties with it for want of knowledge, not because the difference is none; and where the race cannot tell
-/// whether speculation pays, the best that speculates with no speculation.
+/// The best and the contenders that tie with it for lack of data (not because the difference is negligible). If it is
+/// undecided whether speculation pays, also the best speculating configuration and the current choice.
 fn open(ranking: &LoadRanking) -> Vec<Configuration> {
     let Some(best) = ranking.entries.first().filter(|entry| entry.repeats > 0) else { return Vec::new() };
     let contends = |entry: &&Ranked| {

@@ -10,7 +10,7 @@ use crate::{
     space::Candidate,
 };
 
-/// Measures a list in its order.
+/// Measures a list of trials in order.
 pub fn run(trials: &[Trial], experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<StopReason, SearchStop> {
     for trial in trials {
         bench.measure(trial)?;
@@ -18,12 +18,13 @@ pub fn run(trials: &[Trial], experiment: &Experiment, bench: &mut dyn TrialRunne
     Ok(if trials.len() < experiment.size() { StopReason::TrialBudget } else { StopReason::SpaceExhausted })
 }
 
-/// Everything.
+/// All trials of the experiment.
 pub fn grid(experiment: &Experiment) -> Vec<Trial> {
     ordered(experiment, &experiment.entrants)
 }
 
-/// Baselines first, the rest in random order; with a budget of trials only as many as can be measured in full.
+/// Baselines first, the rest in random order; with a budget of trials, only as many as can be measured with all
+/// repeats.
 pub fn random(search: &Search, experiment: &Experiment) -> Vec<Trial> {
     let (mut chosen, mut rest): (Vec<_>, Vec<_>) =
         experiment.entrants.iter().cloned().partition(|one| one.role != Role::Candidate);
@@ -39,7 +40,7 @@ pub fn random(search: &Search, experiment: &Experiment) -> Vec<Trial> {
     trials
 }
 
-/// All trials of configurations, in the order that the system's cost of changes asks for.
+/// All trials of some configurations, in the order that suits the system's cost of changing configurations.
 pub fn ordered(experiment: &Experiment, entrants: &[Candidate]) -> Vec<Trial> {
     match experiment.restarts {
         true => grouped(entrants, &experiment.loads, experiment.repeats),
@@ -47,9 +48,9 @@ pub fn ordered(experiment: &Experiment, entrants: &[Candidate]) -> Vec<Trial> {
     }
 }
 
-/// Configurations outermost, since each costs a start; then repeats, then loads, every second repeat backwards. No speculation, with
-/// which all are compared, runs half of its repeats at the end: a drift of the machine between first and last start then shows as
-/// scatter, and does not pass for a difference.
+/// Configurations outermost, since each needs a start; then repeats, then loads, in reverse order in every second
+/// repeat. No speculation, the common baseline, runs half of its repeats at the end: so a drift of the machine between
+/// first and last start shows as scatter and is not mistaken for a difference.
 pub fn grouped(entrants: &[Candidate], loads: &[Load], repeats: usize) -> Vec<Trial> {
     let mut trials = Vec::new();
     let of = |one: &Candidate, repeats: std::ops::Range<usize>| -> Vec<Trial> {
@@ -63,7 +64,7 @@ pub fn grouped(entrants: &[Candidate], loads: &[Load], repeats: usize) -> Vec<Tr
         };
         repeats.flat_map(each).collect()
     };
-    // A start is worth it only where enough comes between the halves.
+    // The second start is worth it only if other starts come in between.
     let splits = |one: &Candidate| one.role == Role::NoSpeculation && repeats > 1 && entrants.len() > 2;
     for one in entrants {
         let first = if splits(one) { repeats.div_ceil(2) } else { repeats };
@@ -73,10 +74,10 @@ pub fn grouped(entrants: &[Candidate], loads: &[Load], repeats: usize) -> Vec<Tr
     trials
 }
 
-/// Repeats outermost, so that a drift of the machine hits all configurations alike and an early stop has measured each
-/// as often as the others; then settings that cost a restart, then loads, then shapes, which are cheap to change. After the
-/// first repeat shapes come in an order that is shuffled anew for each: neither a drift nor a machine that is busy for some
-/// trials is then always to the same shape's advantage.
+/// Repeats outermost, so that a drift of the machine affects all configurations alike, and an early stop has measured
+/// each equally often. Then settings that need a restart, then loads, then shapes, which are cheap to change. From the
+/// second repeat on, shapes are shuffled differently each time, so that neither a drift nor a temporarily busy machine
+/// always favours the same shape.
 pub fn interleaved(entrants: &[Candidate], loads: &[Load], repeats: std::ops::Range<usize>) -> Vec<Trial> {
     let mut trials = Vec::new();
     for repeat in repeats {

@@ -87,7 +87,7 @@ fn experiment(repeats: usize, large: bool) -> Experiment {
     }
 }
 
-/// What the simulated machine is predicted to do, wrong by up to a share that depends on the shape.
+/// Predictions for the simulated machine, off by up to a share that depends on the shape.
 fn predictions(experiment: &Experiment, wrong: f64) -> Vec<Prediction> {
     let mut random = StdRng::seed_from_u64(9);
     let mut all = Vec::new();
@@ -143,7 +143,7 @@ fn a_random_search_keeps_the_baselines_and_its_budget() {
     assert_ne!(some, trials(&Search { seed: 1, ..options }, &experiment));
 }
 
-/// What a search finds of the simulated machine: by load, the true speed of the choice as a share of the best.
+/// The result of a search on the simulated machine: for each load, the true speed of the choice as a share of the best.
 fn found(
     options: &Search,
     experiment: &Experiment,

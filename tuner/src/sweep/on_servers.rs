@@ -1,7 +1,7 @@
 //! A sweep over servers of another engine.
 //!
-//! For a guided search spectune's own engine replays acceptance, and frees its memory before the first server starts. All times
-//! are measured on the servers.
+//! For a guided search spectune's own engine replays acceptance, and frees its memory before the first server starts.
+//! All times are measured on the servers.
 
 use std::{fs, path::PathBuf, time::Instant};
 
@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// Runs it.
+/// Runs the sweep.
 pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<SweepSummary, TunerError> {
     let file = &request.file;
     let (mut ready, model) = prepare::without_engine(request)?;
@@ -44,7 +44,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let most = settings::max_running_requests(file, &ready.space.entrants);
     let plan = LaunchPlan { acceptance: ready.imported.clone(), ..LaunchPlan::of(file, &request.folder, most) };
     let mut system = Servers::new(plan, &file.system, request.out.clone(), request.interrupted)?;
-    // Engine and version are known only from a running server. No speculation is measured first in any case.
+    // Engine and version are known only once a server runs. No speculation is always measured first.
     let first = ready
         .experiment
         .entrants
@@ -67,7 +67,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         None => strategy::search(&file.search, &ready.experiment, &[], &mut bench),
     };
     let measured = bench.end();
-    // Whatever happened, no server stays.
+    // Stops the servers in any case.
     let stopped = system.stop();
     let guide = acceptance.and_then(|acceptance| guide_of(&ready.fingerprint, acceptance, found, replay_s));
     if let Some(guide) = &guide {
@@ -78,7 +78,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     summary
 }
 
-/// Starts that serve several chains, where the system runs them.
+/// Starts that serve several chains, if the system supports them.
 fn tables(
     experiment: &Experiment,
     acceptance: &AcceptanceTable,
@@ -95,7 +95,7 @@ fn tables(
     }
 }
 
-/// The command line of every configuration's server; empty where none is started. Name and port are those of the start.
+/// The command line of every configuration's server; empty if no servers are started. Name and port are examples.
 pub fn starts(
     request: &SweepRequest<'_>,
     space: &Expanded,
@@ -114,7 +114,8 @@ pub fn starts(
     Ok(space.entrants.iter().map(line).collect())
 }
 
-/// What was known before finalists were measured, and what it rests on; `None` where too little was measured to predict.
+/// The predictions made before the finalists were measured, with their basis; `None` if too little was measured to
+/// predict.
 fn guide_of(fingerprint: &Fingerprint, acceptance: AcceptanceTable, found: Found, replay_s: f64) -> Option<Guide> {
     let Found { predictions, model, points } = found;
     let left_out = AdditiveModel::left_out_ms(&points)?;
@@ -144,12 +145,12 @@ fn guide_of(fingerprint: &Fingerprint, acceptance: AcceptanceTable, found: Found
     })
 }
 
-/// Where it runs and on what.
+/// Where and with what the sweep runs.
 fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> Fingerprint {
     let system = &request.file.system;
     let host = Host::this().used_by(system);
     let version = info.version.as_deref().unwrap_or("of an unknown version");
-    // Our own server speaks SGLang's interface, and says that it is not SGLang.
+    // Our own server has SGLang's interface, and reports that it is not SGLang.
     let engine = match info.resolved.as_ref().and_then(|answer| answer["engine"].as_str()) {
         Some(name) => format!("{name} {version}, served"),
         None => format!("{} {version}", system.kind.name()),

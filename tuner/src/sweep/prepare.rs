@@ -1,4 +1,4 @@
-//! Prepares a sweep: the engine, the workload, the race.
+//! Prepares a sweep: the engine, the workload, the experiment.
 
 use std::{path::Path, sync::Arc};
 
@@ -25,11 +25,11 @@ use crate::{
     workload::{ModelText, Workload},
 };
 
-/// The parts of a sweep that is ready to run.
+/// A sweep that is ready to run.
 pub struct Ready {
-    /// `None` only where an engine could not be started again.
+    /// `None` only if an engine could not be restarted, or is not loaded.
     engine: Option<Engine>,
-    /// What the engine is started with, but for what single configurations change.
+    /// The engine's options without the overrides of configurations.
     pub options: EngineOptions,
     pub workload: Arc<Workload>,
     pub space: Expanded,
@@ -37,19 +37,19 @@ pub struct Ready {
     pub fingerprint: Fingerprint,
     /// Imported accept lengths, if acceptance is simulated.
     pub imported: Option<AcceptanceTable>,
-    /// Maximum number of running requests, where the sweep file says it, as the fingerprint says it.
+    /// The sweep file's maximum number of running requests, in the words of the fingerprint; empty if not set.
     limit: String,
 }
 
-/// Loads the models and the workload, and lays out the race.
+/// Loads the models and the workload, and defines the experiment.
 ///
 /// # Errors
-/// When something cannot be loaded, or the sweep file asks for what cannot be.
+/// When something cannot be loaded, or the sweep file requests something impossible.
 pub fn prepare(request: &SweepRequest<'_>) -> Result<Ready, TunerError> {
     let file = &request.file;
     let imported = imported(request)?;
     let mut space = space(request, imported.as_ref())?;
-    // From the whole space, so that the shards of a sweep have one setting.
+    // From the whole space, so that all shards of a sweep have the same settings.
     let options = options(request, &space)?;
     let engine = Engine::load(options.clone())?;
     let workload = Workload::load(&file.workload, &request.folder, &ModelText::of(&engine))?;
@@ -89,7 +89,7 @@ pub fn without_engine(request: &SweepRequest<'_>) -> Result<(Ready, ModelText), 
     ))
 }
 
-/// Hash of a model's files, or its name where it is not a folder.
+/// Hash of a model's files, or its name if it is not a folder.
 pub fn model_hash(folder: &Path, name: &str) -> String {
     if name.is_empty() {
         return String::new();
@@ -98,7 +98,7 @@ pub fn model_hash(folder: &Path, name: &str) -> String {
     hash.unwrap_or_else(|_| name.to_owned())
 }
 
-/// The acceptance table that the sweep file imports, if it does.
+/// The acceptance table that the sweep file imports, if any.
 ///
 /// # Errors
 /// As [`acceptance::import`].
@@ -106,10 +106,11 @@ pub fn imported(request: &SweepRequest<'_>) -> Result<Option<AcceptanceTable>, T
     request.file.models.acceptance.as_ref().map(|from| acceptance::import(&request.folder, from)).transpose()
 }
 
-/// The configurations of the whole sweep, whatever the shard; where acceptance is imported, those that it covers.
+/// The configurations of the whole sweep, regardless of the shard; with imported acceptance, only the ones that it
+/// covers.
 ///
 /// # Errors
-/// When a table cannot be read, or the target says nothing of itself.
+/// When a table cannot be read, or the target's configuration cannot.
 pub fn space(request: &SweepRequest<'_>, imported: Option<&AcceptanceTable>) -> Result<Expanded, TunerError> {
     let file = &request.file;
     let tables = file.space.tables.iter().map(|path| table(request, path)).collect::<Result<Vec<_>, _>>()?;
@@ -123,7 +124,8 @@ pub fn space(request: &SweepRequest<'_>, imported: Option<&AcceptanceTable>) -> 
     Ok(space)
 }
 
-/// What vLLM can run: it drafts chains, and has a default number of tokens for a target's own MTP layers alone.
+/// Keeps what vLLM can run: it drafts only chains, and has a default number of tokens only for a target's own MTP
+/// layers.
 fn only_chains(space: &mut Expanded, algorithm: &str) {
     space.entrants.retain(|one| one.configuration.shape.topk <= 1);
     if !algorithm.eq_ignore_ascii_case("NEXTN") {
@@ -132,10 +134,10 @@ fn only_chains(space: &mut Expanded, algorithm: &str) {
     }
 }
 
-/// What races: of the space, which keeps no more than that, the part of the shard.
+/// Defines the experiment. The space is reduced to the part of the shard.
 ///
 /// # Errors
-/// When the search cannot go over it.
+/// When the search cannot cover it.
 pub fn experiment(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Experiment, TunerError> {
     let file = &request.file;
     if let Some(shard) = request.shard {
@@ -152,8 +154,8 @@ pub fn experiment(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Ex
     Ok(experiment)
 }
 
-/// A batch that can never run together would be measured as failures after minutes, one for each configuration. What is
-/// counted here is the least that it needs: its prompts and what they generate, without the tree.
+/// Refuses batches that can never run together: they would only be measured as failures after minutes, one for each
+/// configuration. The check uses the minimum that a batch needs: prompts and generated tokens, without the tree.
 fn refuse_impossible_batches(experiment: &Experiment, workload: &Workload, engine: &Engine) -> Result<(), TunerError> {
     let capacity = engine.capacity();
     for load in &experiment.loads {
@@ -165,7 +167,7 @@ fn refuse_impossible_batches(experiment: &Experiment, workload: &Workload, engin
             .take(batch)
             .map(|request| request.input_ids.len().saturating_add(request.stop.max_new_tokens.unwrap_or_default()));
         let pages = tokens.fold(0_usize, |sum, tokens| sum.saturating_add(tokens.div_ceil(capacity.page_size)));
-        // Prompts that begin alike share pages where there is a prefix cache; a sweep has none.
+        // Prompts with a common prefix share pages only with a prefix cache; a sweep has none.
         if pages > capacity.pages {
             return Err(TunerError::BatchTooLarge {
                 batch,
@@ -181,7 +183,7 @@ impl Ready {
     /// The engine.
     ///
     /// # Errors
-    /// When it could not be started again after a failure.
+    /// When it could not be restarted after a failure.
     pub fn engine(&mut self) -> Result<&mut Engine, EngineError> {
         self.engine.as_mut().ok_or_else(gone)
     }
@@ -194,12 +196,12 @@ impl Ready {
         Ok((self.engine.as_mut().ok_or_else(gone)?, &self.workload))
     }
 
-    /// Whether an engine is there and has nothing to do.
+    /// Whether an engine is loaded and idle.
     pub fn is_idle(&self) -> bool {
         self.engine.as_ref().is_some_and(Engine::is_idle)
     }
 
-    /// Loads the engine anew. The old one gives its memory back first.
+    /// Reloads the engine. The old one frees its memory first.
     ///
     /// # Errors
     /// As [`Engine::load`].
@@ -209,7 +211,7 @@ impl Ready {
         Ok(())
     }
 
-    /// Loads the engine if it is not loaded, for questions that only it can answer.
+    /// Loads the engine if it is not loaded, for results that only it can compute.
     ///
     /// # Errors
     /// As [`Engine::load`].
@@ -222,12 +224,12 @@ impl Ready {
         Ok(())
     }
 
-    /// Gives the engine's memory back.
+    /// Frees the engine's memory.
     pub fn unload(&mut self) {
         self.engine = None;
     }
 
-    /// What the user should know before the first trial.
+    /// Messages for the user before the first trial.
     pub fn notes(&self, request: &SweepRequest<'_>) -> Vec<String> {
         let mut notes = Vec::new();
         notes.extend(self.space.skipped());
@@ -272,11 +274,11 @@ fn gone() -> EngineError {
     EngineError::Device("the engine could not be started again after a failure".into())
 }
 
-/// What the engine would choose by itself; our own does as SGLang.
+/// The engine's default shape; our own engine uses SGLang's.
 fn default(request: &SweepRequest<'_>) -> Result<TreeShape, TunerError> {
     let models = &request.file.models;
     if request.file.system.kind == SystemKind::Vllm {
-        // One token for each MTP layer; for a head the user has to say it, and three is what its documentation shows.
+        // One token per MTP layer. For a head there is no default; three is the number in vLLM's documentation.
         return Ok(TreeShape::chain(if models.algorithm.eq_ignore_ascii_case("NEXTN") { 1 } else { 3 }));
     }
     Ok(match &models.model_shape {
@@ -285,7 +287,7 @@ fn default(request: &SweepRequest<'_>) -> Result<TreeShape, TunerError> {
     })
 }
 
-/// The table of a tuned file.
+/// Reads the table of a tuned file.
 fn table(request: &SweepRequest<'_>, path: &str) -> Result<Vec<TableRow>, TunerError> {
     let path = request.folder.join(path);
     let tuned = outcome::read_file(&path)?;
@@ -295,7 +297,7 @@ fn table(request: &SweepRequest<'_>, path: &str) -> Result<Vec<TableRow>, TunerE
 
 fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions, TunerError> {
     let SweepFile { models, engine, .. } = &request.file;
-    // Pages are reserved for the largest tree of the space, so that every shape has the same cache.
+    // Pages are reserved for the largest tree of the space, so that the cache has the same size for every shape.
     let largest = space.entrants.iter().flat_map(|one| one.configuration.shapes());
     let largest = largest.max_by_key(|shape| shape.num_draft_tokens);
     let random = models.model_shape.is_some();
@@ -321,7 +323,7 @@ fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions
         mem_fraction_static: engine.mem_fraction_static,
         chunked_prefill_size: engine.chunked_prefill_size,
         capture_sizes: engine.capture_sizes.clone(),
-        // Repeats of a workload would find their own prompts in the cache.
+        // Otherwise repeats of a workload would find their own prompts in the cache.
         disable_radix_cache: true,
         ..EngineOptions::default()
     })
@@ -342,7 +344,7 @@ fn fingerprint(engine: &Engine, workload: &Workload, imported: Option<&Acceptanc
     }
 }
 
-/// The part of a fingerprint that two sweeps on one machine can differ in, the algorithm first.
+/// The part of a fingerprint in which two sweeps on one machine can differ, the algorithm first.
 fn in_words(engine: &Engine, imported: Option<&AcceptanceTable>, limit: &str) -> String {
     let options = engine.options();
     let captured = match options.capture_sizes.as_slice() {

@@ -10,40 +10,40 @@ use crate::{
     strategy::{Planned, Shard},
 };
 
-/// What to sweep, and how.
+/// Inputs of a sweep.
 #[derive(Debug)]
 pub struct SweepRequest<'a> {
     /// The sweep file.
     pub file: SweepFile,
-    /// The folder from which its relative paths start.
+    /// The folder that its relative paths refer to.
     pub folder: PathBuf,
-    /// Where journal and tuned file go.
+    /// Folder of the journal and the tuned file.
     pub out: PathBuf,
     /// Whether to continue an existing sweep.
     pub resume: bool,
-    /// The part for this machine.
+    /// The part of the sweep to measure; `None` for all of it.
     pub shard: Option<Shard>,
-    /// Where to run, over what the file says.
+    /// Device to run on, in place of the file's.
     pub device: Option<DeviceChoice>,
-    /// Bytes that the target's hidden states may take in `out`, so that acceptance is told again without the target; 0
-    /// keeps none.
+    /// Maximum size in bytes of the target's hidden states in `out`, from which acceptance can be replayed without the
+    /// target; 0 stores none.
     pub keep_states: u64,
     /// Set by another thread when the user requests a stop; finished trials are kept.
     pub interrupted: &'a AtomicBool,
 }
 
-/// What the caller shows while a sweep runs.
+/// Reports progress while a sweep runs.
 pub trait Progress {
-    /// The plan is made: this many trials, this many of them done already.
+    /// The plan is known: this many trials, of which `done` are already measured.
     fn planned(&mut self, _planned: Planned, _done: usize) {}
     /// A slow step starts before any trial: its description and number of steps.
     fn preparing(&mut self, _what: &str, _steps: usize) {}
     /// This many of its steps are done.
     fn prepared(&mut self, _steps: usize) {}
-    /// A trial begins.
+    /// A trial starts.
     fn started(&mut self, _trial: &Trial) {}
-    /// A trial is in the journal.
+    /// A trial has been appended to the journal.
     fn finished(&mut self, _record: &Record) {}
-    /// Something the user should know.
+    /// A message for the user.
     fn note(&mut self, _text: &str) {}
 }

@@ -17,18 +17,18 @@ use crate::{
     workload::Workload,
 };
 
-/// The parts of a trial.
+/// What the trials of a sweep have in common.
 #[derive(Clone)]
 pub struct Field {
-    /// What races.
+    /// The experiment.
     pub experiment: Experiment,
-    /// What each trial asks.
+    /// The requests.
     pub workload: Arc<Workload>,
-    /// Where and on what.
+    /// Where and with what it runs.
     pub fingerprint: Fingerprint,
 }
 
-/// A system with the journal.
+/// Runs trials on a system and records them in the journal.
 pub struct SystemBench<'a> {
     request: &'a SweepRequest<'a>,
     field: Field,
@@ -37,13 +37,14 @@ pub struct SystemBench<'a> {
     records: Vec<Record>,
     /// The index of each trial's record, by its id.
     places: HashMap<String, usize>,
-    /// Configurations and loads of which the parts of a round are timed apart from the trials, or could not be.
+    /// Configurations and loads for which timing the parts of a round was done or attempted.
     timed_apart: HashSet<(Configuration, Load)>,
-    /// Whether the device has failed at that, so that it is not tried again: a restart for each would take too long.
+    /// Whether the device failed while timing parts. It is then not tried again: a restart each time would take too
+    /// long.
     fails_apart: bool,
     progress: &'a mut dyn Progress,
     begin: Instant,
-    /// Records that were there from before.
+    /// Number of records that already existed.
     kept: usize,
 }
 
@@ -58,7 +59,7 @@ impl From<&Ready> for Field {
 }
 
 impl<'a> SystemBench<'a> {
-    /// Goes on after the records that are there.
+    /// Continues after the existing records.
     pub fn new(
         request: &'a SweepRequest<'a>,
         field: Field,
@@ -82,12 +83,12 @@ impl<'a> SystemBench<'a> {
         }
     }
 
-    /// What races.
+    /// The experiment.
     pub fn experiment(&self) -> Experiment {
         self.field.experiment.clone()
     }
 
-    /// All records, how many ran now, and how many were there from before.
+    /// All records, the number that ran now, and the number that already existed.
     pub fn end(self) -> (Vec<Record>, usize, usize) {
         let ran = self.records.len() - self.kept;
         (self.records, ran, self.kept)
@@ -132,8 +133,8 @@ impl<'a> SystemBench<'a> {
         }
     }
 
-    /// Adds the parts of a round to a trial that did not measure them, once for each configuration and load. They are left
-    /// out where they are not available: the trial is valid without them.
+    /// Adds the parts of a round to a trial that did not measure them, once per configuration and load. If they are not
+    /// available, the trial is valid without them.
     fn add_parts(&mut self, trial: &Trial, figures: &mut Measurement) {
         let unwanted = figures.verify_ms.is_some() || self.request.interrupted.load(Ordering::Relaxed);
         let of = (trial.configuration.clone(), trial.load);
@@ -148,7 +149,7 @@ impl<'a> SystemBench<'a> {
                 self.progress.note(&words);
                 self.fails_apart = error.needs_restart();
                 if let Err(error) = self.system.recover(&error) {
-                    // The next trial tries again, and fails if it must.
+                    // The next trial tries to recover again, and fails if that is impossible.
                     self.progress.note(&error.to_string());
                 }
             }
@@ -157,12 +158,12 @@ impl<'a> SystemBench<'a> {
 
     fn role(&self, trial: &Trial) -> Role {
         let found = self.field.experiment.entrants.iter().find(|one| one.configuration == trial.configuration);
-        // Only what is measured to learn costs is not in the experiment.
+        // Only configurations measured to learn costs are not in the experiment.
         found.map_or(Role::Probe, |one| one.role)
     }
 }
 
-/// The parts of a round in a record, timed after its trial.
+/// The configuration and load of a record that contains separately timed parts of a round.
 fn timed_apart(record: &Record) -> Option<(Configuration, Load)> {
     record.measurement()?.parts_apart.map(|_| (record.trial.configuration.clone(), record.trial.load))
 }

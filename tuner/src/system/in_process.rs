@@ -1,4 +1,4 @@
-//! spectune's own engine, in this process: a new shape costs graph captures, new settings a restart.
+//! spectune's own engine in this process: a new shape needs graph captures, new settings a restart.
 
 use engine::EngineError;
 
@@ -12,22 +12,22 @@ use crate::{
     sweep::prepare::Ready,
 };
 
-/// Our engine.
+/// spectune's own engine in this process.
 pub struct InProcess<'a> {
     ready: &'a mut Ready,
-    /// How the engine is set up now.
+    /// Current settings of the engine.
     knobs: Knobs,
 }
 
 impl<'a> InProcess<'a> {
-    /// The engine of a sweep, with the sweep's own settings.
+    /// The engine of a sweep, with the sweep file's settings.
     pub fn new(ready: &'a mut Ready) -> Self {
         Self { ready, knobs: Knobs::default() }
     }
 }
 
 impl System for InProcess<'_> {
-    /// Restarts the engine where the configuration needs other settings than it has.
+    /// Restarts the engine if the configuration needs other settings.
     fn configure(&mut self, configuration: &Configuration) -> Result<(), SystemError> {
         let knobs = &configuration.knobs;
         if self.knobs == *knobs {
@@ -60,7 +60,7 @@ impl System for InProcess<'_> {
         Ok(runner::parts::time(engine, trial, workload, figures)?)
     }
 
-    /// A device that failed is not to be trusted: starts afresh.
+    /// Restarts the engine after a failure of the device, which cannot be trusted any more.
     fn recover(&mut self, error: &SystemError) -> Result<(), SystemError> {
         if !matches!(error, SystemError::Engine(EngineError::Device(_))) && self.ready.is_idle() {
             return Ok(());

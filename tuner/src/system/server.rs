@@ -1,7 +1,8 @@
-//! A server of another engine: every change of configuration is a start.
+//! A server of another engine: every change of configuration needs a start.
 //!
 //! One server runs at a time. It is started for the first trial of a configuration, serves all its trials, and is
-//! stopped before the next one starts, when its processes have ended and the GPU's memory is free again.
+//! stopped before the next one starts; that start waits until its processes have ended and the GPU's memory is free
+//! again.
 
 mod adaptive;
 mod gpu_memory;
@@ -44,18 +45,18 @@ use crate::{
     runner::{self, Ended, Source, TrialOptions, measurement},
 };
 
-/// The folder, in that of a sweep, with the logs of its servers: one for each start.
+/// The subfolder of a sweep's folder with one server log per start.
 pub const LOGS: &str = "servers";
-/// How long a server may take to finish its work after a request to stop.
+/// Time that a server has to finish its work after a request to stop.
 const GRACE: Duration = Duration::from_secs(15);
-/// How long a server may be silent while it has requests: a long prompt is read in less.
+/// Maximum time without a response while the server has requests; a long prefill takes less.
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
-/// Whole requests of a warm-up, at most, unless more run together.
+/// Maximum number of whole requests in a warm-up, unless a larger batch runs together.
 const MOST_WARM_UP: usize = 256;
-/// How long a server may take to register that its last request has ended.
+/// Maximum time until a server notices that its last request has ended.
 const LONGEST_FLUSH: Duration = Duration::from_secs(10);
 
-/// Ends the servers that a killed run of a sweep's folder has left. Returns how many processes there were.
+/// Ends the servers that a killed run left in a sweep's folder. Returns the number of processes.
 ///
 /// # Errors
 /// When one does not end.
@@ -67,34 +68,34 @@ pub fn end_left(out: &Path) -> Result<usize, TunerError> {
 pub struct Servers<'a> {
     plan: LaunchPlan,
     settings: SystemSettings,
-    /// Where logs and the file of servers go.
+    /// Folder for the logs and the server file.
     out: PathBuf,
     ports: Ports,
     file: ServerFile,
     running: Option<Running>,
-    /// Starts so far.
+    /// Number of starts so far.
     starts: usize,
     gpu: GpuMemory,
     notes: Vec<String>,
-    /// Values of which it was said that the linter resolves them otherwise.
+    /// Names of settings for which a difference from the linter was already reported.
     told: BTreeSet<&'static str>,
     interrupted: &'a AtomicBool,
 }
 
 /// A client of a server.
 struct Running {
-    /// `None` for one that was there before.
+    /// `None` for a server that was already running.
     server: Option<Server>,
     api: Api,
     configuration: Configuration,
     info: ServerInfo,
-    /// Its command line; empty for one that was there before.
+    /// Its command line; empty for a server that was already running.
     command: String,
-    /// Loads that it has run: kernels that are compiled at their first use are compiled then.
+    /// Loads that it has already run: kernels compiled at first use are then compiled.
     warm: Vec<Load>,
 }
 
-/// The chain of a table that should run with this many requests.
+/// The chain of a table that must be drafted with this many requests.
 #[derive(Clone, Copy)]
 struct Chain {
     steps: usize,
@@ -102,10 +103,10 @@ struct Chain {
 }
 
 impl<'a> Servers<'a> {
-    /// Servers for a sweep. Those that a killed run of the same folder has left are ended first.
+    /// Servers for a sweep. Servers that a killed run left in the same folder are ended first.
     ///
     /// # Errors
-    /// When the folder cannot be used, or a server that was left does not end.
+    /// When the folder cannot be used, or a remaining server does not end.
     pub fn new(
         plan: LaunchPlan,
         settings: &SystemSettings,
@@ -137,7 +138,7 @@ impl<'a> Servers<'a> {
         })
     }
 
-    /// What the running server says of itself; starts one for a configuration if none runs.
+    /// The running server's own description; starts a server for the configuration if none runs.
     ///
     /// # Errors
     /// When it cannot be started.
@@ -160,7 +161,7 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// A running server, given by its URL.
+    /// Connects to a running server by its URL.
     fn attach(&self, url: &str, configuration: &Configuration) -> Result<Running, SystemError> {
         let api = Api::new(self.kind(), url, None, LONGEST_SILENCE);
         if !api.is_ready()? {
@@ -177,7 +178,7 @@ impl<'a> Servers<'a> {
         })
     }
 
-    /// Starts a server, and once more where its failure may have been chance.
+    /// Starts a server, and tries once more if the failure may be accidental.
     fn start(&mut self, configuration: &Configuration) -> Result<Running, SystemError> {
         let first = self.start_once(configuration);
         match first {
@@ -204,7 +205,7 @@ impl<'a> Servers<'a> {
             let path = launch::table_file(&launch.log);
             fs::write(&path, text).map_err(|source| ServerError::File { path, source })?;
         }
-        // Before the start, so that a later run can clean up whatever happens to this one.
+        // Recorded before the start, so that a later run can always clean up.
         self.file.add(&mark)?;
         let mut server = Server::start(&launch, mark)?;
         let api = Api::new(self.kind(), &format!("http://127.0.0.1:{port}"), Some(name), LONGEST_SILENCE);
@@ -223,7 +224,7 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Stops a server and waits until nothing is left of it.
+    /// Stops a server and waits until its processes and GPU memory are gone.
     fn end(&mut self, server: Server) -> Result<(), SystemError> {
         server.stop(GRACE)?;
         self.file.clear()?;
@@ -233,8 +234,8 @@ impl<'a> Servers<'a> {
         Ok(())
     }
 
-    /// Serves the requests of a trial; `None` where the user wants to stop. With a chain that is to be drafted, the server is asked
-    /// meanwhile whether it does.
+    /// Serves the requests of a trial; `None` if the user requests a stop. If a certain chain must be drafted, the
+    /// server is polled meanwhile to check that.
     fn serve(
         &self,
         running: &Running,
@@ -267,8 +268,8 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Runs requests that are not measured: whole ones, two for each that runs together, before the first trial of a load, so that
-    /// every kernel of it has run at its sizes; short ones before further trials. Whether it came to its end.
+    /// Runs requests that are not measured. Before the first trial of a load: whole requests, twice the batch, so that
+    /// every kernel has run at its sizes. Before further trials: short ones. Returns false if interrupted.
     fn warm_up(
         &self,
         running: &Running,
@@ -292,18 +293,18 @@ impl<'a> Servers<'a> {
         Ok(ended)
     }
 
-    /// The chain of a table that is to be drafted under a trial's load, if it was not seen yet.
+    /// The chain of a table that must be drafted under a trial's load, if this has not been checked yet.
     fn chain(&self, running: &Running, trial: &Trial) -> Option<Chain> {
         let batch = trial.load.batch_size()?;
         let is_open = !trial.configuration.table.is_empty() && !running.warm.contains(&trial.load);
         is_open.then(|| Chain { steps: trial.configuration.shape_at(batch).num_steps, batch })
     }
 
-    /// Empties the prefix cache; the server may still be busy with what a request has left.
+    /// Flushes the prefix cache, and waits if the server still finishes a request.
     fn flush(&self, running: &Running) -> Result<(), SystemError> {
         let deadline = Instant::now() + LONGEST_FLUSH;
         while !running.api.flush_cache()? && Instant::now() < deadline {
-            // One that never can was started without a prefix cache.
+            // A server that we started has no prefix cache to flush.
             if running.server.is_some() {
                 return Ok(());
             }
@@ -360,9 +361,9 @@ impl System for Servers<'_> {
             Source::Open(times) => Arrivals::Open(times),
         };
         resolved::check_room(&running.info, trial.load)?;
-        // Prompts that were seen before would be found in the cache, by some configurations and not by others.
+        // Otherwise some configurations would find earlier prompts in the cache and others would not.
         self.flush(running)?;
-        // Once for each load: a table's rows do not move.
+        // Checked once per load: the rows of a table do not change.
         let chain = self.chain(running, trial);
         let warms = terms.workload.warm_up_tokens > 0;
         if !self.warm_up(running, trial, terms, &requests, chain)? {
@@ -411,7 +412,7 @@ impl System for Servers<'_> {
         Ok(None)
     }
 
-    /// What failed is stopped: the next trial starts afresh.
+    /// Stops a failed server: the next trial starts a new one.
     fn recover(&mut self, error: &SystemError) -> Result<(), SystemError> {
         if !error.needs_restart() {
             return Ok(());

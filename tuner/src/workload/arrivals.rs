@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-/// Told apart from the numbers that prompts and lengths are drawn with.
+/// Separates this random stream from the one for prompts and lengths.
 const STREAM: u64 = 0xA221_7A15;
 
-/// The times of a Poisson process, counted from its first request, stretched so that the rate from the first to the last
-/// is the requested one: with few requests a plain draw is easily 20% off. Seed and repeat say all but the scale, so
-/// that two rates differ in nothing but their pace, and configurations that are compared see one process.
+/// Arrival times of a Poisson process, relative to its first request, scaled so that the rate from the first to the
+/// last is exact: with few requests an unscaled draw is easily 20% off. Seed and repeat determine everything but the
+/// scale, so that two rates differ only in their pace, and all configurations see the same process.
 pub fn poisson(seed: u64, repeat: usize, rate: f64, count: usize) -> Vec<Duration> {
     let mut numbers = StdRng::seed_from_u64(seed ^ STREAM ^ (repeat as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15));
     let mut gaps: Vec<f64> = (1..count).map(|_| -(1.0 - numbers.random::<f64>()).ln()).collect();

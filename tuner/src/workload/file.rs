@@ -1,4 +1,4 @@
-//! Files of prompts and requests: their limits, and the entries in them with their places.
+//! Reads files of prompts and requests: their limits, and their entries with line numbers.
 
 use std::{fmt, fs::File, io::Read, marker::PhantomData, path::Path};
 
@@ -14,41 +14,41 @@ use crate::TunerError;
 
 /// Largest file in bytes.
 const LARGEST: u64 = 1 << 30;
-/// Longest entry in bytes: a text of some million tokens.
+/// Longest entry in bytes: a text of a few million tokens.
 const LONGEST: usize = 16 << 20;
-/// Most entries.
+/// Maximum number of entries.
 const MOST: usize = 1 << 22;
 
 /// An entry of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
-    /// The line on which it begins, from one.
+    /// The line on which it starts, from one.
     pub line: usize,
     /// Its text.
     pub json: &'a str,
 }
 
-/// What is wrong, and on which line (from one).
+/// An error in a file, with its line.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Wrong {
-    /// Where.
+    /// The line, from one.
     pub line: usize,
-    /// What.
+    /// What is wrong.
     pub reason: String,
 }
 
-/// A JSON list of not more than [`MOST`] elements.
+/// A JSON list of at most [`MOST`] elements.
 pub struct Bounded<T>(pub Vec<T>);
 
 impl Wrong {
-    /// The error that ends the sweep.
+    /// Converts to the error that ends the sweep.
     pub fn of(self, path: &Path) -> TunerError {
         TunerError::Prompt { path: path.to_owned(), line: self.line, reason: self.reason }
     }
 }
 
 impl Entry<'_> {
-    /// Reads it as JSON.
+    /// Parses it as JSON.
     ///
     /// # Errors
     /// When it is not valid JSON, or not of the expected form; with line and column.
@@ -74,7 +74,7 @@ pub fn read(path: &Path) -> Result<String, TunerError> {
     let file = File::open(path).map_err(unreadable)?;
     let stated = file.metadata().map_err(unreadable)?.len();
     let mut bytes = Vec::new();
-    // What grows while it is read, or has no size, is held to the limit too.
+    // Also limits files that grow while they are read, or that report no size.
     if stated <= LARGEST {
         file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     }
@@ -118,7 +118,7 @@ fn listed(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
     })?;
     let (mut line, mut at) = (1, 0);
     let place = |entry: &'_ RawValue| {
-        // The entries are slices of the content, in its order.
+        // The entries are slices of the content, in order.
         let start = (entry.get().as_ptr() as usize).saturating_sub(content.as_ptr() as usize);
         line += content.get(at..start).map_or(0, |between| between.matches('\n').count());
         at = start;
@@ -128,7 +128,7 @@ fn listed(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
     Ok(lines.into_iter().zip(list.0).map(|(line, entry)| Entry { line, json: entry.get() }).collect())
 }
 
-/// What is wrong, in the words of the file, without the place in the JSON text, which is not the place in the file.
+/// The message without the position in the JSON text, which is not the position in the file.
 fn words(error: &serde_json::Error) -> String {
     let said = error.to_string();
     let place = format!(" at line {} column {}", error.line(), error.column());
@@ -180,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    /// The entries of a text: where each begins, and what it holds.
+    /// Checks the entries of a text: the line on which each starts, and its content.
     fn check(content: &str, expected: &[(usize, &str)]) {
         let found = entries(content).unwrap_or_else(|wrong| panic!("{content:?}: {wrong:?}"));
         let found: Vec<(usize, &str)> = found.iter().map(|entry| (entry.line, entry.json.trim_end())).collect();

@@ -7,18 +7,18 @@ use engine::{Engine, EngineError, checkpoint::Folder, text::Text};
 /// The text side of a target.
 #[derive(Clone, Debug)]
 pub struct ModelText {
-    /// Tokenizer and chat template, where the target has a tokenizer.
+    /// Tokenizer and chat template, if the target has a tokenizer.
     pub text: Option<Text>,
     /// Tokens that end a text.
     pub end_tokens: Vec<u32>,
-    /// Tokens that a sequence can have, prompt and output together.
+    /// Maximum number of tokens in a sequence, prompt and output together.
     pub context_length: usize,
-    /// Tokens of the vocabulary.
+    /// Size of the vocabulary.
     pub vocab_size: usize,
 }
 
 impl ModelText {
-    /// That of an engine's target.
+    /// The text side of an engine's target.
     pub fn of(engine: &Engine) -> Self {
         let capacity = engine.capacity();
         Self {
@@ -29,7 +29,7 @@ impl ModelText {
         }
     }
 
-    /// That of a checkpoint whose weights are not loaded, for sequences of at most `context_length` tokens.
+    /// The text side of a checkpoint whose weights are not loaded, for sequences of at most `context_length` tokens.
     ///
     /// # Errors
     /// When the folder is not a checkpoint, or its tokenizer is broken.

@@ -1,4 +1,4 @@
-//! Prompts in the common file formats, and their tokens.
+//! Reads prompts in the common file formats, and tokenises them.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ use crate::TunerError;
 pub struct Prompts {
     /// In the order of the file.
     pub tokens: Vec<Vec<u32>>,
-    /// Entries that were passed over: too long for `max_prompt_tokens`, or a conversation in which no user speaks.
+    /// Number of skipped entries: too long for `max_prompt_tokens`, or conversations without a user message.
     pub left_out: usize,
 }
 
@@ -29,17 +29,17 @@ pub struct Prompts {
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub struct Entry {
-    /// EAGLE and FastChat: the user's turns; the first is taken.
+    /// EAGLE and FastChat: the user's turns; the first one is used.
     turns: Option<Vec<String>>,
-    /// OpenAI: taken up to the last message of the user.
+    /// OpenAI: used up to the last user message.
     messages: Option<Vec<Message>>,
-    /// OpenAI's batch files keep the request in here.
+    /// OpenAI's batch files: contains the request.
     body: Option<Box<Entry>>,
-    /// ShareGPT: the first human turn is taken.
+    /// ShareGPT: the first human turn is used.
     conversations: Option<Vec<Turn>>,
-    /// Plain.
+    /// Plain text.
     prompt: Option<String>,
-    /// Plain, another name.
+    /// Plain text, under another name.
     text: Option<String>,
 }
 
@@ -56,21 +56,21 @@ struct Turn {
     value: String,
 }
 
-/// What an entry asks of the model.
+/// The prompt of an entry.
 #[derive(Debug, PartialEq)]
 pub enum Prompt {
-    /// Something that a user said, to be answered.
+    /// A conversation that ends with a user message.
     Conversation(Vec<ChatMessage>),
     /// Text to continue.
     Plain(String),
-    /// A conversation in which no user speaks.
+    /// A conversation without a user message.
     Silence,
 }
 
-/// Turns prompts into tokens.
+/// Tokenises prompts.
 pub struct Encoder<'a> {
     text: &'a Text,
-    /// Whether to use the chat template; `None` for where it fits.
+    /// Whether to use the chat template; `None` to use it for conversations, if the target has one.
     chat: Option<bool>,
 }
 
@@ -90,7 +90,7 @@ pub fn token_ids(path: &Path, room: &Room) -> Result<Prompts, TunerError> {
     Ok(prompts)
 }
 
-/// Reads a file of prompts, one JSON object a line or all in one JSON list, and turns into tokens as many as are needed.
+/// Reads a file of prompts, one JSON object per line or all in one JSON list, and tokenises as many as are needed.
 pub fn texts(path: &Path, workload: &sweep::Workload, model: &ModelText, room: &Room) -> Result<Prompts, TunerError> {
     let encoder = Encoder::of(workload, model)?;
     let content = file::read(path)?;
@@ -126,10 +126,10 @@ impl Prompts {
 }
 
 impl Entry {
-    /// The prompt in it, if any.
+    /// The prompt of the entry, if any.
     ///
     /// # Errors
-    /// When it holds more than text.
+    /// When it contains anything but text.
     pub fn prompt(self) -> Result<Option<Prompt>, String> {
         let user = |content: String| Prompt::Conversation(vec![ChatMessage { role: "user".into(), content }]);
         if let Some(turns) = self.turns {
@@ -170,7 +170,7 @@ impl Message {
 }
 
 impl<'a> Encoder<'a> {
-    /// The target's own.
+    /// The encoder with the target's tokenizer and template.
     ///
     /// # Errors
     /// When the target has no tokenizer, or no chat template although one is requested.
@@ -188,11 +188,11 @@ impl<'a> Encoder<'a> {
         Ok(Self { text, chat: workload.chat })
     }
 
-    /// The tokens of a prompt, in the chat template if that is requested or, unless it is forbidden, fitting. `None`
-    /// where nothing is said.
+    /// The tokens of a prompt. The chat template is used if that is requested, and by default for conversations if the
+    /// target has one. `None` for a conversation without a user message.
     ///
     /// # Errors
-    /// When the template or the tokenizer cannot take it.
+    /// When the template or the tokenizer fails on it.
     pub fn tokens(&self, prompt: &Prompt) -> Result<Option<Vec<u32>>, EngineError> {
         let plain = TemplateVariables::new();
         let tokens = match prompt {
@@ -221,7 +221,7 @@ mod tests {
         Some(Prompt::Conversation(messages.iter().map(message).collect()))
     }
 
-    /// Reads one entry.
+    /// Parses one entry.
     fn check(json: &str, expected: Result<Option<Prompt>, &str>) {
         let entry = file::Entry { line: 1, json };
         let found = entry.read::<Entry>().map_err(|wrong| wrong.reason).and_then(Entry::prompt);

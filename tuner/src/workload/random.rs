@@ -6,14 +6,14 @@ use schemas::sweep;
 use super::{ModelText, Room, check_total, prompts::Prompts};
 use crate::TunerError;
 
-/// The tokens that random prompts consist of: all but the model's end-of-text tokens. Never empty.
+/// The tokens of random prompts: all except the model's end-of-text tokens. Never empty.
 pub struct Vocabulary(Vec<u32>);
 
 impl Vocabulary {
-    /// That of the target.
+    /// The vocabulary of the target.
     ///
     /// # Errors
-    /// When nothing is left of it.
+    /// When it has no other tokens.
     pub fn of(model: &ModelText) -> Result<Self, TunerError> {
         let ends = &model.end_tokens;
         let tokens = 0..u32::try_from(model.vocab_size).unwrap_or(u32::MAX);
@@ -24,13 +24,13 @@ impl Vocabulary {
         }
     }
 
-    /// This many of them, each as likely as the others.
+    /// A prompt of this many tokens, uniformly distributed.
     pub fn prompt(&self, length: usize, numbers: &mut StdRng) -> Vec<u32> {
         (0..length).map(|_| self.0[numbers.random_range(0..self.0.len())]).collect()
     }
 }
 
-/// Lengths uniform between the shortest and the longest.
+/// Prompts whose lengths are uniform between the shortest and the longest.
 pub fn prompts(
     random: &sweep::RandomPrompts,
     numbers: &mut StdRng,
@@ -38,7 +38,7 @@ pub fn prompts(
     model: &ModelText,
 ) -> Result<Prompts, TunerError> {
     let vocabulary = Vocabulary::of(model)?;
-    // Checked at its longest before any is made.
+    // The longest length is checked before any prompt is generated.
     room.check_length(random.input_length, room.output_length)
         .map_err(|reason| TunerError::Configuration(format!("workload.random: {reason}")))?;
     check_total(room.requests.saturating_mul(random.input_length))?;
@@ -50,7 +50,7 @@ pub fn prompts(
     Ok(Prompts { tokens: (0..room.requests).map(prompt).collect(), left_out: 0 })
 }
 
-/// A share of a length, at least one.
+/// A share of a length, at least one token.
 pub fn share(length: usize, ratio: f64) -> usize {
     ((length as f64 * ratio) as usize).clamp(1, length.max(1))
 }

@@ -9,7 +9,7 @@ use schemas::{
 use super::{ModelText, Workload};
 use crate::{configuration::Load, demo};
 
-/// The `[workload]` of a sweep file.
+/// Parses the `[workload]` table of a sweep file.
 fn asked(lines: &str) -> sweep::Workload {
     let text = format!(
         "[models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE3'\n[workload]\noutput_length = 8\nchat = false\n{lines}\n"
@@ -18,7 +18,7 @@ fn asked(lines: &str) -> sweep::Workload {
     file.unwrap_or_else(|finding| panic!("{lines}: {}", finding.message)).workload
 }
 
-/// Writes a file named `file` and loads a workload over it.
+/// Writes a file named `file` and loads a workload that uses it.
 fn load(engine: &Engine, content: &str, lines: &str) -> Result<Workload, String> {
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(folder.path().join("file"), content).expect("a file");

@@ -17,28 +17,28 @@ use crate::TunerError;
 /// The requests of a trace that a trial sends.
 #[derive(Debug, Default, PartialEq)]
 pub struct Trace {
-    /// In the order in which they came.
+    /// In the order of arrival.
     pub requests: Vec<Traced>,
-    /// Lines that were passed over, as in a prompt file.
+    /// Number of skipped lines, as in a prompt file.
     pub left_out: usize,
 }
 
 /// A request of a trace.
 #[derive(Debug, PartialEq)]
 pub struct Traced {
-    /// When it came, counted from the first one.
+    /// Arrival time relative to the first request.
     pub arrival: Duration,
     /// Its prompt.
     pub tokens: Vec<u32>,
-    /// Its new tokens.
+    /// Number of new tokens.
     pub output_length: usize,
 }
 
-/// A line, the prompt in it not yet read.
+/// A line whose prompt is not parsed yet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Line<'a> {
     entry: file::Entry<'a>,
-    /// In seconds, from whenever.
+    /// In seconds, from any origin.
     arrival: f64,
     input_length: Option<usize>,
     output_length: Option<usize>,
@@ -47,15 +47,15 @@ struct Line<'a> {
 /// The fields of a line other than the prompt.
 #[derive(Deserialize)]
 struct Fields {
-    /// In ms.
+    /// Arrival time in ms.
     timestamp: Option<f64>,
     arrival_s: Option<f64>,
     input_length: Option<usize>,
     output_length: Option<usize>,
 }
 
-/// Reads the requests that come first, as many as are needed. Lines need not be in the order of their times. Prompts of
-/// which only the length is known are made of random tokens.
+/// Reads the earliest requests, as many as are needed. Lines need not be ordered by time. If only the length of a
+/// prompt is given, it consists of random tokens.
 pub fn read(
     path: &Path,
     workload: &sweep::Workload,
@@ -134,7 +134,7 @@ mod tests {
 
     use super::*;
 
-    /// What the lines of a trace say: arrival in s, lengths of prompt and output.
+    /// Checks the lines of a trace: arrival in s, lengths of prompt and output.
     fn check(content: &str, expected: &[(f64, Option<usize>, Option<usize>)]) {
         let found = lines(content).unwrap_or_else(|wrong| panic!("{content}: {wrong:?}"));
         let found: Vec<_> = found.iter().map(|line| (line.arrival, line.input_length, line.output_length)).collect();

@@ -1,4 +1,4 @@
-//! Fixing a file: what changes, shown as a difference or written in its place.
+//! Fixes a file: shows the changes as a diff, or writes them.
 
 use std::{
     fs,
@@ -12,7 +12,7 @@ use similar::{ChangeTag, TextDiff};
 
 use crate::terminal;
 
-/// Lines shown around a change.
+/// Context lines around a change.
 const AROUND: usize = 3;
 
 /// The unified diff from a text to the fixed one; empty if they are equal.
@@ -42,7 +42,7 @@ pub(super) fn diff(source: &Source, fixed: &str) -> String {
     text
 }
 
-/// Writes the fixed text in the place of a file's, or to standard output for standard input.
+/// Writes the fixed text to the file, or to standard output for standard input.
 pub(super) fn write(fixed: &str, file: &Path, source: &Source) -> anyhow::Result<()> {
     if file.as_os_str() == "-" {
         return terminal::print(fixed);
@@ -50,7 +50,7 @@ pub(super) fn write(fixed: &str, file: &Path, source: &Source) -> anyhow::Result
     if fixed == source.text() {
         return Ok(());
     }
-    // After a symbolic link it is the file itself that changes.
+    // For a symbolic link, the file that it points to is replaced.
     let place = file.canonicalize().with_context(|| format!("cannot write {}", file.display()))?;
     let present = fs::read(&place).with_context(|| format!("cannot read {}", file.display()))?;
     if present != source.text().as_bytes() {
@@ -59,7 +59,7 @@ pub(super) fn write(fixed: &str, file: &Path, source: &Source) -> anyhow::Result
     replace(&place, fixed).with_context(|| format!("cannot write {}", file.display()))
 }
 
-/// A new file takes the old one's place, so that whatever happens either the old or the new text is there, whole.
+/// Replaces a file by renaming a new one, so that either the complete old or the complete new text exists at any time.
 fn replace(place: &Path, text: &str) -> std::io::Result<()> {
     let folder = place.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
     let mut new = tempfile::Builder::new().prefix(".spectune-").tempfile_in(folder)?;

@@ -20,7 +20,7 @@ use super::{Arguments, model_facts::ModelFactsCache, ours, settings::Settings};
 /// Checks texts.
 pub(super) struct Linter<'a> {
     arguments: &'a Arguments,
-    /// Facts are gathered by one thread at a time: each checkpoint is read once.
+    /// Facts are read by one thread at a time, so that each checkpoint is read once.
     known: Mutex<ModelFactsCache>,
     settings: Settings,
     /// Version of the server given with --url.
@@ -38,7 +38,7 @@ pub(super) struct CheckSettings {
     pub found: bool,
 }
 
-/// On which of a script's ways a launch is: the flags that branches add to it, each with its line.
+/// The branches of a script that lead to a launch: the flags that they add to it, each with its line.
 pub(super) struct Way(Vec<(String, usize)>);
 
 impl Way {
@@ -48,7 +48,7 @@ impl Way {
         Self(added.map(|argument| (argument.flag.value.clone(), place(argument))).collect())
     }
 
-    /// In words; nothing where the launch is the same on every way.
+    /// As a phrase; empty if the launch is the same in every branch.
     pub fn in_words(&self) -> String {
         let Some((flag, line)) = self.0.first() else { return String::new() };
         match self.0.len() - 1 {
@@ -58,16 +58,16 @@ impl Way {
     }
 }
 
-/// One text with what was found in it.
+/// One checked text and its findings.
 pub(super) struct Checked {
     pub source: Source,
     pub diagnostics: Vec<Diagnostic>,
-    /// What SGLang runs of its launches, each with the way of the script that it is on. How vLLM fills in and rewrites is not
-    /// known.
+    /// What its SGLang launches resolve to, each with its branches of the script. Resolution is not implemented for
+    /// vLLM.
     pub resolved: Vec<(Way, Resolved)>,
-    /// Whether there is a launch into which no edit is written.
+    /// Whether there is a launch that cannot be edited.
     pub has_composed: bool,
-    /// Whether there is a launch of vLLM.
+    /// Whether there is a vLLM launch.
     pub has_vllm: bool,
     /// Whether there was nothing to check: no launch, in a text that need not have one.
     pub passed_over: bool,
@@ -100,7 +100,7 @@ impl<'a> Linter<'a> {
         })
     }
 
-    /// The command line's word, else the word of the file's settings.
+    /// The settings from the command line, else from the file's settings.
     pub fn settings_of(&self, file: &Path) -> anyhow::Result<CheckSettings> {
         let Arguments { select, ignore, engine, engine_version, gpu_memory, expected_concurrency, .. } = self.arguments;
         let lint = self.settings.of(file)?;

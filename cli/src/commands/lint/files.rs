@@ -29,10 +29,10 @@ const MOST_FILES: usize = 10_000;
 /// Maximum depth of folders.
 const DEEPEST: usize = 32;
 
-/// The file itself, or what a folder holds, in the order of names. Links and hidden folders are not followed.
+/// The file itself, or the files of a folder in the order of names. Links and hidden folders are not followed.
 ///
 /// # Errors
-/// When a folder cannot be read, or holds too many files.
+/// When a folder cannot be read, or contains too many files.
 pub(super) fn of(named: &Path) -> anyhow::Result<Vec<File>> {
     if !named.is_dir() {
         return Ok(vec![File { path: named.to_owned(), found: false }]);

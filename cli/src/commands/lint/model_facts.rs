@@ -1,4 +1,4 @@
-//! Facts about the models that launches name.
+//! Facts about the models of launches.
 
 use std::{collections::BTreeSet, path::Path};
 
@@ -13,17 +13,17 @@ use schemas::{
 use super::Arguments;
 use crate::terminal;
 
-/// The places where facts come from, and what the user named.
+/// Sources of facts, and the facts of the models that the user names.
 pub(super) struct ModelFactsCache {
     target: Option<ModelFacts>,
     draft: Option<ModelFacts>,
     sources: Sources,
-    /// Notes already printed: a broken file is reported once, however many launches name it.
+    /// Notes already printed: a broken file is reported once, regardless of the number of launches that name it.
     said: BTreeSet<String>,
 }
 
 impl ModelFactsCache {
-    /// Reads the folders that the user names; they must exist.
+    /// Reads the folders named by the user, which must exist.
     pub fn new(arguments: &Arguments) -> anyhow::Result<Self> {
         let mut known = Self {
             target: None,
@@ -36,7 +36,7 @@ impl ModelFactsCache {
         Ok(known)
     }
 
-    /// Facts of a folder that the user names.
+    /// Facts of a folder named by the user.
     fn named(&mut self, folder: Option<&Path>) -> anyhow::Result<Option<ModelFacts>> {
         let Some(folder) = folder else { return Ok(None) };
         if !folder.is_dir() {
@@ -48,8 +48,8 @@ impl ModelFactsCache {
         Ok(Some(facts))
     }
 
-    /// Facts of a launch's target and draft: the folders that the user names, else what the launch names where it can be
-    /// read, else what is published of it.
+    /// Facts of a launch's target and draft: of the folder named by the user, else of the launch's own model if it can
+    /// be read, else the published facts about it.
     pub fn of(&mut self, launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
         let (target, draft) = published::facts_of(launch);
         let target = self.target.clone().or_else(|| self.find(launch, Key::ModelPath)).or(target);

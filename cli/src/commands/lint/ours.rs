@@ -1,4 +1,4 @@
-//! Files of spectune itself: sweep files and tuned files.
+//! Lints spectune's own files: sweep files and tuned files.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tuner::sweep::folder_of;
 
 use crate::sweep_inputs;
 
-/// What is wrong with a sweep or tuned file; `None` where the text is neither.
+/// Findings in a sweep or tuned file; `None` if the text is neither.
 pub(super) fn findings(source: &Source) -> Option<Vec<Diagnostic>> {
     let path = Path::new(source.name());
     let may_be = path.extension().is_some_and(|ending| ending == "toml") || source.name() == "<stdin>";

@@ -1,4 +1,4 @@
-//! Many files at once.
+//! Checks several files in parallel.
 
 use std::{
     collections::HashSet,
@@ -8,10 +8,10 @@ use std::{
 
 use super::files::File;
 
-/// Files from which on a second thread pays.
+/// Minimum number of files for using several threads.
 const FILES_FOR_THREADS: usize = 8;
 
-/// Does something with each file, each one once, on all processors; what comes out is in the order of the files.
+/// Applies a function to each file on all processors. Duplicates are skipped; results are in the order of the files.
 pub(super) fn map<T: Send>(files: &[File], work: impl Fn(&File) -> T + Sync) -> Vec<T> {
     let mut seen = HashSet::new();
     let files: Vec<&File> = files.iter().filter(|file| seen.insert(&file.path)).collect();

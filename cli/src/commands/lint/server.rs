@@ -9,30 +9,30 @@ use serde_json::{Value, json};
 
 use super::FileResult;
 
-/// Longest wait for an answer.
+/// Maximum time to wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A server's answer.
+/// A server's description of itself.
 pub(super) struct Running {
     url: String,
-    /// The engine by name, and its version where it says it.
+    /// The engine's name, and its version if reported.
     engine: String,
     version: Option<EngineVersion>,
-    /// Names of what it serves.
+    /// Names of the served models.
     models: Vec<String>,
     /// Its resolved arguments, if it reports them.
     answer: Option<Value>,
 }
 
-/// What a launch resolves to, compared with what the server runs.
+/// A comparison of what a launch resolves to with what the server runs.
 pub(super) struct Held {
-    /// The text that the launch is in.
+    /// Name of the text that contains the launch.
     name: String,
     compared: Vec<running::Compared>,
 }
 
 impl Running {
-    /// Asks a server of SGLang, spectune or vLLM.
+    /// Queries an SGLang, spectune or vLLM server.
     pub fn ask(url: &str) -> anyhow::Result<Self> {
         let info = |kind| Api::new(kind, url, None, TIMEOUT).info();
         let sglang =
@@ -83,7 +83,7 @@ impl Running {
         launches.map(held).collect()
     }
 
-    /// The comparison for a reader.
+    /// The comparison as text.
     pub fn table(&self, held: &[Held]) -> String {
         let models =
             if self.models.is_empty() { String::new() } else { format!(", serves {}", self.models.join(", ")) };
@@ -109,7 +109,7 @@ impl Running {
         text
     }
 
-    /// The comparison for programs.
+    /// The comparison as JSON.
     pub fn to_json(&self, held: &[Held]) -> Value {
         let launches = held.iter().map(|one| json!({ "file": one.name, "values": running::to_json(&one.compared) }));
         json!({ "url": self.url, "engine": self.engine, "models": self.models, "launches": launches.collect::<Vec<_>>() })
@@ -117,7 +117,7 @@ impl Running {
 }
 
 impl Held {
-    /// Values that differ.
+    /// Number of values that differ.
     pub fn differing(&self) -> usize {
         self.compared.iter().filter(|one| one.differs).count()
     }

@@ -10,15 +10,15 @@ use schemas::settings::{FILE_NAME, LintSettings, SettingsFile};
 
 use crate::{setup, wrong_file::WrongFile};
 
-/// The settings that were read, by the folder of the launches.
+/// Settings by the folder of the launches.
 pub(super) struct Settings {
-    /// The settings of all files, where the user names one file or none.
+    /// The settings for all files, if the user names a file or disables settings.
     fixed: Option<Arc<LintSettings>>,
     by_folder: Mutex<HashMap<PathBuf, Arc<LintSettings>>>,
 }
 
 impl Settings {
-    /// Settings of the file that the user names, of none, or (with neither) of the nearest file.
+    /// Uses the named file, no settings if isolated, or else the nearest file.
     pub fn new(named: Option<&Path>, isolated: bool) -> anyhow::Result<Self> {
         let fixed = match named {
             Some(file) => Some(Arc::new(read(file)?)),
@@ -27,7 +27,7 @@ impl Settings {
         Ok(Self { fixed, by_folder: Mutex::default() })
     }
 
-    /// The settings for a launch file; for standard input, those of the present folder.
+    /// The settings for a launch file; for standard input, those of the current folder.
     pub fn of(&self, file: &Path) -> anyhow::Result<Arc<LintSettings>> {
         if let Some(fixed) = &self.fixed {
             return Ok(Arc::clone(fixed));

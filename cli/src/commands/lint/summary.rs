@@ -1,4 +1,4 @@
-//! The last line: how much was found, fixed, and can be fixed.
+//! The last line: number of findings, of fixed ones, and of fixable ones.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(super) fn summary(all: &[FileResult], unreadable: usize) -> String {
     let counts: Vec<String> = counts.into_iter().flatten().collect();
     let mut text = if counts.is_empty() { "no findings".to_owned() } else { format!("found {}", counts.join(", ")) };
     if unreadable > 0 {
-        // Nothing was found in what was not read.
+        // Files that were not read have no findings.
         let rest = counted(all.len(), "file", "s").map_or_else(String::new, |rest| format!("; {text} in {rest}"));
         text = format!("{unreadable} could not be checked{rest}");
     }

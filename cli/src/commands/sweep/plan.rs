@@ -1,11 +1,11 @@
-//! What `--dry-run` prints: the plan, and an estimate of its time from short measured batches.
+//! The output of `--dry-run`: the plan, and an estimate of its duration from short measured batches.
 
 use tuner::{
     record::Role,
     sweep::{Asked, Outline, Plan, SweepRequest},
 };
 
-/// What would be tried.
+/// The plan without an estimate.
 pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
     let mut text = format!("space      {} configurations\n", outline.space.entrants.len());
     for skipped in outline.space.skipped() {
@@ -42,7 +42,7 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
     text
 }
 
-/// How long it would take, and on what.
+/// The device, the requests and the estimated duration.
 pub fn estimate(plan: &Plan, request: &SweepRequest<'_>) -> String {
     let mut text = format!("device     {} ({})\n", plan.fingerprint.device, plan.fingerprint.device_name);
     if request.resume {

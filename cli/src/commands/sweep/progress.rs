@@ -11,32 +11,32 @@ use tuner::{
 
 use crate::terminal;
 
-/// Trials of this run from which on their mean says how long the rest takes.
+/// Minimum number of trials of this run for estimating the remaining time from their mean.
 const ENOUGH: usize = 3;
 
-/// What a sweep shows while it runs.
+/// Progress of a running sweep.
 #[derive(Debug, Default)]
 pub struct Bar {
     bar: Option<ProgressBar>,
-    /// Trials in the journal.
+    /// Number of trials in the journal.
     done: usize,
     planned: Option<Planned>,
-    /// When the first trial of this run started, and how many have finished since.
+    /// Start of the first trial of this run, and the number of trials finished since.
     begun: Option<Instant>,
     ran: usize,
-    /// What the last trial measured.
+    /// Result of the last trial.
     last: String,
 }
 
 impl Bar {
-    /// Leaves the terminal clean.
+    /// Removes the bar from the terminal.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
     }
 
-    /// Trials that are in the journal.
+    /// Number of trials in the journal.
     pub fn done(&self) -> usize {
         self.done
     }
@@ -77,7 +77,7 @@ fn left(elapsed: f64, ran: usize, remaining: usize) -> Option<f64> {
     (ran >= ENOUGH && remaining > 0).then(|| elapsed / ran as f64 * remaining as f64)
 }
 
-/// Seconds in words, as exact as an estimate is.
+/// Rounded seconds with a unit, as exact as an estimate is.
 fn rounded(seconds: f64) -> String {
     match seconds {
         _ if seconds < 10.0 => "10 s".into(),

@@ -1,4 +1,4 @@
-//! The files that a training file names.
+//! Checks the files that a training file names.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use schemas::{diagnostic::Diagnostic, text::Source, train::TrainFile};
 
 use crate::sweep_inputs::{missing, model};
 
-/// The file with the folders of its models, and all that it names is there.
+/// The training file with the folders of its models; checks that every file it names exists.
 ///
 /// # Errors
 /// With a finding at the key that names the missing file.

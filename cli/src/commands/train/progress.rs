@@ -6,24 +6,24 @@ use training::{AnswerProgress, Progress};
 
 use crate::terminal;
 
-/// What a training run shows while it runs.
+/// Progress of a training run.
 #[derive(Default)]
 pub struct Shown {
     bar: Option<ProgressBar>,
-    /// What the bar counts.
+    /// Unit of the bar's steps.
     counts: &'static str,
     begun: bool,
 }
 
 impl Shown {
-    /// Leaves the terminal clean.
+    /// Removes the bar from the terminal.
     pub fn finish(&mut self) {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
     }
 
-    /// Shows what has happened.
+    /// Shows an event.
     pub fn show(&mut self, progress: Progress<'_>) {
         match progress {
             Progress::Answers(answers) => self.answers(answers),

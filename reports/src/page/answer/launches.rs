@@ -1,4 +1,4 @@
-//! Texts to paste: the answer in the words of each engine.
+//! Launch commands to paste: the answer in the form of each engine.
 
 use schemas::{
     export::{Exported, Form, Tuning, export},
@@ -10,18 +10,18 @@ use tuner::configuration::{Configuration, Knobs, Load};
 
 use crate::section::Section;
 
-/// A text to paste.
+/// A launch command to paste.
 #[derive(Serialize)]
 pub struct Launch {
-    /// For which engine.
+    /// The engine.
     pub engine: &'static str,
-    /// The text; empty where the engine cannot run the configuration.
+    /// The text; empty if the engine cannot run the configuration.
     pub text: String,
     /// Caveats.
     pub notes: Vec<String>,
 }
 
-/// The texts to paste: whole launches if a tuned file names the models, else only the shape's flags.
+/// The launch commands: complete ones if a tuned file names the models, else only the shape's flags.
 pub fn launches(configuration: &Configuration, load: Load, section: &Section<'_>) -> Vec<Launch> {
     let tuned = section.sweeps.iter().find_map(|sweep| Some((sweep, sweep.tuned.as_ref()?)));
     let Some((sweep, tuned)) = tuned else {
@@ -30,7 +30,7 @@ pub fn launches(configuration: &Configuration, load: Load, section: &Section<'_>
     };
     let batch_size = load.batch_size();
     let mut tuning = Tuning::from(tuned);
-    // The card is about this load alone, whatever the tuned file says of others.
+    // The card is about this load only, regardless of the tuned file's rows for other loads.
     tuning.table = match configuration.table.as_slice() {
         [] => vec![(batch_size.unwrap_or(usize::MAX), configuration.shape)],
         rows => rows.iter().map(|row| (row.max_running_batch, row.shape)).collect(),
@@ -53,7 +53,7 @@ pub fn launches(configuration: &Configuration, load: Load, section: &Section<'_>
     exports.chain([own]).collect()
 }
 
-/// Settings that differ from those of the tuned file.
+/// Overrides the tuned file's settings with a configuration's.
 fn apply(knobs: &Knobs, tuning: &mut Tuning) {
     let Knobs { max_running_requests, mem_fraction_static, attention_backend, page_size, chunked_prefill_size } = knobs;
     let number = |value: Option<usize>| value.and_then(|value| i64::try_from(value).ok());

@@ -10,7 +10,7 @@ use crate::{
 /// Share of stalled time above which it is mentioned next to the answer.
 const FELT_STALLS: f64 = 0.05;
 
-/// The verdict, and the mood that goes with it: `pays`, `same`, `loses` or `unknown`.
+/// The verdict and its category: `pays`, `same`, `loses` or `unknown`.
 pub fn verdict(race: &Race) -> (String, &'static str) {
     let (mut words, mood) = match race.verdict {
         Verdict::Pays => (format!("Speculation pays here.{}", ties(race)), "pays"),
@@ -39,7 +39,7 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
     (words, mood)
 }
 
-/// What disturbed the trials of a load, if it is significant enough to be shown next to the answer.
+/// Disturbances of a load's trials, if significant enough to be shown next to the answer.
 pub fn disturbance(race: &Race) -> Option<String> {
     let Disturbance { trials, marked, left_out, stalled_share, wall_speedup } = race.disturbance;
     let stalled = stalled_share.filter(|share| *share > FELT_STALLS);
@@ -73,7 +73,7 @@ pub fn disturbance(race: &Race) -> Option<String> {
     Some(words.join(" "))
 }
 
-/// Why the chosen configuration need not be the first of the ranking.
+/// Explains why the chosen configuration may not be the first of the ranking.
 fn ties(race: &Race) -> String {
     match race.measured().filter(|entry| entry.ranked.tied_with_best && !entry.chosen && !entry.is_off()).count() {
         0 => String::new(),
@@ -82,7 +82,7 @@ fn ties(race: &Race) -> String {
     }
 }
 
-/// The best that speculates, with its figure.
+/// The best speculating configuration, with its figure.
 fn best(race: &Race) -> String {
     let Some((best, speedup)) = best_speedup(race) else { return String::new() };
     format!(
@@ -143,7 +143,7 @@ fn not_compared(race: &Race) -> String {
     "No speculating configuration was measured, so it is unknown whether speculation pays.".into()
 }
 
-/// Where the interval of the winner against the default includes no difference, that is said: the default does as well.
+/// States that the default does equally well, if the interval of the winner against it includes 1.
 fn no_difference_from_default(race: &Race) -> Option<String> {
     let default = race.engine_default().filter(|default| !default.chosen)?;
     let Interval { low, high, kind, .. } = race.over_default?;

@@ -15,7 +15,7 @@ use crate::{
     statistics,
 };
 
-/// Shapes in the chart at most.
+/// Maximum number of shapes in the chart.
 const ROWS: usize = 24;
 
 pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
@@ -35,7 +35,7 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
             format!("Imported, measured elsewhere: {source}. Figures derived from it are only as good as this source."),
         ),
     };
-    // What was measured is of most interest, then the longest.
+    // Measured shapes first, then by accept length.
     let mut rows: Vec<(&AcceptanceRow, Option<f64>)> =
         table.rows.iter().map(|row| (row, measured(row, section))).collect();
     rows.sort_by(|a, b| {
@@ -80,7 +80,7 @@ pub fn part(guide: &Guide, section: &Section<'_>) -> Result<Part, ReportError> {
     })
 }
 
-/// What the sweep measured of a shape: the median over all loads, none simulated.
+/// The measured accept length of a shape: the median over all loads, without simulated ones.
 fn measured(row: &AcceptanceRow, section: &Section<'_>) -> Option<f64> {
     let entries = section.races.iter().flat_map(|race| race.measured());
     let of_shape = entries.filter(|entry| {

@@ -1,4 +1,4 @@
-//! Which batch sizes to capture a graph for.
+//! The batch sizes to capture a graph for.
 
 use tuner::guide::{CaptureChoice, CaptureList};
 
@@ -9,7 +9,7 @@ use crate::{
     page::part::{Cell, Part, Table},
 };
 
-/// Colours and shapes of the lists, the chosen one first.
+/// Marks of the lists in the chart, the chosen one first.
 static MARKS: [Mark; 4] =
     [Mark::Ring(Role::Chosen), Mark::Diamond(Role::Default), Mark::Square(Role::Baseline), Mark::Dot(Role::Muted)];
 

@@ -1,4 +1,4 @@
-//! Which parameters matter.
+//! Parameter importance.
 
 use crate::{
     charts::{self, bars, palette::Role},
@@ -68,7 +68,7 @@ fn remark(race: &Race, importance: &Importance) -> Option<String> {
     ))
 }
 
-/// One row a parameter and load: the number of loads is not known beforehand, and headings are.
+/// One row per parameter and load, because the number of loads varies and headings are fixed.
 fn table(found: &[(&Race, Importance)]) -> Table {
     let of_race = |(race, importance): &(&Race, Importance)| {
         let kind = if importance.predicted { "predicted" } else { "measured" };

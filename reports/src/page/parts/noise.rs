@@ -1,4 +1,4 @@
-//! How far repeats scatter, and whether trials drift.
+//! Scatter of repeats, and drift of trials.
 
 use crate::{
     charts::{self, axes::Mark, curve, palette::Role},

@@ -1,4 +1,4 @@
-//! Predicted against measured.
+//! Predictions compared with measurements.
 
 use crate::{
     agreement::{Agreement, Predicted},
@@ -9,7 +9,7 @@ use crate::{
     section::Section,
 };
 
-/// Rows of a table at most, besides those that were measured: the rest is in `predictions.csv`.
+/// Maximum number of unmeasured rows in a table: the rest is in `predictions.csv`.
 const ROWS: usize = 20;
 
 pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {

@@ -1,4 +1,4 @@
-//! How the space was searched, and what that cost.
+//! How the space was searched, and the cost of the search.
 
 use std::collections::HashSet;
 

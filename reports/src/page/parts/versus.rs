@@ -1,4 +1,4 @@
-//! Two runs side by side.
+//! Comparison of two runs.
 
 use crate::{
     charts::{self, Chart, axes::Mark, palette::Role, spans},
@@ -8,7 +8,7 @@ use crate::{
     page::part::{Cell, Part, Table},
 };
 
-/// Rows of a chart at most.
+/// Maximum number of rows in a chart.
 const ROWS: usize = 30;
 
 pub fn part(comparison: &Comparison<'_>) -> Result<Part, ReportError> {
@@ -52,7 +52,7 @@ pub fn part(comparison: &Comparison<'_>) -> Result<Part, ReportError> {
     })
 }
 
-/// The verdict of a load, in a line.
+/// The conclusion for a load, in one line.
 pub fn summary(summary: &Summary) -> String {
     let Summary { load, ratio, counts: [better, worse, same, noisy] } = summary;
     let all = better + worse + same + noisy;

@@ -8,25 +8,25 @@ use crate::latency::{
     strength::USUAL,
 };
 
-/// Standard deviation, as a logarithm of time, of what the machine's model will explain once it is fitted.
+/// Standard deviation, as a logarithm of time, of what the fitted machine model will explain.
 const EXPLAINED: f64 = 0.3;
 
-/// That part reaches this much farther than what the model leaves.
+/// Correlation length of that part relative to the residuals.
 const REACH: f64 = 3.0;
 
 /// Standard deviation of a timed point, as a logarithm of time.
 const NOISE: f64 = 0.005;
 
-/// Covariance of the candidates' times, given those that are timed.
+/// Covariance of the candidates' times, given the timed ones.
 pub struct Unknown {
     covariance: Vec<Vec<f64>>,
-    /// Sum of the squares of each row.
+    /// Sum of squares of each row of the covariance.
     squares: Vec<f64>,
     timed: Vec<bool>,
 }
 
 impl Unknown {
-    /// When none is timed.
+    /// Before any candidate is timed.
     pub fn of(candidates: &[TimingPoint]) -> Self {
         let place = |TimingPoint { context, batch, shape }: &TimingPoint| {
             Place::on_any_machine(&Point { shape: *shape, batch: *batch, context: *context as f64 })
@@ -44,14 +44,14 @@ impl Unknown {
         Self { covariance, squares, timed: vec![false; places.len()] }
     }
 
-    /// The candidate whose time leaves the smallest sum of variances; `None` when all are timed.
+    /// The candidate whose timing minimises the sum of variances; `None` when all are timed.
     pub fn most_telling(&self) -> Option<usize> {
         let told = |at: usize| self.squares[at] / (self.covariance[at][at] + NOISE * NOISE);
         let untimed = (0..self.timed.len()).filter(|at| !self.timed[*at]);
         untimed.max_by(|one, other| told(*one).total_cmp(&told(*other)))
     }
 
-    /// Subtracts what a candidate's time says about the others from the uncertainty.
+    /// Conditions the covariance on a candidate's time.
     pub fn time(&mut self, at: usize) {
         self.timed[at] = true;
         let with = self.covariance[at].clone();
@@ -65,7 +65,7 @@ impl Unknown {
 }
 
 fn covariance_of(strength: &Strength, one: &Place, other: &Place) -> f64 {
-    // The similarity at lengths that are REACH times as long.
+    // The similarity with lengths REACH times as long.
     let far = one.similarity(other).powf(REACH.powi(-2));
     EXPLAINED.powi(2) * far + strength.covariance(one, other)
 }

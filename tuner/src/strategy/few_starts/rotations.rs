@@ -1,8 +1,8 @@
 //! Starts that serve several chains, a different one at each batch size.
 //!
-//! If an engine chooses the number of draft steps by the running batch, one start measures the rounds of several chains. A single
-//! start cannot separate the effect of a chain from that of its batch, so the chains change places from start to start: a Latin
-//! square.
+//! If an engine chooses the number of draft steps by the running batch, one start measures the rounds of several
+//! chains. A single start cannot separate the effect of a chain from that of its batch, so the chains rotate over the
+//! batches from start to start: a Latin square.
 
 use schemas::tree::TreeShape;
 
@@ -13,9 +13,9 @@ use crate::{
     record::Role,
 };
 
-/// The square's rows: tables of chains, spread over those of the experiment of which acceptance is known, for the batch sizes of its
-/// closed loops. The first one gives the longest chain to the smallest batch, where it is most likely to be run. None where there is
-/// only one batch size or one chain.
+/// The rows of the square: tables over the batch sizes of the experiment's closed loops, with chains picked evenly from
+/// its candidates with known acceptance. The first table gives the longest chain to the smallest batch, where it is
+/// most likely to be run. Empty if there is only one batch size or one chain.
 pub fn rotations(experiment: &Experiment, acceptance: &AcceptanceTable) -> Vec<Configuration> {
     let mut batches: Vec<usize> = experiment.loads.iter().filter_map(|load| load.batch_size()).collect();
     batches.sort_unstable();
@@ -41,12 +41,12 @@ pub fn rotations(experiment: &Experiment, acceptance: &AcceptanceTable) -> Vec<C
     (0..chains.len()).map(table).collect()
 }
 
-/// Whether a tree is a chain that drafts.
+/// Whether a tree is a chain with at least one step.
 pub fn is_chain(shape: TreeShape) -> bool {
     shape.topk == 1 && !shape.is_off()
 }
 
-/// At most this many of a list, its ends among them, at equal distances.
+/// At most this many elements of a list, evenly spaced and including its ends.
 fn spread(all: &[TreeShape], most: usize) -> Vec<TreeShape> {
     let count = all.len().min(most);
     let place = |at: usize| (at * (all.len() - 1) + (count - 1) / 2) / (count - 1).max(1);
@@ -66,7 +66,7 @@ mod tests {
         space::Candidate,
     };
 
-    /// Tables for chains of these steps at these batch sizes; a tree is in the experiment too.
+    /// Tables for chains of these steps at these batch sizes; the experiment also contains a tree.
     fn tables(steps: &[usize], batches: &[usize]) -> Vec<Configuration> {
         let shapes: Vec<TreeShape> = steps
             .iter()

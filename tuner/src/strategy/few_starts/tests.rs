@@ -12,14 +12,14 @@ use crate::{
 
 const LOADS: [Load; 3] = [Load::BatchSize(1), Load::BatchSize(8), Load::BatchSize(32)];
 
-/// An engine whose rounds are a sum of costs.
+/// A simulated engine whose round time is a sum of costs.
 struct Engine {
     records: Vec<Record>,
     experiment: Experiment,
     acceptance: AcceptanceTable,
-    /// Whether it runs tables.
+    /// Whether it can run tables.
     adaptive: bool,
-    /// How much longer rounds of starts of their own take than those of tables, as a factor.
+    /// Factor by which rounds of separate starts are slower than those of tables.
     slower: f64,
 }
 
@@ -66,7 +66,7 @@ impl Engine {
         (stopped, found)
     }
 
-    /// What was started, in order, each once.
+    /// The started configurations, in order, without duplicates.
     fn started(&self) -> Vec<String> {
         let mut seen = BTreeSet::new();
         let words = self.records.iter().map(|record| record.trial.configuration.to_string());
@@ -116,7 +116,7 @@ fn one_start_of_several_chains_finds_the_best_of_each_batch_size() {
         assert!(engine.regret(load) <= WORTH, "{} at {load}: {started:?}", engine.regret(load));
     }
     assert!(engine.records.iter().all(|one| (one.role == Role::Probe) != one.trial.configuration.table.is_empty()));
-    // Costs of a sum are found exactly, so that what is predicted is what would be measured.
+    // A sum of costs is recovered exactly, so predictions equal measurements.
     for one in &found.predictions {
         let (rate, _) = engine.rate(&Trial { configuration: one.configuration.clone(), load: one.load, repeat: 0 });
         assert!((one.output_tokens_per_s / rate - 1.0).abs() < 0.02, "{one:?}: {rate}");
@@ -129,7 +129,7 @@ fn a_tree_that_tells_costs_comes_before_chains_and_a_finalist_after_both() {
     engine.search(2);
     let started = engine.started();
     assert!(started[2].contains(",4,") && started[3].starts_with("table"), "{started:?}");
-    // With four starts there is none to spare for chains.
+    // With four starts none can be spared for chains.
     let mut engine = Engine::new(&[1, 2, 4, 5], &["4,4,16", "2,4,8"]);
     engine.search(1);
     let started = engine.started();

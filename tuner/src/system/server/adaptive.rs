@@ -24,21 +24,21 @@ use serde_json::{Value, json};
 use super::{LaunchPlan, SystemError};
 use crate::configuration::{Configuration, TableRow};
 
-/// The first version of SGLang whose adaptive file has slots by batch size that are followed.
+/// The first version of SGLang that follows slots by batch size in the adaptive file.
 const FIRST_SGLANG: EngineVersion = EngineVersion::new(0, 5, 12).post(1);
 /// The first version of vLLM whose schedule is a list of ranges.
 const FIRST_VLLM: EngineVersion = EngineVersion::new(0, 33, 0);
 /// vLLM's key for the schedule.
 pub const SCHEDULE: &str = "num_speculative_tokens_per_batch_size";
-/// How often a server is asked which chain it drafts.
+/// Interval at which a server is polled for its current chain.
 const ASK: Duration = Duration::from_millis(50);
-/// Minimum number of responses for evidence that the server runs a chain other than the table's.
+/// Minimum number of responses that prove that the server runs a chain other than the table's.
 const FEWEST_ANSWERS: usize = 3;
 
-/// Whether a server that has answered runs tables of chains when it is started with one.
+/// Checks whether a server can be started with a table of chains, from the description of a running one.
 ///
 /// # Errors
-/// With the reason why not.
+/// The reason, if it cannot.
 pub fn serves_tables(plan: &LaunchPlan, info: &ServerInfo) -> Result<(), String> {
     if plan.acceptance.is_some() {
         return Err("servers simulate imported accept lengths with one length for all chains of a start".into());
@@ -46,7 +46,7 @@ pub fn serves_tables(plan: &LaunchPlan, info: &ServerInfo) -> Result<(), String>
     if !matches!(plan.algorithm.as_str(), "EAGLE" | "EAGLE3") {
         return Err(format!("no engine can change the chain with the batch size under {}", plan.algorithm));
     }
-    // Our own server follows the same file.
+    // Our own server supports the same file.
     if info.is_spectune() {
         return Ok(());
     }
@@ -68,12 +68,12 @@ pub fn serves_tables(plan: &LaunchPlan, info: &ServerInfo) -> Result<(), String>
     ))
 }
 
-/// The tree of a configuration, of a table the longest chain: what a server is started with.
+/// The tree to start the server of a configuration with; for a table, its longest chain.
 pub fn largest(configuration: &Configuration) -> TreeShape {
     configuration.shapes().max_by_key(|shape| shape.num_steps).unwrap_or(configuration.shape)
 }
 
-/// The rows as (first batch, last batch, steps); the last row ends where no more requests run together.
+/// The rows as (first batch, last batch, steps). The last row ends at the maximum number of running requests.
 fn ranges(table: &[TableRow], most_running: usize) -> Vec<(usize, usize, usize)> {
     let firsts = [1].into_iter().chain(table.iter().map(|row| row.max_running_batch + 1));
     let mut ranges: Vec<_> =
@@ -96,10 +96,10 @@ pub fn schedule(table: &[TableRow], most_running: usize) -> Value {
     ranges(table, most_running).into_iter().map(|(first, last, steps)| json!([first, last, steps])).collect()
 }
 
-/// Fails where a server that was started with a table runs one chain all the same, by its log and by what it resolved.
+/// Checks by the log and the resolved configuration that a server started with a table does not run a single chain.
 ///
 /// # Errors
-/// With its words.
+/// A message, if it does.
 pub fn check_started(configuration: &Configuration, info: &ServerInfo, log: &str) -> Result<(), String> {
     if configuration.table.is_empty() {
         return Ok(());
@@ -122,16 +122,18 @@ pub fn check_started(configuration: &Configuration, info: &ServerInfo, log: &str
     Ok(())
 }
 
-/// What a server said it drafts while a load ran.
+/// The chains that a server reported while a load ran.
 #[derive(Debug, Default)]
 pub struct Drafted {
-    /// Numbers of steps.
+    /// Reported numbers of steps.
     steps: BTreeSet<usize>,
-    /// Responses received while the whole load was running. One received while requests start or end belongs to another row.
+    /// Number of responses while the whole load was running. A response while requests start or end belongs to another
+    /// row.
     answers: usize,
 }
 
-/// Polls the number of steps that a server drafts until it is the expected one or the load has ended. Empty if the server does not report it.
+/// Polls the number of steps that a server drafts until it is the expected one or the load has ended. Empty if the
+/// server does not report it.
 pub fn steps_while(api: &Api, wanted: usize, batch: usize, ended: &AtomicBool) -> Drafted {
     let mut drafted = Drafted::default();
     if api.kind() == Kind::Vllm {
@@ -157,10 +159,11 @@ pub fn steps_while(api: &Api, wanted: usize, batch: usize, ended: &AtomicBool) -
     }
 }
 
-/// Fails where a server drafts another chain than its table says. A few answers do not tell: an engine follows the batch with a delay.
+/// Fails if a server drafts another chain than its table says. A few responses prove nothing: an engine follows the
+/// batch with a delay.
 ///
 /// # Errors
-/// With both.
+/// A message with both numbers of steps.
 pub fn check_steps(drafted: &Drafted, wanted: usize, batch: usize) -> Result<(), SystemError> {
     if drafted.answers < FEWEST_ANSWERS || drafted.steps.contains(&wanted) {
         return Ok(());
@@ -172,10 +175,10 @@ pub fn check_steps(drafted: &Drafted, wanted: usize, batch: usize) -> Result<(),
     )))
 }
 
-/// Fails where the drafts that requests had, by their number, are nearer to another row of the table.
+/// Fails if the number of drafts per round is closer to another row of the table.
 ///
 /// # Errors
-/// With both.
+/// A message with both numbers.
 pub fn check_drafted(
     configuration: &Configuration,
     batch: usize,

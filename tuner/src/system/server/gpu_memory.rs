@@ -1,5 +1,5 @@
-//! Whether the GPUs' memory is back after a server has ended. A driver frees the memory of a process slightly after it
-//! has ended, and an overlooked process keeps it. Either would make the next server fail for no reason of its own.
+//! Waits for the GPUs' memory after a server has ended. A driver frees the memory of a process slightly after its end,
+//! and an overlooked process keeps it. In both cases the next server would fail for a reason unrelated to itself.
 
 use std::{
     collections::BTreeMap,
@@ -8,17 +8,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What may be in use more than before the first start, in MiB: drivers keep some.
+/// Allowed increase over the memory in use before the first start, in MiB: drivers keep some.
 const SLACK_MIB: u64 = 200;
-/// How long it may take.
+/// Maximum time to wait.
 const LONGEST: Duration = Duration::from_secs(60);
 
-/// Memory in use on some GPUs before the first start, in MiB by their numbers; none where the driver's tool is not there.
+/// Memory in use on some GPUs before the first start, in MiB by GPU number; empty if nvidia-smi is missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuMemory(BTreeMap<usize, u64>);
 
 impl GpuMemory {
-    /// What is in use now on GPUs of these numbers. What happens on others is none of a server's doing.
+    /// Memory now in use on these GPUs. A server does not affect the others.
     pub fn now(gpus: impl IntoIterator<Item = usize>) -> Self {
         let all = Self::of_all();
         Self(gpus.into_iter().filter_map(|gpu| Some((gpu, *all.0.get(&gpu)?))).collect())
@@ -31,7 +31,7 @@ impl GpuMemory {
         Self(parse(&String::from_utf8_lossy(&text.unwrap_or_default())))
     }
 
-    /// Waits until no GPU has more in use than then; what is wrong where that does not happen.
+    /// Waits until no GPU has more memory in use than at the start; returns a message if this does not happen.
     pub fn wait_until_back(&self) -> Option<String> {
         if self.0.is_empty() {
             return None;
@@ -46,7 +46,7 @@ impl GpuMemory {
         }
     }
 
-    /// What is in use now beyond what was; `None` where it is back.
+    /// A message about the GPU that has more memory in use than before; `None` if there is none.
     fn over(&self, now: &Self) -> Option<String> {
         let mut pairs = self.0.iter().filter_map(|(gpu, before)| Some((gpu, before, now.0.get(gpu)?)));
         pairs.find(|(_, before, now)| **now > **before + SLACK_MIB).map(|(gpu, before, now)| {
@@ -72,7 +72,7 @@ mod tests {
         assert_eq!(before.over(&GpuMemory(parse("204\n900"))), None);
         let words = before.over(&GpuMemory(parse("4\n1201"))).expect("too much");
         assert!(words.starts_with("GPU 1 has 1201 MiB"), "{words}");
-        // Another program's, on a GPU that the server does not use.
+        // Memory of another program, on a GPU that the server does not use.
         let first = GpuMemory(BTreeMap::from([(0, 4)]));
         assert_eq!(first.over(&GpuMemory(parse("4\n70000"))), None);
         assert_eq!(GpuMemory::default().wait_until_back(), None);

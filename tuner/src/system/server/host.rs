@@ -1,24 +1,24 @@
-//! The processors and GPUs of this host, according to files of the operating system, and the ones that a server uses.
+//! The processors and GPUs of this host, read from files of the operating system, and the GPUs that a server uses.
 
 use std::fs;
 
 use schemas::sweep::SystemSettings;
 
-/// What a server runs on.
+/// The hardware that a server runs on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Host {
     /// The processor's name; empty if unknown.
     pub processor: String,
-    /// In the driver's order, that of the bus.
+    /// In the driver's order, by bus.
     pub gpus: Vec<Gpu>,
     /// Version of the GPUs' driver; empty without one.
     pub driver: String,
 }
 
-/// One of a host.
+/// A GPU of a host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Gpu {
-    /// Its place in the driver's order.
+    /// Its index in the driver's order.
     pub number: usize,
     pub name: String,
     /// `GPU-…`; empty if unknown.
@@ -26,7 +26,7 @@ pub struct Gpu {
 }
 
 impl Host {
-    /// This one.
+    /// This host.
     pub fn this() -> Self {
         let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let folders = fs::read_dir("/proc/driver/nvidia/gpus").into_iter().flatten().flatten();
@@ -47,8 +47,8 @@ impl Host {
         }
     }
 
-    /// The GPUs that a server uses: the first ones that it sees, as many as its arguments say. All of the host where that is not
-    /// known, as for a server at a URL.
+    /// The GPUs that a server uses: the first ones visible to it, as many as its arguments say. All GPUs of the host if
+    /// that is unknown, as for a server at a URL.
     pub fn used_by(self, system: &SystemSettings) -> Self {
         let inherited = || std::env::var(VISIBLE).ok();
         let visible = system.env.get(VISIBLE).cloned().or_else(inherited);
@@ -57,9 +57,9 @@ impl Host {
     }
 }
 
-/// Lists the GPUs that a process sees, by number or by the beginning of their UUID.
+/// Variable that lists the GPUs visible to a process, by number or by a prefix of their UUID.
 const VISIBLE: &str = "CUDA_VISIBLE_DEVICES";
-/// Arguments by which a server takes other GPUs than the first ones.
+/// Arguments that select other GPUs than the first ones.
 const ELSEWHERE: [&str; 2] = ["--base-gpu-id", "--gpu-id-step"];
 
 fn used(all: &[Gpu], system: &SystemSettings, visible: Option<&str>) -> Vec<Gpu> {
@@ -73,7 +73,7 @@ fn used(all: &[Gpu], system: &SystemSettings, visible: Option<&str>) -> Vec<Gpu>
         let of_uuid = || all.iter().find(|gpu| word.starts_with("GPU-") && gpu.uuid.starts_with(word));
         word.parse().map_or_else(|_| of_uuid(), of_number).cloned()
     };
-    // A number that does not exist hides all after it; what is written otherwise (MIG) is not looked into.
+    // A number that does not exist hides all after it. MIG devices are not resolved.
     let seen = match visible.map(str::trim) {
         Some(list) if !list.contains("MIG-") => list.split(',').map_while(|word| find(word.trim())).collect(),
         Some(_) => return all.to_vec(),
@@ -82,13 +82,13 @@ fn used(all: &[Gpu], system: &SystemSettings, visible: Option<&str>) -> Vec<Gpu>
     if goes_elsewhere { seen } else { seen.into_iter().take(system.gpus()).collect() }
 }
 
-/// The value of the first line `name : value`.
+/// The value of the first line of the form `name : value`.
 fn value(text: &str, name: &str) -> Option<String> {
     let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
     pairs.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned())
 }
 
-/// The first word of the driver's line that is a version, such as 580.159.04.
+/// The first word of the driver's first line that is a version, such as 580.159.04.
 fn version(text: &str) -> Option<String> {
     let is_version = |word: &&str| word.contains('.') && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     text.lines().next()?.split_whitespace().find(is_version).map(str::to_owned)

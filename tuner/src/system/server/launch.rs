@@ -22,63 +22,63 @@ use crate::{
     guide::AcceptanceTable,
 };
 
-/// SGLang's variables that make acceptance up, and the way that spreads a length over rounds the least.
+/// SGLang's variables that simulate acceptance, and the method that varies the length between rounds the least.
 pub(super) const SIMULATED_LENGTH: &str = "SGLANG_SIMULATE_ACC_LEN";
 const SIMULATED_HOW: (&str, &str) = ("SGLANG_SIMULATE_ACC_METHOD", "match-expected");
 /// vLLM's environment variable without which it neither reports its configuration nor clears its cache.
 const DEVELOPMENT: &str = "VLLM_SERVER_DEV_MODE";
-/// SGLang's flag for batch sizes with a graph, from 0.5.14 on, and before.
+/// SGLang's flag for capture sizes, since 0.5.14 and before.
 const CAPTURE_FLAG: &str = "cuda-graph-bs-decode";
 const OLD_CAPTURE_FLAG: &str = "cuda-graph-bs";
-/// Rounds between two decode lines of SGLang's log; 40 by default, which short runs do not reach.
+/// Rounds between two decode lines of SGLang's log. The default is 40, which short runs do not reach.
 const LOG_INTERVAL: usize = 10;
-/// vLLM's flag without which it does not report the rounds of a request.
+/// vLLM's flag that makes it report the rounds of a request.
 const REQUEST_METRICS: &str = "per-request-spec-decode-metrics";
 
 /// What the command lines of a sweep have in common.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LaunchPlan {
-    /// Which engine.
+    /// The engine.
     pub kind: SystemKind,
     /// Folder or id of the target.
     pub target: String,
-    /// Folder or id of the draft; empty where the target brings it.
+    /// Folder or id of the draft; empty if it is part of the target.
     pub draft: String,
     /// SGLang's name of the algorithm.
     pub algorithm: String,
     /// Type of weights and activations; `auto` is not passed on.
     pub dtype: String,
-    /// How weights are quantised when they are loaded.
+    /// Quantisation of weights while loading.
     pub quantization: Option<String>,
-    /// Longest sequence, where the sweep says it.
+    /// Longest sequence in tokens, if the sweep sets it.
     pub context_length: Option<usize>,
     /// Maximum number of running requests.
     pub max_running_requests: usize,
-    /// GPUs that share the models.
+    /// Number of GPUs of a tensor-parallel group.
     pub tp_size: usize,
-    /// Batch sizes with a CUDA graph, where the sweep says them.
+    /// Batch sizes with a CUDA graph, if the sweep sets them.
     pub capture_sizes: Vec<usize>,
-    /// What `[engine]` sets to something else than its defaults.
+    /// Settings of `[engine]` that differ from the defaults.
     pub knobs: Knobs,
-    /// Accept lengths that servers make up, where they are imported: times are real then, texts are not.
+    /// Imported accept lengths, which servers simulate: times are real then, texts are not.
     pub acceptance: Option<AcceptanceTable>,
-    /// Which version runs: known once a server has answered.
+    /// The version; known once a server has answered.
     pub version: Option<EngineVersion>,
-    /// Whether it is spectune's own server, which takes SGLang's flags: known then too.
+    /// Whether it is spectune's own server, which takes SGLang's flags; also known then.
     pub is_own: bool,
     /// The name of SGLang's flag for capture sizes.
     pub capture_flag: &'static str,
-    /// Whether one start may run another chain at each batch size, or why not: known once a server has answered.
+    /// Whether one start can run a different chain at each batch size, or why not; known once a server has answered.
     pub tables: Result<(), String>,
 }
 
 impl LaunchPlan {
-    /// That of a sweep file whose paths start at a folder.
+    /// The plan of a sweep file whose paths refer to a folder.
     pub fn of(file: &SweepFile, folder: &std::path::Path, max_running_requests: usize) -> Self {
         let defaults = schemas::sweep::EngineSettings::default();
         let engine = &file.engine;
         let model = |name: &str| {
-            // A folder is relative to the sweep file's; anything else is a hub id, which the engine looks up.
+            // A folder is relative to the sweep file's folder; anything else is a hub id, which the engine looks up.
             let path = folder.join(name);
             let path = path.canonicalize().unwrap_or(path);
             if path.is_dir() { path.display().to_string() } else { name.to_owned() }
@@ -110,14 +110,14 @@ impl LaunchPlan {
         }
     }
 
-    /// Takes in what a server says of itself.
+    /// Updates the plan from a server's description of itself.
     pub fn learn(&mut self, info: &ServerInfo) {
         self.version = info.version.as_deref().and_then(|text| text.parse().ok());
         self.is_own = info.is_spectune();
         self.tables = adaptive::serves_tables(self, info);
     }
 
-    /// Takes the older name of a flag that a start has refused as unknown; whether another start may help.
+    /// Switches to the older name of a flag that a start refused as unknown; returns whether another start may help.
     pub fn take_older_flag(&mut self, failure: &Failure) -> bool {
         let is_unknown = failure.class == FailureClass::Configuration && failure.evidence.contains(CAPTURE_FLAG);
         let may_help = is_unknown && self.capture_flag == CAPTURE_FLAG && self.kind != SystemKind::Vllm;
@@ -127,19 +127,19 @@ impl LaunchPlan {
         may_help
     }
 
-    /// The accept length that the server of a configuration makes up: output tokens per round, the target's own counted.
+    /// The accept length that the server of a configuration simulates: output tokens per round, bonus token included.
     ///
     /// # Errors
-    /// When lengths are imported, and none for its tree.
+    /// When lengths are imported, but not for its tree.
     pub fn made_up(&self, configuration: &Configuration) -> Result<Option<f32>, SystemError> {
         let table = self.acceptance.as_ref().filter(|_| !configuration.shape.is_off());
         Ok(table.map(|table| acceptance::length_of(table, configuration)).transpose()?)
     }
 
-    /// Whether the engine can run a configuration.
+    /// Checks whether the engine can run a configuration.
     ///
     /// # Errors
-    /// When it cannot, with the reason.
+    /// When it cannot; with the reason.
     pub fn supports(&self, configuration: &Configuration) -> Result<(), SystemError> {
         let shape = configuration.shape;
         let refuse = |words: String| Err(SystemError::Unsupported(words));
@@ -158,7 +158,7 @@ impl LaunchPlan {
         Ok(())
     }
 
-    /// How the server of a configuration is started.
+    /// The launch of a configuration's server.
     ///
     /// # Errors
     /// When the engine cannot run it.
@@ -199,7 +199,7 @@ impl LaunchPlan {
         Ok(Launch { program: program.clone(), args, env, log })
     }
 
-    /// `log` is that of the start: the file of a table lies beside it ([`table_file`]).
+    /// `log` is the log of the start; the file of a table is next to it ([`table_file`]).
     fn sglang(&self, configuration: &Configuration, log: &Path) -> Vec<String> {
         let mut flags = Flags::default();
         flags.add("model-path", &self.target);
@@ -229,11 +229,12 @@ impl LaunchPlan {
             flags.0.push(format!("--{}", self.capture_flag));
             flags.0.extend(self.capture_sizes.iter().map(ToString::to_string));
         }
-        // Repeats of a workload would find their own prompts in the cache.
+        // Otherwise repeats of a workload would find their own prompts in the cache.
         flags.0.push("--disable-radix-cache".into());
         // Counters of running and retracted requests.
         flags.0.push("--enable-metrics".into());
-        // Only these lines show whether rounds run in graphs. At the first start of a sweep the engine is not known yet.
+        // Only these lines show whether rounds run in graphs. At the first start of a sweep the engine is not known
+        // yet.
         flags.add_some("decode-log-interval", (self.version.is_some() && !self.is_own).then_some(LOG_INTERVAL));
         flags.0
     }
@@ -285,7 +286,7 @@ impl LaunchPlan {
         flags.add_some(context_length, self.context_length);
     }
 
-    /// The settings of a configuration: its own, else those of the sweep.
+    /// The settings of a configuration: its overrides, else those of the sweep.
     fn knobs(&self, configuration: &Configuration) -> Knobs {
         let (own, sweep) = (&configuration.knobs, &self.knobs);
         Knobs {
@@ -298,12 +299,12 @@ impl LaunchPlan {
     }
 }
 
-/// Where the file of a start's table lies.
+/// Path of the file with a start's table.
 pub fn table_file(log: &Path) -> PathBuf {
     log.with_extension("json")
 }
 
-/// A launch as one line of a shell.
+/// A launch as a shell command on one line.
 pub fn words(launch: &Launch) -> String {
     let assignments = launch.env.iter().map(|(name, value)| format!("{name}={}", schemas::launch::quoted(value)));
     let command =

@@ -14,11 +14,11 @@ use crate::{
     runner::{CompletedRequest, Observations},
 };
 
-/// How far a simulated accept length may be from the requested one, as a share: few rounds scatter, and the last one of
-/// a request is cut off.
+/// Allowed deviation of a simulated accept length, as a share: few rounds scatter, and the last one of a request is
+/// truncated.
 const MADE_UP_WITHIN: f64 = 0.15;
 
-/// A request as servers take it.
+/// A request in the form that servers take.
 pub fn generate(request: &Request) -> Generate<'_> {
     let sampling = &request.sampling;
     Generate {
@@ -33,22 +33,22 @@ pub fn generate(request: &Request) -> Generate<'_> {
     }
 }
 
-/// How many rounds requests took, where they do not tell it themselves.
+/// Source of the number of rounds for requests that do not report it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rounds {
-    /// One a token: nothing is drafted.
+    /// One round per token: nothing is drafted.
     OneAToken,
-    /// As many tokens per round as the server's counters say of all requests together.
+    /// As many tokens per round as the server's counters show for all requests together.
     Counted {
-        /// Tokens a round, the target's own included.
+        /// Tokens per round, bonus token included.
         tokens: f64,
     },
-    /// Not known.
+    /// Unknown.
     Untold,
 }
 
 impl Rounds {
-    /// Of a configuration, by the counters before and after its load.
+    /// For a configuration, from the counters before and after its load.
     pub fn of(configuration: &Configuration, before: &Counters, after: &Counters) -> Self {
         if configuration.is_off() {
             return Self::OneAToken;
@@ -62,10 +62,10 @@ impl Rounds {
     }
 }
 
-/// Observations of a trial. A client does not see single rounds: the mean over each request is used for all of its rounds.
+/// Observations of a trial. A client does not see single rounds, so all rounds of a request count with its mean.
 ///
 /// # Errors
-/// When the server does not tell the rounds of a request that speculates.
+/// When the server does not report the rounds of a request that speculates.
 pub fn seen(
     requests: &[Request],
     observed: Observed,
@@ -112,7 +112,7 @@ fn completion(requests: &[Request], served: &Served, untold: Rounds) -> Result<C
     let generated = &served.generated;
     let rounds = rounds(generated, untold)?;
     Ok(Completion {
-        // If the server reports no tokens, their number still counts.
+        // If the server does not report the tokens themselves, their number still counts.
         output_ids: match generated.output_ids.len() == generated.output_tokens {
             true => generated.output_ids.clone(),
             false => vec![0; generated.output_tokens],
@@ -131,14 +131,14 @@ fn completion(requests: &[Request], served: &Served, untold: Rounds) -> Result<C
     })
 }
 
-/// Rounds of a request. Without speculation each token after the first one takes one.
+/// Rounds of a request. Without speculation each token after the first takes one round.
 fn rounds(generated: &Generated, untold: Rounds) -> Result<usize, SystemError> {
     let further = generated.output_tokens.saturating_sub(1);
     let rounds = match (generated.rounds, untold) {
         (Some(rounds), _) => rounds as usize,
         (None, Rounds::OneAToken) => further,
         (None, Rounds::Counted { tokens }) => ((further as f64 / tokens.max(1.0)).ceil() as usize).min(further),
-        // The first token ends it: there was no round.
+        // It ended with its first token: no round ran.
         (None, Rounds::Untold) if further == 0 => 0,
         (None, Rounds::Untold) => {
             return Err(SystemError::Unsupported(
@@ -155,10 +155,10 @@ fn rounds(generated: &Generated, untold: Rounds) -> Result<usize, SystemError> {
     Ok(rounds)
 }
 
-/// Fails where rounds of the batch that is measured ran without CUDA graphs.
+/// Fails if rounds of the measured batch ran without CUDA graphs.
 ///
 /// # Errors
-/// With what is in the server's log.
+/// A message with the line of the server's log.
 pub fn check_graphs(log: &str, load: Load) -> Result<(), SystemError> {
     let Some(batch) = load.batch_size() else { return Ok(()) };
     let running = format!("#running-req: {batch},");
@@ -174,10 +174,10 @@ pub fn check_graphs(log: &str, load: Load) -> Result<(), SystemError> {
     }
 }
 
-/// Fails if a server was told to simulate an accept length but accepts by its drafts nevertheless.
+/// Fails if a server that should simulate an accept length accepts by its drafts nevertheless.
 ///
 /// # Errors
-/// With both lengths.
+/// A message with both lengths.
 pub fn check_made_up(asked: f64, runs: f64) -> Result<(), SystemError> {
     if (runs / asked - 1.0).abs() <= MADE_UP_WITHIN {
         return Ok(());
@@ -224,7 +224,7 @@ mod tests {
         }
         let of = |rounds, untold| seen(&[], observed(rounds), &Arrivals::Closed(1), untold);
         assert!(of(Some(9), Rounds::OneAToken).is_err());
-        // Eight tokens after the first one, at three a round.
+        // Eight tokens after the first one, three per round.
         assert_eq!(of(None, Rounds::Counted { tokens: 3.0 }).expect("seen").rounds, 3);
         assert!(of(None, Rounds::Untold).is_err_and(|error| error.to_string().contains("accept lengths are unknown")));
     }

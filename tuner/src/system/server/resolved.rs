@@ -18,8 +18,8 @@ use crate::{
     configuration::{Configuration, Load},
 };
 
-/// What the server has rewritten: notes if it is still the requested configuration, else an error. A figure that
-/// the server does not report is not checked.
+/// The values that the server has rewritten: notes if it still runs the requested configuration, else an error. Values
+/// that the server does not report are not checked.
 pub fn differences(info: &ServerInfo, plan: &LaunchPlan, configuration: &Configuration) -> Result<Vec<String>, String> {
     let Some(resolved) = &info.resolved else { return Ok(Vec::new()) };
     let number = |name: &str| resolved.get(name).and_then(Value::as_u64).map(|number| number as usize);
@@ -68,8 +68,8 @@ fn of_vllm(resolved: &Value) -> Option<TreeShape> {
 /// Largest config.json that is read, in bytes.
 const LARGEST_CONFIG: u64 = 4 << 20;
 
-/// What `lint --resolved` makes of a launch of SGLang, held against what its server says: one line for each value that differs and is
-/// not in `told`, where it is put.
+/// Compares what `lint --resolved` computes for a launch of SGLang with what its server reports: one line for each
+/// value that differs and is not yet in `told`, where it is then added.
 pub fn beside_the_linter(
     command: &str,
     info: &ServerInfo,
@@ -104,7 +104,7 @@ pub fn beside_the_linter(
         .collect()
 }
 
-/// What the config.json of a folder says; `None` where there is none.
+/// The facts of a folder's config.json; `None` if there is none.
 fn facts(folder: &str) -> Option<ModelFacts> {
     let path = Path::new(folder).join("config.json");
     let text = atomic_file::read(&path, LARGEST_CONFIG).ok()?;
@@ -112,10 +112,10 @@ fn facts(folder: &str) -> Option<ModelFacts> {
     Some(ModelFacts { name: folder.to_owned(), origin: path.display().to_string(), config, ..ModelFacts::default() })
 }
 
-/// Fails where a batch of the closed loop would not run together.
+/// Fails if a batch of the closed loop would not run together.
 ///
 /// # Errors
-/// With both numbers.
+/// A message with both numbers.
 pub fn check_room(info: &ServerInfo, load: Load) -> Result<(), SystemError> {
     let most = info.resolved.as_ref().and_then(most_running);
     match (load.batch_size(), most) {
@@ -127,7 +127,7 @@ pub fn check_room(info: &ServerInfo, load: Load) -> Result<(), SystemError> {
     }
 }
 
-/// Most requests that the server runs together.
+/// Maximum number of running requests of the server.
 fn most_running(resolved: &Value) -> Option<usize> {
     let effective = &resolved["internal_states"][0]["effective_max_running_requests_per_dp"];
     let of_vllm = &resolved["vllm_config"]["scheduler_config"]["max_num_seqs"];
