@@ -1,8 +1,8 @@
 #!/bin/bash
-# Two builds of spectune beside each other on one GPU, as those of the lab journal (steps/) are compared: GPUs differ by 2 to 3%.
+# Compares two builds of spectune on one GPU, as in the lab journal (steps/), since GPUs differ by 2 to 3%.
 #   compare.sh OLD NEW [SHAPE:BATCH,…]…         for example none:1,8 3,1,4@3:8
-# OUTPUT_LEN new tokens (160) after 512 of a prompt, MODEL_SHAPE (llama-3.1-8b) with random weights. Each build has a cache of
-# its own, for there it keeps which kernels it has found to be the fastest.
+# OUTPUT_LEN new tokens (160) after a prompt of 512, MODEL_SHAPE (llama-3.1-8b) with random weights. Each build has a separate
+# cache, because the cache stores which kernels are the fastest.
 set -uo pipefail
 old=$1 new=$2
 shift 2

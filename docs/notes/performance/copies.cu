@@ -1,4 +1,4 @@
-// How fast blocks that do nothing else get tiles of weights and of rows by the copying engine, as gate and up of Llama-3.1-8B's
+// Speed at which blocks that do nothing else load tiles of weights and of rows by the copy engine, as gate and up of Llama-3.1-8B's
 // shape would for 256 rows: 28,672 columns of 4,096 inputs, on 128 multiprocessors.
 //
 //   nvcc -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 -DT_BF16 -I ../../../kernels/cuda copies.cu -o copies -lcuda
@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <vector>
 
-// CUDA's own headers have one of that name.
+// CUDA's own headers define a function of that name.
 #define ballot ballot_of_warp
 #include "common.cuh"
 #include "wgmma.cuh"
@@ -24,17 +24,17 @@
 #define RUNS 7
 #define LAUNCHES 16
 
-/// What a block asks for in a step, of INPUTS / PIECE in each of its units.
+/// The copies of a block in a step; each of its units has INPUTS / PIECE steps.
 struct Plan {
   const char* name;
-  /// Rows of the weights' tile and of the rows', either may be none.
+  /// Height of the weights' tile and of the rows' tile; either may be 0.
   int weights, rows;
   int stages, units;
-  /// Each block begins at another step, so many apart.
+  /// Each block starts this many steps after the previous one; 0 if all start at the same step.
   int turned;
-  /// All blocks get the same weights.
+  /// All blocks load the same weights.
   bool same_weights;
-  /// Blocks that get half of the rows each and send them to both.
+  /// Clusters of two blocks, each of which loads half of the rows for both (multicast).
   bool pairs;
 };
 
@@ -53,7 +53,7 @@ __device__ __forceinline__ void copy_tile_to_both(void* shared, const Tiles* til
       : "memory");
 }
 
-/// One thread asks, a warp gives stages back as soon as they are there.
+/// One thread issues copies, a warp releases stages as soon as they have arrived.
 __global__ void __launch_bounds__(64, 1)
 copies(const __grid_constant__ Tiles rows, const __grid_constant__ Tiles weights, const Plan plan) {
   DYNAMIC_SHARED(shared);
@@ -134,7 +134,7 @@ static void measure(const Plan& plan, void* rows, void* const (&weights)[4]) {
   for (int run = 0; run <= RUNS; run++) {
     CHECK(cudaEventRecord(begin, stream));
     for (int i = 0; i < LAUNCHES; i++) {
-      // Others than those that second-level cache still holds.
+      // Weights that are no longer in the L2 cache.
       Tiles of_weights = tiles_of(weights[i % 4], COLUMNS, std::max(plan.weights, 8));
       CHECK(cudaLaunchKernelEx(&config, copies, of_rows, of_weights, plan));
     }

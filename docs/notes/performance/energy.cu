@@ -1,10 +1,10 @@
-// What energy a GPU takes for what a round is made of, each alone for more than a second: nothing, blocks that wait, memory read by
-// loads, by cp.async and by the copying engine, second-level cache, and products. Where power is the limit, a round takes no less
-// than its energy over that limit.
+// Energy of the components of a round, each run alone for more than a second: nothing, blocks that wait, memory read by loads, by
+// cp.async and by the copy engine, the L2 cache, and products. Where power is the limit, a round takes at least its energy divided
+// by that limit.
 //
 //   nvcc -O3 -std=c++17 -arch=native energy.cu -o energy -lcublasLt -lnvidia-ml -lcuda && ./energy
-// A line a load: how often it ran a second, mean watts, MHz at the end, millijoules each time (of what is read, 2^30
-// bytes), and what is read (GB/s) or multiplied (TFLOP/s).
+// Prints one line per load: runs per second, mean watts, MHz at the end, millijoules per run (for reads, per 2^30 bytes), and
+// the rate of reading (GB/s) or multiplying (TFLOP/s).
 #include <cublasLt.h>
 #include <cuda.h>
 #include <nvml.h>
@@ -27,7 +27,7 @@ __global__ void wait(long long cycles) {
   for (long long begin = clock64(); clock64() - begin < cycles;) __nanosleep(1000);
 }
 
-/// Reads `count` pieces of 16 bytes `times` over, past first-level cache.
+/// Reads `count` pieces of 16 bytes `times` times, bypassing the L1 cache.
 __global__ void read(const uint4* from, size_t count, int times, unsigned* found) {
   unsigned seen = 0;
   for (int time = 0; time < times; time++) {
@@ -43,7 +43,7 @@ static double now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-/// Millijoules since the driver was loaded, when they next change: the driver counts in steps.
+/// Millijoules since the driver was loaded, at the next change of the counter, which is coarse.
 static unsigned long long energy(const std::function<void()>& load) {
   unsigned long long first, next;
   CHECK(nvmlDeviceGetTotalEnergyConsumption(device, &first));
@@ -54,7 +54,7 @@ static unsigned long long energy(const std::function<void()>& load) {
   return next;
 }
 
-/// `load` runs for some milliseconds; `each` is how often what is counted happens in it, of so many bytes and operations.
+/// `load` runs for some milliseconds and contains `each` units of `bytes` and `operations`.
 static void measure(const char* name, double each, double bytes, double operations, const std::function<void()>& load) {
   long runs = 0;
   auto counted = [&] {
@@ -76,7 +76,7 @@ static void measure(const char* name, double each, double bytes, double operatio
   fflush(stdout);
 }
 
-/// A product of `rows` with weights that lie in memory one behind the other, by the offered algorithm that is the fastest for long.
+/// A product of `rows` with consecutive copies of weights in memory, by the offered algorithm that is the fastest when sustained.
 struct Product {
   cublasLtMatmulDesc_t description;
   cublasLtMatrixLayout_t w, x, y;
@@ -135,23 +135,23 @@ static void layer(int rows) {
 
 static const int STAGE = 16 << 10, STAGES = 12;
 
-/// How tiles of 16 KB lie in memory, and the order in which they are asked for.
+/// Layout of tiles of 16 KB in memory, and the order in which they are requested.
 struct Order {
   const char* name;
-  /// Bytes of a row of weights, and of the piece of it that a tile has: with all of it, tiles lie behind each other.
+  /// Bytes of a row of weights, and of the piece of it in a tile: if a tile has whole rows, tiles are contiguous.
   int row, piece;
-  /// A block takes the tiles of its rows, or of a megabyte, from left to right; otherwise all blocks together take them one by one.
+  /// A block reads the tiles of its rows, or of a megabyte, from left to right; otherwise consecutive tiles go to different blocks.
   bool apart;
   CUtensorMapL2promotion promotion = CU_TENSOR_MAP_L2_PROMOTION_L2_128B;
 };
 
-/// Where tiles begin, in elements and rows: each step of a tile so far from the one before, each tile from the one above.
+/// Where tiles start, in elements and rows: the distance of a step from the previous one, and of a tile from the one above.
 struct Steps {
   int steps, count, step_column, step_row, tile_row;
   bool apart;
 };
 
-/// Blocks that copy stages of 16 rows of 1 KB by `cp.async`, as many under way; a block has its rows from left to right.
+/// Blocks that copy stages of 16 rows of 1 KB by `cp.async`, UNDER_WAY stages in flight; a block reads its rows from left to right.
 __global__ void __launch_bounds__(256) copies_of_threads(const unsigned char* from, int count, int row) {
   constexpr int UNDER_WAY = 3, PIECE = 1024, HEIGHT = STAGE / PIECE;
   extern __shared__ __align__(1024) unsigned char shared[];
@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(256) copies_of_threads(const unsigned char* fr
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-/// Blocks that do nothing but ask for tiles by the copying engine.
+/// Blocks that only load tiles by the copy engine.
 __global__ void __launch_bounds__(32, 1) tiles(const __grid_constant__ CUtensorMap map, const Steps plan) {
   extern __shared__ __align__(1024) unsigned char shared[];
   __shared__ unsigned long long full[STAGES];

@@ -1,5 +1,5 @@
-"""What rounds of Llama-3.1-8B's shape take at the limit of power if nothing but their products and what they read of memory took
-energy, from the lines of energy.cu: `energy.py LINES [WATTS]`. Counted, not measured."""
+"""Time of rounds of Llama-3.1-8B's shape at the power limit if only their products and memory reads took energy, from the output
+of energy.cu: `energy.py LINES [WATTS]`. Computed, not measured."""
 
 import re
 import sys
@@ -9,13 +9,13 @@ watts = float(sys.argv[2]) if len(sys.argv) > 2 else 695.0
 layer_of = {int(rows): float(mj) for rows, mj in re.findall(r"products of a layer, (\d+) rows .*?([\d.]+) mJ", lines)}
 gibibyte = float(re.search(r"cp\.async, rows of 8 KB .*?([\d.]+) mJ", lines)[1])
 
-# Weights of a layer, of the head, and of EAGLE-3's: what reads the target's states, queries, keys and values, and all behind them.
+# Weights of a layer, of the head, and of EAGLE-3's draft: input projection, qkv, and everything after it.
 LAYER, HEAD, DRAFT_STATES, DRAFT_QKV, DRAFT_REST = 218.1e6, 525.3e6, 50.3e6, 50.3e6, 323.9e6
 POSITIONS, CACHE_BYTES, LAYERS = 768, 131072, 32
 
 
 def product(weights, rows):
-    """Millijoules, between the rows that were measured in proportion."""
+    """Millijoules, interpolated linearly between the measured numbers of rows."""
     known = sorted(layer_of)
     low = max([r for r in known if r <= rows], default=known[0])
     high = min([r for r in known if r >= rows], default=known[-1])
@@ -24,18 +24,18 @@ def product(weights, rows):
 
 
 def readings(rows):
-    """What a product takes, in readings of its weights."""
+    """Time of a product, in units of reading its weights once."""
     return max(rows, 160) / 160
 
 
 def round_of(batch, steps, topk, nodes):
-    """Joules of target, head, cache and draft, whose rows but the last of a request end behind keys and values where it reads what was
-    accepted. How often the target runs, the 160 and the 100 MiB as in `VerifyPlan` (engine/src/backend/verify_plan.rs)."""
+    """Joules of layers, head, cache and draft. When the draft processes accepted tokens, all rows of a request but the last end after
+    keys and values. The number of target passes, the 160 and the 100 MiB are as in `VerifyPlan` (engine/src/backend/verify_plan.rs)."""
     cache = batch * POSITIONS * CACHE_BYTES / 2**30 * gibibyte
     rows, inner = batch * nodes, (batch * nodes + 1) // 2
     weights = 2 * (LAYERS * LAYER + HEAD)
     second = LAYERS * (100 << 20) / weights
-    # Of either way the rows of the target's passes.
+    # Rows of the target's passes.
     passes = [rows]
     if topk >= 4 and nodes >= 16 and readings(inner) + readings(batch) + second < readings(rows):
         passes = [inner, batch]

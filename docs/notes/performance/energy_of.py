@@ -1,5 +1,5 @@
-"""What energy a GPU takes for each part of a program that prints `begin NAME` and `end NAME: N passes …`, such as
-`energy_of.py linear_time cuda:0 8,32 llama-3.1-8b 2`: a line a part with its watts, and joules a pass. Wants `nvidia-ml-py`."""
+"""GPU energy of each part of a program that prints `begin NAME` and `end NAME: N passes …`, such as
+`energy_of.py linear_time cuda:0 8,32 llama-3.1-8b 2`: one line per part with its watts, and joules per pass. Needs `nvidia-ml-py`."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
 
 
 def energy():
-    """Joules since the driver was loaded, when they next change: the driver counts in steps."""
+    """Joules since the driver was loaded, at the next change of the counter, which is coarse."""
     first = pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu)
     while (now := pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu)) == first:
         pass

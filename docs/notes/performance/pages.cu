@@ -1,6 +1,6 @@
-// How fast keys and values of 768 positions a request are read from a paged cache by blocks that do nothing else, a block for each
-// key/value head of a request, or two: by layout of the cache, order of the pages, and way of copying. Llama-3.1-8B's shape, 8
-// heads of 128 two-byte elements, pages of 16 positions.
+// Speed of reading keys and values of 768 positions per request from a paged cache, by blocks that do nothing else, one or two for
+// each key/value head of a request: by cache layout, page order and kind of copy. Llama-3.1-8B's shape, 8 heads of 128 two-byte
+// elements, pages of 16 positions.
 //
 //   nvcc -gencode=arch=compute_90a,code=sm_90a -O3 -std=c++17 pages.cu -o pages
 #include <cuda_runtime.h>
@@ -33,12 +33,12 @@ static void check(cudaError_t error) {
 
 __device__ u32 address(const void* at) { return (u32)__cvta_generic_to_shared(at); }
 
-/// Where a row of a page begins: rows of all heads, or if `by_head` all rows of a head together.
+/// Offset of a row in a page, which has rows of all heads, or, if `by_head`, all rows of a head contiguous.
 __device__ const char* row_of(const char* cache, int page, int row, int head, bool by_head) {
   return cache + (by_head ? ((u64)page * HEADS + head) * PAGE + row : ((u64)page * PAGE + row) * HEADS + head) * HEAD_BYTES;
 }
 
-/// Grid (splits, HEADS, requests). Loads to registers, TOGETHER a thread.
+/// Grid (splits, HEADS, requests). Loads to registers, TOGETHER at a time per thread.
 __global__ void __launch_bounds__(THREADS)
 load(const char* keys, const char* values, const int* table, bool by_head, u32* out) {
   int first = PAGES * (int)blockIdx.x / (int)gridDim.x, last = PAGES * ((int)blockIdx.x + 1) / (int)gridDim.x;
@@ -63,7 +63,7 @@ load(const char* keys, const char* values, const int* table, bool by_head, u32* 
   if (mixed == 0x12345) *out = mixed;
 }
 
-/// The same by the copying engine, all at once: a row each, or a page's rows of a head where these lie together.
+/// The same by the copy engine, all at once: one row per copy, or a page's rows of a head if these are contiguous.
 __global__ void __launch_bounds__(THREADS)
 copy(const char* keys, const char* values, const int* table, bool by_head, u32* out) {
   extern __shared__ __align__(128) unsigned char shared[];
@@ -126,7 +126,7 @@ int main() {
       check(cudaMemcpy(table, pages.data(), requests * PAGES * 4, cudaMemcpyHostToDevice));
       for (bool engine : {false, true}) {
         for (bool by_head : {false, true}) {
-          // Of 64 requests a block's share does not fit its shared memory.
+          // With 64 requests a block's share does not fit its shared memory.
           if (engine && requests == 64) continue;
           dim3 grid(requests == 8 ? 2 : 1, HEADS, requests);
           cudaGraph_t graph;

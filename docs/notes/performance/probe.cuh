@@ -1,4 +1,4 @@
-// What energy.cu and products.cu share: errors that end a program, and made-up values.
+// Shared by energy.cu and products.cu: error checks that exit, and random values.
 #pragma once
 #include <cuda_bf16.h>
 

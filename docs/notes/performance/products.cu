@@ -1,9 +1,10 @@
-// What cuBLASLt's algorithms take for one product at a time, cold and when they run for long, where a GPU that takes all the
-// power it may slows down; and the same product in parts of its inputs, whose sums are left in float. Of the algorithms those that
-// the library offers, and the tiles and clusters that it has for the first of them besides.
+// Time of cuBLASLt's algorithms for one product, cold and sustained (a GPU at its power limit slows down), and for the same product
+// in parts of its inputs, whose sums stay in float. Includes the algorithms that the library offers, and all other tiles and
+// clusters of the first of them.
 //   nvcc -O3 -arch=native products.cu -o products -lcublasLt -lnvidia-ml && ./products [MILLISECONDS]
-// A line an algorithm, of the three best that are offered and of the six best of the others: rows, inputs, outputs, parts, what
-// the library calls its tile, stages, cluster, parts of its own and inner order, microseconds alone (least of 4, weights not in second-level cache) and for long (mean), MHz and watts at the end.
+// Prints one line per algorithm, for the three best offered and the six best others: rows, inputs, outputs, parts, the library's
+// numbers for tile, stages, cluster, split-K and inner order, microseconds alone (minimum of 4, weights not in the L2 cache) and
+// sustained (mean), MHz and watts at the end.
 #include <cublasLt.h>
 #include <nvml.h>
 

@@ -1,8 +1,8 @@
 #!/bin/bash
-# The figures that performance.md begins with, on one GPU: tokens a second and the share of the floor.
+# The first figures of performance.md, on one GPU: tokens per second and the share of the floor.
 #   table.sh SPECTUNE [PART]…        parts: eight_billion, protocol, one_billion, seventy_billion, invariant, prompts; without any,
 #                                    all but protocol
-# DEVICE (cuda:0); REPEATS (1) runs of OUTPUT_LEN (511) new tokens behind INPUT_LEN (512) of a prompt, with random weights. Serving
+# DEVICE (cuda:0); REPEATS (1) runs of OUTPUT_LEN (511) new tokens after a prompt of INPUT_LEN (512), with random weights. Serving
 # under load is part `serving` of ../tuner/measure.sh.
 set -uo pipefail
 spectune=$1
@@ -21,8 +21,8 @@ eight_billion() { # FLAG…
     bench llama-3.1-8b --speculative-algorithm EAGLE3 --max-running-requests 64 --batch-size 1,8 --shapes '7,1,8@3.91;8,10,60@5' "$@"
 }
 
-# The table as SGLang's figures were taken: tokens 128 to 384 of each request, by the difference of two runs, medians of 3 each. What a
-# run takes is its tokens behind the first (which the prompt yields) by its rate.
+# The table by the protocol of SGLang's figures: tokens 128 to 384 of each request, by the difference of two runs, medians of 3 each. The
+# time of a run is its tokens after the first (which the prompt yields) divided by its rate.
 protocol() {
     local length
     for length in 128 384; do
@@ -43,7 +43,7 @@ one_billion() {
         --shapes 'none;1,1,2@2;3,1,4@3;5,8,32@3'
 }
 
-# Wants 140 GB: the weights are 133,451 MiB, more than the default share of an H200's memory.
+# Needs 140 GB: the weights are 133,451 MiB, more than the default share of an H200's memory.
 seventy_billion() {
     OUTPUT_LEN=61 bench llama-2-70b --speculative-algorithm EAGLE --mem-fraction-static 0.97 --max-running-requests 1 \
         --batch-size 1 --shapes 'none;1,1,2@2;3,1,4@3;5,8,32@3'
@@ -54,7 +54,7 @@ invariant() {
         --batch-invariant
 }
 
-# The column of prompts is what counts here.
+# Only the column of prompts matters here.
 prompts() {
     INPUT_LEN=1024 OUTPUT_LEN=16 REPEATS=3 bench llama-3.1-8b --max-running-requests 8 --batch-size 8 --shapes none
 }

@@ -1,11 +1,11 @@
-// Records start and end of every kernel, copy and fill that a CUDA program runs, those inside graphs too, through CUPTI:
+// Records start and end of every kernel, copy and fill of a CUDA program, including those in graphs, through CUPTI:
 //
 //   gcc -O1 -shared -fPIC -I$CUDA/extras/CUPTI/include -I$CUDA/include timeline.c -o timeline.so -lcupti
 //   CUDA_INJECTION64_PATH=$PWD/timeline.so TIMELINE=kernels.tsv spectune bench … --output-len 48
 //   python3 timeline.py kernels.tsv
 //
-// A line a kernel: start and end in nanoseconds, grid, threads of a block, registers of a thread, name. A line a copy
-// or fill: start and end, bytes.
+// One line per kernel: start and end in nanoseconds, grid, threads per block, registers per thread, name. One line per
+// copy or fill: start and end, bytes.
 #include <cupti.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-"""Where a round's time goes, from what timeline.c has recorded of a run of `spectune bench`.
+"""Where a round's time goes, from a recording of `spectune bench` by timeline.c.
 
-timeline.py FILE [KERNELS]: the kernels, copies and fills of a round by the time in which nothing that began earlier still ran
-("alone"), over six rounds of the median length; with KERNELS, also the first so many of one round one by one.
+timeline.py FILE [KERNELS]: the kernels, copies and fills of a round, sorted by the time in which nothing that started earlier is
+still running ("alone"), over six rounds of the median length; with KERNELS, also lists the first KERNELS of one round.
 """
 
 import sys

@@ -1,17 +1,17 @@
 #!/bin/sh
-# Runs sweeps while other processes come and go on every core, and holds each verdict against a long quiet paired run.
+# Runs sweeps while other processes load every core in bursts, and compares each verdict with a long quiet run.
 #
 #   docs/notes/tuner/busy.sh truth SPECTUNE OUT              the quiet run: REPEATS (15) repeats of each sweep, on an idle machine
 #   docs/notes/tuner/busy.sh busy  SPECTUNE OUT [RUNS [S]]   RUNS (20) runs of each sweep under load, at most S (7200) seconds
-#   docs/notes/tuner/busy.sh table OUT                       what each run said beside the truth
-#   docs/notes/tuner/busy.sh shards SPECTUNE OUT             two shards of each sweep, the second under load, merged; beside the truth
+#   docs/notes/tuner/busy.sh table OUT                       the verdict of each run next to the truth
+#   docs/notes/tuner/busy.sh shards SPECTUNE OUT             two shards of each sweep, the second under load, merged; next to the truth
 #
-# SPECTUNE is a release build. Start it in the root of the repository. The load ends with the script.
+# SPECTUNE is a release build. Run it from the root of the repository. The load ends with the script.
 set -eu
 
 sweeps=${SWEEPS:-"demo guided"}
 
-# With more repeats: prompts and models are named relative to the sweep file, so the copy lies beside it.
+# Writes a copy with more repeats. It is next to the sweep file, since paths of prompts and models are relative to that.
 repeated() {
     sed "s/^repeats = .*/repeats = $2/" "sweeps/$1.toml" >"sweeps/.busy-$1.toml"
     grep -q "^repeats = $2" "sweeps/.busy-$1.toml" || sed -i "s/^\[search\]/[search]\nrepeats = $2/" "sweeps/.busy-$1.toml"
@@ -25,7 +25,7 @@ truth() {
     done
 }
 
-# Bursts of work of 0.2 to 3 seconds on each core, with pauses as long in the mean.
+# Bursts of work of 0.2 to 3 seconds on each core, with pauses of the same mean length.
 load() {
     end=$1
     while [ "$(date +%s)" -lt "$end" ]; do
@@ -52,7 +52,7 @@ busy() {
     done
 }
 
-# Load, verdict and speed-up of the best that speculates, of a report.json.
+# Load, verdict and speed-up of the best configuration with speculation, from a report.json.
 verdicts() {
     python3 - "$1/report.json" <<'PYTHON'
 import json, sys
@@ -79,7 +79,7 @@ table() {
     done
 }
 
-# One host is slower than the other: the load runs beside the second shard alone.
+# Simulates a slower host: only the second shard runs under load.
 shards() {
     binary=$1 out=$2
     for sweep in $sweeps; do
@@ -97,7 +97,7 @@ shards() {
     done
 }
 
-# Each configuration's speed-up of two reports, and whether the intervals meet.
+# Each configuration's speed-up in two reports, and whether the intervals overlap.
 beside() {
     python3 - "$1/report.json" "$2/report.json" <<'PYTHON'
 import json, sys

@@ -2,7 +2,7 @@
 # The measurements of docs/notes/tuner.md on one GPU.
 #   measure.sh SPECTUNE MODELS WORKLOADS OUT PART...
 # MODELS has small/{target,eagle3}, WORKLOADS has mt_bench.jsonl; PART is one of guided, grid, random, anneal, none, policy,
-# between, dummy, serving; random, anneal, policy and between need what guided has left.
+# between, dummy, serving; random, anneal, policy and between need the output of guided.
 set -u
 spectune=$1 models=$2 workloads=$3 out=$4
 shift 4
@@ -42,7 +42,7 @@ strategy() {
     run "$1"
 }
 
-# Random prompts, on which the draft is poor, and a large batch.
+# Random prompts, which the draft predicts poorly, and a large batch.
 none() {
     {
         models_toml
@@ -54,7 +54,7 @@ none() {
     run none
 }
 
-# Requests that come by themselves: the table of the guided sweep against each of its shapes.
+# An open loop: the table of the guided sweep against each of its shapes.
 policy() {
     {
         models_toml
@@ -69,7 +69,7 @@ policy() {
     run policy
 }
 
-# The same at batches that the guided sweep has measured, and at some between.
+# The same in closed loops, at batch sizes that the guided sweep measured and at some in between.
 between() {
     {
         models_toml
@@ -99,8 +99,8 @@ dummy() {
     run dummy
 }
 
-# Requests of 201 to 1,500 prompt tokens and 53 to 400 new ones that come by themselves, more than can be served, beside a closed
-# loop of the same requests that keeps as many running.
+# An open loop of requests of 201 to 1,500 prompt tokens and 53 to 400 new ones, more than can be served, and a closed loop of the
+# same requests with the same number running.
 serving() {
     {
         published_toml
