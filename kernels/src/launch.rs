@@ -132,7 +132,7 @@ pub fn rank_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
 pub fn expert_files(element: Element) -> Vec<(KernelFile, Vec<String>)> {
     let files = match element {
         Element::F32 => vec![experts::ROUTE_FILE, experts::FLOAT_FILE],
-        _ => vec![experts::ROUTE_FILE, experts::FILE, experts::MANY_FILE],
+        _ => vec![experts::ROUTE_FILE, experts::FILE],
     };
     files.into_iter().map(|file| (file, vec![element.option()])).collect()
 }
@@ -154,9 +154,8 @@ pub fn fp8_files(element: Element, properties: &Properties, with_experts: bool) 
         return Vec::new();
     }
     let linear = [linear::FILE, linear_few::FILE].map(|file| (file, linear::options(element, properties)));
-    let experts = [experts::FILE, experts::MANY_FILE].map(|file| (file, vec![element.option()]));
+    let experts = with_experts.then(|| (experts::FILE, vec![element.option()]));
     let of_fp8 = |(file, options)| (file, Weights::Fp8.options(options));
-    let experts = experts.into_iter().filter(|_| with_experts);
     let others = [(linear::PAIRS_FILE, linear::options(element, properties)), (fp8::FILE, vec![element.option()])];
     let wide =
         linear_wide::has_warp_groups(element, properties).then(|| (linear_wide_fp8::FILE, vec![element.option()]));

@@ -187,15 +187,15 @@ pub fn check_experts(device: &Device, element: Element) -> Result<(), String> {
 
 fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
     let (device, element, shape) = (kernels.device(), kernels.element(), layer.shape);
-    use ExpertKernels::{Float, Many, Stream};
+    use ExpertKernels::{Few, Float, Many};
     let (float, fp8) = (element == Element::F32, shape.weights == Weights::Fp8);
     let ways = |rows: usize| match rows {
         _ if float => &[Float][..],
-        MOST_ROWS if fp8 => &[Stream(8), Stream(16), Stream(32), Many(64)],
-        MOST_ROWS => &[Stream(8), Stream(16), Stream(32), Many(64), Many(128)],
-        1 => &[Stream(8), Stream(32), Many(64)],
-        _ if fp8 => &[Stream(16), Many(64)],
-        _ => &[Stream(16), Many(128)],
+        MOST_ROWS if fp8 => &[Few(8), Few(16), Few(32), Many(64)],
+        MOST_ROWS => &[Few(8), Few(16), Few(32), Many(64), Many(128)],
+        1 => &[Few(8), Few(32), Many(64)],
+        _ if fp8 => &[Few(16), Many(64)],
+        _ => &[Few(16), Many(128)],
     };
     let bytes = Kernels::experts_bytes(element, &shape, MOST_ROWS, false);
     let allocated: Result<Vec<Buffer>, String> =
@@ -203,7 +203,8 @@ fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
     let work: [Buffer; 7] = allocated?.try_into().map_err(|_| "seven buffers".to_owned())?;
     device.fill(work[1].slice(), 0).map_err(text)?;
     let out = device.allocate(MOST_ROWS * shape.hidden * element.bytes()).map_err(text)?;
-    let mut all_bits: Option<Vec<u32>> = None;
+    // Of kernels for few rows, and of those for many.
+    let mut all_bits: [Option<Vec<u32>>; 2] = [None, None];
     for rows in [MOST_ROWS, 1, 4, 13] {
         let (logits, routes, expected) = layer.expected(rows, element);
         for by in ways(rows) {
@@ -232,10 +233,8 @@ fn check_layer(kernels: &Kernels, layer: &Layer) -> Result<(), String> {
             };
             // The inner activations and, with many rows, each expert's output are rounded too.
             compare(&what, &found, &expected, 3.0 * tolerance(element))?;
-            if matches!(by, ExpertKernels::Many(_)) {
-                continue;
-            }
             let bits: Vec<u32> = found.iter().map(|value| value.to_bits()).collect();
+            let all_bits = &mut all_bits[usize::from(matches!(by, Many(_)))];
             if all_bits.get_or_insert_with(|| bits.clone())[..bits.len()] != bits {
                 return Err(format!("{what}: bits depend on the other rows, or on the tile"));
             }
@@ -297,7 +296,7 @@ pub fn check_router_ties(device: &Device, element: Element) -> Result<(), String
         layer.router = Matrix::new(16, 32, router);
         layer.x = x;
         layer.correction = corrected.then_some(correction);
-        let by = if element == Element::F32 { ExpertKernels::Float } else { ExpertKernels::Stream(8) };
+        let by = if element == Element::F32 { ExpertKernels::Float } else { ExpertKernels::Few(8) };
         let bytes = Kernels::experts_bytes(element, &shape, MOST_ROWS, true);
         let allocated: Result<Vec<Buffer>, String> =
             bytes.iter().map(|bytes| device.zeros(*bytes).map_err(text)).collect();

@@ -1,13 +1,12 @@
-//! Mixtures of experts: `cuda/route.cu`, `cuda/experts.cu`, `cuda/experts_many.cu` and `cuda/experts_float.cu`.
+//! Mixtures of experts: `cuda/route.cu`, `cuda/experts.cu` and `cuda/experts_float.cu`.
 //!
 //! Work is organised in pairs of a row and one of its experts. The router's blocks share a row's experts, and the last block
-//! chooses. Pairs are then grouped into tiles of one expert each; only device memory holds their number, so grids stay static:
-//! blocks of `experts.cu` (few rows per expert) take units of tiles until none are left, and blocks of `experts_many.cu`
-//! (prompts, tensor cores) exit when there is no tile for them.
+//! chooses. Pairs are then grouped into tiles of one expert each. Only device memory holds the number of tiles, so grids are as
+//! large as the number of rows may require, and blocks without a tile exit.
 //!
 //! A row's experts are summed in ascending order of expert, never in order of completion, and a product's summation order does
-//! not depend on its tile. Batch-invariant mode uses the streaming kernels at every size. Shared experts are further experts of
-//! weight 1.
+//! not depend on its tile. Batch-invariant mode uses the kernels for few rows at every size. Shared experts are further experts
+//! of weight 1.
 
 use super::{Added, Kernels, Parts, Rows, WeightScales, Weights, address, check_ints, grid, int};
 use crate::{
@@ -19,24 +18,20 @@ pub(super) const ROUTE_FILE: KernelFile =
     KernelFile { name: "route.cu", text: include_str!("../../cuda/route.cu"), split: Split::Shared };
 pub(super) const FILE: KernelFile =
     KernelFile { name: "experts.cu", text: include_str!("../../cuda/experts.cu"), split: Split::Shared };
-pub(super) const MANY_FILE: KernelFile =
-    KernelFile { name: "experts_many.cu", text: include_str!("../../cuda/experts_many.cu"), split: Split::Shared };
 pub(super) const FLOAT_FILE: KernelFile =
     KernelFile { name: "experts_float.cu", text: include_str!("../../cuda/experts_float.cu"), split: Split::Shared };
 
-/// Experts of a layer, shared ones among them, at most.
+/// Maximum number of experts of a layer, including shared ones.
 pub const MOST_EXPERTS: usize = 512;
-/// Experts of a row, shared ones among them, at most.
+/// Maximum number of experts of a row, including shared ones.
 pub const MOST_CHOSEN: usize = 32;
 /// Integers at the head of a tile's record.
 const RECORD_HEAD: usize = 4;
 /// Experts of a block of the router.
 const ROUTE_EXPERTS: usize = 16;
-/// Rows of a pass that an expert has on average from which on tensor cores take tiles of many.
-const MANY_ROWS: usize = 16;
-/// Rows, at most, of which the streaming kernels leave what is to be added up over experts.
-const MOST_STREAMED_ROWS: usize = 512;
-/// Rows, at most, of which the others do.
+/// Maximum number of rows of [`ExpertKernels::Few`], whose experts each write a float row.
+const MOST_FEW_ROWS: usize = 512;
+/// Maximum number of rows of [`ExpertKernels::Many`].
 const MOST_MANY_ROWS: usize = 8192;
 
 /// The experts of a layer and how a row finds its own.
@@ -58,14 +53,14 @@ pub struct ExpertsShape {
     pub weights: Weights,
 }
 
-/// What computes the experts of some rows.
+/// The kernels that compute the experts of some rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpertKernels {
-    /// Plain cores, in float.
+    /// Float products without tensor cores.
     Float,
-    /// Weights stream past tiles of this many pairs; sums do not depend on the tile.
-    Stream(usize),
-    /// Tensor cores, tiles of this many pairs.
+    /// Tiles of this many pairs (8, 16 or 32), of which each expert's output is added up in float.
+    Few(usize),
+    /// Tiles of this many pairs (64 or 128), of which each expert's output is rounded to the element type.
     Many(usize),
 }
 
@@ -159,14 +154,14 @@ impl ExpertKernels {
     fn tile(self) -> usize {
         match self {
             Self::Float => 1,
-            Self::Stream(tile) | Self::Many(tile) => tile,
+            Self::Few(tile) | Self::Many(tile) => tile,
         }
     }
 
     /// Rows that are computed together, at most.
     pub fn most_rows(self) -> usize {
         match self {
-            Self::Float | Self::Stream(_) => MOST_STREAMED_ROWS,
+            Self::Float | Self::Few(_) => MOST_FEW_ROWS,
             Self::Many(_) => MOST_MANY_ROWS,
         }
     }
@@ -195,17 +190,19 @@ impl ExpertKernels {
 }
 
 impl Kernels {
-    /// What computes the experts of this many rows the fastest; in one order of sums, whatever the rows, if it is to be so.
+    /// The fastest kernels for the experts of this many rows; with `one_order`, the fastest whose summation order is the same for all
+    /// numbers of rows.
     pub fn expert_kernels(&self, shape: &ExpertsShape, rows: usize, one_order: bool) -> ExpertKernels {
         if self.element == Element::F32 {
             return ExpertKernels::Float;
         }
-        let mean = rows.min(MOST_STREAMED_ROWS) * shape.router.top_k / shape.routed;
+        // Pairs of an expert, on average: measured with `examples/experts_time.rs`, see docs/notes/performance/experts.md.
+        let mean = rows.min(MOST_FEW_ROWS) * shape.router.top_k / shape.routed;
         match mean {
-            0..=3 => ExpertKernels::Stream(8),
-            4..=7 => ExpertKernels::Stream(16),
-            _ if one_order || mean < MANY_ROWS => ExpertKernels::Stream(32),
-            // In FP8 sums that are yet to be scaled take the registers of the other half.
+            0..=3 => ExpertKernels::Few(8),
+            4..=15 => ExpertKernels::Few(16),
+            _ if one_order || (rows <= MOST_FEW_ROWS && mean < 32) => ExpertKernels::Few(32),
+            // In FP8, sums that are not scaled yet take the registers of the other half.
             _ if shape.weights == Weights::Fp8 => ExpertKernels::Many(64),
             _ if rows * shape.router.top_k < 64 * shape.routed => ExpertKernels::Many(64),
             _ => ExpertKernels::Many(128),
@@ -214,11 +211,11 @@ impl Kernels {
 
     /// Bytes of the memory that experts take for up to this many rows.
     pub fn experts_bytes(element: Element, shape: &ExpertsShape, rows: usize, one_order: bool) -> ExpertsBytes {
-        use ExpertKernels::{Float, Many, Stream};
+        use ExpertKernels::{Few, Float, Many};
         let ways: &[ExpertKernels] = match (element, one_order) {
             (Element::F32, _) => &[Float],
-            (_, true) => &[Stream(8), Stream(16), Stream(32)],
-            (_, false) => &[Stream(8), Stream(16), Stream(32), Many(64), Many(128)],
+            (_, true) => &[Few(8), Few(16), Few(32)],
+            (_, false) => &[Few(8), Few(16), Few(32), Many(64), Many(128)],
         };
         let all = ways.iter().map(|way| way.bytes(shape, rows, element.bytes()));
         all.fold([0; 7], |most, bytes| std::array::from_fn(|at| most[at].max(bytes[at])))
@@ -352,42 +349,29 @@ impl Kernels {
                 let geometry = grid([outputs.div_ceil(8), rows * chosen, 1], 256, 0);
                 (self.kernel(FLOAT_FILE, name)?, geometry, [&begin[..], more, &end].concat())
             }
-            ExpertKernels::Stream(tile) => {
-                let (name, plain_stages, fp8_stages) = match (tile, gated) {
-                    (8, true) => ("experts_gated_8", 7, 5),
-                    (8, false) => ("experts_down_8", 7, 5),
-                    (16, true) => ("experts_gated_16", 5, 3),
-                    (16, false) => ("experts_down_16", 5, 3),
-                    (_, true) => ("experts_gated_32", 3, 2),
-                    (_, false) => ("experts_down_32", 3, 2),
+            ExpertKernels::Few(tile) | ExpertKernels::Many(tile) => {
+                let name = match (tile, gated) {
+                    (8, true) => "experts_gated_8",
+                    (8, false) => "experts_down_8",
+                    (16, true) => "experts_gated_16",
+                    (16, false) => "experts_down_16",
+                    (32, true) => "experts_gated_32",
+                    (32, false) => "experts_down_32",
+                    (64, true) => "experts_gated_64",
+                    (64, false) => "experts_down_64",
+                    (_, true) => "experts_gated_128",
+                    (_, false) => "experts_down_128",
                 };
-                let units = most_tiles * outputs.div_ceil(if gated { 8 } else { 16 });
-                // Of a stage: 16 rows of weights, rows of x, and in FP8 four scales a row.
-                let ring = match shape.weights {
-                    Weights::Plain => plain_stages * (16 + tile) * 512,
-                    Weights::Fp8 => fp8_stages * (16 * 512 + tile * 1024 + 16 * 4 * 4),
+                let stages = match (tile, shape.weights) {
+                    (16 | 128, _) | (64, Weights::Fp8) => 3,
+                    _ => 4,
                 };
-                let shared = ring + 8 * 16 * tile * 4;
-                let beside = (self.device.properties().shared_bytes / (shared + 1024)).clamp(1, 2);
-                let blocks = units.min(beside * self.device.properties().multiprocessors);
-                let arguments = [&begin[..], &tiles, &[int(rows)], &end, &of_weights].concat();
-                (self.kernel_of(FILE, shape.weights, name)?, grid([blocks, 1, 1], 256, shared), arguments)
-            }
-            ExpertKernels::Many(tile) => {
-                let (name, stages) = match (tile, gated) {
-                    (64, true) => ("experts_gated_64", 4),
-                    (64, false) => ("experts_down_64", 4),
-                    (_, true) => ("experts_gated_128", 3),
-                    (_, false) => ("experts_down_128", 3),
-                };
+                // Of a stage: 128 rows of weights of 128 bytes, and rows of x of as many inputs.
+                let x_row = if shape.weights == Weights::Fp8 { 256 } else { 128 };
+                let shared = stages * (128 * 128 + tile * x_row);
                 let pieces = outputs.div_ceil(if gated { 64 } else { 128 });
-                let shared = match shape.weights {
-                    Weights::Plain => stages * (128 + tile) * 128,
-                    Weights::Fp8 => 3 * (128 * 128 + tile * 256),
-                };
-                let geometry = grid([pieces, most_tiles, 1], 256, shared);
-                let kernel = self.kernel_of(MANY_FILE, shape.weights, name)?;
-                (kernel, geometry, [&begin[..], &tiles, &end, &of_weights].concat())
+                let arguments = [&begin[..], &tiles, &[int(rows)], &end, &of_weights].concat();
+                (self.kernel_of(FILE, shape.weights, name)?, grid([pieces, most_tiles, 1], 256, shared), arguments)
             }
         };
         // SAFETY: lengths are checked by `check_experts`; tiles are those that `route` has written for as many pairs.
@@ -399,7 +383,7 @@ impl Kernels {
         let tiles = match by {
             ExpertKernels::Float => self.element == Element::F32 && shape.weights == Weights::Plain,
             ExpertKernels::Many(128) if shape.weights == Weights::Fp8 => false,
-            ExpertKernels::Stream(tile) => self.element != Element::F32 && [8, 16, 32].contains(&tile),
+            ExpertKernels::Few(tile) => self.element != Element::F32 && [8, 16, 32].contains(&tile),
             ExpertKernels::Many(tile) => self.element != Element::F32 && [64, 128].contains(&tile),
         };
         if let Some(reason) = shape.refused() {

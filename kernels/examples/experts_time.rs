@@ -1,0 +1,165 @@
+//! How long the experts of a layer take for several numbers of rows, by each of the kernels that compute them: the figures of
+//! `docs/notes/performance/experts.md`.
+//!
+//! `cargo run --release -p kernels --example experts_time [cuda:0 | emulator] [ROWS,…] [SHAPE,…]`, with shapes such as `qwen3-30b-a3b`,
+//! `qwen3-235b-a22b/4` (a quarter of each expert, as one of four GPUs has it) and with `:fp8` after the name for blocks in FP8. Each row
+//! chooses among the experts at random and evenly. The emulator runs one small shape.
+
+use std::error::Error;
+
+use kernels::{
+    device::{Buffer, Device, DeviceError, Element},
+    launch::{ExpertKernels, Experts, ExpertsShape, ExpertsWeights, ExpertsWork, Kernels, Rows, WeightScales, Weights},
+    reference::{Fp8Scales, Router, Scoring},
+};
+
+const ELEMENT: Element = Element::BF16;
+/// Runs of a graph of [`LAYERS`]; the median is printed.
+const RUNS: usize = 9;
+/// Layers of a graph, each with its own weights where they fit, so that none are left in the second-level cache.
+const LAYERS: usize = 12;
+
+/// Weights of a layer.
+struct Layer {
+    router: Buffer,
+    gate_up: Buffer,
+    down: Buffer,
+    scales: Option<[Buffer; 2]>,
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_else(|| "cuda:0".into());
+    let rows = arguments.next().unwrap_or_else(|| "1,2,4,8,16,32,64,128,256".into());
+    let rows = rows.split(',').map(str::parse).collect::<Result<Vec<usize>, _>>()?;
+    let shapes = arguments.next().unwrap_or_else(|| "qwen3-235b-a22b/4:fp8".into());
+    let device = match name.strip_prefix("cuda:") {
+        Some(number) => Device::cuda(number.parse()?)?,
+        None => Device::emulated()?,
+    };
+    let kernels = Kernels::new(device.clone(), ELEMENT);
+    for name in shapes.split(',') {
+        let mut shape = shape(name)?;
+        if device.properties().emulated {
+            shape = ExpertsShape { routed: 16, hidden: 128, intermediate: 64, ..shape };
+        }
+        time(&kernels, name, shape, &rows)?;
+    }
+    Ok(())
+}
+
+/// The experts of a published model, or a part of each.
+fn shape(text: &str) -> Result<ExpertsShape, String> {
+    let (name, weights) = text.strip_suffix(":fp8").map_or((text, Weights::Plain), |name| (name, Weights::Fp8));
+    let (name, ranks) = name.split_once('/').unwrap_or((name, "1"));
+    let ranks: usize = ranks.parse().map_err(|_| format!("{text}: no number of ranks after /"))?;
+    let (routed, top_k, hidden, intermediate) = match name {
+        "qwen3-30b-a3b" => (128, 8, 2048, 768),
+        "qwen3-235b-a22b" => (128, 8, 4096, 1536),
+        "deepseek-v3" => (256, 8, 7168, 2048),
+        _ => return Err(format!("{name}: not one of qwen3-30b-a3b, qwen3-235b-a22b, deepseek-v3")),
+    };
+    let router =
+        Router { scoring: Scoring::Softmax, top_k, groups: 1, top_k_groups: 1, renormalize: Some(0.0), scale: 1.0 };
+    Ok(ExpertsShape {
+        routed,
+        shared: 0,
+        router,
+        rounds_logits: false,
+        hidden,
+        intermediate: intermediate / ranks,
+        weights,
+    })
+}
+
+fn time(kernels: &Kernels, name: &str, shape: ExpertsShape, rows: &[usize]) -> Result<(), DeviceError> {
+    use ExpertKernels::{Few, Many};
+    let layers = (0..LAYERS).map(|at| layer(kernels, &shape, at as u64)).collect::<Result<Vec<_>, _>>()?;
+    println!("{name}: µs of a layer, its router included; * is what the engine takes");
+    for rows in rows.iter().copied() {
+        let mut line = format!("{rows:>5} rows");
+        for by in [Few(8), Few(16), Few(32), Many(64), Many(128)].into_iter().filter(|by| suits(&shape, rows, *by)) {
+            let seconds = median(kernels, &shape, &layers, rows, by)? / LAYERS as f64;
+            let taken = if kernels.expert_kernels(&shape, rows, false) == by { "*" } else { "" };
+            line.push_str(&format!("  {by:?} {:.1}{taken}", seconds * 1e6));
+        }
+        println!("{line}");
+    }
+    Ok(())
+}
+
+/// Whether these kernels compute this many rows.
+fn suits(shape: &ExpertsShape, rows: usize, by: ExpertKernels) -> bool {
+    rows <= by.most_rows() && (by != ExpertKernels::Many(128) || shape.weights == Weights::Plain)
+}
+
+fn layer(kernels: &Kernels, shape: &ExpertsShape, seed: u64) -> Result<Layer, DeviceError> {
+    let device = kernels.device();
+    let make = |elements: usize, size: f32, seed: u64| {
+        let buffer = device.allocate(elements * ELEMENT.bytes())?;
+        kernels.fill_random(buffer.slice(), size, seed).map(|()| buffer)
+    };
+    let ExpertsShape { hidden, intermediate, .. } = *shape;
+    let experts = shape.experts();
+    let matrix = |outputs: usize, inputs: usize| match shape.weights {
+        Weights::Plain => Ok((make(outputs * inputs, 0.02, seed)?, None)),
+        Weights::Fp8 => {
+            let weights = device.allocate(outputs * inputs)?;
+            kernels.fill_random_fp8(weights.slice(), seed)?;
+            let scales = device.upload(&vec![1e-4_f32; Fp8Scales::Blocks.count(outputs, inputs)])?;
+            Ok::<_, DeviceError>((weights, Some(scales)))
+        }
+    };
+    let (gate_up, gate_up_scales) = matrix(experts * 2 * intermediate, hidden)?;
+    let (down, down_scales) = matrix(experts * hidden, intermediate)?;
+    let scales = gate_up_scales.zip(down_scales).map(|(gate_up, down)| [gate_up, down]);
+    Ok(Layer { router: make(shape.routed * hidden, 1.0, seed + 99)?, gate_up, down, scales })
+}
+
+/// Seconds of a graph of all layers.
+fn median(
+    kernels: &Kernels,
+    shape: &ExpertsShape,
+    layers: &[Layer],
+    rows: usize,
+    by: ExpertKernels,
+) -> Result<f64, DeviceError> {
+    let device = kernels.device();
+    let x = device.allocate(rows * shape.hidden * ELEMENT.bytes())?;
+    kernels.fill_random(x.slice(), 1.0, 7)?;
+    let out = device.zeros(rows * shape.hidden * ELEMENT.bytes())?;
+    let bytes = Kernels::experts_bytes(ELEMENT, shape, rows, false);
+    let work = bytes.iter().map(|bytes| device.zeros(*bytes)).collect::<Result<Vec<_>, _>>()?;
+    let [logits, counters, expert, weight, tiles, gated, outputs] = std::array::from_fn(|at| work[at].slice());
+    let work = ExpertsWork { logits, counters, expert, weight, tiles, gated, outputs };
+    let run = || {
+        layers.iter().try_for_each(|layer| {
+            let scales = layer.scales.as_ref().map(|scales| {
+                let of = |at: usize| WeightScales { at: scales[at].slice(), layout: Fp8Scales::Blocks };
+                [of(0), of(1)]
+            });
+            let weights = ExpertsWeights {
+                router: layer.router.slice(),
+                correction: None,
+                gate_up: layer.gate_up.slice(),
+                down: layer.down.slice(),
+                scales,
+            };
+            let x = Rows { at: x.slice(), stride: shape.hidden };
+            let experts = Experts { shape: *shape, weights, x, rows, work, by, whole: true };
+            kernels.experts(experts, Rows { at: out.slice(), stride: shape.hidden }).map(|_| ())
+        })
+    };
+    run()?;
+    let graph = device.capture(run)?;
+    let mut seconds = Vec::new();
+    for _ in 0..RUNS {
+        let start = device.event()?;
+        device.run(&graph)?;
+        let end = device.event()?;
+        end.wait()?;
+        seconds.push(end.since(&start)?.as_secs_f64());
+    }
+    seconds.sort_by(f64::total_cmp);
+    Ok(seconds[RUNS / 2])
+}
