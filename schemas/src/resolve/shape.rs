@@ -244,7 +244,7 @@ pub(super) fn max_running_requests(given: &Given<'_>, resolved: &Resolved) -> Op
     }
     let algorithm = resolved.algorithm.as_ref()?.value;
     let architecture = given.target.and_then(|target| target.config.architecture());
-    // Nothing else than the name is known of some checkpoints.
+    // If nothing else is known of the checkpoint, its name decides.
     let named = || {
         let name = given.launch.text(Key::ModelPath);
         name.is_some_and(|name| name.value.to_ascii_lowercase().contains("deepseek-v4"))

@@ -98,7 +98,7 @@ impl Resolved {
     }
 }
 
-/// The parts of the estimate: name, description, and bytes (or tokens).
+/// The parts of the estimate: name, and bytes (or tokens).
 fn memory_parts(memory: &MemoryEstimate) -> [(&'static str, Option<u64>); 9] {
     [
         ("gpu_bytes", Some(memory.gpu)),

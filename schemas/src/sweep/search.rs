@@ -113,10 +113,10 @@ impl Capture {
 }
 
 impl Metric {
-    /// Its name in the file.
+    /// The metric's name in the file.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Throughput => "throughput",
+    match self {
+    Self::Throughput => "throughput",
             Self::Latency => "latency",
             Self::Goodput => "goodput",
             Self::Pareto => "pareto",
@@ -125,10 +125,10 @@ impl Metric {
 }
 
 impl StrategyName {
-    /// Its name in the file.
+    /// The strategy's name in the file.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Grid => "grid",
+    match self {
+    Self::Grid => "grid",
             Self::Random => "random",
             Self::Anneal => "anneal",
             Self::Guided => "guided",
