@@ -41,7 +41,7 @@ pub enum Form {
 pub struct Tuning {
     /// Models and engine flags. A tree shape in it is ignored in favour of the table.
     pub launch: LaunchFile,
-    /// `(largest running batch, shape)`, ascending; the last row also holds for larger batches.
+    /// `(largest running batch, shape)`, ascending; the last row also applies to larger batches.
     pub table: Vec<(usize, TreeShape)>,
     /// Stored dtype of the target's weights, if known. A launch with dtype auto must state it, so that the draft is cast to
     /// it.
@@ -170,7 +170,7 @@ fn whose_figures(measured: Option<&Measured>, engine: &str) -> Option<String> {
     Some(format!("chosen from measurements of {own}{version} on {device}; {not_measured}"))
 }
 
-/// The one shape of the table that a launch with a fixed shape runs.
+/// The row of the table that a launch with one fixed shape runs.
 struct Row {
     shape: TreeShape,
     /// The batch size that the user gives.

@@ -171,16 +171,16 @@ pub enum Origin {
     Default {
         /// Why the default is this value, in a few words.
         reason: String,
-        /// Where in the engine's source, or which issue says so.
+        /// The file of the engine, or the issue, that shows it.
         source: &'static str,
-    },
-    /// The engine replaces what the user wrote.
+        },
+        /// The engine replaces what the user wrote.
     Rewritten {
         /// The place of what the user wrote.
         written: Span,
         /// Why the engine replaces it, in a few words.
         reason: String,
-        /// Where in the engine's source, or which issue says so.
+        /// The file of the engine, or the issue, that shows it.
         source: &'static str,
     },
 }
@@ -218,7 +218,7 @@ pub struct Resolved {
     pub num_draft_tokens: Option<Decided<usize>>,
     /// Maximum number of running requests (global, before it is divided by DP).
     pub max_running_requests: Option<Decided<usize>>,
-    /// Batch sizes for which a decode graph is captured, ascending; empty when graphs are off.
+    /// Batch sizes for which a decode graph is captured, ascending; empty if graphs are off.
     pub capture_sizes: Option<Decided<Vec<usize>>>,
     /// Attention backend of decode and verify.
     pub attention_backend: Option<Decided<String>>,

@@ -1,4 +1,4 @@
-//! The flags of a launch file as words.
+//! The flags of a launch file with their values.
 
 use serde_json::Value;
 

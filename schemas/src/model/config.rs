@@ -33,7 +33,7 @@ pub struct ModelConfig {
     pub vocab_size: Option<usize>,
     /// EAGLE-3: rows of the draft's own head.
     pub draft_vocab_size: Option<usize>,
-    /// EAGLE-3: hidden size of the target where it differs from the draft's.
+    /// EAGLE-3: hidden size of the target, if it differs from the draft's.
     pub target_hidden_size: Option<usize>,
     /// EAGLE-3: number of the target's hidden states that the draft reads.
     pub num_aux_hidden_states: Option<usize>,

@@ -1,4 +1,4 @@
-//! The system to measure: our own engine, or a server of another engine.
+//! The system to measure: spectune's own engine, or a server of another engine.
 
 use std::collections::BTreeMap;
 
