@@ -173,8 +173,8 @@ pub enum Origin {
         reason: String,
         /// The file of the engine, or the issue, that shows it.
         source: &'static str,
-        },
-        /// The engine replaces what the user wrote.
+    },
+    /// The engine replaces what the user wrote.
     Rewritten {
         /// The place of what the user wrote.
         written: Span,

@@ -115,8 +115,8 @@ impl Capture {
 impl Metric {
     /// The metric's name in the file.
     pub fn name(self) -> &'static str {
-    match self {
-    Self::Throughput => "throughput",
+        match self {
+            Self::Throughput => "throughput",
             Self::Latency => "latency",
             Self::Goodput => "goodput",
             Self::Pareto => "pareto",
@@ -127,8 +127,8 @@ impl Metric {
 impl StrategyName {
     /// The strategy's name in the file.
     pub fn name(self) -> &'static str {
-    match self {
-    Self::Grid => "grid",
+        match self {
+            Self::Grid => "grid",
             Self::Random => "random",
             Self::Anneal => "anneal",
             Self::Guided => "guided",
