@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# What the action runs: annotations on standard output, SARIF in a file where one is asked for, the linter's exit code.
-# Reads FILES, ARGUMENTS and SARIF from the environment, and GITHUB_OUTPUT where the runner sets it.
+# The script of the action: prints annotations to standard output, writes SARIF to a file if one is named, and exits with
+# the linter's code. Reads FILES, ARGUMENTS and SARIF from the environment, and GITHUB_OUTPUT if the runner sets it.
 set -uo pipefail
 shopt -s globstar nullglob
 
-# Patterns and words are meant to be split and expanded.
+# Word splitting and globbing are intended.
 # shellcheck disable=SC2206
 files=($FILES) arguments=($ARGUMENTS)
 if [ "${#files[@]}" -eq 0 ]; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the first seeds of every target from what the repository has; `cargo fuzz cmin` thins them out afterwards."""
+"""Writes the first seeds of every target from the repository's data; `cargo fuzz cmin` minimises them afterwards."""
 
 import hashlib
 import io
@@ -36,7 +36,7 @@ def small_tokenizer(text: str) -> str:
 
 
 def toml(words: list[str]) -> str:
-    """Flags as our TOML has them."""
+    """Flags in spectune's TOML."""
     lines = []
     for word in words:
         if word.startswith("--"):

@@ -1,4 +1,4 @@
-//! What the targets share: the promises that hold for any text, checked as the linter would use it.
+//! Code shared by the targets: assertions that hold for any text, checked along the path that the linter takes.
 #![forbid(unsafe_code)]
 
 pub mod lint;
@@ -9,18 +9,18 @@ use schemas::{
     text::{Source, Span},
 };
 
-/// The text of an input; nothing where it is none.
+/// The input as text; `None` if it is not UTF-8.
 pub fn text(input: &[u8]) -> Option<&str> {
     std::str::from_utf8(input).ok()
 }
 
-/// A span must lie in its text, on the boundaries of characters.
+/// Asserts that a span is inside its text and on character boundaries.
 pub fn lies_in(source: &Source, span: Span) {
     assert!(source.text().get(span.range()).is_some(), "{span:?} is no part of the text");
 }
 
-/// All places of the findings must lie in the text, and every format must be able to print them (SARIF takes the same
-/// values as JSON and carries the page of every rule, which makes each run many times slower).
+/// Asserts that all spans of the findings are inside the text, and renders them in every format except SARIF. SARIF
+/// prints the same values as JSON, but includes the page of every rule, which makes each run many times slower.
 pub fn check_findings(source: &Source, diagnostics: &[Diagnostic]) {
     for diagnostic in diagnostics {
         lies_in(source, diagnostic.span);

@@ -1,4 +1,4 @@
-//! The linter's whole way, from a text to the fixed text.
+//! The whole path of the linter, from a text to the fixed text.
 
 use schemas::{
     diagnostic::{Diagnostic, fix, tidy},
@@ -13,7 +13,7 @@ use schemas::{
 
 use crate::{check_findings, lies_in};
 
-/// What the user tells the linter beside the text.
+/// What the user gives to the linter in addition to the text.
 #[derive(Default)]
 pub struct Told {
     /// The target's facts.
@@ -22,9 +22,9 @@ pub struct Told {
     pub draft: Option<ModelFacts>,
     /// The engine's version.
     pub version: Option<EngineVersion>,
-    /// Memory of one GPU.
+    /// Memory of one GPU in MiB.
     pub gpu_memory: Option<u64>,
-    /// Requests that run together.
+    /// Number of requests that are expected to run together.
     pub expected_concurrency: Option<usize>,
 }
 
@@ -33,7 +33,7 @@ pub fn facts(text: &str) -> Option<ModelFacts> {
     Some(ModelFacts { config: ModelConfig::parse(text).ok()?, ..ModelFacts::default() })
 }
 
-/// All places of a launch must lie in its text.
+/// Asserts that all spans of a launch are inside its text.
 pub fn check_places(source: &Source, launch: &Launch) {
     lies_in(source, launch.span);
     lies_in(source, launch.anchor);
@@ -48,7 +48,7 @@ pub fn check_places(source: &Source, launch: &Launch) {
     }
 }
 
-/// Everything that is found in a text.
+/// All findings in a text.
 pub fn look(source: &Source, told: &Told) -> Vec<Diagnostic> {
     let parsed = parse(source, &Options { engine: None, version: told.version });
     let mut found = parsed.diagnostics;
@@ -69,7 +69,7 @@ pub fn look(source: &Source, told: &Told) -> Vec<Diagnostic> {
     found
 }
 
-/// Judges a text, fixes it, and judges the fixed text: no fix may leave something that cannot be looked at.
+/// Lints a text, fixes it, and lints the fixed text, in which no applicable fix may remain.
 pub fn look_and_mend(source: &Source, told: &Told) {
     let found = look(source, told);
     check_findings(source, &found);

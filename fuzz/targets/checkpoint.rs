@@ -1,4 +1,4 @@
-//! The files of a checkpoint together, as the linter gathers them: sections `==== NAME`, each one file.
+//! The files of a checkpoint, as the linter gathers them. Each section `==== NAME` is one file.
 #![no_main]
 
 use std::{collections::BTreeMap, ops::Range};
@@ -7,7 +7,7 @@ use facts::{Error, Files, Part, Wanted, gather};
 use fuzz::sections::sections;
 use libfuzzer_sys::fuzz_target;
 
-/// Files in memory.
+/// Files of a checkpoint in memory, by name.
 struct Memory<'a>(BTreeMap<&'a str, &'a [u8]>);
 
 impl Files for Memory<'_> {

@@ -1,4 +1,4 @@
-//! The config.json of a model, and all that is derived from it.
+//! The config.json of a model, and everything that is derived from it.
 #![no_main]
 
 use fuzz::text;

@@ -1,4 +1,4 @@
-//! A launch in any syntax: it is read without a panic, all places lie in the text, and what is printed reads back.
+//! A launch in any syntax: it is read without a panic, all spans are inside the text, and the printed launch reads back.
 #![no_main]
 
 use fuzz::{check_findings, lint::check_places, text};

@@ -1,4 +1,4 @@
-//! The linter end to end: a launch text, the target's config.json and the draft's, rules, fixes, and the fixed text.
+//! The linter end to end: a launch text, the config.json of target and draft, rules, fixes, and the fixed text.
 #![no_main]
 
 use fuzz::{
@@ -9,7 +9,7 @@ use fuzz::{
 use libfuzzer_sys::fuzz_target;
 use schemas::text::Source;
 
-/// The longest input: longer ones only make each run slower.
+/// Maximum length of an input in bytes: longer ones only make each run slower.
 const LONGEST: usize = 16 << 10;
 
 fuzz_target!(|input: &[u8]| {

@@ -10,7 +10,7 @@ fuzz_target!(|input: &[u8]| {
     let source = Source::new("spectune.toml", text);
     match SettingsFile::read(&source) {
         Ok(file) => {
-            // What was accepted is never refused later.
+            // A value that is accepted here must not be refused later.
             assert!(Selection::new(&file.lint.select, &file.lint.ignore).is_ok());
             assert_eq!(file.lint.engine().is_some(), file.lint.engine.is_some());
             assert_eq!(file.lint.engine_version().is_some(), file.lint.engine_version.is_some());

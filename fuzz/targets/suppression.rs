@@ -16,7 +16,7 @@ fuzz_target!(|input: &[u8]| {
     }
     for name in ["x.sh", "x.toml", "x.yaml"] {
         let source = Source::new(name, text);
-        // With no finding, every comment is one that suppresses nothing.
+        // Without findings, every comment suppresses nothing.
         let idle = suppression::apply(&source, Vec::new(), &Selection::default());
         check_findings(&source, &idle);
         let fixed = Source::new(name, fix::apply(&source, &idle, true).text);

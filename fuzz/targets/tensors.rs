@@ -1,4 +1,4 @@
-//! The bytes of a safetensors file, and the index of several.
+//! The bytes of a safetensors file, or the index of several.
 #![no_main]
 
 use fuzz::text;

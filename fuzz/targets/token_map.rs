@@ -1,13 +1,13 @@
 //! FR-Spec's token maps: JSON, or a pickle in a zip archive.
 //!
-//! The reader belongs to `engine`, whose many dependencies would make every target slow to build: its one file is taken
-//! in by its path.
+//! The reader is part of `engine`, whose many dependencies would make every target slow to build. So its file is included
+//! by path.
 #![no_main]
 
 #[path = "../../engine/src/checkpoint/token_map.rs"]
 mod token_map;
 
-/// The part of the engine's errors that the reader knows.
+/// The variants of the engine's error that the reader uses.
 mod error {
     use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ use std::{fs, path::PathBuf, sync::LazyLock};
 
 use libfuzzer_sys::fuzz_target;
 
-/// One file a process, in memory where the system has such a place.
+/// One file per process, in memory (`/dev/shm`) if possible.
 static FILE: LazyLock<PathBuf> = LazyLock::new(|| {
     let folder = Some(PathBuf::from("/dev/shm")).filter(|folder| folder.is_dir()).unwrap_or_else(std::env::temp_dir);
     folder.join(format!("spectune-token-map-{}", std::process::id()))

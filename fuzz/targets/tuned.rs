@@ -1,4 +1,4 @@
-//! A tuned file, and every launch that is exported from it.
+//! A tuned file, and its export in every format.
 #![no_main]
 
 use fuzz::{check_findings, text};

@@ -13,12 +13,12 @@ use schemas::{
 
 fuzz_target!(|input: &[u8]| {
     let Some(text) = text(input) else { return };
-    // As a script: a fence of Markdown in the value is part of it.
+    // As a script, so that a Markdown fence in the value is part of it.
     let line = format!("#!/bin/sh\nvllm serve a --speculative-config={}", quoted(text));
     let source = Source::new("x.sh", line);
     for launch in parse(&source, &Options::default()).launches {
         let value = launch.vllm_flag("--speculative-config").and_then(|argument| argument.values.first());
-        // What is quoted for a shell reads back, whatever it is.
+        // Any text that is quoted for a shell must read back.
         assert_eq!(value.and_then(|value| value.value.known()), Some(text));
         let _ = launch.vllm_speculation();
     }

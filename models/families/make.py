@@ -1,10 +1,10 @@
-"""Write tiny random checkpoints of each model family, and what float32 PyTorch computes with them.
+"""Write tiny random checkpoints of each model family, and the float32 results of PyTorch with them.
 
-    python make.py ../../tests/data/families          # all of them; name some to write only those
+    python make.py ../../tests/data/families          # all families; give names to write only those
 
-Each folder holds `config.json` and `model.safetensors` in the published layout, and `golden.safetensors`: a prompt, the target's
-logits behind each of its tokens, and for families with an MTP layer what that layer computes. The targets are transformers' own
-classes; the MTP layers, which transformers does not load, are the few lines of `Mtp`. Versions are pinned in README.md.
+Each folder contains `config.json` and `model.safetensors` in the published layout, and `golden.safetensors`: a prompt, the target's
+logits after each of its tokens, and the outputs of the MTP layer for families that have one. The targets are transformers' own
+classes; the MTP layers, which transformers does not load, are implemented by `Mtp`. Versions are pinned in README.md.
 """
 import argparse, json, pathlib, tempfile
 
@@ -31,27 +31,27 @@ GLM = dict(COMMON, head_dim=8, rms_norm_eps=1e-5, moe_intermediate_size=10, n_sh
 DEEPSEEK = dict(COMMON, num_attention_heads=4, num_key_value_heads=4, rms_norm_eps=1e-6, moe_intermediate_size=10, n_shared_experts=1, norm_topk_prob=True, num_experts_per_tok=2, tie_word_embeddings=False, attention_bias=False, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=6, v_head_dim=10)
 YARN = dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=128, beta_fast=32.0, beta_slow=1.0, mscale=1.0, mscale_all_dim=1.0)
 
-# name: (transformers' model type, its settings, what else this script does)
+# name: (transformers' model type, its settings, options of this script)
 FAMILIES = {
-    # Qwen2.5 up to 3B: biases on q, k, v; the embedding is the head.
+    # Qwen2.5 up to 3B: biases on q, k, v; tied embeddings.
     "qwen2": ("qwen2", dict(COMMON, num_attention_heads=4, num_hidden_layers=3, rms_norm_eps=1e-6, tie_word_embeddings=True, use_sliding_window=False, **rope(1e6)), {}),
-    # Qwen3: norms of queries and keys, heads wider than hidden / heads; from 8B on the head is apart.
+    # Qwen3: norms of queries and keys, head_dim larger than hidden / heads; from 8B on embeddings are untied.
     "qwen3": ("qwen3", dict(QWEN3, num_hidden_layers=3, tie_word_embeddings=False), {}),
-    # Qwen3-MoE as published: every layer but those of mlp_only_layers has experts, weights are renormalised. A tie in layer 2.
+    # Qwen3-MoE as published: every layer except mlp_only_layers has experts, their weights are renormalised. A tie in layer 2.
     "qwen3_moe": ("qwen3_moe", dict(QWEN3, num_hidden_layers=4, tie_word_embeddings=False, num_experts=7, num_experts_per_tok=2, moe_intermediate_size=10, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[1]), dict(tie=(2, 1, 4))),
-    # Every second layer, weights as they are, and the experts in one tensor, as transformers 5 keeps them.
+    # Experts in every second layer, without renormalised weights, and in one tensor per layer, as transformers 5 stores them.
     "qwen3_moe_fused": ("qwen3_moe", dict(QWEN3, num_hidden_layers=4, tie_word_embeddings=False, num_experts=5, num_experts_per_tok=3, moe_intermediate_size=10, norm_topk_prob=False, decoder_sparse_step=2, mlp_only_layers=[]), dict(fused=True)),
     # GLM-4.5, 4.6, 4.7: three dense layers, norms of queries and keys, scale 2.5; a tie in layer 3. Copies of embedding and head.
     "glm4_moe": ("glm4_moe", dict(GLM, num_hidden_layers=4, tie_word_embeddings=False, use_qk_norm=True, first_k_dense_replace=3, routed_scaling_factor=2.5, n_routed_experts=6, num_experts_per_tok=2), dict(mtp="glm", tie=(3, 0, 3), copies=True)),
     # GLM-4.5-Air: one dense layer, no norms of queries and keys, no scale.
     "glm4_moe_air": ("glm4_moe", dict(GLM, num_hidden_layers=3, tie_word_embeddings=False, use_qk_norm=False, first_k_dense_replace=1, routed_scaling_factor=1.0, n_routed_experts=5, num_experts_per_tok=2), dict(mtp="glm")),
-    # Groups of experts, of which a token sees some (as in DeepSeek-V3): Glm4Moe has them too, though no published one uses them.
+    # Expert groups, from some of which a token's experts are chosen (as in DeepSeek-V3). Glm4Moe supports them, though no published checkpoint uses them.
     "glm4_moe_groups": ("glm4_moe", dict(GLM, num_hidden_layers=2, tie_word_embeddings=False, use_qk_norm=False, first_k_dense_replace=1, routed_scaling_factor=1.5, n_routed_experts=9, num_experts_per_tok=2, n_group=3, topk_group=2), dict(mtp="glm")),
-    # DeepSeek-V3 and R1: compressed queries, yarn that changes the scores, experts in groups, neighbours that turn together. Copies.
+    # DeepSeek-V3 and R1: compressed queries, yarn that changes the scores, expert groups, interleaved rotary embedding. Copies of embedding and head.
     "deepseek_v3": ("deepseek_v3", dict(DEEPSEEK, num_hidden_layers=3, q_lora_rank=24, first_k_dense_replace=1, routed_scaling_factor=2.5, n_routed_experts=8, n_group=4, topk_group=2, rope_parameters=YARN), dict(mtp="deepseek", tie=(2, 0, 1), copies=True)),
-    # Moonlight: queries that are not compressed, no yarn, one group.
+    # Moonlight: uncompressed queries, no yarn, one group.
     "deepseek_v3_direct": ("deepseek_v3", dict(DEEPSEEK, num_hidden_layers=2, q_lora_rank=None, first_k_dense_replace=1, routed_scaling_factor=2.446, n_routed_experts=6, n_group=1, topk_group=1, **rope(5e4)), dict(mtp="deepseek")),
-    # MiMo-7B: Qwen2's layers and an MTP layer beside them. transformers knows no such class.
+    # MiMo-7B: Qwen2's layers and an MTP layer. transformers has no class for it.
     "mimo": ("qwen2", dict(COMMON, num_hidden_layers=3, rms_norm_eps=1e-5, tie_word_embeddings=False, use_sliding_window=False, head_dim=8, **rope(640000.0)), dict(mtp="mimo")),
 }
 
@@ -65,11 +65,11 @@ class Mtp(nn.Module):
         self.kind, hidden, eps = kind, config.hidden_size, config.rms_norm_eps
         self.hidden_norm, self.embed_norm, self.final_norm = norm(hidden, eps), norm(hidden, eps), norm(hidden, eps)
         self.join = nn.Linear(2 * hidden, hidden, bias=False)
-        # The index decides whether a layer of GLM or DeepSeek has experts: an MTP layer always has.
+        # The index decides whether a layer of GLM or DeepSeek has experts; an MTP layer always has them.
         self.block = layer(config, config.num_hidden_layers - 1)
 
     def forward(self, embedded, hidden, rotary, swapped=False):
-        """Rows from position 0 on, `[rows, hidden]` each. Returns the rows without and with the final norm."""
+        """Runs the layer on rows from position 0 on, `[rows, hidden]` each. Returns the rows without and with the final norm."""
         if self.kind == "mimo":
             embedded = torch.cat([torch.zeros_like(embedded[:1]), embedded[1:]])
         parts = [self.hidden_norm(hidden), self.embed_norm(embedded)]
@@ -84,7 +84,7 @@ class Mtp(nn.Module):
         return x, self.final_norm(x)
 
     def published(self, layers):
-        """Its tensors by their published names."""
+        """The layer's tensors by their published names."""
         mimo = ("model.mtp_layers.0.", ("hidden_layernorm", "token_layernorm", "final_layernorm", "input_proj"))
         prefix, names = mimo if self.kind == "mimo" else (f"model.layers.{layers}.", ("hnorm", "enorm", "shared_head.norm", "eh_proj"))
         modules = (self.hidden_norm, self.embed_norm, self.final_norm, self.join)
@@ -93,7 +93,7 @@ class Mtp(nn.Module):
 
 
 def unfused(state):
-    """A layer's tensors with each expert by itself."""
+    """A layer's tensors with a separate tensor for each expert."""
     out = {}
     for name, tensor in state.items():
         if name.endswith("mlp.experts.gate_up_proj"):
@@ -110,7 +110,7 @@ def unfused(state):
 
 
 def initialise(module, generator):
-    """Values that make every part count; representable in bfloat16, as published weights are. Corrections stay float32."""
+    """Fills a module with values for which every part matters, representable in bfloat16 like published weights. Corrections stay float32."""
     random = lambda tensor: torch.randn(tensor.shape, generator=generator)
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         if "e_score_correction_bias" in name:
@@ -130,7 +130,7 @@ def initialise(module, generator):
 
 
 class LowestIdFirst:
-    """torch.topk leaves open which of equal values it takes; engines take the first. Counts what it decides."""
+    """Replaces torch.topk, whose choice among equal values is unspecified; engines choose the first. Counts ties, and keeps the smallest gap that is not a tie."""
 
     def __init__(self):
         self.original, self.nearest, self.ties = (torch.topk, torch.Tensor.topk), float("inf"), 0
@@ -170,7 +170,7 @@ def make(name, root):
         prompt = torch.randint(2, VOCABULARY, (PROMPT,), generator=generator)
         with LowestIdFirst() as topk:
             golden = {"prompt": prompt, **compute(model, mtp, prompt)}
-        # A tie has to decide somewhere; and no two experts may be so near that another float32 program takes the other one.
+        # The tie must occur; and no two other experts may be close enough for another float32 program to choose differently.
         if topk.nearest > 1e-5 and (topk.ties > 0) == ("tie" in more):
             break
     write(root / name, name, model, mtp, more, golden)
@@ -179,7 +179,7 @@ def make(name, root):
 
 
 def tie(model, layer, first, second):
-    """Makes two experts of a layer rank alike for every token, though they compute different things."""
+    """Gives two experts of a layer the same rank for every token, although they compute different values."""
     gate = model.model.layers[layer].mlp.gate
     gate.weight[second] = gate.weight[first]
     if hasattr(gate, "e_score_correction_bias"):
@@ -195,7 +195,7 @@ def compute(model, mtp, prompt):
     shifted = torch.cat([prompt[1:], logits[-1:].argmax(-1)])
 
     def chain(final_norm, swapped):
-        """The first pass over the prompt, then a row for each further step, which gets the last one's output."""
+        """The first pass over the prompt, then one row per further step, which reads the output of the previous step."""
         tokens, states, made = shifted, hidden, []
         for _ in range(STEPS):
             raw, normed = mtp(embed(tokens), states, rotary, swapped)
@@ -222,7 +222,7 @@ def write(folder, name, model, mtp, more, golden):
         layers = config["num_hidden_layers"]
         tensors.update(mtp.published(layers))
         if more.get("copies"):
-            # GLM-4.5 and DeepSeek-V3 ship them, GLM-4.6 does not. They are not the target's here: a reader that uses them is found out.
+            # GLM-4.5 and DeepSeek-V3 ship copies, GLM-4.6 does not. Here they differ from the target's, so that tests detect a reader that uses them.
             tensors[f"model.layers.{layers}.embed_tokens.weight"] = -tensors["model.embed_tokens.weight"]
             tensors[f"model.layers.{layers}.shared_head.head.weight"] = -tensors["lm_head.weight"]
     if name == "mimo":

@@ -1,13 +1,13 @@
-"""Train a tiny GLM-4.5 checkpoint with its MTP layer, and write what a float32 replay says of its drafts.
+"""Train a tiny GLM-4.5 checkpoint with its MTP layer, and write the results of a float32 replay of its drafts.
 
     python train_glm.py tokenise TEXT... --tokenizer ../tiny/target/tokenizer.json --data DATA   # tokens.npy, prompts.json
     python train_glm.py train DATA OUT                                                            # one GPU, a few minutes
     python train_glm.py reference DATA OUT [--transformers]                                       # OUT/reference.json, on the CPU
 
 `train` and `reference` need torch, numpy and safetensors; `tokenise` needs the tokenizers library, `--transformers` transformers.
-The target is GLM-4.5 in small: half of a head rotated, biases and norms of queries and keys, a dense first layer, then experts behind
-a sigmoid router with a correction that balances them, a shared expert, scale 2.5. The MTP layer is trained as it is used: one layer
-over several steps, each of which gets the last one's output behind the final norm.
+The target is a small GLM-4.5: half of a head is rotated, queries and keys have biases and norms, the first layer is dense, and the
+others have experts with a sigmoid router, a correction that balances them, a shared expert and scale 2.5. The MTP layer is trained as
+it is used: one layer over several steps, each of which reads the output of the previous step after the final norm.
 """
 import argparse, json, math, pathlib, time
 
@@ -61,7 +61,7 @@ def turns(positions, device="cpu"):
 
 
 def rotate(x, cos, sin):
-    """Turns the first ROTATED dimensions of `x` (`[..., rows, D]`), pairs by halves; the others pass through."""
+    """Rotates the first ROTATED dimensions of `x` (`[..., rows, D]`), paired by halves; the others are unchanged."""
     turned, rest = x[..., :ROTATED], x[..., ROTATED:]
     low, high = turned.chunk(2, -1)
     return torch.cat([(turned.float() * cos + torch.cat([-high, low], -1).float() * sin).to(x.dtype), rest], -1)
@@ -75,7 +75,7 @@ class Attention(nn.Module):
         self.q_norm, self.k_norm = Norm(D), Norm(D)
 
     def qkv(self, x, turn):
-        """Rows `[batch, rows, H]` to queries, keys and values `[batch, HEADS, rows, D]`: keys are repeated for their queries."""
+        """Rows `[batch, rows, H]` to queries, keys and values `[batch, HEADS, rows, D]`; keys and values are repeated for their queries."""
         heads = lambda y: y.unflatten(-1, (-1, D)).transpose(1, 2)
         repeat = lambda y: y.repeat_interleave(HEADS // KV_HEADS, 1)
         q, k = (rotate(norm(heads(projection(x))), *turn) for projection, norm in ((self.q_proj, self.q_norm), (self.k_proj, self.k_norm)))
@@ -102,7 +102,7 @@ class Gate(nn.Module):
         self.load = None
 
     def forward(self, x):
-        """Weights `[rows, EXPERTS]` in float32, zero where an expert is not chosen."""
+        """Weights `[rows, EXPERTS]` in float32, zero for experts that are not chosen."""
         with torch.autocast(x.device.type, enabled=False):
             scores = F.linear(x.float(), self.weight.float()).sigmoid()
         chosen = (scores + self.e_score_correction_bias.float()).topk(TOP_K, -1).indices
@@ -115,7 +115,7 @@ class Gate(nn.Module):
 
 
 class Experts(nn.Module):
-    """All experts run on all rows, which is faster than sorting for so few."""
+    """All experts run on all rows, which for few experts is faster than sorting."""
 
     def __init__(self):
         super().__init__()
@@ -156,7 +156,7 @@ class Target(nn.Module):
         self.norm, self.lm_head = Norm(H), linear(H, V)
 
     def forward(self, tokens):
-        """The states behind the final norm, and the logits."""
+        """The states after the final norm, and the logits."""
         turn = turns(torch.arange(tokens.shape[1], device=tokens.device), tokens.device)
         x = self.embed_tokens(tokens)
         for layer in self.layers:
@@ -171,7 +171,7 @@ class Mtp(nn.Module):
         self.enorm, self.hnorm, self.eh_proj, self.norm, self.layer = Norm(H), Norm(H), linear(2 * H, H), Norm(H), Layer(LAYERS)
 
     def forward(self, embedded, hidden, turn, attend):
-        """What the head reads, and the next step gets. Embedding first."""
+        """The normed state that the LM head and the next step read. `eh_proj` takes the embedding first."""
         x = self.eh_proj(torch.cat([self.enorm(embedded), self.hnorm(hidden)], -1))
         return self.norm(self.layer(x, turn, attend))
 
@@ -194,7 +194,7 @@ def published(prefix, layer):
 
 
 def read_layer(layer, prefix, tensors):
-    """The other way round."""
+    """The inverse of `published`: loads a layer from tensors with published names."""
     state = {}
     for name in layer.state_dict():
         expert = lambda part: [tensors[f"{prefix}mlp.experts.{at}.{part}_proj.weight"] for at in range(EXPERTS)]
@@ -217,7 +217,7 @@ def export(folder, target, mtp):
         tensors.update(published(f"model.layers.{index}.", layer))
     tensors.update({MTP + name: getattr(mtp, module).weight for module, name in INNER.items()})
     tensors.update(published(MTP, mtp.layer))
-    # GLM-4.5 ships copies of the target's embedding and head beside its MTP layer.
+    # GLM-4.5 ships copies of the target's embedding and head with its MTP layer.
     tensors[MTP + "embed_tokens.weight"], tensors[MTP + "shared_head.head.weight"] = target.embed_tokens.weight, target.lm_head.weight
     keep = lambda name, value: value.float() if "e_score_correction_bias" in name else value.bfloat16()
     folder.mkdir(parents=True, exist_ok=True)
@@ -253,7 +253,7 @@ def optimise(name, model, loss_of, steps, rate, decay):
         optimiser.step()
         optimiser.zero_grad(set_to_none=True)
         for gate in gates:
-            # Balance without a loss: what is chosen too rarely ranks a little higher.
+            # Load balancing without a loss: experts that are chosen too rarely get a slightly higher rank.
             if gate.load is not None:
                 gate.e_score_correction_bias += 1e-3 * min(1.0, 2 * (1 - step / steps)) * (gate.load.mean() - gate.load).sign()
         if step % 200 == 0 or step == steps - 1:
@@ -262,8 +262,8 @@ def optimise(name, model, loss_of, steps, rate, decay):
 
 
 def unrolled():
-    """Attention of the steps of a draft, for every place of a text at once: the first is causal; step s sees the first step's keys up to its
-    own place, and at that place those of steps 1 to s."""
+    """Attention of the unrolled draft steps, for all positions of a text at once. The first step is causal; step s attends to the first step's
+    keys up to its own position, and at that position to those of steps 1 to s."""
     history = []
 
     def attend(q, k, v):
@@ -313,7 +313,7 @@ def train(a):
 
     report = dict(target=optimise("target", target, target_loss, a.steps, 4e-3, 0.1))
     report["expert_load"] = [[round(float(x), 3) for x in layer.mlp.gate.load] for layer in target.layers if isinstance(layer.mlp, Experts)]
-    # From here on the target is what is exported: bfloat16, but for the corrections.
+    # From here on the target is the exported one: bfloat16, except for the corrections.
     corrections = {name: value.clone() for name, value in target.named_buffers()}
     target = target.bfloat16().eval().requires_grad_(False)
     for name, value in target.named_buffers():
@@ -323,7 +323,7 @@ def train(a):
     print("texts of the target", tuple(pool.shape), flush=True)
 
     def mixed(batch):
-        """Mostly what the target itself writes."""
+        """A batch of windows, mostly of text that the target generated."""
         places = torch.randint(0, pool.shape[1] - width + 1, (batch, 1), device=device) + torch.arange(width, device=device)
         own = pool[torch.randint(0, len(pool), (batch, 1), device=device), places]
         return torch.where(torch.rand(batch, 1, device=device) < 0.7, own, windows(batch, width))
@@ -363,7 +363,7 @@ def greedy(target, prompt, count):
 
 
 class Read:
-    """A text that the target and the MTP layer have read in full: what a draft finds behind any of its places."""
+    """The results of target and MTP layer on a whole text, from which drafts start at any position."""
 
     def __init__(self, target, mtp, text):
         self.target, self.mtp, tokens = target, mtp, torch.tensor([text])
@@ -378,7 +378,7 @@ class Read:
         self.scores = target.lm_head(self.states).log_softmax(-1)
 
     def tree(self, length, steps, topk, count):
-        """The tree behind `length` tokens: its nodes as (parent or -1, token), the best `count - 1`, parents first."""
+        """The tree after `length` tokens: all nodes as (parent or -1, token, score), and the indices of the best `count - 1`, parents first."""
         score, tokens = self.scores[length - 1].topk(topk)
         nodes = [(-1, int(token), float(value)) for token, value in zip(tokens, score)]
         state, beam = self.states[length - 1].expand(topk, -1), list(range(topk))
@@ -405,7 +405,7 @@ class Read:
 
 
 def rounds(read, text, begin, new, shape):
-    """Rounds along a text, and how many of them accepted 0, 1, … drafts."""
+    """The number of rounds along a text, and a histogram of the number of accepted drafts."""
     steps, topk, count = map(int, shape.split(","))
     length, made, number, histogram = begin, 1, 0, [0] * (steps + 1)
     while made < new:
@@ -448,7 +448,7 @@ def reference(a):
 
 
 def transformers_agrees(folder, target, prompts, outputs):
-    """How far logits of transformers' own class are from these, and at how many places its greedy token is the same."""
+    """The largest difference from the logits of transformers' own class, and the number of positions with the same greedy token."""
     from transformers import AutoModelForCausalLM
 
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
@@ -465,7 +465,7 @@ def transformers_agrees(folder, target, prompts, outputs):
 # --- text --------------------------------------------------------------------------------------------------------------------------------
 
 def tokenise(a):
-    """Text files (and those of folders) as one run of tokens; every twentieth file is held out, and prompts are cut from those."""
+    """Tokenises text files (and the Python files of folders) into one sequence. Every twentieth file is held out, for prompts."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_file(str(a.tokenizer))

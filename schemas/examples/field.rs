@@ -1,8 +1,9 @@
-//! Lints every file of a list as `spectune lint FOLDER` would, and prints each launch beside what was found in it: for
-//! studies of what is published. Model facts are those of the table of published models alone.
+//! Lints every file of a list as `spectune lint FOLDER` would, and prints the launches and their findings, for studies of
+//! published launches. Model facts come only from the table of published models.
 //!
-//! `cargo run -p schemas --example field ROOT LIST`: LIST holds paths below ROOT, one a line. Each line printed begins with
-//! `L` (a launch), `E` (an error) or `W` (a warning), its fields divided by tabs. The totals go to standard error.
+//! `cargo run -p schemas --example field ROOT LIST`: LIST contains paths relative to ROOT, one per line. Each output line
+//! starts with `L` (a launch), `E` (an error) or `W` (a warning); fields are separated by tabs. The totals go to standard
+//! error.
 
 use std::{env, fs, time::Instant};
 
@@ -16,7 +17,7 @@ use schemas::{
     text::{Source, Span},
 };
 
-/// Longest excerpt that is printed.
+/// Maximum length of a printed excerpt, in characters.
 const EXCERPT: usize = 400;
 
 #[derive(Default)]
@@ -40,7 +41,7 @@ fn main() {
     };
     let mut totals = Totals::default();
     for path in list.lines() {
-        // What is not UTF-8 holds no launch.
+        // A file that is not UTF-8 contains no launch.
         if let Ok(text) = fs::read_to_string(format!("{root}/{path}")) {
             look(path, text, &mut totals);
         }
@@ -97,7 +98,7 @@ fn look(path: &str, text: String, totals: &mut Totals) {
     }
 }
 
-/// A text on one line, and not longer than is read.
+/// A text on one line, cut to [`EXCERPT`] characters.
 fn short(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(EXCERPT).collect()
 }

@@ -1,5 +1,5 @@
-//! The texts that cost the linter most for their length: how long it takes for each at two lengths, so that what grows
-//! faster than the text is seen. With a folder as argument, writes the texts there instead, to be linted as files.
+//! Measures the linter on the most expensive texts at two lengths each, which shows whether its time grows faster than the
+//! text. With a folder as argument, writes the texts there instead, so that they can be linted as files.
 //!
 //! `cargo run -p schemas --example worst_texts [FOLDER]`
 
@@ -18,7 +18,8 @@ use schemas::{
 const SHORT: usize = 1 << 18;
 const LONG: usize = 1 << 20;
 
-/// A text of a length: a beginning, and something again and again; a `%` in it is the number of the time.
+/// A text of any length: a start, and a part that is repeated. A `%` in that part is replaced by the number of the
+/// repetition.
 struct Text {
     name: &'static str,
     head: &'static str,
@@ -124,8 +125,8 @@ impl Text {
     }
 }
 
-/// What `spectune lint` does with a text: the milliseconds until everything is found and until it is printed, and how
-/// much that was.
+/// Lints a text as `spectune lint` does. Returns the milliseconds until everything is found, the milliseconds until it is
+/// printed, and the number of findings.
 fn look(name: &str, text: String) -> (f64, f64, usize) {
     let begin = Instant::now();
     let source = Source::new(name, text);

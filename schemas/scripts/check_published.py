@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks `schemas/src/model/published.json`: structure, sources, doubles, order, and that drafts name targets of the table.
+"""Checks `schemas/src/model/published.json`: structure, sources, duplicates, order, and that drafts name targets of the table.
 
     python3 check_published.py ../src/model/published.json
 
-Prints what is wrong, one a line, and exits with 1; says how many rows there are where nothing is.
+Prints the problems, one per line, and exits with 1. Without problems it prints the number of rows.
 """
 
 import json

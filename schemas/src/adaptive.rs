@@ -1,19 +1,20 @@
-//! The file of SGLang's `--speculative-adaptive-config`, as far as it is a fixed table: draft steps by running batch.
+//! The file of SGLang's `--speculative-adaptive-config`, if it is a fixed table of draft steps by running batch.
 //!
-//! Its keys are the smallest running batches for which a slot holds. SGLang moves among a slot's `candidate_steps` by what is accepted;
-//! with one candidate a slot nothing moves, and the file is a table (SGLang 0.5.23 `speculative/adaptive_spec_params.py`).
+//! Its keys are the smallest running batch to which each slot applies. SGLang moves between the `candidate_steps` of a
+//! slot depending on acceptance. With one candidate per slot nothing moves, and the file is a table (SGLang 0.5.23
+//! `speculative/adaptive_spec_params.py`).
 
 use serde_json::{Map, Value, json};
 
 use crate::tree::TreeShape;
 
-/// What the file may say beside slots: how candidates are moved among. Of no effect with one candidate a slot.
+/// Keys of the file other than slots: how SGLang moves between candidates. No effect with one candidate per slot.
 const MOVES: [&str; 6] =
     ["ema_alpha", "update_interval", "warmup_batches", "down_hysteresis", "up_hysteresis", "ceiling_coeff"];
-/// Most draft steps that anybody means.
+/// Maximum number of draft steps; larger numbers are assumed to be mistakes.
 const MOST_STEPS: usize = 1024;
 
-/// Why a file is no fixed table.
+/// Why a file is not a fixed table.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdaptiveError {
     /// It is not JSON.
@@ -27,7 +28,7 @@ pub enum AdaptiveError {
     /// A key is neither a batch size nor a setting.
     #[error("`{0}` is neither a batch size nor one of {MOVES:?}")]
     Key(String),
-    /// A slot does not say its steps.
+    /// A slot has no valid `candidate_steps`.
     #[error("the slot from batch {0} on: expected `candidate_steps` with numbers of steps up to {MOST_STEPS}")]
     Slot(usize),
     /// A slot has several candidates.
@@ -36,9 +37,9 @@ pub enum AdaptiveError {
          as it is written"
     )]
     Moves {
-        /// Its key.
+        /// The slot's key.
         batch: usize,
-        /// How many.
+        /// Number of candidates.
         candidates: usize,
     },
 }
@@ -50,11 +51,11 @@ pub fn write(slots: impl IntoIterator<Item = (usize, usize)>) -> String {
     serde_json::to_string_pretty(&Value::Object(slots)).unwrap_or_default() + "\n"
 }
 
-/// Reads a table of (largest running batch, chain), ascending, never empty; the last row holds for all larger batches. Batches below
-/// the first slot take its chain, as in SGLang.
+/// Reads a table of (largest running batch, chain), ascending and never empty. The last row also applies to all larger
+/// batches, and batches below the first slot use its chain, as in SGLang.
 ///
 /// # Errors
-/// When the file is not a fixed table.
+/// If the file is not a fixed table.
 pub fn read(text: &str) -> Result<Vec<(usize, TreeShape)>, AdaptiveError> {
     let file: Value = serde_json::from_str(text).map_err(|error| AdaptiveError::Json(error.to_string()))?;
     let mut slots: Vec<(usize, usize)> = Vec::new();

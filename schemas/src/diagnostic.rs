@@ -1,4 +1,4 @@
-//! Findings, and the fixes that go with them.
+//! Findings, their fixes, and the formats in which they are printed.
 
 mod concise;
 pub mod fix;
@@ -12,15 +12,15 @@ use std::{collections::BTreeMap, fmt, str::FromStr};
 
 use crate::text::{Source, Span};
 
-/// How findings are written out.
+/// An output format of findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// For a reader, with the user's own text.
+    /// Human-readable, with excerpts of the user's text.
     #[default]
     Full,
-    /// One line a finding.
+    /// One line per finding.
     Concise,
-    /// A list of objects.
+    /// A JSON list of objects.
     Json,
     /// Workflow commands of GitHub Actions.
     Github,
@@ -33,11 +33,11 @@ pub enum Format {
 pub struct Findings<'a> {
     /// The text.
     pub source: &'a Source,
-    /// The findings, in the order in which they are to be written.
+    /// The findings, in the order of output.
     pub diagnostics: &'a [Diagnostic],
 }
 
-/// The findings of all texts in a format. `colour` adds terminal colours to [`Format::Full`] and changes nothing else.
+/// Renders the findings of all texts. `colour` adds terminal colours to [`Format::Full`] and affects nothing else.
 pub fn render(findings: &[Findings<'_>], format: Format, colour: bool) -> String {
     match format {
         Format::Full => full::render(findings, colour),
@@ -48,12 +48,12 @@ pub fn render(findings: &[Findings<'_>], format: Format, colour: bool) -> String
     }
 }
 
-/// Most findings of one code in one text: who has more of them reads no list of them.
+/// Maximum number of findings per code and text; no one reads a longer list.
 const MOST_OF_A_CODE: usize = 64;
 
-/// Sorts findings by position, more severe ones first at the same position, and drops repetitions (two
-/// launches that share an array find the same things in it). Of very many with one code only the first are left, and the
-/// last of these says so.
+/// Sorts findings by position, the most severe first at the same position, and removes duplicates (two launches that
+/// share an array have the same findings in it). Of many findings with one code only the first ones remain, and a note
+/// on the last of these gives the number of the others.
 pub fn tidy(diagnostics: &mut Vec<Diagnostic>) {
     diagnostics.sort_by(|one, other| {
         let key =
@@ -98,7 +98,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// The text names no format.
+/// The text does not name a format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not a format (expected full, concise, json, github or sarif)")]
 pub struct FormatError(pub String);
@@ -112,14 +112,14 @@ impl FromStr for Format {
     }
 }
 
-/// How bad a finding is. `Info` never fails a run of the linter.
+/// The severity of a finding. `Info` never makes the linter fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Worth knowing; nothing is wrong.
+    /// Worth knowing, but not a problem.
     Info,
-    /// It starts, and is not what the user thinks, or is slow, or is fragile.
+    /// The launch starts, but is not what the user expects, is slow, or is fragile.
     Warning,
-    /// It will not start, crashes, or gives wrong output.
+    /// The launch does not start, crashes, or gives wrong output.
     Error,
 }
 
@@ -130,39 +130,39 @@ pub struct Diagnostic {
     pub code: &'static str,
     /// The rule's name, such as `dtype-mismatch`.
     pub name: &'static str,
-    /// How bad it is.
+    /// How severe the finding is.
     pub severity: Severity,
     /// One sentence, lower case, without a full stop: what will happen.
     pub message: String,
-    /// The place that the finding is about. Never missing: a finding about an absent flag points at the launch.
+    /// The place of the finding. There is always one: a finding about an absent flag points at the launch.
     pub span: Span,
-    /// A few words under the marked place.
+    /// A few words that are printed under the marked place.
     pub label: String,
     /// Other places that explain the finding.
     pub related: Vec<Related>,
-    /// Facts after the finding: the engine's exact message, numbers, the source of a fact.
+    /// Facts printed after the finding: the engine's exact message, numbers, sources.
     pub notes: Vec<String>,
     /// What to do, in the imperative, with the exact flag and value.
     pub help: Option<String>,
-    /// An edit that does it.
+    /// Edits that do what `help` says.
     pub fix: Option<Fix>,
 }
 
-/// A second place with its own words.
+/// Another place, with a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Related {
-    /// Where.
+    /// The place.
     pub span: Span,
-    /// What is to be seen there.
+    /// What the user can see there.
     pub label: String,
 }
 
-/// Whether a fix can be applied without a human look.
+/// Whether a fix can be applied without review.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Safety {
-    /// What runs afterwards is what ran before, or what the user evidently meant.
+    /// The fixed launch runs what ran before, or what the user evidently meant.
     Safe,
-    /// What runs changes in a way that the user should see.
+    /// The fix changes what runs, so the user should review it.
     Unsafe,
 }
 
@@ -171,18 +171,18 @@ pub enum Safety {
 pub struct Fix {
     /// What the edits do, in the imperative.
     pub description: String,
-    /// Whether they may be applied unseen.
+    /// Whether they may be applied without review.
     pub safety: Safety,
     /// The edits; they do not overlap.
     pub edits: Vec<Edit>,
 }
 
-/// Replace a span of the user's text.
+/// A replacement of a span of the user's text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
-    /// What goes; empty for an insertion.
+    /// The span to replace; empty for an insertion.
     pub span: Span,
-    /// What comes.
+    /// The new text; empty for a removal.
     pub replacement: String,
 }
 

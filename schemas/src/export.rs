@@ -21,7 +21,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// What to write.
+/// The format of the exported launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// SGLang's server command.
@@ -30,31 +30,31 @@ pub enum Form {
     Slime,
     /// vLLM's server command with a `--speculative-config`.
     Vllm,
-    /// The file after SGLang's `--speculative-adaptive-config`.
+    /// The file for SGLang's `--speculative-adaptive-config`.
     SglangAdaptive,
     /// The speculative part of TensorRT-LLM's `--config` file.
     TensorRtLlm,
 }
 
-/// What is exported.
+/// A tuned configuration to export.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
-    /// Models and engine flags. A tree shape in it is ignored: the table has them.
+    /// Models and engine flags. A tree shape in it is ignored in favour of the table.
     pub launch: LaunchFile,
-    /// `(largest running batch, shape)`, ascending; the last row also holds for larger batches.
+    /// `(largest running batch, shape)`, ascending; the last row also applies to larger batches.
     pub table: Vec<(usize, TreeShape)>,
-    /// Type of the target's weights as stored, where known: what a launch with dtype auto must say, so that the draft is
-    /// cast to it.
+    /// Stored dtype of the target's weights, if known. A launch with dtype auto must state it, so that the draft is cast to
+    /// it.
     pub target_dtype: Option<String>,
     /// Maximum sequence length of the draft, if known: a launch must not exceed it.
     pub draft_context_length: Option<usize>,
-    /// Name of the GPU that was tuned on, where it was one.
+    /// Name of the GPU that the configuration was tuned on, if any.
     pub gpu: Option<String>,
-    /// What was measured, where known.
+    /// The engine and device that were measured, if known.
     pub measured: Option<Measured>,
 }
 
-/// Whose figures chose the shapes.
+/// The engine and device whose measurements chose the shapes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Measured {
     /// Engine and version, such as "spectune 0.1.0".
@@ -63,19 +63,19 @@ pub struct Measured {
     pub device: String,
 }
 
-/// The launch, and notes on it.
+/// An exported launch, and notes on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// The text, with a line end.
+    /// The text, which ends with a line end.
     pub text: String,
-    /// What was omitted or filled in, one sentence each.
+    /// What was omitted or filled in, one sentence per note.
     pub notes: Vec<String>,
 }
 
 /// Why the launch cannot be written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExportError {
-    /// A batch of no request.
+    /// The batch size is 0.
     #[error("a batch has at least one request: give --batch-size 1 or more")]
     EmptyBatch,
     /// The table has no row.
@@ -84,7 +84,7 @@ pub enum ExportError {
     /// No target is named.
     #[error("the tuned file has no target: add a model_path")]
     NoTarget,
-    /// A shape that speculates, and nothing to draft with.
+    /// The shape speculates, but no algorithm is named.
     #[error("the shape {0} speculates, but the tuned file has no speculative_algorithm")]
     NoAlgorithm(TreeShape),
     /// The algorithm needs a draft, but none is given.
@@ -97,43 +97,44 @@ pub enum ExportError {
         topk = .0.topk
     )]
     Tree(TreeShape),
-    /// vLLM has no such drafting.
+    /// vLLM has no such algorithm.
     #[error("vLLM has no counterpart of the algorithm {0} (known: EAGLE, EAGLE3, NEXTN, STANDALONE)")]
     Algorithm(String),
-    /// TensorRT-LLM has no such drafting in its PyTorch backend.
+    /// TensorRT-LLM has no such algorithm in its PyTorch backend.
     #[error("TensorRT-LLM has no counterpart of the algorithm {0} (known: EAGLE3, NEXTN, STANDALONE)")]
     TensorRtAlgorithm(String),
-    /// SGLang adapts chains only.
+    /// SGLang's adaptive speculation supports chains only.
     #[error(
         "SGLang's adaptive speculation needs topk 1 throughout: {0} is a tree; sweep with topk 1, or export one row \
          with --to sglang"
     )]
     AdaptiveTree(TreeShape),
-    /// SGLang adapts two algorithms only.
+    /// SGLang's adaptive speculation supports two algorithms only.
     #[error("SGLang's adaptive speculation supports EAGLE and EAGLE3, not {0}")]
     AdaptiveAlgorithm(String),
-    /// That SGLang does not adapt.
+    /// This version of SGLang has no adaptive speculation.
     #[error("SGLang {0} has no --speculative-adaptive, which 0.5.12.post1 has; export one row with --to sglang")]
     AdaptiveVersion(EngineVersion),
-    /// Nothing of the table speculates.
+    /// No row of the table speculates.
     #[error("no row of the table speculates, so there is nothing to adapt")]
     NothingToAdapt,
-    /// The text names no form.
+    /// The text does not name a format.
     #[error("'{0}' is not a launch format (expected sglang, slime, vllm, sglang-adaptive or tensorrt-llm{1})")]
     Form(String, String),
 }
 
-/// Writes a tuned configuration as a launch of another engine. The first note says which engine was measured, unless it is
-/// the one that is launched.
+/// Writes a tuned configuration as a launch of another engine. The first note says which engine was measured, unless it
+/// is the launched one.
 ///
-/// SGLang's command runs one shape: the row of `batch_size`, or the last one, whose batch is the largest. A `batch_size` that is asked
-/// for also limits the running requests, so that the shape runs where it is best. The whole table, where it holds chains only, goes
-/// into SGLang's adaptive file, vLLM's schedule and TensorRT-LLM's, unless a `batch_size` asks for one row; of the adaptive file it
-/// cuts what holds for larger batches only. `version` is the engine's (SGLang's and vLLM's newest known and slime's pin unless given),
-/// since flags were renamed.
+/// SGLang's command runs one shape: the row for `batch_size`, by default the last row, which has the largest batch. A
+/// given `batch_size` also limits the running requests, so that the shape runs at the batch sizes for which it is best.
+/// A table that contains only chains is written whole into SGLang's adaptive file and the schedules of vLLM and
+/// TensorRT-LLM. With a `batch_size`, the schedules are replaced by its row, and the adaptive file omits the rows for
+/// larger batches. `version` is the engine's, since flags were renamed (default: the newest known of SGLang and vLLM,
+/// slime's pin).
 ///
 /// # Errors
-/// When the engine cannot run the shape, or the tuned file lacks a model: see [`ExportError`].
+/// If the engine cannot run the shape, or the tuned file lacks a model: see [`ExportError`].
 pub fn export(
     tuning: &Tuning,
     form: Form,
@@ -156,7 +157,7 @@ pub fn export(
     Ok(exported)
 }
 
-/// Which engine was measured, said to whom launches another one; nothing where it is the same.
+/// The note on which engine was measured; `None` if it is the launched one.
 fn whose_figures(measured: Option<&Measured>, engine: &str) -> Option<String> {
     let not_measured = format!("{engine} was not measured: another engine may rank the same shapes differently");
     let Some(Measured { engine: measured, device }) = measured else { return Some(not_measured) };
@@ -169,10 +170,10 @@ fn whose_figures(measured: Option<&Measured>, engine: &str) -> Option<String> {
     Some(format!("chosen from measurements of {own}{version} on {device}; {not_measured}"))
 }
 
-/// The one shape of the table that a launch with a fixed shape runs.
+/// The row of the table that a launch with one fixed shape runs.
 struct Row {
     shape: TreeShape,
-    /// The batch that the user asks for.
+    /// The batch size that the user gives.
     asked: Option<usize>,
     /// The largest batch of the table.
     largest: Option<usize>,
@@ -218,7 +219,7 @@ impl From<&TunedFile> for Tuning {
         let TunedFile { models, engine, .. } = tuned;
         let integer = |count: usize| i64::try_from(count).ok();
         let sizes: Vec<i64> = engine.capture_sizes.iter().filter_map(|size| integer(*size)).collect();
-        // A path that is relative stays as it is written: it is relative to the tuned file, which may move.
+        // Relative paths stay as written: they are relative to the tuned file, which may move.
         let launch = LaunchFile {
             model_path: Some(models.target.clone()),
             speculative_algorithm: Some(models.algorithm.clone()),
@@ -228,7 +229,7 @@ impl From<&TunedFile> for Tuning {
             device: Some(engine.device.clone()),
             tp_size: engine.tp_size.and_then(integer),
             context_length: integer(engine.context_length),
-            // One token a page is every engine's default.
+            // One token per page is the default of every engine.
             page_size: integer(engine.page_size).filter(|size| *size > 1),
             mem_fraction_static: Some(engine.mem_fraction_static),
             max_running_requests: integer(engine.max_running_requests),
@@ -250,7 +251,8 @@ impl From<&TunedFile> for Tuning {
 }
 
 impl Row {
-    /// Requests to run together: the batch that the user asks for, what the launch says, or the largest of the table.
+    /// Maximum number of running requests: the batch size that the user gives, else the launch's limit, else the table's
+    /// largest batch.
     fn running(&self, launch: &LaunchFile) -> Option<i64> {
         let integer = |count: usize| i64::try_from(count).ok();
         self.asked.and_then(integer).or(launch.max_running_requests).or(self.largest.and_then(integer))
@@ -258,10 +260,10 @@ impl Row {
 }
 
 impl Form {
-    /// All of them.
+    /// All formats.
     pub const ALL: [Self; 5] = [Self::Sglang, Self::Slime, Self::Vllm, Self::SglangAdaptive, Self::TensorRtLlm];
 
-    /// The engine that runs what is written.
+    /// The engine that runs the exported launch.
     pub fn engine(self) -> &'static str {
         match self {
             Self::Sglang | Self::Slime | Self::SglangAdaptive => "SGLang",
@@ -270,7 +272,7 @@ impl Form {
         }
     }
 
-    /// Its name on the command line.
+    /// The format's name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sglang => "sglang",

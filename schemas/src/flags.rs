@@ -1,4 +1,4 @@
-//! The table of flags: one row a flag, from which the launch parser, `--help`, the docs and the rules all read.
+//! The table of flags, one row per flag, which the launch parser, `--help`, the docs and the rules all use.
 
 mod accepted;
 mod key;
@@ -14,10 +14,10 @@ pub use table::FLAGS;
 
 use crate::version::EngineVersion;
 
-/// What a flag takes.
+/// The kind of values that a flag takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// Nothing: its presence is its value.
+    /// No value: a switch.
     Nothing,
     /// One text.
     Text,
@@ -36,7 +36,7 @@ pub enum Takes {
     Texts,
 }
 
-/// What `--attention-backend` takes in SGLang 0.4.7 to 0.5.23; other names are of the engine that was tuned with.
+/// Values of `--attention-backend` in SGLang 0.4.7 to 0.5.23. Other names belong to the engine that was tuned.
 pub const SGLANG_ATTENTION_BACKENDS: &[&str] = &[
     "aiter",
     "ascend",
@@ -65,21 +65,21 @@ pub const SGLANG_ATTENTION_BACKENDS: &[&str] = &[
 /// One row of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
-    /// What it means.
+    /// The meaning of the flag, independent of its name.
     pub key: Key,
     /// The name to print, without dashes: SGLang's own.
     pub name: &'static str,
-    /// Other spellings that SGLang's parser takes, without dashes.
+    /// Other spellings that SGLang's parser accepts, without dashes.
     pub aliases: &'static [&'static str],
-    /// What it takes.
+    /// The kind of its values.
     pub takes: Takes,
-    /// Whether spectune's own engine takes it too.
+    /// Whether spectune's own engine also accepts it.
     pub ours: bool,
-    /// Whether it is slime's own, which is written without `--sglang-` before its name and which no engine has.
+    /// Whether it is one of slime's own flags, which have no `--sglang-` prefix and which no engine has.
     pub of_slime: bool,
-    /// First SGLang version that has it under `name`, where known.
+    /// First SGLang version that has it under `name`, if known.
     pub since: Option<EngineVersion>,
-    /// First SGLang version that no longer has it under `name`, where known.
+    /// First SGLang version that no longer has it under `name`, if known.
     pub until: Option<EngineVersion>,
     /// One line for `--help` and the docs.
     pub help: &'static str,
@@ -91,8 +91,8 @@ impl Key {
         FLAGS.iter().find(|flag| flag.key == self).unwrap_or(&FLAGS[0])
     }
 
-    /// The spelling, without dashes, that the version's parser takes: the row's name, or the first alias that is
-    /// alive in that version where the name is not.
+    /// The spelling, without dashes, that the version's parser accepts: the row's name, or else the first alias that exists
+    /// in that version.
     pub fn name_in(self, version: EngineVersion) -> &'static str {
         let flag = self.flag();
         let alive = |name: &&str| spelling(name).is_none_or(|spelling| spelling.exists_in(version));
@@ -130,7 +130,7 @@ impl Flag {
         std::iter::once(self.name).chain(self.aliases.iter().copied())
     }
 
-    /// How many words follow it.
+    /// The number of words that follow the flag.
     pub fn arity(&self) -> Arity {
         match self.takes {
             Takes::Nothing => Arity::None,
@@ -140,7 +140,7 @@ impl Flag {
     }
 }
 
-/// The row whose name or alias is exactly this one (without dashes).
+/// The row with exactly this name or alias (without dashes).
 pub fn by_name(name: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.names().any(|known| known == name))
 }
@@ -149,7 +149,7 @@ pub fn by_name(name: &str) -> Option<&'static Flag> {
 mod tests {
     use super::*;
 
-    /// The page of flags; `SPECTUNE_UPDATE=1` writes it anew.
+    /// Compares the page of flags with the table; `SPECTUNE_UPDATE=1` rewrites it.
     #[test]
     fn the_page_in_the_docs_is_the_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/reference/flags.md");
@@ -221,7 +221,7 @@ mod tests {
             let Some(own) = spelling(flag.name) else { panic!("--{} is in no wheel", flag.name) };
             assert_eq!((own.since, own.until), (flag.since, flag.until), "--{}", flag.name);
             for name in flag.names() {
-                // slime's own name of the target is the one alias that is not SGLang's.
+                // slime's own name for the target is the only alias that is not SGLang's.
                 if let Some(spelling) = spelling(name) {
                     assert_eq!(spelling.arity, flag.arity(), "--{name}");
                 } else {

@@ -1,4 +1,4 @@
-//! GPUs that engines choose their defaults by.
+//! GPUs by memory and architecture, on which the defaults of engines depend.
 
 use std::{fmt, str::FromStr};
 
@@ -32,7 +32,7 @@ impl TryFrom<SizeOrName> for GpuMemory {
     }
 }
 
-/// What kernels a GPU runs: NVIDIA's compute capability, or AMD's generation.
+/// The architecture that decides which kernels a GPU runs: NVIDIA's compute capability, or AMD's generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Architecture {
     /// NVIDIA's, as major and minor.
@@ -85,14 +85,14 @@ const MODELS: &[(&str, u64, Architecture)] = &[
     ("T4", 15_360, Sm(7, 5)),
 ];
 
-/// The architecture of the GPUs with that much memory in MiB, where they agree.
+/// The architecture of the GPUs with this much memory in MiB, if all of them have the same.
 pub fn architecture_of(memory: u64) -> Option<Architecture> {
     let mut known = MODELS.iter().filter(|(_, own, _)| *own == memory).map(|(.., architecture)| *architecture);
     let first = known.next()?;
     known.all(|other| other == first).then_some(first)
 }
 
-/// The models with that much memory in MiB, as `H100, H800`.
+/// The models with this much memory in MiB, as `H100, H800`.
 pub fn models_of(memory: u64) -> String {
     let known = MODELS.iter().filter(|(_, own, _)| *own == memory).map(|(model, ..)| *model);
     known.collect::<Vec<_>>().join(", ")
@@ -109,7 +109,7 @@ pub struct GpuError {
 impl FromStr for GpuMemory {
     type Err = GpuError;
 
-    /// A number of MiB, or a model's name in any case, with blanks or dashes.
+    /// Parses a number of MiB, or a model's name in any case, with blanks, underscores or dashes.
     fn from_str(text: &str) -> Result<Self, GpuError> {
         let name = text.trim().to_ascii_uppercase().replace([' ', '_'], "-");
         let size = name.parse().ok().filter(|size| *size > 0);

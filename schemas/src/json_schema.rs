@@ -1,5 +1,5 @@
-//! The published JSON Schemas of our TOML files, made from the Rust types that read them, so that editors complete and
-//! check what we read and nothing else. Draft-07, which is what TOML editors know.
+//! The published JSON Schemas of spectune's TOML files, generated from the Rust types that read them, so that editors
+//! complete and check exactly what spectune reads. They are draft-07, the version that TOML editors support.
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value as Json;
@@ -11,11 +11,11 @@ use crate::{launch::file::LaunchFile, settings::SettingsFile, sweep::SweepFile, 
 pub struct PublishedSchema {
     /// The word on the command line: `spectune schema launch`.
     pub name: &'static str,
-    /// Makes it from the type.
+    /// Generates the schema from the type.
     make: fn() -> Json,
 }
 
-/// Every published schema. A new kind of file is a new line here; the test below then asks for its file.
+/// Every published schema. A new kind of file is a new line here; the test below then requires its schema file.
 pub const SCHEMAS: &[PublishedSchema] = &[
     PublishedSchema { name: "launch", make: of::<LaunchFile> },
     PublishedSchema { name: "settings", make: of::<SettingsFile> },
@@ -25,12 +25,12 @@ pub const SCHEMAS: &[PublishedSchema] = &[
 ];
 
 impl PublishedSchema {
-    /// The schema of that name.
+    /// The schema with this name.
     pub fn find(name: &str) -> Option<Self> {
         SCHEMAS.iter().copied().find(|schema| schema.name == name)
     }
 
-    /// Its text, as published.
+    /// The JSON text, as published.
     pub fn text(self) -> String {
         let mut text = serde_json::to_string_pretty(&(self.make)()).unwrap_or_default();
         text.push('\n');
@@ -48,7 +48,7 @@ mod tests {
 
     use super::*;
 
-    /// Set to 1 to write the files anew instead of comparing them.
+    /// Set to 1 to rewrite the files instead of comparing them.
     const UPDATE: &str = "SPECTUNE_UPDATE";
 
     #[test]

@@ -1,4 +1,4 @@
-//! Detects which of our own TOML files a text is.
+//! Detects which of spectune's TOML files a text is.
 
 /// A TOML file of spectune other than a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,20 +10,20 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind of a TOML text by the names of its tables, so that a file with an error in it is known too; `None` for a
+    /// The kind of a TOML text by the names of its tables, so that a file with an error is recognised too; `None` for a
     /// launch and anything else.
     pub fn of(text: &str) -> Option<Self> {
         let has = |names: &[&str]| text.lines().any(|line| header(line).is_some_and(|header| names.contains(&header)));
         if has(&["policy"]) && has(&["measured", "models", "engine"]) {
             return Some(Self::Tuned);
         }
-        // A launch of any engine has none of these, and every sweep has the first two.
+        // No launch has these tables, and every sweep file has `[models]` and `[workload]`.
         (has(&["models"]) && has(&["workload", "batch", "space", "search", "objective", "arrivals"])
             || has(&["workload"]) && has(&["batch", "space", "search", "objective", "arrivals"]))
         .then_some(Self::Sweep)
     }
 
-    /// What it is called.
+    /// The name of the kind in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Sweep => "sweep file",

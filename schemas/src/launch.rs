@@ -54,19 +54,19 @@ use crate::{
     version::EngineVersion,
 };
 
-/// Longest text that is read. Launch texts are kilobytes; more is a file given by mistake.
+/// Maximum length in bytes of a text that is read. Launches are kilobytes; a longer text is a file given by mistake.
 pub const LONGEST_TEXT: usize = 16 << 20;
 
 /// What the caller knows about a text.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// The engine that every launch of the text is for, where the user says so.
+    /// The engine of all launches in the text, if the user gives it.
     pub engine: Option<Engine>,
     /// The engine's version, which decides how abbreviations are expanded.
     pub version: Option<EngineVersion>,
 }
 
-/// What a text holds.
+/// The result of parsing a text.
 #[derive(Clone, Debug, Default)]
 pub struct Parsed {
     /// The launches, in the order of the text.
@@ -75,20 +75,20 @@ pub struct Parsed {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// Reads the launches of a text. Never fails: what it cannot read it says in the diagnostics.
+/// Reads the launches of a text. Never fails: what cannot be read is reported in the diagnostics.
 ///
 /// The text is one of:
-/// - our TOML;
+/// - spectune's TOML;
 /// - a command line, or a shell script with command lines or slime's arrays in it;
-/// - YAML: Kubernetes manifests and compose files with containers that start an engine, the files that SGLang and vLLM
-///   take after `--config`, slime's `--sglang-config`, recipes of srt-slurm, and trainers' configurations. Text that could be
-///   YAML but holds no launch as such is read as a shell reads it;
-/// - Python that puts a command line together or calls an engine;
-/// - a Dockerfile, or a unit of systemd;
-/// - Markdown with blocks of any of these.
+/// - YAML: Kubernetes manifests and compose files with containers that start an engine, the `--config` files of SGLang
+///   and vLLM, slime's `--sglang-config`, recipes of srt-slurm, and trainers' configurations. Text that could be YAML but
+///   contains no launch as such is read as shell;
+/// - Python that builds a command line or calls an engine;
+/// - a Dockerfile or a systemd unit;
+/// - Markdown with code blocks of any of these.
 ///
-/// Here-documents in a script are read too, where what they hold is run, or written to a file that is one of these by its
-/// name.
+/// Here-documents in a script are read too, if they are executed, or written to a file whose name says that it is one of
+/// these.
 pub fn parse(source: &Source, options: &Options) -> Parsed {
     if source.text().len() > LONGEST_TEXT {
         return problems::too_large(source);
@@ -102,7 +102,7 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     parsed
 }
 
-/// Reads the words of spectune's own command line. The source holds the words as a shell would take them, so that
+/// Reads the words of spectune's own command line. The returned source contains them as quoted for a shell, so that
 /// diagnostics have a text to point into.
 pub fn from_arguments(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) {
     arguments::from_words(words)
@@ -113,7 +113,7 @@ pub fn from_arguments(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) {
 pub enum Engine {
     /// SGLang's own flags.
     Sglang,
-    /// slime (and miles): SGLang's flags after `--sglang-`.
+    /// slime (and miles): SGLang's flags with the prefix `--sglang-`.
     Slime,
     /// vLLM.
     Vllm,
@@ -139,7 +139,7 @@ impl fmt::Display for Engine {
     }
 }
 
-/// The text names no engine.
+/// The text does not name an engine.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{0}' is not an engine (expected sglang, slime, vllm or spectune)")]
 pub struct EngineError(pub String);
@@ -155,88 +155,87 @@ impl FromStr for Engine {
     }
 }
 
-/// How the launch is written, which decides how a fix is written.
+/// The syntax of a launch, which decides how its fixes are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syntax {
     /// A command line, possibly over several continued lines.
     CommandLine,
     /// A shell array: `SGLANG_ARGS=( … )`.
     ShellArray,
-    /// Our TOML.
+    /// spectune's TOML.
     Toml,
-    /// Words assembled by another language: a list or a call of Python, a command in a Dockerfile. Nothing is
-    /// written there.
+    /// Words assembled in another language: a list or a call in Python, a command in a Dockerfile. It has no fixes.
     Composed,
     /// A list of words in YAML: `args` of a Kubernetes container, `command` of a compose service.
     YamlWords,
-    /// A YAML file whose keys are flags: what SGLang and vLLM take after `--config`.
+    /// A YAML file whose keys are flags: the `--config` files of SGLang and vLLM.
     YamlConfig,
-    /// A mapping of slime's `--sglang-config` whose keys beat the flags of the command line.
+    /// A mapping in slime's `--sglang-config`, whose keys override the flags of the command line.
     YamlOverrides,
 }
 
 /// One launch, as written.
 #[derive(Clone, Debug)]
 pub struct Launch {
-    /// For which engine.
+    /// The engine that it is for.
     pub engine: Engine,
     /// What starts the engine.
     pub launcher: Launcher,
-    /// In which form.
+    /// How it is written.
     pub syntax: Syntax,
     /// The whole launch in the source; findings about absent flags point at its [`anchor`](Self::anchor).
     pub span: Span,
     /// The words that represent the launch in a diagnostic: the program's name, or the array's.
     pub anchor: Span,
-    /// The flags that spectune knows, the last one where a flag is given twice (as argparse does).
+    /// The flags that spectune knows. If a flag is given several times the last one counts, as in argparse.
     pub settings: BTreeMap<Key, Setting>,
     /// Every argument in order, known or not.
     pub arguments: Vec<Argument>,
-    /// Whether the text is only a part of the launch: further flags may be given elsewhere.
+    /// Whether the text is only a part of the launch, so that more flags may be given elsewhere.
     pub is_part: bool,
-    /// Flags that this launch may be given too, in a branch of the script of which it is not known whether it runs.
+    /// Flags that the launch may also have, from branches of the script that may not run.
     pub perhaps: BTreeSet<Key>,
-    /// Environment variables set in front of the command or exported before it.
+    /// Environment variables set on the command or exported before it.
     pub environment: Arc<Environment>,
-    /// Whether there may be more variables, from a file that is not read.
+    /// Whether there may be more variables, set by a file that is not read.
     pub environment_is_open: bool,
-    /// The engine's version, where the text states it: our TOML, an image's tag, a requirement that is installed.
+    /// The engine's version, if the text states it: in spectune's TOML, an image's tag, or a requirement that it installs.
     pub engine_version: Option<Located<EngineVersion>>,
-    /// The image that runs it, where the text names one.
+    /// The container image that runs it, if the text names one.
     pub image: Option<String>,
-    /// Whether the text around it describes a modified engine: patches, or a plugin with values of its own.
+    /// Whether the surrounding text describes a modified engine: patches, or a plugin with its own values.
     pub is_changed: bool,
     /// The plugins and forks that the text names.
     pub forks: Forks,
-    /// Where a flag can be inserted, and the text that must precede it.
+    /// Where and how a flag can be inserted.
     pub(crate) insertion: Insertion,
 }
 
-/// Environment variables by name. Many launches of a script share one.
+/// Environment variables by name. Launches of a script may share one map.
 pub type Environment = BTreeMap<String, Located<Value>>;
 
-/// Where a further flag can be written.
+/// Where and how a flag can be inserted into a launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Insertion {
     /// The byte offset.
     pub at: usize,
-    /// Text before the flag, such as a continued line's end and its indentation.
+    /// Text before the flag, such as a line continuation and indentation.
     pub before: String,
-    /// Text after it.
+    /// Text after the flag.
     pub after: String,
-    /// How it is written.
+    /// How the flag is written.
     pub writing: Writing,
 }
 
 /// One flag with its values, as written.
 #[derive(Clone, Debug)]
 pub struct Argument {
-    /// The flag as written, dashes included, without `=value`. A word that belongs to no flag is stored here and is its
-    /// own only value (see [`is_positional`](Self::is_positional)).
+    /// The flag as written, with dashes, without `=value`. A word that belongs to no flag is stored here and also as the
+    /// only value (see [`is_positional`](Self::is_positional)).
     pub flag: Located<String>,
-    /// What it means, where spectune knows it.
+    /// The flag's meaning, if spectune knows it.
     pub key: Option<Key>,
-    /// The words that belong to it.
+    /// The flag's values.
     pub values: Vec<Located<Value>>,
     /// Flag and values together.
     pub span: Span,
@@ -244,45 +243,45 @@ pub struct Argument {
     pub in_branch: bool,
 }
 
-/// A flag that spectune knows, with its place.
+/// A flag that spectune knows, as it is set in a launch.
 #[derive(Clone, Debug)]
 pub struct Setting {
-    /// Its words.
+    /// The flag's values.
     pub values: Vec<Located<Value>>,
-    /// The flag's own place.
+    /// The span of the flag alone.
     pub flag: Span,
     /// Flag and values together.
     pub span: Span,
-    /// The value as a whole, brackets of a TOML list included; nothing for a switch.
+    /// The span of all values, including the brackets of a TOML list; `None` for a switch.
     pub value: Option<Span>,
-    /// The flag as written, dashes included: old spellings are seen here.
+    /// The flag as written, with dashes, so that old spellings can be recognised.
     pub spelling: String,
-    /// What goes when the flag is taken out: the flag, its values, and the blanks or the line that they leave empty.
+    /// The span to delete when the flag is removed: flag and values, and the blanks or the line that would be left empty.
     pub removal: Span,
-    /// How another value is written in its place.
+    /// How a new value is written in place of the old one.
     pub(crate) writing: Writing,
 }
 
-/// A word of a launch, its text held in any way.
+/// A word of a launch, with its text as an owned or borrowed string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value<T = String> {
-    /// Its text is known.
+    /// A word whose text is known.
     Known(T),
-    /// Written so, it depends on something that is set elsewhere, such as `$MODEL_DIR`; rules that need it are held back.
+    /// A word, as written, that depends on something set elsewhere, such as `$MODEL_DIR`; rules that need it are skipped.
     Unknown(T),
 }
 
 impl Argument {
     /// Whether this is a word that belongs to no flag.
     pub fn is_positional(&self) -> bool {
-        // A flag whose name is not known, as `--$NAME`, may be anything.
+        // A flag with an unknown name, as `--$NAME`, may be anything.
         let itself = |value: &Located<Value>| value.value.known().is_none() && value.value.written() == self.flag.value;
         !arguments::split::is_flag(&self.flag.value) || self.values.first().is_some_and(itself)
     }
 }
 
 impl<T: AsRef<str>> Value<T> {
-    /// The text, where it is known.
+    /// The text, if it is known.
     pub fn known(&self) -> Option<&str> {
         match self {
             Self::Known(text) => Some(text.as_ref()),
@@ -290,7 +289,7 @@ impl<T: AsRef<str>> Value<T> {
         }
     }
 
-    /// The word as the user wrote it, known or not.
+    /// The word as written, known or not.
     pub fn written(&self) -> &str {
         match self {
             Self::Known(text) | Self::Unknown(text) => text.as_ref(),
@@ -299,7 +298,7 @@ impl<T: AsRef<str>> Value<T> {
 }
 
 impl Setting {
-    /// A setting of which nothing is known but that it may be given.
+    /// A setting of which it is only known that it may be given.
     pub(crate) fn unknown(place: Span) -> Self {
         Self {
             values: vec![Located::new(Value::Unknown(String::new()), place)],
@@ -324,33 +323,33 @@ impl Launch {
         self.settings.contains_key(&key)
     }
 
-    /// The first word of a key's value, where it is known.
+    /// The first value of a key, if it is known.
     pub fn text(&self, key: Key) -> Option<Located<&str>> {
         let word = self.setting(key)?.values.first()?;
         Some(Located::new(word.value.known()?, word.span))
     }
 
-    /// The value of a key as an integer, where it is one; sizes may carry a suffix (see [`Takes::Size`]).
+    /// The value of a key as an integer, if it is one. Sizes may have a suffix (see [`Takes::Size`]).
     pub fn integer(&self, key: Key) -> Option<Located<i64>> {
         let word = self.text(key)?;
         let number = if key.flag().takes == Takes::Size { size(word.value) } else { word.value.trim().parse().ok() };
         Some(Located::new(number?, word.span))
     }
 
-    /// The value of a key as a count, where it is an integer of at least nought.
+    /// The value of a key as a count, if it is a non-negative integer.
     pub fn count(&self, key: Key) -> Option<Located<usize>> {
         let number = self.integer(key)?;
         Some(Located::new(usize::try_from(number.value).ok()?, number.span))
     }
 
-    /// Whether every word is in sight: false where the text is a part, where a config file is named, and where a word such
-    /// as `$EXTRA_ARGS` may contain more flags, so a flag that is not visible may still be given.
+    /// Whether all flags are in the text, so that an absent flag is certainly not given. False if the text is only a part of
+    /// the launch, names a config file, or has a word such as `$EXTRA_ARGS` that may contain more flags.
     pub fn is_complete(&self) -> bool {
         let may_hold_flags = |argument: &Argument| match argument.values.first().map(|value| &value.value) {
             Some(Value::Unknown(text)) => {
                 let text = text.to_ascii_lowercase();
                 let says_so = ["sglang", "spec", "extra", "$@", "...", "…"].iter().any(|part| text.contains(part));
-                // In a slime script, `${MODEL_ARGS[@]}` and its kind are Megatron's.
+                // In a slime script, `${MODEL_ARGS[@]}` and similar arrays contain Megatron's flags.
                 self.engine != Engine::Slime || says_so
             }
             _ => false,
@@ -361,7 +360,7 @@ impl Launch {
         }
         match self.syntax {
             Syntax::Toml => true,
-            // What a file does not say, the command line may.
+            // The command line may give what the file does not.
             Syntax::YamlConfig => self.has(Key::ModelPath),
             Syntax::YamlOverrides => false,
             Syntax::CommandLine | Syntax::ShellArray | Syntax::YamlWords | Syntax::Composed => {
@@ -370,8 +369,8 @@ impl Launch {
         }
     }
 
-    /// Whether the launch names an image that no project of the engine publishes: it may hold a fork, with flags and words of its
-    /// own.
+    /// Whether the engine may be a fork with different flags and values: the text describes a modified engine, or names an
+    /// image that no project of the engine publishes.
     pub fn may_be_fork(&self) -> bool {
         self.is_changed || self.image.as_deref().is_some_and(|image| !evidence::is_published(image))
     }
@@ -381,32 +380,32 @@ impl Launch {
         self.syntax != Syntax::Composed
     }
 
-    /// The value of an environment variable, where it is known.
+    /// The value of an environment variable, if it is known.
     pub fn variable(&self, name: &str) -> Option<Located<&str>> {
         let variable = self.environment.get(name)?;
         Some(Located::new(variable.value.known()?, variable.span))
     }
 
-    /// Whether an environment variable is surely not set by anything that the text is about.
+    /// Whether an environment variable is certainly not set by anything in the text.
     pub fn lacks_variable(&self, name: &str) -> bool {
         !self.environment_is_open && !self.environment.contains_key(name)
     }
 
-    /// The value of a key as a number, where it is one.
+    /// The value of a key as a number, if it is one.
     pub fn number(&self, key: Key) -> Option<Located<f64>> {
         let word = self.text(key)?;
         Some(Located::new(word.value.parse().ok()?, word.span))
     }
 
-    /// All words of a key as integers; none if one of them is unknown or no integer.
+    /// All values of a key as integers; `None` if one of them is unknown or not an integer.
     pub fn integers(&self, key: Key) -> Option<Vec<Located<i64>>> {
         let words = &self.setting(key)?.values;
         words.iter().map(|word| Some(Located::new(word.value.known()?.parse().ok()?, word.span))).collect()
     }
 }
 
-/// An integer with a decimal (`k`, `M`, `G`, `T`) or binary (`Ki`, `Mi`, `Gi`, `Ti`) suffix; only a decimal suffix may
-/// follow a fraction. SGLang `utils/common.py`, `human_readable_int`.
+/// Parses an integer with a decimal (`k`, `M`, `G`, `T`) or binary (`Ki`, `Mi`, `Gi`, `Ti`) suffix; only decimal suffixes
+/// allow a fraction. SGLang `utils/common.py`, `human_readable_int`.
 fn size(text: &str) -> Option<i64> {
     let text = text.trim();
     if let Ok(number) = text.parse() {
@@ -423,7 +422,7 @@ fn size(text: &str) -> Option<i64> {
         None => {
             let scale = 10_f64.powi(3 * (i32::try_from(place(suffix)?).ok()? + 1));
             let value = number.parse::<f64>().ok()? * scale;
-            // Truncation is what the engine does; the bound keeps the conversion exact.
+            // The engine truncates too; the bound keeps the conversion exact.
             (value.is_finite() && value < 9e15).then_some(value as i64)
         }
     }

@@ -1,7 +1,7 @@
-//! What a configuration is: launches, models, resolution, rules and diagnostics.
+//! Configurations: launches, models, resolution, rules and diagnostics.
 //!
 //! Everything here is pure: text and values in, values and diagnostics out. Nothing reads a file, opens a socket or
-//! panics, whatever the input. The caller does the I/O and hands the text over.
+//! panics on any input. The caller does the I/O and passes the text in.
 #![forbid(unsafe_code)]
 
 pub mod adaptive;

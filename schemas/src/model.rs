@@ -18,7 +18,7 @@ pub use size::element_bytes;
 pub use tensors::{HeaderError, TensorHeader, TensorHeaders, TensorIndex, header_length, is_own_file, is_plain_name};
 pub use tokenizer::{TokenizerError, TokenizerFacts};
 
-/// All that rules and engines may know of one checkpoint.
+/// What is known about one checkpoint.
 #[derive(Clone, Debug, Default)]
 pub struct ModelFacts {
     /// The path or model id, as the user wrote it.
@@ -27,24 +27,24 @@ pub struct ModelFacts {
     pub origin: String,
     /// The config.json.
     pub config: ModelConfig,
-    /// Whether only some fields are known, so that an absent one may still be in the file. False where the
+    /// Whether only some fields of the config are known, so that an absent field may still be in the file. False if the
     /// file itself was read.
     pub partial: bool,
-    /// Names, shapes and dtypes of all tensors, where every header could be read.
+    /// Names, shapes and dtypes of all tensors, if every header could be read.
     pub tensors: Option<TensorHeaders>,
-    /// Names of all tensors and their size, where the checkpoint has an index.
+    /// Names and total size of all tensors, if the checkpoint has an index.
     pub index: Option<TensorIndex>,
-    /// Whether there is an `mtp.safetensors` that the index does not name: engines load what the index names, with few
-    /// exceptions.
+    /// Whether there is an `mtp.safetensors` that the index does not name. With few exceptions, engines load only the
+    /// files that the index names.
     pub loose_mtp: bool,
-    /// The generation_config.json, where there is one.
+    /// The generation_config.json, if there is one.
     pub generation: Option<GenerationConfig>,
-    /// The vocabulary of tokenizer.json, where it was read.
+    /// The vocabulary of tokenizer.json, if it was read.
     pub tokenizer: Option<TokenizerFacts>,
 }
 
 impl ModelFacts {
-    /// The names of all tensors, from their headers or the index; none where neither could be read.
+    /// The names of all tensors, from their headers or the index; `None` if neither could be read.
     pub fn tensor_names(&self) -> Option<Box<dyn Iterator<Item = &str> + '_>> {
         match (&self.tensors, &self.index) {
             (Some(tensors), _) => Some(Box::new(tensors.0.keys().map(String::as_str))),

@@ -1,5 +1,5 @@
-//! The log of requests that a server writes when asked to, one JSON object a line. It holds what clients sent and got, as
-//! tokens: private data.
+//! The request log that a server writes with `--log-requests`, one JSON object per line. It contains the tokens that
+//! clients sent and received, which are private data.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,37 +15,37 @@ pub struct LoggedRequest {
     pub time: f64,
     /// Hash of the target's files.
     pub target: String,
-    /// Hash of the draft's files; absent where nothing drafts.
+    /// Hash of the draft's files; absent if the server does not speculate.
     #[serde(default)]
     pub draft: Option<String>,
     /// The tree shapes by running batch: `3,1,4`, or `8:5,4,8 64:3,1,4` for a table.
     pub shapes: String,
-    /// The prompt.
+    /// Token ids of the prompt.
     pub prompt_ids: Vec<u32>,
-    /// The answer.
+    /// Token ids of the answer.
     pub output_ids: Vec<u32>,
     /// Sampling temperature; 0 is greedy.
     pub temperature: f32,
-    /// Verify rounds.
+    /// Number of verify rounds.
     pub rounds: usize,
     /// Entry k counts the rounds in which k drafts were accepted.
     pub accept_histogram: Vec<u64>,
-    /// Whether the logits were changed before tokens were chosen (penalties, biases, a grammar): then the target does not
-    /// give this answer by itself.
+    /// Whether the logits were changed before tokens were chosen (penalties, biases, a grammar). The target alone would
+    /// then not generate this answer.
     #[serde(default)]
     pub adjusted: bool,
     /// Whether acceptance was simulated.
     #[serde(default)]
     pub simulated: bool,
-    /// Why it ended, in OpenAI's words.
+    /// OpenAI's `finish_reason`.
     pub finish_reason: String,
 }
 
 impl LoggedRequest {
-    /// Reads a line.
+    /// Parses one line of the log.
     ///
     /// # Errors
-    /// A message, when it is not such an object or has another format.
+    /// A message if the line is not such an object or has another format.
     pub fn parse(line: &str) -> Result<Self, String> {
         let request: Self = serde_json::from_str(line).map_err(|error| error.to_string())?;
         if request.format == FORMAT {
@@ -54,7 +54,7 @@ impl LoggedRequest {
         Err(format!("format {} of another version of spectune; this version reads format {FORMAT}", request.format))
     }
 
-    /// Its line, without an end.
+    /// The line for the log, without a line end.
     pub fn line(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }

@@ -1,4 +1,4 @@
-//! What the engine will really run after its defaults and silent rewrites.
+//! The configuration that the engine will actually run, after its defaults and silent rewrites.
 
 mod attention;
 mod capture;
@@ -40,8 +40,8 @@ pub fn newest_known(engine: Engine) -> EngineVersion {
 /// The SGLang version that slime pins (its `docker/` folder in August 2026).
 pub const SLIME_PIN: EngineVersion = EngineVersion::new(0, 5, 15).post(1);
 
-/// The engine version for checking a launch, and whether it was stated: the user's word, else the launch's own, else
-/// the newest known, or slime's pin.
+/// The engine version to check a launch against, and whether it was stated. In order of precedence: `told` by the user,
+/// the launch's own, slime's pin for slime, the newest known.
 pub fn version_of(launch: &Launch, told: Option<EngineVersion>) -> (EngineVersion, bool) {
     let stated = told.or(launch.engine_version.as_ref().map(|version| version.value));
     match (stated, launch.engine) {
@@ -51,8 +51,8 @@ pub fn version_of(launch: &Launch, told: Option<EngineVersion>) -> (EngineVersio
     }
 }
 
-/// What the launch will really run in that version of SGLang. `target` and `draft` are what is known of the checkpoints;
-/// `gpu_memory` is the memory of one GPU in MiB. Where a GPU must be assumed, the origin's reason says which.
+/// What the launch will actually run in this version of SGLang. `target` and `draft` are the known facts about the
+/// checkpoints; `gpu_memory` is the memory of one GPU in MiB. If a GPU has to be assumed, the origin's reason says which.
 pub fn resolve(
     launch: &Launch,
     version: EngineVersion,
@@ -98,7 +98,7 @@ pub fn resolve(
     resolved
 }
 
-/// A launch in which each value that may be given is given and not known, so that none is taken for the default.
+/// The launch with every flag that may be given set to an unknown value, so that none of them counts as the default.
 fn with_what_may_be_given(launch: &Launch) -> Cow<'_, Launch> {
     let takes_value = |key: &&Key| key.flag().arity() != Arity::None && !launch.has(**key);
     if !launch.perhaps.iter().any(|key| takes_value(&key)) {
@@ -111,7 +111,7 @@ fn with_what_may_be_given(launch: &Launch) -> Cow<'_, Launch> {
     Cow::Owned(whole)
 }
 
-/// What resolution starts from.
+/// The inputs of the resolution.
 #[derive(Clone, Copy)]
 struct Given<'a> {
     launch: &'a Launch,
@@ -135,7 +135,7 @@ impl<T> Decided<T> {
         Self { value, origin: Origin::Default { reason: reason.into(), source } }
     }
 
-    /// What the engine puts in place of what the user wrote, or of nothing.
+    /// A value that the engine sets, in place of what the user wrote, if anything.
     fn forced(value: T, written: Option<Span>, reason: impl Into<String>, source: &'static str) -> Self {
         let reason = reason.into();
         let origin = match written {
@@ -153,34 +153,34 @@ impl Origin {
     }
 }
 
-/// A value of the resolved configuration and how it came about.
+/// A value of the resolved configuration and its origin.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decided<T> {
     /// The value.
     pub value: T,
-    /// How it came about.
+    /// Who set the value, and why.
     pub origin: Origin,
 }
 
-/// How a resolved value came about.
+/// Who set a resolved value, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// As the user wrote it, there.
+    /// The user, at this place.
     Written(Span),
     /// The engine's default.
     Default {
-        /// Why this one, in a few words.
+        /// Why the default is this value, in a few words.
         reason: String,
-        /// Where in the engine's source, or which issue says so.
+        /// The file of the engine, or the issue, that shows it.
         source: &'static str,
     },
     /// The engine replaces what the user wrote.
     Rewritten {
-        /// What the user wrote, there.
+        /// The place of what the user wrote.
         written: Span,
-        /// Why, in a few words.
+        /// Why the engine replaces it, in a few words.
         reason: String,
-        /// Where in the engine's source, or which issue says so.
+        /// The file of the engine, or the issue, that shows it.
         source: &'static str,
     },
 }
@@ -199,16 +199,16 @@ pub enum Algorithm {
     FrozenKvMtp,
 }
 
-/// What will run. A `None` means that it cannot be known from what was given; nothing is guessed.
+/// The configuration that will run. `None` means that a value cannot be derived from the inputs; nothing is guessed.
 #[derive(Clone, Debug)]
 pub struct Resolved {
     /// The SGLang version whose behaviour is resolved.
     pub version: EngineVersion,
-    /// Whether the user gave that version (otherwise it is the newest known, or slime's pin).
+    /// Whether the version was stated (otherwise it is the newest known, or slime's pin).
     pub version_given: bool,
-    /// The algorithm; `None` inside when speculation is off.
+    /// The algorithm; `None` also if speculation is off.
     pub algorithm: Option<Decided<Algorithm>>,
-    /// Whether the launch asks for speculation, even with an algorithm that is not known.
+    /// Whether the launch enables speculation, even with an unknown algorithm.
     pub speculative: bool,
     /// Draft steps.
     pub num_steps: Option<Decided<usize>>,
@@ -216,31 +216,31 @@ pub struct Resolved {
     pub topk: Option<Decided<usize>>,
     /// Nodes verified, the root included.
     pub num_draft_tokens: Option<Decided<usize>>,
-    /// Most requests running together (global, before it is divided by DP).
+    /// Maximum number of running requests (global, before it is divided by DP).
     pub max_running_requests: Option<Decided<usize>>,
-    /// Batch sizes for which a decode graph is captured, ascending; empty when graphs are off.
+    /// Batch sizes for which a decode graph is captured, ascending; empty if graphs are off.
     pub capture_sizes: Option<Decided<Vec<usize>>>,
     /// Attention backend of decode and verify.
     pub attention_backend: Option<Decided<String>>,
     /// Tokens per KV page.
     pub page_size: Option<Decided<usize>>,
-    /// Dtype of the target's weights as loaded.
+    /// Dtype in which the target's weights are loaded.
     pub target_dtype: Option<Decided<String>>,
-    /// Dtype of the draft's weights as loaded.
+    /// Dtype in which the draft's weights are loaded.
     pub draft_dtype: Option<Decided<String>>,
-    /// Longest sequence.
+    /// Maximum sequence length.
     pub context_length: Option<Decided<usize>>,
-    /// Tensor parallelism.
+    /// Tensor-parallel size.
     pub tp_size: Option<Decided<usize>>,
-    /// Tokens that a request may have, prompt and output together.
+    /// Maximum number of tokens of a request, prompt and output together.
     pub usable_context: Option<Decided<usize>>,
-    /// KV slots reserved for each running request in addition to its written ones.
+    /// KV slots reserved for each running request in addition to those of its own tokens.
     pub reserved_slots: Option<Decided<usize>>,
     /// Maximum number of prompt tokens per prefill pass.
     pub chunked_prefill_size: Option<Decided<usize>>,
-    /// Share of the GPU's memory for weights and KV cache.
+    /// Fraction of the GPU's memory for weights and KV cache.
     pub mem_fraction_static: Option<Decided<f64>>,
-    /// What it needs of a GPU's memory; none where the GPU is not known.
+    /// Memory needed on one GPU; `None` if the GPU is not known.
     pub memory: Option<MemoryEstimate>,
 }
 

@@ -1,7 +1,7 @@
-//! The rules: one file a rule, each with its page.
+//! The rules, one file per rule.
 //!
-//! A rule's file begins with its page as a doc comment, in Markdown. That page is what `spectune explain` prints, what
-//! `docs/rules` shows, and, through its fenced launches, the rule's test: see `page.rs`.
+//! The doc comment at the start of a rule's file is its page, in Markdown. `spectune explain` prints it, `docs/rules`
+//! contains it, and the launches in its code blocks are the rule's tests: see `page.rs`.
 
 mod accepted;
 mod area;
@@ -52,13 +52,13 @@ use crate::{
 pub struct Context<'a> {
     /// The launch, as written.
     pub launch: &'a Launch,
-    /// What will run.
+    /// The configuration that will run.
     pub resolved: &'a Resolved,
-    /// The target, where anything is known of it.
+    /// The target, if anything is known of it.
     pub target: Option<&'a ModelFacts>,
-    /// The draft, where the launch names one and anything is known of it.
+    /// The draft, if the launch names one and anything is known of it.
     pub draft: Option<&'a ModelFacts>,
-    /// How many requests the user expects to run together.
+    /// Number of requests that the user expects to run together.
     pub expected_concurrency: Option<usize>,
     /// Memory of one GPU in MiB.
     pub gpu_memory: Option<u64>,
@@ -70,19 +70,19 @@ pub struct Rule {
     pub code: &'static str,
     /// Such as `dtype-mismatch`.
     pub name: &'static str,
-    /// The most a finding of it can be.
+    /// Maximum severity of its findings.
     pub severity: Severity,
-    /// Whose behaviour it is about.
+    /// The engine whose behaviour it is about.
     applies: Applies,
-    /// The whole file of the rule, which begins with its page.
+    /// The text of the rule's file, which starts with its page.
     file: &'static str,
     check: Check,
 }
 
-/// Whose behaviour a rule is about.
+/// The engine whose behaviour a rule is about.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Applies {
-    /// The configuration contradicts itself or its checkpoints, whoever runs it.
+    /// Any engine: the configuration contradicts itself or its checkpoints.
     AnyEngine,
     /// SGLang (and slime, which starts it).
     Sglang,
@@ -90,7 +90,7 @@ enum Applies {
     Vllm,
 }
 
-/// How a rule looks. What is not known ends the look with nothing found.
+/// The check of a rule. If a fact that it needs is unknown, it finds nothing.
 #[derive(Clone, Copy)]
 enum Check {
     One(fn(&Context<'_>) -> Option<Finding>),
@@ -127,8 +127,8 @@ impl Rule {
     }
 }
 
-/// What the selected rules find in a launch, by place and then by code. vLLM launches have their own rules. Where no one
-/// named the version, no error hangs on it (see `unstated.rs`).
+/// The findings of the selected rules in a launch, sorted by place and then by code. vLLM launches have separate rules.
+/// If the version is not stated, no error depends on it (see `unstated.rs`).
 pub fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
     let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));
     let candidates = Candidates::new(context);

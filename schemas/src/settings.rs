@@ -13,7 +13,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// The name of the file, which is searched in the folder of a launch and its parents.
+/// The name of the file, which is looked up in the folder of a launch and its parents.
 pub const FILE_NAME: &str = "spectune.toml";
 
 /// The settings of a project.
@@ -46,7 +46,7 @@ impl SettingsFile {
     /// Reads a settings file.
     ///
     /// # Errors
-    /// When it is not valid TOML, or has an unknown key or an invalid value.
+    /// If it is not valid TOML, or has an unknown key or an invalid value.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
         toml_file::read_checked(source, Self::check)
     }

@@ -1,9 +1,9 @@
 //! Comments that suppress findings: `# spectune: ignore[SD081]` for a line, `# spectune: ignore-file[SD081]` for a file.
 //!
-//! A comment after something suppresses what is found on its line. A comment that has its line to itself suppresses what
-//! is found on the next line that is more than a comment, to the end of its continuation: no comment can be inside
-//! a continued command. The brackets contain the selectors of `--select`, separated by commas; what follows them is
-//! the user's reason. A comment that suppresses nothing is a finding itself.
+//! A comment after other text suppresses findings on its own line. A comment on a separate line suppresses findings on
+//! the next line that is not only a comment, including its continuation lines, since a continued command cannot contain
+//! comments. The brackets contain selectors as for `--select`, separated by commas; the text after them is the user's
+//! reason. A comment that suppresses nothing is itself a finding.
 
 mod read;
 
@@ -18,7 +18,8 @@ use crate::{
     text::{Source, Span},
 };
 
-/// Takes out the findings that the text's comments suppress, and says which comments are wrong or suppress nothing.
+/// Removes the findings that the text's comments suppress, and adds findings for comments that are wrong or suppress
+/// nothing.
 pub fn apply(source: &Source, found: Vec<Diagnostic>, selection: &Selection) -> Vec<Diagnostic> {
     let comments = read::comments(source);
     if comments.is_empty() {
@@ -54,11 +55,11 @@ fn mark(used: &mut [bool], entry: usize) {
     }
 }
 
-/// Entries by what they suppress: the number of each among all entries of all comments.
+/// Entries by what they suppress. The values are indices into the entries of all comments.
 #[derive(Default)]
 struct Index {
     file: HashMap<String, usize>,
-    /// By the first line: the last line, and the entries.
+    /// By first line: the last line, and the entries.
     below: BTreeMap<usize, (usize, HashMap<String, usize>)>,
     beside: HashMap<usize, HashMap<String, usize>>,
 }
@@ -81,7 +82,7 @@ impl Index {
         index
     }
 
-    /// The entry that suppresses a finding, those nearest to it first.
+    /// The entry that suppresses a finding; the nearest one if there are several.
     fn suppressing(&self, source: &Source, diagnostic: &Diagnostic) -> Option<usize> {
         let keys = keys(diagnostic.code, diagnostic.name);
         let among = |entries: &HashMap<String, usize>| keys.iter().find_map(|key| entries.get(key)).copied();
@@ -102,7 +103,7 @@ fn wrong((span, message): &(Span, String)) -> Diagnostic {
     diagnostic
 }
 
-/// What of a comment suppresses nothing, among what was looked for.
+/// A finding for the entries of a comment that suppress nothing, if their rules are selected.
 fn unused(
     source: &Source,
     comment: &Comment,
@@ -131,7 +132,7 @@ fn unused(
         let kept: Vec<&str> = kept.map(|(_, entry)| source.slice(entry.span)).collect();
         vec![Edit { span: comment.list, replacement: kept.join(", ") }]
     };
-    // A list with unknown words is left to its author.
+    // There is no fix for a list with unknown words.
     if comment.wrong.is_empty() {
         let description = "remove the unused suppression".into();
         diagnostic.fix = Some(Fix { description, safety: Safety::Safe, edits });
@@ -139,7 +140,7 @@ fn unused(
     Some(diagnostic)
 }
 
-/// What goes with a comment: the blanks before it, or its whole line where there is nothing else.
+/// The span to remove with a comment: also the blanks before it, or its whole line if that has nothing else.
 fn removal(source: &Source, comment: Span) -> Span {
     let text = source.text();
     let before = text.get(..comment.start).unwrap_or_default();

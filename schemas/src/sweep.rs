@@ -62,14 +62,14 @@ pub struct SweepFile {
 
 /// Maximum batch size, request count and length; larger numbers are assumed to be mistakes.
 pub const LARGEST: usize = 1 << 20;
-/// Maximum number of trials that a file may span, before its budget limits them.
+/// Maximum number of trials that a file may span, before its budget is applied.
 const MOST_TRIALS: usize = 1_000_000;
 
 impl SweepFile {
     /// Reads a sweep file.
     ///
     /// # Errors
-    /// When it is not valid TOML, or has an unknown key or an invalid value; the finding points at the place.
+    /// If it is not valid TOML, or has an unknown key or an invalid value; the finding points at the place.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
         toml_file::read_checked(source, Self::check)
     }
@@ -138,7 +138,7 @@ impl SweepFile {
         Ok(())
     }
 
-    /// A batch of which a part waits would be measured under a wrong batch size.
+    /// Rejects batches larger than `max_running_requests`: with requests waiting, the measured batch would be smaller.
     fn check_all_run(&self, sizes: &[usize]) -> Result<(), Wrong> {
         let Some(most) = self.engine.max_running_requests else { return Ok(()) };
         let Some((at, size)) = sizes.iter().enumerate().find(|(_, size)| **size > most) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Places in the user's own text.
+//! Spans and positions in the user's text.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ pub struct Span {
 }
 
 impl Span {
-    /// The range `start..end`; an end before the start gives the empty range at `start`.
+    /// The range `start..end`; if the end is before the start, the empty range at `start`.
     pub fn new(start: usize, end: usize) -> Self {
         Self { start, end: end.max(start) }
     }
@@ -38,7 +38,7 @@ pub struct Located<T> {
 }
 
 impl<T> Located<T> {
-    /// A value at a place.
+    /// Attaches a span to a value.
     pub fn new(value: T, span: Span) -> Self {
         Self { value, span }
     }
@@ -53,20 +53,20 @@ pub struct Position {
     pub column: usize,
 }
 
-/// A text with a name, as the user knows it.
+/// A named text, with an index of its lines.
 #[derive(Clone, Debug)]
 pub struct Source {
     name: String,
     text: String,
     line_starts: Vec<usize>,
-    /// The characters before each block of bytes, so that a column in a long line is found without counting it all.
+    /// Number of characters before each block of bytes, so that columns in long lines are found without counting from 0.
     characters: Vec<usize>,
 }
 
-/// Bytes of a block whose characters are counted once.
+/// Size in bytes of the blocks of [`Source::characters`].
 const BLOCK: usize = 1 << 12;
 
-/// The characters that begin in some bytes.
+/// Number of characters that start in these bytes.
 fn beginnings(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| (**byte & 0xC0) != 0x80).count()
 }
@@ -97,13 +97,12 @@ impl Source {
         &self.text
     }
 
-    /// The text of a span; empty where the span does not fall on character boundaries of this source.
+    /// The text of a span; empty if the span is not inside this source and on character boundaries.
     pub fn slice(&self, span: Span) -> &str {
         self.text.get(span.range()).unwrap_or_default()
     }
 
-    /// A span of this source that is surely one: inside the text and on character boundaries, the given one where it is
-    /// so already.
+    /// Moves the ends of a span into the text and onto character boundaries; a valid span stays unchanged.
     pub fn clamp(&self, span: Span) -> Span {
         let floor = |offset: usize| {
             let offset = offset.min(self.text.len());
@@ -112,8 +111,8 @@ impl Source {
         Span::new(floor(span.start), floor(span.end))
     }
 
-    /// The bytes of the lines from that of `span`'s start to that of its end and `around` lines more on both sides,
-    /// without the last line's end; and the number of the first of them.
+    /// The lines that `span` touches and `around` more lines on both sides: the number of the first line, and the span of
+    /// all of them without the last line end.
     pub fn lines_around(&self, span: Span, around: usize) -> (usize, Span) {
         let first = self.position(span.start).line.saturating_sub(around).max(1);
         let last = self.position(span.end).line.saturating_add(around);
@@ -131,22 +130,22 @@ impl Source {
         Position { line, column }
     }
 
-    /// Where the line of a byte offset begins.
+    /// The byte offset at which the line of an offset starts.
     pub fn line_start(&self, offset: usize) -> usize {
         let after = self.line_starts.partition_point(|start| *start <= offset);
         self.line_starts.get(after.saturating_sub(1)).copied().unwrap_or_default()
     }
 
-    /// Where the line of a byte offset ends, its line end not counted.
+    /// The byte offset at which the line of an offset ends, before its line end.
     pub fn line_end(&self, offset: usize) -> usize {
         let after = self.line_starts.partition_point(|start| *start <= offset);
         self.line_starts.get(after).map_or(self.text.len(), |next| next.saturating_sub(1))
     }
 
-    /// The characters that begin before a byte offset.
+    /// Number of characters that start before a byte offset.
     fn characters_before(&self, offset: usize) -> usize {
         let block = offset / BLOCK;
-        // An offset at the end of the text may be after the last block.
+        // An offset at the end of the text may be beyond the last block.
         let (block, before) = match self.characters.get(block) {
             Some(before) => (block, *before),
             None => (block.saturating_sub(1), self.characters.last().copied().unwrap_or_default()),
@@ -155,13 +154,14 @@ impl Source {
     }
 }
 
-/// Whether a text is a word in letters outside ASCII: what a page has in place of its reader's own value.
+/// Whether a text contains non-ASCII characters and no digit: a word that documentation puts in place of the reader's
+/// own value.
 pub(crate) fn is_word_of_page(text: &str) -> bool {
     !text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_digit())
 }
 
-/// The edits (insertions, removals and replacements of characters, and neighbours that change places) that turn one short name into
-/// another; of longer ones only the first 80 characters count.
+/// Edit distance of two names: insertions, removals and replacements of characters, and swaps of neighbours. Only the
+/// first 80 characters count.
 pub fn distance(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().take(80).collect();
     let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX / 2);
@@ -185,7 +185,7 @@ pub fn distance(one: &str, other: &str) -> usize {
     row.last().copied().unwrap_or_default()
 }
 
-/// The name in a list that was probably meant by `word`: at most a third of its letters differ.
+/// The name in a list that `word` probably means: at most a third of its letters differ.
 pub fn nearest<'a>(word: &str, names: &[&'a str]) -> Option<&'a str> {
     let most = (word.chars().count() / 3).max(1);
     let lower = word.to_lowercase();

@@ -10,7 +10,7 @@ use crate::{
     words::{self, Syntax},
 };
 
-/// An invalid value, by its place in the tree of keys.
+/// An invalid value, located by its path of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrong {
     path: &'static [&'static str],
@@ -22,7 +22,7 @@ pub struct Wrong {
 /// Reads a file into its type.
 ///
 /// # Errors
-/// When it is not TOML, or a key or value does not fit the type.
+/// If it is not TOML, or a key or value does not fit the type.
 pub fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Box<Diagnostic>> {
     toml::from_str(source.text()).map_err(|error| {
         let span = error.span().map_or(Span::default(), |range| Span::new(range.start, range.end));
@@ -40,7 +40,7 @@ pub fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Box<Diagnostic>> 
 /// Reads a file into its type and checks its values.
 ///
 /// # Errors
-/// As [`read`], or when a value is invalid; the finding points at its place.
+/// As [`read`], or if a value is invalid; the finding points at its place.
 pub fn read_checked<T: DeserializeOwned>(
     source: &Source,
     check: impl FnOnce(&T) -> Result<(), Wrong>,
@@ -51,28 +51,28 @@ pub fn read_checked<T: DeserializeOwned>(
 }
 
 impl Wrong {
-    /// The value at a path of keys.
+    /// An error about the value at a path of keys.
     pub fn at(path: &'static [&'static str], message: impl Into<String>) -> Self {
         Self { path, element: None, message: message.into(), help: None }
     }
 
-    /// One element of the list, or one of the tables, at the path.
+    /// Narrows the error to one element of the list, or one of the tables, at the path.
     pub fn element(self, at: usize) -> Self {
         Self { element: Some(at), ..self }
     }
 
-    /// An unknown word at the path.
+    /// An error about an unknown word at a path, with the nearest known word as help.
     pub fn word(path: &'static [&'static str], word: &str, known: &[&'static str]) -> Self {
         let wrong = Self::at(path, format!("{word:?} is not one of {}", known.join(", ")));
         Self { help: nearest(word, known).map(|near| format!("did you mean \"{near}\"?")), ..wrong }
     }
 
-    /// The same, with what to do about it.
+    /// Adds what to do about the error.
     pub fn help(self, help: impl Into<String>) -> Self {
         Self { help: Some(help.into()), ..self }
     }
 
-    /// The finding, at the value, or at the innermost table of its path that the file has.
+    /// Converts it into a finding at the value, or at the innermost table of its path that the file has.
     pub fn locate(self, source: &Source) -> Diagnostic {
         let document = Document::parse(source.text()).ok();
         let mut span = Span::default();

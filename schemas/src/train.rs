@@ -1,4 +1,4 @@
-//! The training file: which head to adapt, to which prompts, for which tree, and when to stop.
+//! The training file: the head to adapt, the prompts, the tree shape, and when to stop.
 
 mod stop;
 mod training;
@@ -152,12 +152,12 @@ impl TrainFile {
     /// Reads a training file.
     ///
     /// # Errors
-    /// When it is not valid TOML, or has an unknown key or an invalid value; the finding points at the place.
+    /// If it is not valid TOML, or has an unknown key or an invalid value; the finding points at the place.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
         toml_file::read_checked(source, Self::check)
     }
 
-    /// The tree.
+    /// The tree shape; [`TreeShape::OFF`] if it is invalid.
     pub fn shape(&self) -> TreeShape {
         self.tree.shape.parse().unwrap_or(TreeShape::OFF)
     }
@@ -235,7 +235,7 @@ impl Tree {
 }
 
 impl PromptSet {
-    /// What the report calls it.
+    /// The name of the set in the report: `name`, by default the file's name.
     pub fn label(&self) -> String {
         let path = [&self.file, &self.input_ids, &self.log].into_iter().flatten().next();
         let stem = path.map(|path| {

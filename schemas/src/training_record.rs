@@ -1,4 +1,5 @@
-//! The record of a training run (`training.json` next to the head): shown by `report`, and compared with a log by `drift`.
+//! The record of a training run (`training.json` next to the head). `report` shows it, and `drift` compares it with a
+//! request log.
 
 use std::collections::BTreeMap;
 
@@ -16,34 +17,34 @@ pub struct TrainingRecord {
     pub spectune: String,
     /// When it ended, in seconds since 1970 (UTC).
     pub finished: f64,
-    /// What was trained, on what.
+    /// The models, and the device.
     pub models: ModelFacts,
-    /// The tree for which accept lengths count: `3,1,4`.
+    /// The tree shape for which accept lengths are computed: `3,1,4`.
     pub shape: String,
     /// Whether training started from random values.
     pub from_scratch: bool,
-    /// The prompts, set by set.
+    /// The sets of prompts.
     pub sets: Vec<SetFacts>,
-    /// Steps of training, each over the steps since the one before.
+    /// The training curve; each point covers the steps since the previous one.
     pub curve: Vec<CurvePoint>,
-    /// Evaluations, the first one of the previous head.
+    /// Evaluations; the first is that of the previous head.
     pub evaluations: Vec<Evaluation>,
     /// Why training stopped.
     pub stopped: String,
-    /// The judgement.
+    /// The result of the final comparison.
     pub verdict: Verdict,
-    /// What the held-out prompts that chose nothing say, set by set; all of them together first.
+    /// Comparisons on the judging prompts: all of them together, then by set.
     pub judged: Vec<Comparison>,
-    /// On prompts of all kinds.
+    /// The comparison on the general prompts, if any.
     pub general: Option<Comparison>,
-    /// What it took.
+    /// Time and tokens that the run took.
     pub cost: Cost,
-    /// Accept figures of the head that was written or kept, one of each judging request: output tokens and rounds. What a
-    /// log is compared with.
+    /// Output tokens and rounds of each judging request, with the head that was written or kept. `drift` compares a log
+    /// with them.
     pub baseline: Vec<(u64, u64)>,
 }
 
-/// The models.
+/// The models of a run, and the device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelFacts {
     /// Name of the target.
@@ -52,60 +53,60 @@ pub struct ModelFacts {
     pub target: String,
     /// Hash of the files of the previous head.
     pub before: Option<String>,
-    /// Hash of the files of the written head; none where the old one stays.
+    /// Hash of the files of the written head; `None` if the previous head is kept.
     pub after: Option<String>,
     /// EAGLE, EAGLE3 or NEXTN.
     pub algorithm: String,
-    /// Values that train.
+    /// Number of trained parameters.
     pub parameters: u64,
-    /// Where the engine ran.
+    /// The device on which the engine ran.
     pub device: String,
 }
 
-/// A set of prompts.
+/// Number of prompts and tokens of a set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SetFacts {
-    /// Its name.
+    /// Name of the set.
     pub name: String,
-    /// Prompts that train.
+    /// Number of training prompts.
     pub training: usize,
-    /// Held-out prompts that choose among checkpoints.
+    /// Number of held-out prompts that choose among checkpoints.
     pub choosing: usize,
-    /// Held-out prompts that judge the chosen one.
+    /// Number of held-out prompts that judge the chosen checkpoint.
     pub judging: usize,
-    /// Answer tokens of those that train.
+    /// Answer tokens of the training prompts.
     pub training_tokens: u64,
-    /// Repeated prompts that were skipped.
+    /// Number of repeated prompts, which were skipped.
     pub repeated: usize,
 }
 
-/// A stretch of training.
+/// A point of the training curve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
-    /// Steps made.
+    /// Number of steps so far.
     pub step: usize,
-    /// Loss of tokens by step of the unrolled draft, in nats.
+    /// Token loss by unrolled draft step, in nats.
     pub loss: Vec<f64>,
-    /// Share of rows in which draft and target agree on the likeliest token, by step of the unrolled draft.
+    /// Fraction of rows in which draft and target agree on the most likely token, by unrolled draft step.
     pub agreement: Vec<f64>,
     /// The learning rate.
     pub learning_rate: f64,
-    /// Norm of the gradients before clipping, mean.
+    /// Mean norm of the gradients before clipping.
     pub gradient: f64,
-    /// Trained rows a second.
+    /// Trained rows per second.
     pub rows_per_s: f64,
 }
 
 /// An evaluation on the choosing prompts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
-    /// Steps made; 0 is the previous head.
+    /// Number of steps so far; 0 is the previous head.
     pub step: usize,
-    /// Replayed accept length of all choosing prompts.
+    /// Replayed accept length over all choosing prompts.
     pub accept_length: f64,
-    /// By set.
+    /// Replayed accept length by set.
     pub by_set: BTreeMap<String, f64>,
-    /// Loss on the choosing prompts, summed over the unrolled steps with their weights, in nats.
+    /// Loss on the choosing prompts in nats: the weighted sum over the unrolled steps.
     pub loss: f64,
     /// The same on the general prompts.
     pub general_loss: Option<f64>,
@@ -118,24 +119,24 @@ pub struct Evaluation {
 pub struct Verdict {
     /// Whether the trained head is written.
     pub better: bool,
-    /// The step of the chosen checkpoint; 0 where none was longer than the previous head.
+    /// The step of the chosen checkpoint; 0 if none had a longer accept length than the previous head.
     pub step: usize,
-    /// In a sentence.
+    /// The reason, as a sentence.
     pub because: String,
 }
 
-/// Before and after on the same texts.
+/// The previous head and the chosen checkpoint on the same texts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The set.
+    /// Name of the set.
     pub name: String,
-    /// Prompts.
+    /// Number of prompts.
     pub prompts: usize,
-    /// With the previous head.
+    /// Acceptance with the previous head.
     pub before: AcceptFigures,
-    /// With the chosen checkpoint.
+    /// Acceptance with the chosen checkpoint.
     pub after: AcceptFigures,
-    /// Accept length after over before, with an interval by prompts.
+    /// Accept length `after` / `before`, with an interval over prompts.
     pub ratio: RatioInterval,
 }
 
@@ -148,37 +149,37 @@ pub struct AcceptFigures {
     pub rounds: u64,
     /// Entry k counts the rounds in which k drafts are accepted.
     pub histogram: Vec<u64>,
-    /// Predicted tokens per second of the batch: accept length over the measured time of a round.
+    /// Predicted tokens per second of the batch, from the accept length and the measured time of a round.
     pub predicted_tokens_per_s: Option<f64>,
 }
 
-/// A ratio of accept lengths.
+/// A ratio of accept lengths, with an interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RatioInterval {
-    /// Of all texts together.
+    /// The ratio over all texts.
     pub ratio: f64,
     /// Lower end.
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// How often such an interval holds the true ratio.
+    /// Probability that such an interval contains the true ratio.
     pub coverage: f64,
 }
 
-/// Time and tokens.
+/// Time and tokens of a training run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
-    /// Answer tokens that the target generated, and those that a log had already.
+    /// Number of answer tokens, generated by the target or reused from a log.
     pub answer_tokens: u64,
-    /// Rows that trained, one a position and pass over it.
+    /// Number of trained rows: one per position and pass over it.
     pub rows: u64,
-    /// Seconds of the target's answers.
+    /// Seconds spent on the target's answers.
     pub answers_s: f64,
-    /// Seconds of the target's states.
+    /// Seconds spent on the target's states.
     pub states_s: f64,
-    /// Seconds of training steps.
+    /// Seconds spent on training steps.
     pub training_s: f64,
-    /// Seconds of evaluations and of the judgement.
+    /// Seconds spent on evaluations and the final comparison.
     pub evaluation_s: f64,
     /// Floating-point operations of training, counted from the matrices.
     pub flops: f64,
@@ -190,7 +191,7 @@ impl AcceptFigures {
         (self.rounds > 0).then(|| self.tokens as f64 / self.rounds as f64)
     }
 
-    /// The share of rounds in which at least this many drafts are accepted, from one on.
+    /// Fractions of the rounds in which at least 1, 2, … drafts are accepted.
     pub fn by_position(&self) -> Vec<f64> {
         let rounds: u64 = self.histogram.iter().sum();
         let reached = |at: usize| self.histogram[at..].iter().sum::<u64>() as f64 / rounds.max(1) as f64;
@@ -202,7 +203,7 @@ impl TrainingRecord {
     /// Reads a record.
     ///
     /// # Errors
-    /// A message, when it is not a record or has another format.
+    /// A message if the text is not a record or has another format.
     pub fn parse(text: &str) -> Result<Self, String> {
         let record: Self =
             serde_json::from_str(text).map_err(|error| format!("not a record of a training run: {error}"))?;
@@ -212,7 +213,7 @@ impl TrainingRecord {
         Err(format!("format {} of another version of spectune; this version reads format {FORMAT}", record.format))
     }
 
-    /// Its text.
+    /// The JSON text of the record.
     pub fn text(&self) -> String {
         let mut text = serde_json::to_string_pretty(self).unwrap_or_default();
         text.push('\n');

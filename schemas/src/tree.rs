@@ -23,7 +23,7 @@ pub struct TreeShape {
 /// Why a triple is not a tree shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
-    /// A zero where at least one is needed.
+    /// A number that is too small.
     #[error("topk and num_draft_tokens must be at least 1, and a tree with steps needs at least 2 draft tokens")]
     Zero,
     /// More nodes than expansion can produce.
@@ -45,21 +45,21 @@ pub enum ShapeError {
         /// The only possible number.
         expected: usize,
     },
-    /// A number that no engine is run with.
+    /// A number that is larger than any engine uses.
     #[error("a number above {most} is out of range")]
     OutOfRange {
-        /// The largest that is taken.
+        /// The largest number that is accepted.
         most: usize,
     },
-    /// More candidates than memory is kept for.
+    /// More candidates than memory is reserved for.
     #[error(
         "{found} candidates (topk + (num_steps − 1)·topk²) are too many for a round, at most {most} are taken; take \
          a smaller topk"
     )]
     TooManyCandidates {
-        /// Of this shape.
+        /// The number of candidates of this shape.
         found: usize,
-        /// At most.
+        /// The maximum.
         most: usize,
     },
     /// Not three integers.
@@ -68,18 +68,18 @@ pub enum ShapeError {
 }
 
 impl TreeShape {
-    /// No speculation: one row a request and a round.
+    /// No speculation: one row per request and round.
     pub const OFF: Self = Self { num_steps: 0, topk: 1, num_draft_tokens: 1 };
 
-    /// Largest number in a shape: twenty times what any engine is run with.
+    /// Largest number in a shape, twenty times what any engine uses.
     pub const LARGEST: usize = 1024;
-    /// Largest [pool](Self::pool_size): each of its candidates takes memory and is ranked, each round.
+    /// Largest [pool](Self::pool_size): each of its candidates needs memory and is ranked in every round.
     pub const LARGEST_POOL: usize = 1 << 18;
 
     /// A checked shape.
     ///
     /// # Errors
-    /// When the triple is not a valid tree, or too large: see [`ShapeError`].
+    /// If the triple is not a valid tree, or is too large: see [`ShapeError`].
     pub fn new(num_steps: usize, topk: usize, num_draft_tokens: usize) -> Result<Self, ShapeError> {
         let shape = Self { num_steps, topk, num_draft_tokens };
         if shape == Self::OFF {
@@ -109,12 +109,12 @@ impl TreeShape {
         if num_steps == 0 { Self::OFF } else { Self { num_steps, topk: 1, num_draft_tokens: num_steps + 1 } }
     }
 
-    /// Whether this is no speculation.
+    /// Whether the shape means no speculation.
     pub fn is_off(self) -> bool {
         self.num_steps == 0
     }
 
-    /// Candidates that expansion collects below the root: topk + (num_steps − 1)·topk².
+    /// Number of candidates that expansion collects below the root: topk + (num_steps − 1)·topk².
     /// SGLang `speculative/eagle_utils.py`, `organize_draft_results`.
     pub fn pool_size(self) -> usize {
         if self.num_steps == 0 {
@@ -123,12 +123,12 @@ impl TreeShape {
         self.topk.saturating_add((self.num_steps - 1).saturating_mul(self.topk.saturating_mul(self.topk)))
     }
 
-    /// The bound of `num_draft_tokens`: 1 + [`pool_size`](Self::pool_size).
+    /// The upper bound of `num_draft_tokens`: 1 + [`pool_size`](Self::pool_size).
     pub fn largest_num_draft_tokens(self) -> usize {
         self.pool_size().saturating_add(1)
     }
 
-    /// The most tokens that one round can yield, bonus token included.
+    /// Maximum number of tokens that one round can yield, bonus token included.
     pub fn most_tokens_a_round(self) -> usize {
         self.num_steps.min(self.num_draft_tokens.saturating_sub(1)) + 1
     }

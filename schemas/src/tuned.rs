@@ -12,7 +12,7 @@ use crate::{
     tree::TreeShape,
 };
 
-/// The version of the format that this program writes. It reads all from 1 on.
+/// The format version that this program writes. It reads all versions from 1 on.
 pub const FORMAT: u32 = 2;
 
 /// A tuned configuration with the measurements on which the choice is based.
@@ -193,7 +193,7 @@ impl TunedFile {
     /// Reads a tuned file.
     ///
     /// # Errors
-    /// When it is not valid TOML, has another format version, an unknown key or an invalid value.
+    /// If it is not valid TOML, has another format version, an unknown key or an invalid value.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
         toml_file::read_checked(source, Self::check)
     }
@@ -201,14 +201,14 @@ impl TunedFile {
     /// The text of the file.
     ///
     /// # Errors
-    /// When a number cannot be written as TOML.
+    /// If a number cannot be written as TOML.
     pub fn text(&self) -> Result<String, toml::ser::Error> {
-        // A comment of TOML holds no control characters, line ends included.
+        // TOML comments must not contain control characters such as line ends.
         let writer: String = self.written_by.chars().filter(|character| !character.is_control()).collect();
         Ok(format!("# Written by {writer}. Run it: spectune serve tuned.toml\n{}", toml::to_string(self)?))
     }
 
-    /// Caveats for every use of this file: its own warnings, and what its rows do not record.
+    /// Caveats for every use of this file: its own warnings, and remarks on rows whose figures support little.
     pub fn caveats(&self) -> Vec<String> {
         let mut caveats = self.warnings.clone();
         if self.format < FORMAT {
@@ -240,7 +240,7 @@ impl TunedFile {
         self.policy.iter().map(|row| (row.max_running_batch, row.shape())).collect()
     }
 
-    /// The row for a running batch.
+    /// The row for a running batch; `None` only if the policy is empty.
     pub fn row(&self, batch: usize) -> Option<&PolicyRow> {
         self.policy.iter().find(|row| batch <= row.max_running_batch).or(self.policy.last())
     }
@@ -291,7 +291,7 @@ impl TunedFile {
 }
 
 impl PolicyRow {
-    /// That its batch and its figures can be.
+    /// Checks that the batch and the figures are valid.
     fn check(&self) -> Result<(), String> {
         if self.max_running_batch == 0 {
             return Err("max_running_batch is 0, and a batch has at least one request".into());
@@ -307,7 +307,7 @@ impl PolicyRow {
         Ok(())
     }
 
-    /// Its tree.
+    /// The tree shape of the row.
     pub fn shape(&self) -> TreeShape {
         TreeShape { num_steps: self.num_steps, topk: self.topk, num_draft_tokens: self.num_draft_tokens }
     }

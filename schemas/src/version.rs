@@ -5,14 +5,14 @@ use std::{cmp::Ordering, fmt, str::FromStr};
 /// A version such as `0.5.9`, `0.5.12.post1`, `0.5.0rc2`.
 ///
 /// Order follows PEP 440 as far as published SGLang and vLLM versions use it: `0.5.0rc2 < 0.5.0 < 0.5.0.post1`. A fourth
-/// number, as in vLLM's `0.9.0.1`, counts as a post-release; what a build adds after a `+` does not count.
+/// number, as in vLLM's `0.9.0.1`, counts as a post-release; local version labels after a `+` are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct EngineVersion {
     /// Major, minor and patch.
     pub release: [u32; 3],
-    /// The release candidate number, if it is one.
+    /// The number of the release candidate, if it is one.
     pub candidate: Option<u32>,
-    /// The post-release number, if it is one.
+    /// The number of the post-release, if it is one.
     pub post: Option<u32>,
 }
 
@@ -27,7 +27,7 @@ impl EngineVersion {
         Self { release: [major, minor, patch], candidate: None, post: None }
     }
 
-    /// The post-release of this release with that number.
+    /// The post-release of this release with this number.
     pub const fn post(self, number: u32) -> Self {
         Self { post: Some(number), ..self }
     }

@@ -1,13 +1,13 @@
-//! Rewrites error messages of the TOML and JSON readers for authors of such files, without Rust types.
+//! Rewrites error messages of the TOML and JSON parsers for authors of such files, without Rust types.
 
 use crate::text::nearest;
 
-/// An error's message, with what may help.
+/// An error message in parts.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Words {
     /// What is wrong, in one sentence.
     pub message: String,
-    /// A few words for the marked place.
+    /// A few words that are printed at the marked place.
     pub label: String,
     /// Additional information.
     pub notes: Vec<String>,
@@ -15,7 +15,7 @@ pub struct Words {
     pub help: Option<String>,
 }
 
-/// What a file is written in.
+/// The language of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Syntax {
     /// TOML.
@@ -25,7 +25,7 @@ pub enum Syntax {
 }
 
 impl Syntax {
-    /// What holds keys.
+    /// The name of a value that contains keys.
     fn table(self) -> &'static str {
         match self {
             Self::Toml => "a table",
@@ -41,7 +41,7 @@ impl Syntax {
     }
 }
 
-/// Types by the names under which serde expects them.
+/// Descriptions of types, by the names in serde's "expected" messages.
 const TYPES: &[(&[&str], &str)] = &[
     (&["usize", "u64", "u32", "u16", "u8"], "a whole number of at least 0"),
     (&["i64", "i32", "i16", "i8", "isize"], "a whole number"),
@@ -51,8 +51,7 @@ const TYPES: &[(&[&str], &str)] = &[
     (&["a sequence"], "a list in brackets, such as [1, 2]"),
 ];
 
-/// The words of the first line of an error of the `toml` library or of `serde_json` (without its place); `text` is what it
-/// marks.
+/// Rewrites the first line of an error of `toml` or `serde_json` (without its position); `text` is the marked text.
 pub fn of(line: &str, text: &str, syntax: Syntax) -> Words {
     unknown(line)
         .or_else(|| wrong_type(line, syntax))
@@ -89,7 +88,7 @@ fn unknown(line: &str) -> Option<Words> {
     })
 }
 
-/// A value of another type than the key takes.
+/// A value of a wrong type.
 fn wrong_type(line: &str, syntax: Syntax) -> Option<Words> {
     let rest = line.strip_prefix("invalid type: ").or_else(|| line.strip_prefix("invalid value: "))?;
     let (found, expected) = rest.split_once(", expected ")?;
@@ -110,7 +109,7 @@ fn missing(line: &str) -> Option<Words> {
     })
 }
 
-/// A text without quotes, or something after a value.
+/// A text without quotes, or text after a value.
 fn unquoted(line: &str, text: &str) -> Option<Words> {
     line.starts_with("string values must be quoted").then(|| Words {
         message: match text.trim() {
@@ -127,7 +126,7 @@ fn type_words(expected: &str, syntax: Syntax) -> String {
     let known = TYPES.iter().find(|(names, _)| names.contains(&expected)).map(|(_, words)| *words);
     match known {
         Some(words) => words.to_owned(),
-        // A Rust type's name says nothing to a reader.
+        // The name of a Rust type means nothing to the user.
         None if expected.starts_with("struct ") || expected == "a map" => syntax.table().into(),
         None if expected.starts_with("enum ") => "one of a few words".into(),
         None => expected.to_owned(),

@@ -1,4 +1,4 @@
-//! What a text can make the linter do is bounded, and where something is omitted for that it is said.
+//! The linter's work on any text is bounded, and a finding says so if something is omitted because of it.
 
 use schemas::{
     diagnostic::{Findings, Format, render, tidy},
@@ -41,7 +41,7 @@ fn a_place_in_a_very_long_line_is_told_without_the_line() {
     assert!(text.len() < 1000 && text.contains("x.sh:1:1048604"), "{}", text.chars().take(2000).collect::<String>());
 }
 
-/// Each use of a variable copies what it holds: together they may not take more memory than a text can be worth.
+/// Each use of a variable copies its value; the memory of all copies is bounded.
 #[test]
 fn a_long_variable_that_is_used_often_does_not_multiply() {
     for (variable, used) in [("A=\"LONG b\"", " $A"), ("A=( LONG )", " ${A[@]}")] {
@@ -53,7 +53,7 @@ fn a_long_variable_that_is_used_often_does_not_multiply() {
     }
 }
 
-/// A command is looked at on each way that a script may go, but not on more than a few.
+/// A command is checked on each path through a script, up to a small number of paths.
 #[test]
 fn many_branches_do_not_make_many_launches_of_one_command() {
     let branches: String = (0..1000).map(|tp| format!("if a; then A+=(--tp {tp}); fi\n")).collect();
@@ -61,7 +61,7 @@ fn many_branches_do_not_make_many_launches_of_one_command() {
     assert_eq!(parsed.launches.len(), 8);
 }
 
-/// What is filled into here-documents is copied, there as in here-documents that these hold.
+/// Variables are copied into here-documents and into the here-documents nested in them.
 #[test]
 fn a_long_variable_in_a_here_document_does_not_multiply() {
     let used = " $A".repeat(4000);
@@ -72,7 +72,7 @@ fn a_long_variable_in_a_here_document_does_not_multiply() {
     assert!(bytes <= 1 << 20, "{bytes} bytes");
 }
 
-/// Each here-document may be long, and all of them are in the text.
+/// Each here-document may be long, so only a limited number of them is read.
 #[test]
 fn of_many_here_documents_some_are_read() {
     let (_, parsed) = read(&"bash <<E\nsglang serve --model-path a\nE\n".repeat(1000));

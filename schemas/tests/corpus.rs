@@ -1,4 +1,4 @@
-//! Every launch of the published corpus is read word for word as a shell and argparse read it.
+//! Every launch of the published corpus is read word for word as by a shell and argparse.
 
 use schemas::{
     diagnostic::Severity,
@@ -74,7 +74,7 @@ fn every_flag_about_speculation_is_known() {
         for argument in &launch.arguments {
             let flag = &argument.flag.value;
             let prefixed = flag.starts_with("--sglang-speculative-");
-            // A bare flag is not forwarded by slime.
+            // slime does not forward a flag without its prefix.
             let bare = flag.starts_with("--speculative-") && launch.engine == Engine::Sglang;
             let has_no_rule = flag.ends_with("-moe-a2a-backend");
             assert!(!(prefixed || bare) || has_no_rule || argument.key.is_some(), "{}: {flag}", text(&record, "id"));

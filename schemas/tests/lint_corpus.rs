@@ -1,5 +1,5 @@
-//! The rules against the labelled corpus of published launches: what must be found is found, what must not is not, and no
-//! launch that works gets an error.
+//! The rules on the labelled corpus of published launches: they find what they must and nothing that they must not, and
+//! no working launch gets an error.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ fn text<'a>(record: &'a Json, field: &str) -> &'a str {
     record[field].as_str().unwrap_or_default()
 }
 
-/// The version of a record: the first one that its field names (ranges and remarks stand around it).
+/// The version of a record: the first one in its field, which may also contain ranges and remarks.
 fn version(record: &Json) -> Option<EngineVersion> {
     let words = text(record, "version").split([' ', '-', '(', '+', ')']);
     words.filter(|word| word.contains('.')).find_map(|word| word.parse().ok())
@@ -38,9 +38,9 @@ fn facts(model: &Json) -> Option<ModelFacts> {
     })
 }
 
-/// Codes found, each with its gravest severity.
+/// The codes found, each with its highest severity.
 fn findings(record: &Json) -> BTreeMap<String, Severity> {
-    // The corpus keeps the environment beside the command.
+    // The corpus stores the environment separately from the command.
     let variables = record["env"].as_object().into_iter().flatten();
     let environment: String =
         variables.map(|(name, value)| format!("{name}={} ", value.as_str().unwrap_or_default())).collect();
@@ -68,7 +68,7 @@ fn findings(record: &Json) -> BTreeMap<String, Severity> {
     found
 }
 
-/// Of the GPU that the record names, such as `8x H20` or `H20-96G`.
+/// Memory in MiB of the GPU that the record names, such as `8x H20` or `H20-96G`.
 fn gpu_memory(record: &Json) -> Option<u64> {
     let name = text(record, "hardware").rsplit("x ").next()?.split([',', ' ', '(']).next()?.replace("-96G", "");
     name.parse::<GpuMemory>().ok().map(|memory| memory.0)

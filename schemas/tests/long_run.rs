@@ -1,10 +1,10 @@
-//! Mutations of texts for as long as one likes, a reader at a time, where no fuzzer can be installed:
+//! Mutation fuzzing of one reader at a time for a given time, for machines on which no fuzzer can be installed:
 //!
 //! `SPECTUNE_FUZZ_SECONDS=600 cargo test -p schemas --test long_run -- --ignored python`
 //!
-//! `fuzz/` has the targets that are led by coverage. Here each round takes a text that is known to be read, or one made of it
-//! before that had a launch, and cuts, doubles, swaps and writes into it. Reading, judging and fixing must end, without a panic
-//! and with all places inside the text. How long the slowest text took is printed, not judged: the machine may have other work.
+//! `fuzz/` has coverage-guided targets. Here each round takes a seed, or an earlier mutation that had a launch, and cuts,
+//! duplicates, swaps and inserts parts of it. Reading, linting and fixing must terminate without a panic, with all spans
+//! inside the text. The time of the slowest text is only printed, since the machine may be busy.
 
 use std::{
     env,
@@ -20,20 +20,20 @@ use schemas::{
     text::{Source, Span},
 };
 
-/// Longest text that is made.
+/// Maximum length of a mutated text, in bytes.
 const LONGEST: usize = 8 << 10;
 
-/// A text that takes longer is printed, to be measured by itself.
+/// Texts that take longer are printed, so that they can be measured separately.
 const SLOW: Duration = Duration::from_secs(2);
 
-/// Most texts that are kept to go on from.
+/// Maximum number of texts that are kept for further mutation.
 const KEPT: usize = 512;
 
 const COMMAND: &str = "python3 -m sglang.launch_server --model-path m --tp 2 --cuda-graph-max-bs 16 --speculative-algorithm EAGLE --speculative-num-steps 3";
 const SERVE: &str =
     "vllm serve m --speculative-config '{\"method\": \"mtp\", \"num_speculative_tokens\": 2}' --max-model-len 9";
 
-/// What is written into texts: what the readers look for.
+/// Words that are inserted into texts: those that the readers look for.
 const WORDS: [&str; 41] = [
     " \\\n",
     " \\ # x\n",
@@ -78,7 +78,7 @@ const WORDS: [&str; 41] = [
     "...",
 ];
 
-/// Numbers that are the same every time for a seed (xorshift).
+/// Pseudo-random numbers, deterministic for a seed (xorshift).
 struct Numbers(u64);
 
 impl Numbers {
@@ -93,7 +93,7 @@ impl Numbers {
         (self.next() % end.max(1) as u64) as usize
     }
 
-    /// A place between two characters.
+    /// A random byte offset on a character boundary.
     fn place(&mut self, text: &str) -> usize {
         let at = self.below(text.len() + 1);
         (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
@@ -137,7 +137,7 @@ fn mutated(text: &str, numbers: &mut Numbers) -> String {
     text
 }
 
-/// Everything that is found in a text, and whether it has a launch.
+/// All findings in a text, and whether it has a launch.
 fn look(source: &Source) -> (Vec<Diagnostic>, bool) {
     let lies_in = |span: Span| assert!(source.text().get(span.range()).is_some(), "{span:?} in {:?}", source.text());
     let parsed = parse(source, &Options::default());

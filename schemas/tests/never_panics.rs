@@ -1,4 +1,4 @@
-//! Whatever the text is: reading, resolving, rendering and fixing it ends, and without a panic.
+//! For any text, reading, resolving, rendering and fixing terminate without a panic.
 
 use proptest::prelude::*;
 use schemas::{
@@ -82,7 +82,7 @@ fn everything(name: &str, text: &str, engine: Option<Engine>) {
     fix::apply(&source, &parsed.diagnostics, true);
 }
 
-/// Text made of what shells and launches are made of, so that it gets past the first character.
+/// Text from pieces of shell scripts and launches, so that it gets past the first character.
 fn shell_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("SGLANG_ARGS=(".to_owned()),
@@ -108,7 +108,7 @@ fn shell_text() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
 
-/// Text made of what manifests are made of.
+/// Text from pieces of manifests.
 fn yaml_text() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         Just("command: [sh, -c, ".to_owned()),
@@ -134,8 +134,7 @@ fn yaml_text() -> impl Strategy<Value = String> {
     prop::collection::vec(piece, 0..14).prop_map(|pieces| pieces.concat())
 }
 
-/// A published launch with some of its bytes changed.
-/// Words of Python, Dockerfiles, units and Markdown with such blocks.
+/// Text from pieces of Python, Dockerfiles, systemd units, and Markdown with blocks of them.
 fn program_text() -> impl Strategy<Value = String> {
     let word = prop_oneof![
         Just("import sglang as sgl\n".to_owned()),
@@ -162,6 +161,7 @@ fn program_text() -> impl Strategy<Value = String> {
     prop::collection::vec(word, 0..16).prop_map(|words| words.concat())
 }
 
+/// A published launch with some of its bytes changed.
 fn mutated_launch() -> impl Strategy<Value = String> {
     let launches = launches();
     let change = (any::<prop::sample::Index>(), 0..3_u8, any::<char>());
@@ -261,11 +261,11 @@ proptest! {
     }
 }
 
-/// A launch whose words are all known prints as a line that reads back as the same launch.
+/// A launch whose words are all known prints as a line that parses to the same launch.
 fn check_printed(name: &str, text: &str) {
     for launch in parse(&Source::new(name, text), &Options::default()).launches {
         let words = || launch.arguments.iter().flat_map(|argument| &argument.values);
-        // A command without a flag is no launch.
+        // A command without a flag is not a launch.
         let has_flag =
             launch.syntax == Syntax::Toml || launch.arguments.iter().any(|one| one.flag.value.starts_with("--"));
         if !has_flag || !words().all(|word| word.value.known().is_some()) {
@@ -280,9 +280,9 @@ fn check_printed(name: &str, text: &str) {
     }
 }
 
-/// All places and edits of a launch are the same in a here-document, but for where it begins.
+/// All spans and edits of a launch are the same in a here-document, shifted by its start.
 fn check_in_document(text: &str) {
-    // What is no launch alone may be one there, and the other way round.
+    // These texts may be a launch only alone, or only in a here-document.
     if !text.contains("sglang")
         || text.contains("```")
         || text.contains("~~~")
@@ -332,7 +332,7 @@ fn a_toml_launch_prints_with_its_flags_and_reads_back() {
     check_printed("x.toml", "model_path = \"it's\"\nspeculative_num_steps = 3\nmem_fraction_static = 0.5\n");
 }
 
-/// A launch and configs of numbers that no one writes.
+/// A launch and configs with extreme numbers.
 fn numbers() -> impl Strategy<Value = (String, String, String)> {
     let number = || prop_oneof![Just(i64::MAX), Just(-1), Just(0), Just(1), Just(2), 3..70_i64, Just(i64::MAX / 2)];
     let flag = prop::sample::select(vec![
@@ -384,7 +384,7 @@ fn numbers() -> impl Strategy<Value = (String, String, String)> {
     )
 }
 
-/// Repetitions that would take a reader far too long if any part of its work grew with the square of the text.
+/// Repetitions that would take far too long if any part of a reader were quadratic in the length of the text.
 #[test]
 fn long_texts_of_unclosed_constructs_are_read_in_one_go() {
     for piece in [

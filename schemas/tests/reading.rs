@@ -1,4 +1,4 @@
-//! What is read as a launch, for which engine and version, and what is not: inputs of published launches in short.
+//! What is read as a launch, for which engine and version, and what is not, on shortened published launches.
 
 use schemas::{
     diagnostic::{Severity, tidy},
@@ -10,10 +10,10 @@ use schemas::{
     text::Source,
 };
 
-/// A text with all that is found in it.
+/// The launches and findings of a text.
 struct Read {
     launches: Vec<Launch>,
-    /// Code, line and severity of each finding that is more than information.
+    /// Code, line and severity of each finding that is worse than `info`.
     found: Vec<(String, usize, Severity)>,
 }
 
@@ -38,7 +38,7 @@ fn read(name: &str, text: &str) -> Read {
     Read { launches: parsed.launches, found: found.collect() }
 }
 
-/// The codes that are found, without their places.
+/// Checks the codes that are found.
 #[track_caller]
 fn codes(name: &str, text: &str, expected: &[&str]) -> Read {
     let read = read(name, text);
@@ -57,7 +57,7 @@ fn engines(name: &str, text: &str, expected: &[Engine]) -> Read {
     read
 }
 
-/// Nothing is an error, and there are as many launches.
+/// Checks that there is no error, and that the number of launches is `launches`.
 #[track_caller]
 fn no_error(name: &str, text: &str, launches: usize) -> Read {
     let read = read(name, text);
@@ -91,9 +91,9 @@ fn quotes_out_of_a_variable_stay() {
     codes("a.sh", &format!("export VLLM_ARGS='--speculative-config {json}'\nvllm serve m $VLLM_ARGS\n"), &[]);
     let escaped = json.replace('"', "\\\"");
     codes("a.sh", &format!("A=\"--speculative-config {escaped}\"\nvllm serve m $A\n"), &[]);
-    // Quotes that stand in the text arrive.
+    // Quotes within the value reach the engine.
     codes("a.sh", &format!("A=\"--speculative-config '{escaped}'\"\nvllm serve m $A\n"), &["LT14"]);
-    // `eval` and shells read them once more.
+    // `eval` and nested shells remove them.
     codes("a.sh", &format!("A=\"vllm serve m --speculative-config '{escaped}'\"\neval \"$A\"\n"), &[]);
     codes("a.sh", &format!("A=\"vllm serve m\"\nA+=\" --speculative-config '{escaped}'\"\neval $A\n"), &[]);
     codes("a.sh", &format!("bash -c \"vllm serve m --speculative-config '{escaped}'\"\n"), &[]);
@@ -215,7 +215,7 @@ fn strings_of_branches_are_read() {
         "sglang serve --model-path m --max-running-requests 8 ${MTP:+--speculative-algorithm EAGLE --speculative-num-steps 3}\n",
         &["SD021"],
     );
-    // A value that only one branch sets is no word that may be missing.
+    // A value that only one branch sets does not count as a word that may be missing.
     no_error(
         "a.sh",
         "if a; then N=4; fi\nif b; then X=\"--tp 2 --dp 2\"; fi\nsglang serve --model-path m --page-size $N $X\n",
@@ -257,7 +257,7 @@ fn config_files_in_a_config_map_are_read() {
     let map = "kind: ConfigMap\nmetadata: {name: x}\ndata:\n  config.yaml: |\n    model-path: m\n    max-running-requests: 8\n    speculative-algorithm: EAGLE\n    speculative-num-steps: 3\n";
     let read = codes("a.yaml", map, &["SD021"]);
     assert_eq!(read.found[0].1, 8);
-    // What the command line and the file give is one launch.
+    // The command line and its config file are one launch.
     let command = "---\nkind: Pod\nspec:\n  containers:\n  - image: lmsysorg/sglang:v0.5.16\n    args: [--config, /etc/x/config.yaml, --speculative-eagle-topk, \"1\", --speculative-num-draft-tokens, \"4\"]\n";
     let both = codes("a.yaml", &format!("{map}{command}"), &[]);
     assert_eq!(both.launches.len(), 1);
@@ -298,7 +298,7 @@ fn python_that_starts_an_engine_is_read() {
     let list = "import subprocess\ncmd = [\n    \"python3\", \"-m\", \"sglang.launch_server\",\n    \"--model-path\", model,\n    \"--max-running-requests\", \"8\",\n    \"--speculative-algorithm\", \"EAGLE\",\n    \"--speculative-num-steps\", str(3),\n]\nsubprocess.Popen(cmd)\n";
     let read = codes("a.py", list, &["SD021"]);
     assert_eq!(read.found[0].1, 7);
-    // What is added later may be what is missing.
+    // Words that are added later may be the missing ones.
     no_error("a.py", &list.replace("subprocess.Popen(cmd)", "cmd += extra\nsubprocess.Popen(cmd)"), 1);
     let engine = "import sglang as sgl\nllm = sgl.Engine(\n    model_path=\"m\",\n    max_running_requests=8,\n    speculative_algorithm=\"EAGLE\",\n    speculative_num_steps=3,\n    disable_cuda_graph=False,\n)\n";
     let read = codes("a.py", engine, &["SD021"]);

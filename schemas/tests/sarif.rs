@@ -1,4 +1,4 @@
-//! What `--format sarif` writes is SARIF 2.1.0, by the standard's own schema.
+//! The output of `--format sarif` is valid SARIF 2.1.0 according to the standard's own schema.
 
 use schemas::{
     diagnostic::{Diagnostic, Edit, Findings, Fix, Format, Related, Safety, render},
@@ -15,7 +15,7 @@ const CORPUS: &str = include_str!("../../tests/data/launches.jsonl");
 
 fn validator() -> jsonschema::Validator {
     let mut schema: Json = serde_json::from_str(SCHEMA).expect("the schema");
-    // The standard's pattern of a language tag has a bracket too many, and spectune writes no language.
+    // The standard's pattern for language tags has an extra bracket, and spectune writes no language.
     for owner in ["run", "toolComponent"] {
         let language = schema.pointer_mut(&format!("/definitions/{owner}/properties/language"));
         language.and_then(Json::as_object_mut).expect("the field").remove("pattern");

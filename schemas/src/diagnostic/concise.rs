@@ -1,4 +1,4 @@
-//! One line a finding: `file:line:column: severity[CODE] message`.
+//! One line per finding: `file:line:column: severity[CODE] message`.
 
 use std::fmt::Write;
 

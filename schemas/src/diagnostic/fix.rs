@@ -1,4 +1,4 @@
-//! Applying fixes to the user's text.
+//! Applies fixes to the user's text.
 
 use std::{collections::BTreeMap, ops::Bound};
 
@@ -8,8 +8,8 @@ use crate::{
     text::{Source, Span},
 };
 
-/// Rounds of fixing: each fix may make room for another, and more than this are never needed but by fixes that undo one
-/// another.
+/// Maximum number of rounds of fixing. A fix may allow another one in the next round; only fixes that undo each other
+/// need more rounds than this.
 pub const MOST_ROUNDS: usize = 16;
 
 /// A text with fixes applied.
@@ -17,17 +17,17 @@ pub const MOST_ROUNDS: usize = 16;
 pub struct Fixed {
     /// The new text.
     pub text: String,
-    /// The fixes in it, as indexes of the diagnostics.
+    /// The fixes in it, as indices into the diagnostics.
     pub applied: Vec<usize>,
-    /// The fixes that touch a place which another has changed already: look again and fix again.
+    /// The fixes that touch a place that another fix has changed; lint and fix the new text again for them.
     pub postponed: Vec<usize>,
 }
 
-/// Applies the fixes of the diagnostics in their order, the safe ones only unless `also_unsafe` is set.
+/// Applies the fixes of the diagnostics in order; only the safe ones unless `also_unsafe` is set.
 ///
-/// A fix is applied whole or not at all. One that touches a place that an earlier one changes is postponed, so that a
-/// text is fixed by looking and fixing until nothing is applied any more; two fixes that make the same edits are one.
-/// Edits that do not lie in the text are never applied.
+/// A fix is applied completely or not at all. A fix that touches a place that an earlier one changes is postponed, so
+/// linting and fixing are repeated until no fix is applied any more. Two fixes with the same edits count as one. A fix
+/// with an edit outside the text is never applied.
 pub fn apply(source: &Source, diagnostics: &[Diagnostic], also_unsafe: bool) -> Fixed {
     let mut taken = Taken::default();
     let (mut applied, mut postponed) = (Vec::new(), Vec::new());
@@ -63,17 +63,17 @@ pub fn apply(source: &Source, diagnostics: &[Diagnostic], also_unsafe: bool) -> 
 pub struct FixedText {
     /// The new text.
     pub text: String,
-    /// What was fixed: a code and how often, by code.
+    /// Number of applied fixes by code.
     pub fixed: BTreeMap<&'static str, usize>,
-    /// Codes of fixes that were taken back, because the text could not be read any more with them, or because they never
-    /// came to rest.
+    /// Codes of fixes that were reverted, because the text could no longer be read with them, or because they never
+    /// reached a stable text.
     pub refused: Vec<&'static str>,
 }
 
-/// Looks and fixes until nothing is left to fix.
+/// Lints the text with `look` and fixes it until nothing is left to fix.
 ///
-/// A round after which less of the text can be read (it has more errors about the text itself) is taken back, and nothing
-/// more is done. So is the work of all rounds where fixes undo one another without end.
+/// If a round increases the number of errors about the text itself, it is reverted, and fixing ends. If fixes undo each
+/// other endlessly, all rounds are reverted.
 pub fn until_stable(source: &Source, also_unsafe: bool, look: impl Fn(&Source) -> Vec<Diagnostic>) -> FixedText {
     let mut mended = FixedText { text: source.text().to_owned(), fixed: BTreeMap::new(), refused: Vec::new() };
     let mut found = look(source);
@@ -94,18 +94,18 @@ pub fn until_stable(source: &Source, also_unsafe: bool, look: impl Fn(&Source) -
         mended.text = fixed.text;
         found = next;
     }
-    // Still moving: whatever these fixes do, it is not what their writer meant.
+    // Not stable: these fixes cannot do what their author intended.
     let refused = mended.fixed.into_keys().collect();
     FixedText { text: source.text().to_owned(), fixed: BTreeMap::new(), refused }
 }
 
-/// Errors about the text itself.
+/// Number of errors about the text itself.
 fn unreadable(diagnostics: &[Diagnostic]) -> usize {
     let own = |code: &str| PROBLEMS.iter().any(|problem| problem.code == code);
     diagnostics.iter().filter(|found| found.severity == Severity::Error && own(found.code)).count()
 }
 
-/// Edits that are decided on, by place; no two of them touch.
+/// Accepted edits by place; no two of them touch.
 #[derive(Default)]
 struct Taken<'a>(BTreeMap<Span, &'a str>);
 
@@ -118,24 +118,24 @@ impl<'a> Taken<'a> {
         self.0.get(&edit.span) == Some(&edit.replacement.as_str())
     }
 
-    /// Whether a span overlaps one of them, or inserts at the place of one.
+    /// Whether a span overlaps an accepted edit, or inserts at the place of one.
     fn touches(&self, span: Span) -> bool {
         let overlap = |other: &Span| *other == span || (span.start < other.end && other.start < span.end);
-        // They lie side by side, so only the last few that begin before the span's end can reach into it: an insertion
-        // at a position precedes an edit that starts there.
+        // Accepted edits do not overlap, so only the last few that start before the span's end can reach into it: an
+        // insertion at a position precedes an edit that starts there.
         let end = Span::new(span.end, usize::MAX);
         self.0.range((Bound::Unbounded, Bound::Included(end))).rev().take(3).any(|(other, _)| overlap(other))
     }
 }
 
-/// Whether all edits are spans of the text that do not touch one another.
+/// Whether there are edits and all of them are in the text and do not touch each other.
 fn lies_in(source: &Source, fix: &Fix) -> bool {
     let inside = |edit: &Edit| source.text().get(edit.span.range()).is_some();
     let apart = |(index, edit): (usize, &Edit)| fix.edits.iter().skip(index + 1).all(|other| !touch(edit, other));
     !fix.edits.is_empty() && fix.edits.iter().all(inside) && fix.edits.iter().enumerate().all(apart)
 }
 
-/// Whether two edits overlap, or insert at one place.
+/// Whether two edits overlap, or insert at the same place.
 fn touch(one: &Edit, other: &Edit) -> bool {
     let (one, other) = (one.span, other.span);
     one == other || (one.start < other.end && other.start < one.end)

@@ -1,14 +1,14 @@
-//! The look of rustc: the finding, the user's own lines with the place marked, notes, and what to do.
+//! Findings in the style of rustc: the message, the user's lines with the place marked, notes, and help.
 
 use annotate_snippets::{Annotation, AnnotationKind, Element, Group, Level, Origin, Patch, Renderer, Snippet};
 
 use super::{Diagnostic, Findings, Safety, Severity};
 use crate::text::{Source, Span};
 
-/// Lines shown around a place.
+/// Number of lines shown before and after a place.
 const AROUND: usize = 1;
 
-/// Maximum excerpt of a text, in bytes; a place that would need a longer one is given by line and column only.
+/// Maximum excerpt of a text, in bytes; a place that needs a longer one is given by line and column only.
 const EXCERPT: usize = 1 << 14;
 
 pub(super) fn render(findings: &[Findings<'_>], colour: bool) -> String {
@@ -72,14 +72,14 @@ fn is_excerpt(window: Span) -> bool {
     window.end - window.start <= EXCERPT
 }
 
-/// The fix as a change of the user's lines.
+/// The fix as a diff of the user's lines.
 fn patch<'a>(source: &'a Source, diagnostic: &'a Diagnostic) -> Option<Group<'a>> {
     let fix = diagnostic.fix.as_ref()?;
     let edits: Vec<(Span, &str)> =
         fix.edits.iter().map(|edit| (source.clamp(edit.span), edit.replacement.as_str())).collect();
     let whole = edits.iter().map(|(span, _)| *span).reduce(Span::join)?;
     let (line, window) = source.lines_around(whole, 0);
-    // Removing a last line takes its end along, which the excerpt must then have too.
+    // The removal of a last line includes its line end, so the excerpt must include it too.
     let window = Some(window.join(whole)).filter(|window| is_excerpt(*window))?;
     let patches = edits.into_iter().map(|(span, replacement)| {
         Patch::new(span.start.saturating_sub(window.start)..span.end.saturating_sub(window.start), replacement)

@@ -20,7 +20,7 @@ pub(super) fn render(findings: &[Findings<'_>]) -> String {
                 message.push_str(help);
             }
             let _ = write!(text, "::{command} file={},line={}", property(source.name()), start.line);
-            // GitHub takes columns only where a finding stays on its line.
+            // GitHub accepts columns only for findings within one line.
             if start.line == end.line {
                 let _ = write!(text, ",col={},endColumn={}", start.column, end.column);
             } else {

@@ -1,6 +1,5 @@
-//! A list of objects, one a finding: `code`, `name`, `severity`, `message`, `file`, `line`, `column`, `end_line`,
-//! `end_column`, `help`, `fix`, `url`. Lines and columns count from one, columns in characters; the end is the first
-//! place that no longer belongs to the finding.
+//! A list of objects, one per finding: `code`, `name`, `severity`, `message`, `file`, `line`, `column`, `end_line`,
+//! `end_column`, `help`, `fix`, `url`. Lines and columns count from one, columns in characters; the end is exclusive.
 
 use serde_json::{Value as Json, json};
 

@@ -1,4 +1,4 @@
-//! SARIF 2.1.0, which code scanning services read.
+//! SARIF 2.1.0, for code scanning services.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ pub(super) fn render(findings: &[Findings<'_>]) -> String {
     text
 }
 
-/// A rule with its page, which viewers show next to its results.
+/// SARIF's descriptor of a rule with its page, which viewers show next to the results.
 fn descriptor(code: &str, name: &str) -> Json {
     let rule = RULES.iter().find(|rule| rule.code == code);
     let problem = PROBLEMS.iter().find(|problem| problem.code == code);
@@ -119,7 +119,8 @@ fn region(source: &Source, span: Span) -> Json {
     })
 }
 
-/// A file name as a URI reference: what a URI may not hold is percent-encoded, an absolute name gets its scheme.
+/// A file name as a URI reference: characters that are not allowed in a URI are percent-encoded, and absolute names get
+/// a scheme.
 fn uri(name: &str) -> String {
     let name = name.strip_prefix("./").unwrap_or(name);
     let mut uri = String::with_capacity(name.len());

@@ -1,4 +1,4 @@
-//! How often each code was found.
+//! Number of findings per code.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Diagnostic, Findings, Safety, Severity};
 
-/// One code with what was found of it.
+/// The counts of one code.
 struct Row {
     name: &'static str,
     severity: Severity,
@@ -15,8 +15,8 @@ struct Row {
     fixable: usize,
 }
 
-/// The codes that were found, the most frequent first, one a line: count, code, severity, name, and how many of the
-/// findings can be fixed.
+/// The codes that were found, the most frequent first, one per line: count, code, severity, name, and number of
+/// findings that can be fixed.
 pub fn table(findings: &[Findings<'_>]) -> String {
     let rows = rows(findings);
     let digits = rows.iter().map(|(_, row)| row.count.to_string().len()).max().unwrap_or_default();

@@ -265,7 +265,7 @@ fn fixes_that_touch_wait_for_the_next_round() {
     check(&[edit(2, 2, "+", Unsafe)], false, ("0123456789", &[], &[]));
     check(&[edit(2, 2, "+", Unsafe)], true, ("01+23456789", &[0], &[]));
     check(&[edit(9, 99, "+", Safe)], false, ("0123456789", &[], &[]));
-    // An insertion may stand before an edit or after one, and not inside of it.
+    // An insertion may be before or after an edit, but not inside it.
     check(&[edit(2, 5, "a", Safe), edit(2, 2, "+", Safe)], false, ("01+a56789", &[0, 1], &[]));
     check(&[edit(5, 5, "+", Safe), edit(2, 5, "a", Safe)], false, ("01a+56789", &[0, 1], &[]));
     check(&[edit(2, 5, "a", Safe), edit(3, 3, "+", Safe)], false, ("01a56789", &[0], &[1]));
@@ -278,7 +278,7 @@ fn fixes_that_touch_wait_for_the_next_round() {
     check(&[finding()], false, ("0123456789", &[], &[]));
 }
 
-/// Looks for `from` and offers to write `to`.
+/// A linter that finds `from` and offers to replace it with `to`.
 fn replacing(from: &'static str, to: &'static str) -> impl Fn(&Source) -> Vec<Diagnostic> {
     move |source: &Source| {
         let text = source.text();
@@ -298,9 +298,9 @@ fn fixing_goes_on_until_nothing_is_left_and_never_for_ever() {
     };
     check("aab ab", "ab", "b", "b b", &[("SD023", 3)], &[]);
     check("x", "ab", "b", "x", &[], &[]);
-    // A fix that offers itself again is taken back whole.
+    // A fix that is always offered again is reverted completely.
     check("a", "a", "aa", "a", &[], &["SD023"]);
-    // So is one after which the text cannot be read.
+    // A fix after which the text cannot be read is reverted.
     check("a", "a", "!", "a", &[], &["SD023"]);
     check("a!", "a", "b", "b!", &[("SD023", 1)], &[]);
 }

@@ -1,6 +1,6 @@
-//! The file after SGLang's `--speculative-adaptive-config`.
+//! The file for SGLang's `--speculative-adaptive-config`.
 //!
-//! [`crate::adaptive`] says what it is; 0 steps are no speculation.
+//! [`crate::adaptive`] describes its format. 0 steps mean no speculation.
 
 use super::{ExportError, Exported, Tuning, schedule::Schedule};
 use crate::{adaptive, version::EngineVersion};
@@ -8,7 +8,7 @@ use crate::{adaptive, version::EngineVersion};
 /// The first version that is known to have the flag.
 const FIRST: EngineVersion = EngineVersion::new(0, 5, 12).post(1);
 
-/// The file; with a batch size, without what holds for larger batches only.
+/// The file; with a batch size, without the rows that apply to larger batches only.
 pub fn file(tuning: &Tuning, batch_size: Option<usize>, version: EngineVersion) -> Result<Exported, ExportError> {
     if version < FIRST {
         return Err(ExportError::AdaptiveVersion(version));

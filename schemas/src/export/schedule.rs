@@ -6,15 +6,16 @@ use crate::tree::TreeShape;
 /// A table of chains.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schedule {
-    /// First and last batch size, and drafted tokens: 0 is no speculation. Ascending, without gaps, from 1 on; neighbours differ.
+    /// First and last batch size, and number of drafted tokens (0 for no speculation). Ascending from batch size 1 and
+    /// without gaps; adjacent ranges differ.
     pub ranges: Vec<(usize, usize, usize)>,
 }
 
 impl Schedule {
-    /// The table of a tuned configuration; its last range ends at `running` requests where that is beyond the table.
+    /// The table of a tuned configuration. Its last range is extended to `running` requests if the table ends earlier.
     ///
     /// # Errors
-    /// When the table is empty, or holds a tree.
+    /// If the table is empty or contains a tree.
     pub fn of(tuning: &Tuning, running: Option<usize>) -> Result<Self, ExportError> {
         if let Some((_, tree)) = tuning.table.iter().find(|(_, shape)| shape.topk > 1) {
             return Err(ExportError::Tree(*tree));
@@ -25,7 +26,7 @@ impl Schedule {
         Ok(Self::of_chains(&tuning.table, running))
     }
 
-    /// Of rows that hold chains only.
+    /// As [`of`](Self::of), for rows that are known to be chains.
     pub fn of_chains(table: &[(usize, TreeShape)], running: Option<usize>) -> Self {
         let mut ranges: Vec<(usize, usize, usize)> = Vec::new();
         let mut first = 1;
@@ -43,7 +44,7 @@ impl Schedule {
         Self { ranges }
     }
 
-    /// The most tokens that are drafted at any batch size.
+    /// Maximum number of drafted tokens over all batch sizes.
     pub fn most(&self) -> usize {
         self.ranges.iter().map(|range| range.2).max().unwrap_or_default()
     }

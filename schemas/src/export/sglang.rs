@@ -11,7 +11,7 @@ use crate::{
     version::EngineVersion,
 };
 
-/// GPUs of the Hopper generation, which fa3 is made for.
+/// GPUs of the Hopper generation, for which fa3 was written.
 const HOPPER: &[&str] = &["H100", "H200", "H800", "H20", "GH200"];
 
 /// Flags that the table replaces.
@@ -23,13 +23,13 @@ const SHAPE: &[Key] = &[
     Key::SpeculativeAdaptiveConfig,
 ];
 
-/// Flags that mean something else in spectune's own engine, or that are of the machine that was tuned on.
+/// Flags that mean something else in spectune's own engine, or that depend on the machine that was tuned on.
 const OURS: &[Key] = &[Key::BatchInvariant, Key::Device, Key::MemFractionStatic];
 
-/// Flags that slime gives its engines itself.
+/// Flags that slime itself passes to its engines.
 const SLIMES_OWN: &[Key] = &[Key::ModelPath, Key::TpSize, Key::TrustRemoteCode];
 
-/// The first flags of a launch, in the order in which people write them; the others follow.
+/// The first flags of a launch, in the order in which they are usually written; the others follow.
 const ORDER: &[Key] = &[
     Key::ModelPath,
     Key::SpeculativeAlgorithm,
@@ -43,7 +43,7 @@ const ORDER: &[Key] = &[
     Key::MaxRunningRequests,
 ];
 
-/// How flags are written: notes name them as the launch does.
+/// How flags are spelled, in the launch and in notes.
 #[derive(Clone, Copy)]
 struct Spelling {
     prefix: &'static str,
@@ -97,7 +97,7 @@ pub fn slime(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Expor
     Ok(Exported { text, notes })
 }
 
-/// The flags of the launch with the row's shape, and with the values that must not be left to defaults.
+/// The flags of the launch, with the row's shape and the values that must not be left to defaults.
 fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, notes: &mut Vec<String>) -> Result<Vec<Flag>, ExportError> {
     let launch = &tuning.launch;
     if launch.model_path.is_none() {
@@ -149,7 +149,7 @@ fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, notes: &mut Vec<String>
 
 fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<Flag>) -> Result<(), ExportError> {
     let Some(algorithm) = &tuning.launch.speculative_algorithm else { return Err(ExportError::NoAlgorithm(shape)) };
-    // EAGLE and NEXTN may draft with a layer that the target's own checkpoint brings.
+    // EAGLE and NEXTN may draft with an MTP layer of the target's own checkpoint.
     let needs_draft = matches!(algorithm.as_str(), "EAGLE3" | "STANDALONE");
     if needs_draft && tuning.launch.speculative_draft_model_path.is_none() {
         return Err(ExportError::NoDraft(algorithm.clone()));
@@ -163,7 +163,7 @@ fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<Flag>) -> Resu
     Ok(())
 }
 
-/// Values that SGLang's defaults would decide for the target alone, or silently small.
+/// Adds values for which SGLang's defaults would consider only the target, or be silently small.
 fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>, notes: &mut Vec<String>) {
     let given = |flags: &[Flag], key: Key| flags.iter().any(|flag| flag.key == key);
     let mut add = |flags: &mut Vec<Flag>, key: Key, word: String, why: &str| {
@@ -227,7 +227,7 @@ fn capture(limit: i64, flags: &mut Vec<Flag>, add: &mut impl FnMut(&mut Vec<Flag
     }
 }
 
-/// The values of a flag as words of a shell, each after a blank.
+/// The values of a flag, quoted for a shell, each preceded by a blank.
 pub(super) fn values(flag: &Flag) -> String {
     flag.words.iter().fold(String::new(), |mut text, word| {
         let _ = write!(text, " {}", quoted(word));

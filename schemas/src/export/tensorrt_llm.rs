@@ -1,5 +1,5 @@
-//! The part of TensorRT-LLM's `--config` file that sets speculation up: a chain, or a length of chains by batch size
-//! (TensorRT-LLM 1.4, `llmapi/llm_args.py`; its documentation of `draft_len_schedule`).
+//! The speculative part of TensorRT-LLM's `--config` file: one chain, or chain lengths by batch size (TensorRT-LLM 1.4,
+//! `llmapi/llm_args.py`; its documentation of `draft_len_schedule`).
 
 use std::fmt::Write;
 
@@ -20,7 +20,7 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>) -> Result<Exported, Expo
     let row = Row::of(tuning, batch_size)?;
     let running = row.running(launch).and_then(|running| usize::try_from(running).ok());
     let schedule = match batch_size {
-        // One row, whatever the batch.
+        // One row for all batch sizes.
         Some(_) if row.shape.topk > 1 => return Err(ExportError::Tree(row.shape)),
         Some(batch) => Schedule { ranges: vec![(1, running.unwrap_or(batch), row.shape.num_steps)] },
         None => Schedule::of(tuning, running)?,
@@ -32,7 +32,7 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>) -> Result<Exported, Expo
     let mut text = String::new();
     for flag in words::of(launch) {
         if let Some((_, name)) = SAME.iter().find(|(key, _)| *key == flag.key) {
-            // A switch has no word.
+            // A switch has no value.
             let _ = writeln!(text, "{name}: {}", flag.words.first().map_or("true", String::as_str));
         }
     }
@@ -71,10 +71,10 @@ fn speculation(text: &mut String, tuning: &Tuning, schedule: &Schedule) -> Resul
     }
     let _ = writeln!(text, "speculative_config:\n  decoding_type: {kind}\n  max_draft_len: {}", schedule.most());
     if let Some(draft) = draft.filter(|_| needs_draft) {
-        // JSON's strings are YAML's.
+        // JSON strings are valid YAML.
         let _ = writeln!(text, "  speculative_model: {}", serde_json::Value::from(draft));
     }
-    // What lies beyond the last key does not speculate.
+    // Batches beyond the last key do not speculate.
     let end = schedule.ranges.iter().rposition(|range| range.2 > 0).map_or(0, |last| last + 1);
     if schedule.ranges.len() > 1 {
         let _ = writeln!(text, "  draft_len_schedule:");

@@ -98,7 +98,7 @@ fn exported(form: Form, batch_size: Option<usize>, version: Option<&str>) -> Exp
 
 fn read_back(text: &str) -> Launch {
     let parsed = launch::parse(&Source::new("exported.sh", text), &Options::default());
-    // That vLLM is read in part is information.
+    // The remark that vLLM is read only in part has the severity info.
     let found: Vec<_> = parsed.diagnostics.iter().filter(|found| found.severity > Severity::Info).collect();
     assert!(found.is_empty(), "{text}\n{found:?}");
     assert_eq!(parsed.launches.len(), 1, "{text}");
@@ -323,14 +323,14 @@ objective = "throughput"
     };
     assert_eq!(sizes(&launch), [1, 2, 4, 8]);
 
-    // Asked for a smaller batch, the launch runs no larger one and captures none.
+    // With a smaller batch size, the launch runs and captures no larger batch.
     let exported = export(&Tuning::from(&tuned), Form::Sglang, Some(3), None).expect("exported");
     let launch = read_back(&exported.text);
     check(&launch, &[(Key::MaxRunningRequests, Some("3"))]);
     assert_eq!(sizes(&launch), [1, 2, 3]);
 }
 
-/// What the linter says of an exported launch, worse than `info`.
+/// The linter's findings on an exported launch that are worse than `info`.
 fn findings(text: &str, version: Option<EngineVersion>) -> Vec<String> {
     let launch = read_back(text);
     let facts =
@@ -412,7 +412,7 @@ fn a_table_of_chains_becomes_vllms_schedule() {
     let list = r#""num_speculative_tokens":5,"num_speculative_tokens_per_batch_size":[[1,4,5],[5,16,2],[17,64,0]]"#;
     assert!(whole.text.contains(list), "{}", whole.text);
     assert!(!whole.notes.join("\n").contains("left out (") && whole.text.contains("--max-num-seqs 64"), "{whole:?}");
-    // One row that is requested, versions without the list, and tables with one length are as they were.
+    // A requested single row, versions without the list, and tables with one length have no schedule.
     for one in [
         written(Form::Vllm, &chains(), Some(8), None),
         written(Form::Vllm, &chains()[..3], None, Some("0.24.0")),

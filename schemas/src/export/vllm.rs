@@ -19,7 +19,7 @@ const SAME: &[(Key, &str)] = &[
     (Key::TrustRemoteCode, "trust-remote-code"),
 ];
 
-/// Tokens of a KV block that vLLM takes (`config/cache.py`).
+/// Block sizes that vLLM accepts, in tokens (`config/cache.py`).
 const BLOCK_SIZES: &[i64] = &[1, 8, 16, 32, 64, 128, 256];
 
 fn block_size(words: &[String]) -> Option<i64> {
@@ -27,7 +27,7 @@ fn block_size(words: &[String]) -> Option<i64> {
     BLOCK_SIZES.contains(&size).then_some(size)
 }
 
-/// The first version whose schedule of tokens by batch size is a list.
+/// The first version in which the schedule of draft tokens by batch size is a list.
 const FIRST_WITH_LIST: EngineVersion = EngineVersion::new(0, 33, 0);
 
 pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportError> {
@@ -62,7 +62,7 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
             }
             // The model is the command's own argument; the algorithm, its draft and the shape are in the JSON.
             None if flag.key == Key::ModelPath || name.starts_with("speculative-") => {}
-            // Written below: the requested batch goes first.
+            // Written below, since the requested batch size takes precedence.
             None if flag.key == Key::MaxRunningRequests => {}
             None if flag.key == Key::PageSize => match block_size(&flag.words) {
                 Some(size) => {
@@ -91,14 +91,14 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
     Ok(Exported { text, notes })
 }
 
-/// The table, if it has several chain lengths, no single row is requested, and the version supports it.
+/// The table as a schedule, if it has several chain lengths, no single row is requested, and the version supports it.
 fn schedule(row: &Row, tuning: &Tuning, version: EngineVersion) -> Option<Schedule> {
     let running = row.running(&tuning.launch).and_then(|running| usize::try_from(running).ok());
     let schedule = Schedule::of(tuning, running).ok()?;
     (row.asked.is_none() && version >= FIRST_WITH_LIST && schedule.ranges.len() > 1).then_some(schedule)
 }
 
-/// vLLM `config/speculative.py`: method, draft and the length of the chain, or lengths by batch size.
+/// The JSON of vLLM's `config/speculative.py`: method, draft and the length of the chain, or lengths by batch size.
 fn speculative_config(row: &Row, tuning: &Tuning, schedule: Option<&Schedule>) -> Result<String, ExportError> {
     let launch = &tuning.launch;
     if row.shape.topk > 1 {

@@ -1,4 +1,4 @@
-//! The flags of a launch file as words.
+//! The flags of a launch file with their values.
 
 use serde_json::Value;
 
@@ -7,15 +7,15 @@ use crate::{
     launch::file::LaunchFile,
 };
 
-/// A flag and its words, unquoted; a switch has none.
+/// A flag and its values, unquoted; a switch has none.
 pub struct Flag {
     pub key: Key,
     pub words: Vec<String>,
 }
 
-/// The flags that a launch file gives, in alphabetical order. A switch that is off is omitted, as it is off by default.
+/// The flags of a launch file, in alphabetical order. Switches that are off are omitted, since that is the default.
 pub fn of(launch: &LaunchFile) -> Vec<Flag> {
-    // A struct of optional texts and numbers: writing it as JSON cannot fail, and no flag is forgotten here.
+    // Serializing a struct of optional texts and numbers cannot fail, and it includes every flag.
     let Ok(Value::Object(fields)) = serde_json::to_value(launch) else { return Vec::new() };
     let flag = |row: &crate::flags::Flag| {
         let words = match fields.get(&row.name.replace('-', "_"))? {

@@ -7,14 +7,14 @@ use std::{collections::HashMap, sync::OnceLock};
 use super::Registered;
 use crate::version::EngineVersion;
 
-/// How a parser converts each value of a flag.
+/// The type to which a parser converts each value of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It stays a text.
+    /// Python's `str`.
     Text,
     /// Python's `int`.
     Integer,
-    /// An integer that may carry a suffix, as `8k`.
+    /// An integer that may have a suffix, as `8k`.
     Size,
     /// Python's `float`.
     Number,
@@ -23,31 +23,31 @@ pub enum Kind {
 /// The values that an engine's parser accepts for a flag.
 #[derive(Clone, Debug)]
 pub struct Accepted {
-    /// How it converts a value.
+    /// The type of a value.
     pub kind: Kind,
-    /// Whether plugins can add to the list, or the engine reads words by more than comparison.
+    /// Whether plugins can extend the list, or the engine does more than compare words with it.
     pub is_open: bool,
-    /// First version with a list of words, where an older one takes any.
+    /// First version with a list of words, if an older one accepts any word.
     since: Option<EngineVersion>,
-    /// First version that takes any word again.
+    /// First version that accepts any word again.
     until: Option<EngineVersion>,
     /// The words, of all versions.
     pub words: Vec<Word>,
 }
 
-/// A word that a flag takes or took.
+/// A word that some version accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Word {
-    /// As it is written.
+    /// The word itself.
     pub text: &'static str,
-    /// First version that takes it, where one before has a list without it.
+    /// First version that accepts it, if an older one has a list without it.
     pub since: Option<EngineVersion>,
-    /// First version that no longer does.
+    /// First version that no longer accepts it.
     pub until: Option<EngineVersion>,
 }
 
 impl Word {
-    /// Whether the version's parser takes it.
+    /// Whether the version's parser accepts it.
     pub fn exists_in(&self, version: EngineVersion) -> bool {
         self.since.is_none_or(|since| since <= version) && self.until.is_none_or(|until| version < until)
     }
@@ -61,7 +61,7 @@ impl Accepted {
             && self.until.is_none_or(|until| version < until)
     }
 
-    /// The words that the version takes.
+    /// The words that the version accepts.
     pub fn words_in(&self, version: EngineVersion) -> impl Iterator<Item = &'static str> {
         self.words.iter().filter(move |word| word.exists_in(version)).map(|word| word.text)
     }
@@ -70,7 +70,7 @@ impl Accepted {
 type Table = HashMap<&'static str, Accepted>;
 
 impl Registered {
-    /// What the flag of that canonical name takes, where the parser asks for more than a text.
+    /// The accepted values of the flag with this canonical name; `None` if the parser accepts any text.
     pub fn accepted(&'static self, canonical: &str) -> Option<&'static Accepted> {
         static SGLANG: OnceLock<Table> = OnceLock::new();
         static VLLM: OnceLock<Table> = OnceLock::new();

@@ -1,8 +1,8 @@
-//! What a flag means, whatever an engine or a version calls it.
+//! The meaning of a flag, regardless of its name in an engine or version.
 
 macro_rules! keys {
     ($($key:ident),* $(,)?) => {
-        /// A flag that spectune knows, by what it means. Names differ by engine and version; the key does not.
+        /// A flag that spectune knows, by its meaning. Names differ between engines and versions; the key does not.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[expect(missing_docs, reason = "each key is explained by its row in the table")]
         pub enum Key {

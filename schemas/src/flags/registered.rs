@@ -1,20 +1,20 @@
-//! Every flag that the engines' own parsers register, so that a launch is split into flags and values as the engine splits
-//! it.
+//! Every flag that the engines' own parsers register, so that a launch is split into flags and values in the same way as
+//! by the engine.
 //!
-//! The tables were read from wheels on PyPI by `schemas/scripts/read_flags.py`; the first line of each names the versions. A
-//! `-` in the column `since` means that the first of them has the flag already, in the column `until` that the last of them
-//! still has it.
+//! The tables were read from wheels on PyPI by `schemas/scripts/read_flags.py`; the first line of each names the
+//! versions. A `-` in the column `since` means that the oldest of them already has the flag, in the column `until` that
+//! the newest of them still has it.
 
 use std::sync::OnceLock;
 
 use crate::version::EngineVersion;
 
-/// How many words follow a flag.
+/// The number of words that follow a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arity {
     /// A switch.
     None,
-    /// One word, or none.
+    /// At most one word.
     Optional,
     /// One word.
     One,
@@ -22,18 +22,18 @@ pub enum Arity {
     Several,
 }
 
-/// One spelling that an engine's parser takes or took.
+/// A spelling of a flag that some version of an engine's parser accepts.
 #[derive(Clone, Copy, Debug)]
 pub struct Spelling {
     /// Without dashes.
     pub name: &'static str,
-    /// How many words follow.
+    /// The number of words that follow it.
     pub arity: Arity,
-    /// First version that has it, where one of the wheels lacks it.
+    /// First version that has it, if an older wheel lacks it.
     pub since: Option<EngineVersion>,
-    /// First version that lacks it again.
+    /// First version that no longer has it.
     pub until: Option<EngineVersion>,
-    /// The name of the argument that it sets: itself, or what it is an alias of.
+    /// The name of the argument that it sets: the same, or the one that it is an alias of.
     pub canonical: &'static str,
 }
 
@@ -49,9 +49,9 @@ impl Spelling {
 pub enum Lookup {
     /// It is registered under exactly this name.
     Exact(&'static Spelling),
-    /// It is not, but is the beginning of one argument's name, which argparse takes for the whole.
+    /// It is the prefix of exactly one argument's name, which argparse accepts for the full name.
     Abbreviation(&'static Spelling),
-    /// It is the beginning of several: argparse refuses it.
+    /// It is the prefix of several arguments' names; argparse refuses it.
     Ambiguous(Vec<&'static Spelling>),
     /// No such flag.
     Unknown,
@@ -70,7 +70,7 @@ pub fn sglang() -> &'static Registered {
     SGLANG.get_or_init(|| Registered::read(include_str!("sglang.tsv")))
 }
 
-/// The flags of `vllm serve`. Names are written with dashes; vLLM takes underscores for them.
+/// The flags of `vllm serve`. Names are written with dashes; vLLM also accepts underscores.
 pub fn vllm() -> &'static Registered {
     static VLLM: OnceLock<Registered> = OnceLock::new();
     VLLM.get_or_init(|| Registered::read(include_str!("vllm.tsv")))
@@ -110,13 +110,14 @@ impl Registered {
         &self.versions
     }
 
-    /// The spelling that is exactly this name (without dashes), in any version.
+    /// The spelling with exactly this name (without dashes), in any version.
     pub fn spelling(&'static self, name: &str) -> Option<&'static Spelling> {
         let place = self.spellings.binary_search_by(|spelling| spelling.name.cmp(name)).ok()?;
         self.spellings.get(place)
     }
 
-    /// How the parser of a version interprets a flag, abbreviations included; without a version, how any of them does.
+    /// How the parser of a version interprets a flag, including abbreviations. Without a version, the spellings of all
+    /// versions count.
     pub fn lookup(&'static self, name: &str, version: Option<EngineVersion>) -> Lookup {
         let alive = |spelling: &&Spelling| version.is_none_or(|version| spelling.exists_in(version));
         if let Some(exact) = self.spelling(name).filter(alive) {
@@ -128,7 +129,7 @@ impl Registered {
         let first = self.spellings.partition_point(|spelling| spelling.name < name);
         let beginning = self.spellings.iter().skip(first).take_while(|spelling| spelling.name.starts_with(name));
         let candidates: Vec<&Spelling> = beginning.filter(alive).collect();
-        // Two spellings of one argument are not ambiguous: argparse compares the actions.
+        // Two spellings of the same argument are not ambiguous: argparse compares the actions.
         match candidates.split_first() {
             None => Lookup::Unknown,
             Some((one, rest)) if rest.iter().all(|other| other.canonical == one.canonical) => Lookup::Abbreviation(one),

@@ -1,4 +1,4 @@
-//! What vLLM's speculative configuration takes by version: its keys, its methods, its ways of rejection.
+//! Keys, methods and rejection-sampling methods that vLLM's speculative configuration accepts, by version.
 //!
 //! The table was read by `schemas/scripts/read_flags.py`.
 
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use super::Word;
 use crate::version::EngineVersion;
 
-/// What a word of the table is.
+/// The kind of a word of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Speculative {
     /// A key of the configuration.
@@ -24,12 +24,12 @@ impl Speculative {
         rows().iter().filter(move |(kind, _)| *kind == self).map(|(_, word)| word)
     }
 
-    /// The word of this kind that is written so.
+    /// The word of this kind with this text.
     pub fn word(self, text: &str) -> Option<&'static Word> {
         self.words().find(|word| word.text == text)
     }
 
-    /// The words of this kind that a version takes.
+    /// The words of this kind that a version accepts.
     pub fn words_in(self, version: EngineVersion) -> impl Iterator<Item = &'static str> {
         self.words().filter(move |word| word.exists_in(version)).map(|word| word.text)
     }

@@ -1,5 +1,5 @@
-//! The rows, in alphabetical order. `since` and `until` are bracketed by the wheels that were read (see `sglang.tsv`):
-//! a flag came or went somewhere between the wheel before and the one named.
+//! The rows, in alphabetical order. `since` and `until` are only as exact as the wheels that were read (see
+//! `sglang.tsv`): the flag was added or removed somewhere between the previous wheel and the one named.
 
 use super::{Flag, Key, Takes::*};
 use crate::version::EngineVersion;

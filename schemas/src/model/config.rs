@@ -33,13 +33,14 @@ pub struct ModelConfig {
     pub vocab_size: Option<usize>,
     /// EAGLE-3: rows of the draft's own head.
     pub draft_vocab_size: Option<usize>,
-    /// EAGLE-3: hidden size of the target where it differs from the draft's.
+    /// EAGLE-3: hidden size of the target, if it differs from the draft's.
     pub target_hidden_size: Option<usize>,
-    /// EAGLE-3: how many hidden states of the target are fed in.
+    /// EAGLE-3: number of the target's hidden states that the draft reads.
     pub num_aux_hidden_states: Option<usize>,
     /// Longest sequence.
     pub max_position_embeddings: Option<usize>,
-    /// Older names of the same, in the order in which SGLang looks (hf_transformers/common.py).
+    /// Older name of the longest sequence. SGLang uses the first one present of this and the next three fields, and only
+    /// then `max_position_embeddings` (hf_transformers/common.py).
     pub max_sequence_length: Option<usize>,
     /// See [`max_sequence_length`](Self::max_sequence_length).
     pub seq_length: Option<usize>,
@@ -51,7 +52,7 @@ pub struct ModelConfig {
     pub torch_dtype: Option<String>,
     /// Weight dtype, newer name.
     pub dtype: Option<String>,
-    /// Whether the head is the embedding.
+    /// Whether the LM head shares the weights of the embedding.
     pub tie_word_embeddings: Option<bool>,
     /// Epsilon of RMSNorm.
     pub rms_norm_eps: Option<f64>,
@@ -71,7 +72,7 @@ pub struct ModelConfig {
     pub bias: Option<bool>,
     /// Window of sliding attention.
     pub sliding_window: Option<usize>,
-    /// Whether the window is in use at all, where the family has a switch for it (Qwen2).
+    /// Whether the window is used, in families that have a switch for it (Qwen2).
     pub use_sliding_window: Option<bool>,
     /// MLA: rank of the compressed keys and values; present means MLA.
     pub kv_lora_rank: Option<usize>,
@@ -83,7 +84,7 @@ pub struct ModelConfig {
     pub qk_rope_head_dim: Option<usize>,
     /// MLA: size of a value.
     pub v_head_dim: Option<usize>,
-    /// MLA: whether neighbouring dimensions turn together; absent means that they do.
+    /// MLA: whether neighbouring dimensions are rotated as a pair; absent means that they are.
     pub rope_interleave: Option<bool>,
     /// MTP layers in the checkpoint.
     pub num_nextn_predict_layers: Option<usize>,
@@ -91,33 +92,33 @@ pub struct ModelConfig {
     pub mtp_num_hidden_layers: Option<usize>,
     /// MTP layers, the name of transformers 5.
     pub num_mtp_layers: Option<usize>,
-    /// Experts; present means mixture of experts.
+    /// Number of routed experts; present means mixture of experts.
     pub num_experts: Option<usize>,
-    /// Experts, as transformers 5 writes it for Qwen3-MoE.
+    /// Routed experts, the name of transformers 5 for Qwen3-MoE.
     pub num_local_experts: Option<usize>,
-    /// Experts, the name of DeepSeek and GLM.
+    /// Routed experts, the name of DeepSeek and GLM.
     pub n_routed_experts: Option<usize>,
-    /// Experts that every token passes.
+    /// Shared experts, which process every token.
     pub n_shared_experts: Option<usize>,
-    /// Experts of a token.
+    /// Routed experts per token.
     pub num_experts_per_tok: Option<usize>,
-    /// Width of an expert.
+    /// Width of an expert's feed-forward layer.
     pub moe_intermediate_size: Option<usize>,
     /// Whether the weights of a token's experts are divided by their sum.
     pub norm_topk_prob: Option<bool>,
     /// Factor on the weights of a token's experts.
     pub routed_scaling_factor: Option<f64>,
-    /// How logits of experts become scores (`softmax`, `sigmoid`).
+    /// How the router turns logits into scores (`softmax`, `sigmoid`).
     pub scoring_func: Option<String>,
-    /// How experts are chosen (`noaux_tc`).
+    /// How the router chooses experts (`noaux_tc`).
     pub topk_method: Option<String>,
-    /// Groups of experts.
+    /// Number of expert groups.
     pub n_group: Option<usize>,
-    /// Groups of experts that a token may choose from.
+    /// Number of expert groups from which a token's experts are chosen.
     pub topk_group: Option<usize>,
-    /// First layers that have no experts.
+    /// Number of leading layers without experts.
     pub first_k_dense_replace: Option<usize>,
-    /// Qwen3-MoE: every this many layers have experts.
+    /// Qwen3-MoE: every Nth layer has experts.
     pub decoder_sparse_step: Option<usize>,
     /// Qwen3-MoE: layers without experts.
     pub mlp_only_layers: Option<Vec<usize>>,
@@ -129,32 +130,32 @@ pub struct ModelConfig {
     pub quantization_config: Option<serde_json::Value>,
     /// EAGLE-3 settings.
     pub eagle_config: Option<EagleConfig>,
-    /// EAGLE-3: the layer ids of vLLM speculators, which are next to `eagle_config` and not in it: layers on whose
-    /// **entry** the stream is captured.
+    /// EAGLE-3: layers on whose **entry** the stream is captured. vLLM speculators write this field next to `eagle_config`,
+    /// not in it.
     pub eagle_aux_hidden_state_layer_ids: Option<Vec<usize>>,
-    /// EAGLE-3 of vLLM speculators: residual is the normed hidden.
+    /// EAGLE-3 of vLLM speculators: whether the residual is the normed hidden state.
     pub norm_before_residual: Option<bool>,
-    /// EAGLE-3.1.
+    /// EAGLE-3.1: whether each captured hidden state has a separate norm before `fc`.
     pub fc_norm: Option<bool>,
     /// EAGLE-3.1: an older name of `fc_norm`.
     pub use_aux_norm: Option<bool>,
-    /// EAGLE-3.1.
+    /// EAGLE-3.1: whether one norm is applied to the concatenated hidden states before `fc`.
     pub norm_before_fc: Option<bool>,
-    /// EAGLE-3.1.
+    /// EAGLE-3.1: whether the next draft step reads the normed output.
     pub norm_output: Option<bool>,
-    /// Block drafts (DFLASH, DSPARK).
+    /// Block drafts (DFLASH, DSPARK): tokens per block.
     pub block_size: Option<usize>,
-    /// Block drafts that lie in the target's own checkpoint (DSPARK).
+    /// Block drafts in the target's own checkpoint (DSPARK): tokens per block.
     pub dspark_block_size: Option<usize>,
-    /// Block drafts: layers of the target that the draft was trained with.
+    /// Block drafts: number of layers of the target that the draft was trained with.
     pub num_target_layers: Option<usize>,
-    /// Settings of DFLASH drafts, which may be here instead of outside.
+    /// Settings of DFLASH drafts, which may be nested here instead of at the top level.
     pub dflash_config: Option<DflashConfig>,
     /// Kind of attention of each layer, such as `sliding_attention`.
     pub layer_types: Option<Vec<String>>,
-    /// Whether attention looks back only, where a draft says so.
+    /// Whether attention is causal, if a draft's config says so.
     pub is_causal: Option<bool>,
-    /// The algorithm of a draft that the speculators library has written, whose layout is its own.
+    /// The algorithm of a draft written by the speculators library, which uses a separate layout.
     pub speculators_model_type: Option<String>,
     /// Beginning-of-text token.
     #[serde(deserialize_with = "lenient::one_or_several")]
@@ -165,7 +166,7 @@ pub struct ModelConfig {
     /// Other fields, unchanged.
     #[serde(flatten)]
     pub other: BTreeMap<String, Json>,
-    /// Fields that are there and could not be read, such as `eagle_config.use_aux_hidden_state`: they count as absent.
+    /// Fields that are present but could not be read, such as `eagle_config.use_aux_hidden_state`. They count as absent.
     #[serde(skip)]
     pub unread: Vec<String>,
 }
@@ -181,7 +182,7 @@ pub struct RopeScaling {
     pub kind: Option<String>,
     /// In `rope_parameters`: the base.
     pub rope_theta: Option<f64>,
-    /// How much longer.
+    /// Factor by which the scaling extends the context.
     pub factor: Option<f64>,
     /// llama3.
     pub low_freq_factor: Option<f64>,
@@ -212,13 +213,13 @@ pub struct RopeScaling {
 pub struct EagleConfig {
     /// Layers whose **outputs** are captured (SGLang captures on entry to id + 1).
     pub eagle_aux_hidden_state_layer_ids: Option<Vec<usize>>,
-    /// False: only the final hidden state is fed in.
+    /// False: the draft reads only the final hidden state.
     pub use_aux_hidden_state: Option<bool>,
-    /// EAGLE-3.1, if it is here and not outside.
+    /// As [`ModelConfig::norm_before_fc`], if nested here.
     pub norm_before_fc: Option<bool>,
-    /// EAGLE-3.1, if it is here and not outside.
+    /// As [`ModelConfig::fc_norm`], if nested here.
     pub fc_norm: Option<bool>,
-    /// EAGLE-3.1, if it is here and not outside.
+    /// As [`ModelConfig::norm_output`], if nested here.
     pub norm_output: Option<bool>,
 }
 
@@ -226,7 +227,7 @@ pub struct EagleConfig {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct DflashConfig {
-    /// Layers of the target that the draft was trained with.
+    /// Number of layers of the target that the draft was trained with.
     pub num_target_layers: Option<usize>,
 }
 
@@ -236,15 +237,15 @@ pub enum ConfigError {
     /// Not JSON.
     #[error("not a valid config.json: {0}")]
     Json(#[from] serde_json::Error),
-    /// JSON, but no object.
+    /// JSON, but not an object.
     #[error("not a valid config.json: expected an object, found {0}")]
     NotAnObject(&'static str),
-    /// Longer than any config is.
+    /// Longer than the limit; the value is its length in bytes.
     #[error("not a valid config.json: {0} bytes, the limit is {LONGEST_CONFIG}")]
     TooLarge(usize),
 }
 
-/// Longest config.json that is read.
+/// Maximum length of a config.json that is read, in bytes.
 const LONGEST_CONFIG: usize = 16 << 20;
 
 impl ModelConfig {
@@ -265,8 +266,8 @@ impl ModelConfig {
             Json::String(_) => return Err(ConfigError::NotAnObject("a string")),
             Json::Array(_) => return Err(ConfigError::NotAnObject("a list")),
         };
-        // Multimodal wrappers nest the language model, and speculators the layer of a head: its fields win over those
-        // outside, but the class outside is the one that runs.
+        // Multimodal wrappers nest the language model, and speculators the layer of a head. Nested fields override the
+        // outer ones, but the outer class is the one that runs.
         for name in ["text_config", "transformer_layer_config"] {
             if let Some(Json::Object(inner)) = object.remove(name) {
                 object.extend(inner.into_iter().filter(|(key, _)| key != "architectures"));
@@ -277,7 +278,7 @@ impl ModelConfig {
         if let Some(Json::Object(parameters)) = object.get_mut("rope_parameters")
             && let Some(full) = parameters.remove("full_attention")
         {
-            // One set of parameters a kind of layer: the full layers decide how long a sequence can be.
+            // One set of parameters per layer type: the full-attention layers limit the length of a sequence.
             object.insert("rope_parameters".into(), full);
         }
         lenient::nested::<RopeScaling>(&mut object, "rope_parameters", &mut unread);

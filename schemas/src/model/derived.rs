@@ -1,11 +1,11 @@
-//! What follows from a config.json the way engines derive it.
+//! Values that engines derive from a config.json, derived in the same way.
 
 use super::{ModelConfig, RopeScaling, TensorHeaders};
 
-/// The context length that SGLang assumes where no key gives one (`hf_transformers/common.py`, `get_context_length`).
+/// The context length that SGLang assumes if no key gives one (`hf_transformers/common.py`, `get_context_length`).
 const FALLBACK_CONTEXT_LENGTH: usize = 2048;
 
-/// What kind of draft a checkpoint is, as far as it shows.
+/// Kind of draft, as recognised from a checkpoint's config and tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DraftKind {
     /// An EAGLE-1/2 head: one hidden state and the embedding go into `fc`.
@@ -14,7 +14,7 @@ pub enum DraftKind {
     Eagle3,
     /// A multi-token-prediction layer.
     Mtp,
-    /// DFLASH, DSPARK and their kind, which draft a block in one pass.
+    /// DFLASH, DSPARK and similar drafts, which propose a block in one pass.
     Block,
     /// A separate language model.
     Standalone,
@@ -25,14 +25,14 @@ const EAGLE_ARCHITECTURES: &[&str] =
     &["LlamaForCausalLMEagle", "MistralForCausalLMEagle", "MistralLarge3ForCausalLMEagle", "Qwen2ForCausalLMEagle"];
 
 impl ModelConfig {
-    /// How the weights are quantised, in the checkpoint's own word.
+    /// Quantisation method of the weights, as the checkpoint names it.
     pub fn quantization_method(&self) -> Option<&str> {
         self.quantization_config.as_ref()?.get("quant_method")?.as_str()
     }
 
     /// The longest sequence, derived as SGLang derives it: the first key present, in the order of
     /// `CONTEXT_LENGTH_KEYS`, times the factor of the rotary scaling. The factor counts as one for `llama3` scaling and
-    /// wherever `original_max_position_embeddings` is given, since the key is the scaled length there already.
+    /// if `original_max_position_embeddings` is given, since the key is then already the scaled length.
     pub fn derived_context_length(&self) -> usize {
         let keys = [
             self.max_sequence_length,
@@ -46,7 +46,7 @@ impl ModelConfig {
             let scaled_already = rope.original_max_position_embeddings.is_some() || rope.name() == Some("llama3");
             if scaled_already { 1.0 } else { rope.factor.unwrap_or(1.0) }
         });
-        // Truncation is what the engine does; a factor that is not a length leaves the key unchanged.
+        // The engine truncates too. If the product is not a valid length, the key is returned unscaled.
         let scaled = length as f64 * factor;
         if scaled.is_finite() && (1.0..9e15).contains(&scaled) { scaled as usize } else { length }
     }
@@ -61,13 +61,13 @@ impl ModelConfig {
             || self.max_position_embeddings.is_some()
     }
 
-    /// Dtype of the weights as the config states it, under its usual name; none where it states none or an unknown one.
+    /// Dtype of the weights according to the config, under its usual name; `None` if it is missing or unknown.
     /// The newer key comes first, as in SGLang (`configs/model_config.py`, `_get_and_verify_dtype`).
     pub fn weights_dtype(&self) -> Option<&'static str> {
         self.dtype.as_deref().or(self.torch_dtype.as_deref()).and_then(normal_dtype)
     }
 
-    /// Size of a head; derived from the hidden size where the config does not give it.
+    /// Size of a head; derived from the hidden size if the config does not give it.
     pub fn head_dim(&self) -> Option<usize> {
         self.head_dim.or_else(|| {
             let (hidden, heads) = (self.hidden_size?, self.num_attention_heads.filter(|heads| *heads > 0)?);
@@ -75,7 +75,7 @@ impl ModelConfig {
         })
     }
 
-    /// Key/value heads; as many as query heads where the config does not give them.
+    /// Number of key/value heads; that of query heads if the config does not give it.
     pub fn key_value_heads(&self) -> Option<usize> {
         self.num_key_value_heads.or(self.num_attention_heads)
     }
@@ -85,31 +85,31 @@ impl ModelConfig {
         self.kv_lora_rank.is_some()
     }
 
-    /// Multi-token-prediction layers that the checkpoint brings; none where it says nothing.
+    /// Number of MTP layers in the checkpoint; `None` if the config does not say.
     pub fn mtp_layers(&self) -> Option<usize> {
         self.num_nextn_predict_layers.or(self.mtp_num_hidden_layers).or(self.num_mtp_layers)
     }
 
-    /// Experts that a token chooses from, under any of the published names; none for a dense model.
+    /// Number of routed experts, under any of its published names; `None` for a dense model.
     pub fn routed_experts(&self) -> Option<usize> {
         self.num_experts.or(self.n_routed_experts).or(self.num_local_experts)
     }
 
-    /// Layers of the target that a block draft was trained with, where its config says so.
+    /// Number of layers of the target that a block draft was trained with, if its config says so.
     pub fn trained_target_layers(&self) -> Option<usize> {
         self.dflash_config.as_ref().and_then(|dflash| dflash.num_target_layers).or(self.num_target_layers)
     }
 
-    /// Base and scaling of the rotary embedding, from whichever of the two forms the config uses. The base is 10000
-    /// where none is given, as in transformers.
+    /// Base and scaling of the rotary embedding, from whichever of the two forms the config uses. The base defaults to
+    /// 10000, as in transformers.
     pub fn effective_rope(&self) -> (f64, Option<&RopeScaling>) {
         let scaling = self.rope_parameters.as_ref().or(self.rope_scaling.as_ref());
         let theta = scaling.and_then(|scaling| scaling.rope_theta).or(self.rope_theta).unwrap_or(10_000.0);
         (theta, scaling.filter(|scaling| scaling.name().is_some_and(|name| name != "default")))
     }
 
-    /// Whether a draft's config, or its tensors where they are known, are those of an EAGLE-3 head: its class, a
-    /// separate vocabulary, an `eagle_config`, a `d2t` or `t2d` map, or an `fc` that takes more than two hidden states.
+    /// Whether a draft's config, or its tensors if they are known, are those of an EAGLE-3 head: its class, a separate
+    /// vocabulary, an `eagle_config`, a `d2t` or `t2d` map, or an `fc` that takes more than two hidden states.
     pub fn looks_like_eagle3(&self, tensors: Option<&TensorHeaders>) -> bool {
         let class = self.architectures.iter().any(|name| name.to_ascii_lowercase().contains("eagle3"));
         let vocabulary = self.draft_vocab_size.is_some_and(|size| self.vocab_size != Some(size));
@@ -119,13 +119,14 @@ impl ModelConfig {
         class || vocabulary || self.eagle_config.is_some() || states || maps || wide
     }
 
-    /// Whether they are those of an EAGLE-1/2 head: its class, or an `fc` over the embedding and one hidden state.
+    /// Whether a draft's config or tensors are those of an EAGLE-1/2 head: its class, or an `fc` over the embedding and one
+    /// hidden state.
     pub fn looks_like_eagle1(&self, tensors: Option<&TensorHeaders>) -> bool {
         let class = self.architectures.iter().any(|name| EAGLE_ARCHITECTURES.contains(&name.as_str()));
         class || (!self.looks_like_eagle3(tensors) && self.fc_inputs(tensors) == Some(2))
     }
 
-    /// What kind of draft this is, if it shows at all.
+    /// The kind of draft; `None` if it cannot be recognised.
     pub fn draft_kind(&self, tensors: Option<&TensorHeaders>) -> Option<DraftKind> {
         let class = self.architecture().unwrap_or_default();
         if self.looks_like_eagle3(tensors) {
@@ -143,7 +144,7 @@ impl ModelConfig {
         class.ends_with("ForCausalLM").then_some(DraftKind::Standalone)
     }
 
-    /// How many hidden states `fc` takes: its inputs over the target's hidden size (`target_hidden_size` where given).
+    /// Number of hidden states that `fc` takes: its input width / the target's hidden size (`target_hidden_size` if given).
     fn fc_inputs(&self, tensors: Option<&TensorHeaders>) -> Option<usize> {
         let [_, inputs] = tensors?.find("fc.weight")?.shape.as_slice() else { return None };
         let width = self.target_hidden_size.or(self.hidden_size).filter(|width| *width > 0)?;
@@ -158,7 +159,7 @@ impl RopeScaling {
     }
 }
 
-/// A dtype's usual name for any of the spellings in configs and on command lines.
+/// The usual name of a dtype, from any of its spellings in configs and on command lines.
 pub fn normal_dtype(name: &str) -> Option<&'static str> {
     let name = name.trim().to_ascii_lowercase();
     match name.strip_prefix("torch.").unwrap_or(&name) {

@@ -5,7 +5,7 @@ use serde_json::{Map, Value as Json};
 
 use super::lenient;
 
-/// The fields that matter here; what is absent stays absent.
+/// The fields that spectune uses; absent fields stay absent.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct GenerationConfig {
@@ -16,12 +16,12 @@ pub struct GenerationConfig {
     pub do_sample: Option<bool>,
     /// Temperature.
     pub temperature: Option<f32>,
-    /// Nucleus.
+    /// Nucleus sampling: total probability of the tokens that are kept.
     pub top_p: Option<f32>,
-    /// Best tokens kept; 0 keeps all, which may be written as -1 too.
+    /// Number of most likely tokens that are kept; 0, or -1 in the file, keeps all.
     #[serde(deserialize_with = "count_or_all")]
     pub top_k: Option<usize>,
-    /// Share of the best token's probability.
+    /// Minimum probability of a token, relative to that of the most likely one.
     pub min_p: Option<f32>,
     /// Penalty on tokens that already occur; 1 for none.
     pub repetition_penalty: Option<f32>,
@@ -29,16 +29,16 @@ pub struct GenerationConfig {
     pub frequency_penalty: Option<f32>,
     /// Penalty on tokens of the output; 0 for none.
     pub presence_penalty: Option<f32>,
-    /// Fields of these names that could not be read, and count as absent.
+    /// Names of the fields that could not be read. They count as absent.
     #[serde(skip)]
     pub unread: Vec<String>,
 }
 
 impl GenerationConfig {
-    /// Reads the text of the file, as leniently as that of a config.json: one odd field does not hide the others.
+    /// Reads the text of the file, as leniently as a config.json: one odd field does not hide the others.
     ///
     /// # Errors
-    /// When it is not a JSON object.
+    /// If it is not a JSON object.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         let object: Map<String, Json> = serde_json::from_str(text)?;
         let mut unread = Vec::new();

@@ -1,10 +1,11 @@
-//! Reading what is written in several ways; an object field by field, so that one that cannot be read leaves the others.
+//! Lenient reading of JSON: values that are written in several ways, and objects field by field, so that one unreadable
+//! field does not affect the others.
 
 use serde::{Deserialize, Deserializer, de::DeserializeOwned};
 use serde_json::{Map, Value as Json};
 
-/// The fields that the type can read: as they are, or as the number that a text or a whole float stands for. The names of
-/// the others go to `unread`, after `place`.
+/// The fields that `T` can read, either as they are or converted to a number (from a string or a float without a
+/// fraction). The names of the other fields are added to `unread`, prefixed with `place`.
 pub(super) fn readable<T: DeserializeOwned>(
     object: Map<String, Json>,
     place: &str,
@@ -30,7 +31,7 @@ pub(super) fn readable<T: DeserializeOwned>(
         .collect()
 }
 
-/// The same for an object within an object; anything else in its place goes.
+/// Applies [`readable`] to the object under `name`. Any other value there is removed, and added to `unread` unless null.
 pub(super) fn nested<T: DeserializeOwned>(object: &mut Map<String, Json>, name: &str, unread: &mut Vec<String>) {
     match object.remove(name) {
         None | Some(Json::Null) => {}

@@ -1,18 +1,18 @@
-//! Whether a checkpoint still holds the multi-token-prediction layers that its config announces.
+//! Whether a checkpoint still contains the MTP layers that its config announces.
 
 use super::ModelFacts;
 
 impl ModelFacts {
-    /// Whether a tensor of an MTP layer is there, under any of its published names: `mtp.…` (Qwen, MiMo), a decoder layer
-    /// after the last one (DeepSeek, GLM), or the projection that only such layers have. None where the names of the
+    /// Whether the checkpoint has a tensor of an MTP layer, under any of its published names: `mtp.…` (Qwen, MiMo), a
+    /// decoder layer after the last one (DeepSeek, GLM), or a part that only such layers have. `None` if the names of the
     /// tensors are not known.
     pub fn has_mtp_tensors(&self) -> Option<bool> {
         let layers = self.config.num_hidden_layers;
         Some(self.tensor_names()?.any(|name| is_of_mtp_layer(name, layers)))
     }
 
-    /// How many MTP layers the config announces of which the tensors are missing, as exporters and quantisers leave it;
-    /// none where all are there, none is announced, or the names are not known.
+    /// Number of MTP layers that the config announces although their tensors are missing, as exporters and quantisers leave
+    /// it. `None` if tensors of them exist, no layer is announced, or the names are not known.
     pub fn dropped_mtp_layers(&self) -> Option<usize> {
         let announced = self.config.mtp_layers().filter(|layers| *layers > 0)?;
         (!self.has_mtp_tensors()?).then_some(announced)

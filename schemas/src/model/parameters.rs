@@ -1,17 +1,17 @@
-//! How many weights a model has, by the sizes in its config.json. The engine counts the same from its tensors; its tests
-//! hold both against each other.
+//! Number of weights of a model, from the sizes in its config.json. The engine counts them from the tensors; its tests
+//! compare both counts.
 
 use super::{DraftKind, ModelConfig, size::wide};
 
-/// Classes of Llama's make: dense layers.
+/// Classes with dense layers like Llama's.
 const DENSE: &[&str] =
     &["LlamaForCausalLM", "MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MiMoForCausalLM"];
-/// Classes with layers of experts, of the same attention or of latent attention.
+/// Classes with layers of experts, and the same attention or latent attention.
 const EXPERTS: &[&str] = &["Qwen3MoeForCausalLM", "Glm4MoeForCausalLM", "DeepseekV3ForCausalLM"];
 
 impl ModelConfig {
-    /// Numbers in the matrices of a model of a known family, without its MTP layers, or in an EAGLE head without the
-    /// embedding that it shares; none for other classes, and where a size is not known.
+    /// Number of weights in the matrices of a model of a known family without its MTP layers, or of an EAGLE head without
+    /// the embedding that it shares. `None` for other classes, or if a size is not known.
     pub fn parameters(&self) -> Option<u64> {
         let hidden = wide(self.hidden_size)?;
         match self.draft_kind(None) {
@@ -31,7 +31,7 @@ impl ModelConfig {
                 let tables = wide(self.vocab_size)?.checked_mul(hidden)?.checked_mul(heads)?;
                 let layers = self.num_hidden_layers?;
                 let sparse = self.sparse_layers(layers)?;
-                // Where all layers are of one kind, the width of the other need not be known.
+                // If all layers are of one kind, the width of the other kind need not be known.
                 let several = |count: usize, of: Option<u64>| match count {
                     0 => Some(0),
                     _ => wide(Some(count))?.checked_mul(of?),
@@ -45,8 +45,8 @@ impl ModelConfig {
         }
     }
 
-    /// Numbers in the matrices of the MTP layers that the checkpoint brings, without the embedding and the head that they
-    /// share; 0 without any, none where a size is not known.
+    /// Number of weights in the matrices of the checkpoint's MTP layers, without the embedding and LM head that they share.
+    /// 0 without MTP layers, `None` if a size is not known.
     pub fn mtp_parameters(&self) -> Option<u64> {
         let count = wide(Some(self.mtp_layers().unwrap_or(0)))?;
         if count == 0 {
@@ -56,7 +56,7 @@ impl ModelConfig {
             return None;
         }
         let hidden = wide(self.hidden_size)?;
-        // The MTP layer of a model of experts always has experts.
+        // The MTP layer of a mixture-of-experts model always has experts.
         let feed_forward = if self.is_of(EXPERTS) { self.experts()? } else { self.dense()? };
         let join = hidden.checked_mul(hidden)?.checked_mul(2)?;
         join.checked_add(self.attention(hidden)?)?.checked_add(feed_forward)?.checked_mul(count)
@@ -66,7 +66,7 @@ impl ModelConfig {
         self.architecture().is_some_and(|class| classes.contains(&class))
     }
 
-    /// How many of the layers have experts.
+    /// Number of layers that have experts.
     fn sparse_layers(&self, layers: usize) -> Option<usize> {
         if !self.is_of(EXPERTS) {
             return Some(0);
@@ -81,12 +81,12 @@ impl ModelConfig {
         }
         let step = self.decoder_sparse_step.unwrap_or(1);
         let dense = self.mlp_only_layers.as_deref().unwrap_or_default();
-        // More than any model has: a slip, and too long to count.
+        // More layers are certainly a mistake, and would take long to count.
         (step > 0 && layers <= 1 << 16)
             .then(|| (0..layers).filter(|at| (at + 1).is_multiple_of(step) && !dense.contains(at)).count())
     }
 
-    /// Queries, keys, values and output of attention that reads this many values.
+    /// Weights of the query, key, value and output projections of attention with this input width.
     fn attention(&self, inputs: u64) -> Option<u64> {
         if self.is_of(&["DeepseekV3ForCausalLM"]) {
             return self.latent_attention(inputs);
@@ -98,8 +98,8 @@ impl ModelConfig {
         inputs.checked_mul(queries.checked_add(keys.checked_mul(2)?)?)?.checked_add(out)
     }
 
-    /// The projections of latent attention: to queries, over a compressed one or not; to the latent vector and the key that all
-    /// heads share; from there to keys and values; and the output.
+    /// Weights of the projections of latent attention: to queries (with or without compression), to the latent vector and
+    /// the rotated key that all heads share, from there to keys and values, and the output.
     fn latent_attention(&self, inputs: u64) -> Option<u64> {
         let (heads, rank) = (wide(self.num_attention_heads)?, wide(self.kv_lora_rank)?);
         let (plain, rotated) = (wide(self.qk_nope_head_dim)?, wide(self.qk_rope_head_dim)?);
@@ -115,12 +115,12 @@ impl ModelConfig {
         to_queries.checked_add(to_latent)?.checked_add(from_latent)?.checked_add(out)
     }
 
-    /// Gate, up and down of a dense layer.
+    /// Weights of the gate, up and down projections of a dense layer.
     fn dense(&self) -> Option<u64> {
         wide(self.hidden_size)?.checked_mul(wide(self.intermediate_size)?)?.checked_mul(3)
     }
 
-    /// Router, experts and shared experts of a layer.
+    /// Weights of the router, the routed experts and the shared experts of a layer.
     fn experts(&self) -> Option<u64> {
         let experts = wide(self.routed_experts())?;
         let blocks = experts.checked_add(wide(self.n_shared_experts).unwrap_or(0))?;

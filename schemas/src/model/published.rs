@@ -1,7 +1,7 @@
-//! What is known of well-known published checkpoints, for launches whose files are not at hand.
+//! Facts about well-known published checkpoints, for launches whose files are not available.
 //!
-//! The facts are those of `published.json`: each row says which fields a public source states (and which source), the
-//! others are recalled and may be wrong. Rows are partial: a field that a row lacks may be in the real config.json.
+//! They are in `published.json`. Each row names the fields that a public source states, and that source; the other
+//! fields are recalled and may be wrong. Rows are partial: a field that a row lacks may be in the real config.json.
 
 use std::sync::OnceLock;
 
@@ -21,9 +21,9 @@ pub struct Published {
     pub draft_for: Option<String>,
     /// The fields that are known.
     pub config: ModelConfig,
-    /// Those of them that a public source states.
+    /// Names of the fields that a public source states.
     pub stated: Vec<String>,
-    /// That source, or that the row is recalled.
+    /// That source, or a remark that the row is recalled.
     pub source: String,
 }
 
@@ -58,13 +58,13 @@ pub fn published() -> &'static [Published] {
     })
 }
 
-/// The row of a model id, or of a path whose last component is the last part of one: `/root/Llama-3.1-8B-Instruct`. Case
-/// does not matter; a folder of the hub's cache (`models--org--name/snapshots/…`) counts as its id.
+/// The row of a model id, or of a path whose last component is the last part of an id: `/root/Llama-3.1-8B-Instruct`.
+/// Case does not matter. A folder of the hub's cache (`models--org--name/snapshots/…`) counts as its id.
 pub fn find(name: &str) -> Option<&'static Published> {
     find_with_id(name).map(|(row, _)| row)
 }
 
-/// The table's id for a name or path, in the sense of [`find`].
+/// The table's id for a name or path, matched as in [`find`].
 pub fn id_of(name: &str) -> Option<&'static str> {
     find_with_id(name).map(|(_, id)| id)
 }
@@ -83,7 +83,7 @@ fn find_with_id(name: &str) -> Option<(&'static Published, &'static str)> {
 }
 
 impl Published {
-    /// Its ids, its own first.
+    /// The id and its aliases, the id first.
     fn ids(&self) -> impl Iterator<Item = &str> {
         std::iter::once(&self.name).chain(&self.aliases).map(String::as_str)
     }
@@ -102,8 +102,8 @@ impl Published {
     }
 }
 
-/// Target and draft of a launch as far as the table knows them. A launch that names no target (slime's is often named in
-/// another file) is taken to run the one that its draft was trained for.
+/// Target and draft of a launch, if the table contains them. If the launch names no target (slime's is often named in
+/// another file), it is assumed to be the one that the draft was trained for.
 pub fn facts_of(launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
     let row = |key| launch.text(key).and_then(|name| Some((name.value, find(name.value)?)));
     let draft = row(Key::SpeculativeDraftModelPath);

@@ -1,8 +1,8 @@
-//! How much memory a checkpoint's weights and its KV cache take.
+//! Memory of a checkpoint's weights and of its KV cache, in bytes.
 
 use super::{DraftKind, ModelConfig, ModelFacts, TensorHeader};
 
-/// Beginnings of classes whose KV cache is not one full-length cache a layer.
+/// Prefixes of classes whose KV cache is not one full-length cache per layer.
 const MIXED_CACHES: &[&str] = &[
     "DeepseekV32",
     "DeepseekV4",
@@ -27,10 +27,10 @@ const MIXED_CACHES: &[&str] = &[
 ];
 
 impl ModelFacts {
-    /// Bytes of all weights once loaded as `dtype` (`float16`, `bfloat16`, `float32`), on all GPUs together; none where
-    /// neither tensors nor the sizes of a known family are known.
+    /// Bytes of all weights when loaded as `dtype` (`float16`, `bfloat16`, `float32`), over all GPUs; `None` if neither the
+    /// tensors nor the sizes of a known family are known.
     ///
-    /// An EAGLE head's embedding is the target's and not counted, where its hidden size is the target's.
+    /// An EAGLE head with the target's hidden size shares the target's embedding, which is not counted.
     pub fn loaded_bytes(&self, dtype: &str) -> Option<u64> {
         let shares_embedding =
             matches!(self.config.draft_kind(self.tensors.as_ref()), Some(DraftKind::Eagle | DraftKind::Eagle3))
@@ -49,15 +49,15 @@ impl ModelFacts {
         self.config.bytes_of(self.config.parameters()?, dtype)
     }
 
-    /// Bytes of the MTP layers of its own checkpoint once loaded as `dtype`, in addition to
-    /// [`loaded_bytes`](Self::loaded_bytes); 0 where these count all tensors of the checkpoint, none where not known.
+    /// Bytes of the checkpoint's own MTP layers when loaded as `dtype`, in addition to
+    /// [`loaded_bytes`](Self::loaded_bytes); 0 if that already counts all tensors of the checkpoint, `None` if not known.
     pub fn mtp_bytes(&self, dtype: &str) -> Option<u64> {
         let counted = self.tensors.is_some() || self.index.as_ref().is_some_and(|index| index.total_size.is_some());
         if counted { Some(0) } else { self.config.bytes_of(self.config.mtp_parameters()?, dtype) }
     }
 }
 
-/// Bytes of one tensor; weights in floating point count as `dtype` where one is given.
+/// Bytes of one tensor; floating-point weights count as `dtype` if it is given.
 fn tensor_bytes(tensor: &TensorHeader, dtype: Option<&str>) -> Option<u64> {
     let elements =
         tensor.shape.iter().try_fold(1u64, |product, size| product.checked_mul(u64::try_from(*size).ok()?))?;
@@ -72,7 +72,7 @@ fn tensor_bytes(tensor: &TensorHeader, dtype: Option<&str>) -> Option<u64> {
     elements.checked_mul(size)
 }
 
-/// Bytes of one number of a dtype of weights.
+/// Bytes of one weight of this dtype; `None` for an unknown dtype.
 pub fn element_bytes(dtype: &str) -> Option<u64> {
     match dtype {
         "float16" | "bfloat16" => Some(2),
@@ -83,14 +83,14 @@ pub fn element_bytes(dtype: &str) -> Option<u64> {
 }
 
 impl ModelConfig {
-    /// Bytes of this many weights, quantised as the configuration says, else as `dtype`.
+    /// Bytes of this many weights, quantised if the config says so, else as `dtype`.
     fn bytes_of(&self, weights: u64, dtype: &str) -> Option<u64> {
         let quantized = self.quantization_config.is_some();
         let bits = if quantized { self.quantized_bits()? } else { element_bytes(dtype)?.checked_mul(8)? };
         Some(weights.checked_mul(bits)? / 8)
     }
 
-    /// Bits a weight of the quantised layers takes, as `quantization_config` says; none where it says nothing known.
+    /// Bits per weight of the quantised layers, from `quantization_config`; `None` if its method is not known.
     fn quantized_bits(&self) -> Option<u64> {
         let settings = self.quantization_config.as_ref()?;
         let number = |name: &str| settings.get(name).and_then(serde_json::Value::as_u64).filter(|bits| *bits <= 16);
@@ -141,7 +141,7 @@ mod tests {
         // Llama-3.1-8B has 8,030,261,248 weights, 266,240 of them in norms, which do not count here.
         let llama = facts(LLAMA_8B).config.parameters().expect("dense");
         assert_eq!(llama, 8_029_995_008);
-        // Its EAGLE-3 head without embedding: fc 3·4096², a layer with inputs of twice the width, 32000 rows of head.
+        // Its EAGLE-3 head without embedding: fc 3·4096², a layer with inputs of twice the width, an LM head of 32000 rows.
         let head = facts(
             r#"{"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 4096, "intermediate_size": 14336,
                 "num_hidden_layers": 1, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,

@@ -1,14 +1,14 @@
-//! The headers of a checkpoint's tensors: names, dtypes and shapes, no data.
+//! The headers of a checkpoint's tensors: names, dtypes and shapes, without data.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-/// Longest header of a safetensors file, as the format's own reader has it.
+/// Maximum length of the header of a safetensors file in bytes, as in the format's own reader.
 const LONGEST_HEADER: u64 = 100_000_000;
 
-/// One tensor.
+/// Dtype and shape of one tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorHeader {
     /// As safetensors writes it: `BF16`, `F16`, `F32`, `I64`, …
@@ -17,27 +17,27 @@ pub struct TensorHeader {
     pub shape: Vec<usize>,
 }
 
-/// All tensors of a checkpoint by name, all shards together.
+/// The tensors of all shards of a checkpoint, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorHeaders(pub BTreeMap<String, TensorHeader>);
 
-/// A header or an index that cannot be right.
+/// An invalid header or index.
 #[derive(Debug, thiserror::Error)]
 pub enum HeaderError {
-    /// The length in the first eight bytes.
+    /// The length in the first eight bytes is too large.
     #[error("the header claims {found} bytes, more than the {limit} {of}")]
     Length {
-        /// What the first eight bytes say.
+        /// The length in the first eight bytes.
         found: u64,
-        /// The most that can be.
+        /// The maximum.
         limit: u64,
         /// What sets the limit.
         of: &'static str,
     },
-    /// Not the JSON of a header.
+    /// The JSON is not a valid header.
     #[error("the header is not valid: {0}")]
     Json(#[from] serde_json::Error),
-    /// An index that leads to what is not a checkpoint's own.
+    /// An index that names something other than a file of the checkpoint.
     #[error("names the shard {name:?}, which is not a file of this checkpoint")]
     Shard {
         /// As written.
@@ -63,10 +63,10 @@ pub enum HeaderError {
     },
 }
 
-/// The length of the JSON header, from the first eight bytes of a file of that length.
+/// The length of the JSON header, from the first eight bytes of a file of `file` bytes.
 ///
 /// # Errors
-/// When the header would be longer than the file, or than the format allows.
+/// If the header would be longer than the file, or than the format allows.
 pub fn header_length(first: [u8; 8], file: u64) -> Result<u64, HeaderError> {
     let found = u64::from_le_bytes(first);
     if found > LONGEST_HEADER {
@@ -79,25 +79,26 @@ pub fn header_length(first: [u8; 8], file: u64) -> Result<u64, HeaderError> {
     Ok(found)
 }
 
-/// Whether a name, joined to a folder's path or to a URL, leads to a file of this name there and to nothing else: ASCII letters,
-/// digits, `.`, `_` and `-`, at most 255 of them, no dot ahead.
+/// Whether a name, joined to a folder's path or a URL, can only refer to a file of this name there: at most 255 ASCII
+/// letters, digits, `.`, `_` and `-`, the first one not a dot.
 pub fn is_plain_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     !name.is_empty() && name.len() < 256 && !name.starts_with('.') && name.bytes().all(plain)
 }
 
-/// Whether a file of this name in a checkpoint's folder holds tensors of the checkpoint, where no index says which do:
-/// files named "consolidated" are a second copy in another layout, and adapters no weights of a model.
+/// Whether a file of this name contains tensors of the checkpoint, for folders without an index. Files named
+/// "consolidated" are a second copy in another layout, and adapters are not weights of the model.
 pub fn is_own_file(name: &str) -> bool {
     name.ends_with(".safetensors") && !name.starts_with("consolidated") && !name.starts_with("adapter")
 }
 
-/// What a `model.safetensors.index.json` says.
+/// The contents of a `model.safetensors.index.json`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TensorIndex {
-    /// The file that holds each tensor, by the tensor's name; of an index that was read a file of the checkpoint's own folder.
+    /// The file of each tensor, by the tensor's name. After [`parse`](Self::parse) these are files in the checkpoint's own
+    /// folder.
     pub shards: BTreeMap<String, String>,
-    /// Bytes of all tensors, where the index gives them.
+    /// Bytes of all tensors, if the index gives them.
     pub total_size: Option<u64>,
 }
 
@@ -105,8 +106,8 @@ impl TensorIndex {
     /// Reads the text of an index.
     ///
     /// # Errors
-    /// When the text is not such an index, or names a shard that is not a safetensors file of the checkpoint itself: an
-    /// index from outside must not lead elsewhere.
+    /// If the text is not a valid index, or names a shard that is not a safetensors file of the checkpoint itself: an
+    /// untrusted index must not refer to other files.
     pub fn parse(text: &str) -> Result<Self, HeaderError> {
         #[derive(Deserialize)]
         struct Index {
@@ -128,18 +129,18 @@ impl TensorIndex {
         Ok(Self { shards: weight_map, total_size })
     }
 
-    /// The files, each once, in order.
+    /// The names of the shards, each once, sorted.
     pub fn files(&self) -> BTreeSet<&str> {
         self.shards.values().map(String::as_str).collect()
     }
 }
 
 impl TensorHeaders {
-    /// Adds the tensors of one file, given the JSON of its header. Sizes are checked against shapes, so that no later
-    /// arithmetic on a shape can overflow.
+    /// Adds the tensors of one file, given the JSON of its header. Sizes are checked against shapes, so that later
+    /// arithmetic on shapes cannot overflow.
     ///
     /// # Errors
-    /// When the header is not JSON, or a tensor's shape, dtype and offsets are inconsistent.
+    /// If the header is not JSON, or a tensor's shape, dtype and offsets are inconsistent.
     pub fn add_header(&mut self, json: &str) -> Result<(), HeaderError> {
         #[derive(Deserialize)]
         struct Entry {
@@ -163,7 +164,7 @@ impl TensorHeaders {
         Ok(())
     }
 
-    /// A tensor by the end of its name, so that `fc.weight` finds `model.fc.weight` too.
+    /// A tensor by its name or a suffix of it: `fc.weight` also finds `model.fc.weight`.
     pub fn find(&self, suffix: &str) -> Option<&TensorHeader> {
         self.0.get(suffix).or_else(|| {
             self.0
@@ -174,7 +175,7 @@ impl TensorHeaders {
     }
 }
 
-/// Bits of an element, of the dtypes that the format knows.
+/// Bits of an element; `None` for dtypes that the format does not define.
 fn bits_of(dtype: &str) -> Option<u64> {
     Some(match dtype {
         "F4" => 4,

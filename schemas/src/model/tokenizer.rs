@@ -1,4 +1,4 @@
-//! Facts about the vocabulary in a tokenizer.json, without keeping it.
+//! Facts about the vocabulary of a tokenizer.json, which itself is not kept.
 
 use std::{collections::HashMap, fmt};
 
@@ -7,28 +7,28 @@ use serde::{
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 
-/// Longest tokenizer.json that is read; published ones reach tens of MiB.
+/// Maximum length of a tokenizer.json that is read, in bytes; published ones reach tens of MiB.
 const LONGEST_TOKENIZER: usize = 128 << 20;
 
 /// The vocabulary of a tokenizer, added tokens included (what `get_vocab` of transformers gives).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TokenizerFacts {
-    /// How many tokens have an id.
+    /// Number of tokens that have an id.
     pub tokens: u64,
     /// One more than the largest id.
     pub vocab_size: u64,
-    /// Equal for two tokenizers that give every token the same id, whatever the order in their files; different, but for
-    /// one chance in 2^64, for any others.
+    /// Equal for two tokenizers that give every token the same id, regardless of the order in their files. Different for
+    /// any others, except with a probability of 2^-64.
     pub digest: u64,
 }
 
 /// The text is not a usable tokenizer.json.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
-    /// Not JSON, or no tokenizer.
+    /// Not JSON, or not a tokenizer.
     #[error("not a valid tokenizer.json: {0}")]
     Json(#[from] serde_json::Error),
-    /// Longer than any tokenizer is.
+    /// Longer than the limit; the value is its length in bytes.
     #[error("not a valid tokenizer.json: {0} bytes, the limit is {LONGEST_TOKENIZER}")]
     TooLarge(usize),
 }
@@ -37,7 +37,7 @@ impl TokenizerFacts {
     /// Reads the text of a tokenizer.json.
     ///
     /// # Errors
-    /// When the text is not JSON or has no vocabulary.
+    /// If the text is too long, is not JSON or has no vocabulary.
     pub fn parse(text: &str) -> Result<Self, TokenizerError> {
         if text.len() > LONGEST_TOKENIZER {
             return Err(TokenizerError::TooLarge(text.len()));
@@ -108,7 +108,7 @@ impl<'de> Deserialize<'de> for Vocabulary {
     }
 }
 
-/// FNV-1a over the token and its id, then mixed so that a sum of hashes tells pairs apart.
+/// FNV-1a over the token and its id, then mixed so that sums of hashes distinguish different sets of pairs.
 fn hash(token: &str, id: u64) -> u64 {
     let bytes = token.bytes().chain(id.to_le_bytes());
     let hash =

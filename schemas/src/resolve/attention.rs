@@ -7,9 +7,9 @@ const SOURCE: &str = "sglang get_default_attn_backend";
 
 const V0_4_10: EngineVersion = EngineVersion::new(0, 4, 10);
 const V0_5_2: EngineVersion = EngineVersion::new(0, 5, 2);
-/// From here on the backend is chosen before the triple is, so that an automatic topk does not count.
+/// From here on the backend is chosen before the tree shape, so that an automatic topk does not count.
 const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
-/// From here on every architecture may get fa3 on Hopper.
+/// From here on any architecture may get fa3 on Hopper.
 const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
 const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
 
@@ -29,10 +29,10 @@ const FA3_ARCHITECTURES: &[(&str, EngineVersion)] = &[
     ("Step3VLForConditionalGeneration", V0_5_2),
 ];
 
-/// Architectures with sparse attention of DeepSeek's kind, which bring their own backend and pages of 64 tokens.
+/// Architectures with DeepSeek's sparse attention, which has its own backend and pages of 64 tokens.
 const SPARSE_ARCHITECTURES: &[&str] = &["DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"];
 
-/// Prefixes of architectures that choose a backend by rules that are not modelled here.
+/// Prefixes of architectures whose backend is chosen by rules that are not modelled here.
 const OWN_RULES: &[&str] = &[
     "DeepseekV4",
     "EmbeddingGemma2",
@@ -53,7 +53,7 @@ const OWN_RULES: &[&str] = &[
     "Whisper",
 ];
 
-/// Beginnings of architectures with multi-head latent attention, for configs of which not every field is known.
+/// Prefixes of architectures with multi-head latent attention, for configs that are only partly known.
 const LATENT_ARCHITECTURES: &[&str] = &[
     "BailingMoeV2_5",
     "DeepseekV2",
@@ -76,7 +76,7 @@ enum Generation {
     Blackwell,
 }
 
-/// Whether a model's attention is multi-head latent attention: its config says so, or its class is known for it.
+/// Whether a model uses multi-head latent attention, according to its config or its class.
 pub fn uses_mla(config: &ModelConfig) -> bool {
     let class = config.architecture().unwrap_or_default();
     config.is_mla() || LATENT_ARCHITECTURES.iter().any(|known| class.starts_with(known))
@@ -146,7 +146,7 @@ pub(super) fn backend(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<
     }
 }
 
-/// The topk that the choice of the backend sees: `Some(None)` where it is not set yet, `None` where it is not known.
+/// The topk when the engine chooses the backend: `Some(None)` if it is not set yet, `None` if it is not known.
 fn topk_at_choice(given: &Given<'_>, resolved: &Resolved) -> Option<Option<usize>> {
     if !resolved.speculative {
         return Some(None);
@@ -205,7 +205,7 @@ pub(super) fn page_size(given: &Given<'_>, resolved: &Resolved) -> Option<Decide
     }
 }
 
-/// The page size that a backend allows: the present one if it is among them.
+/// `present` if the backend allows this page size, else `fallback`.
 fn snapped(present: Option<Decided<usize>>, fallback: usize, allowed: &[usize], who: &str) -> Decided<usize> {
     let written = match &present {
         Some(page) if allowed.contains(&page.value) => return page.clone(),

@@ -5,27 +5,29 @@ use std::ops::RangeInclusive;
 use super::{Decided, Given, Origin, Resolved};
 use crate::{flags::Key, text::Span, version::EngineVersion};
 
-/// More sizes than any engine captures: a list that would be longer is not written out.
+/// Limit on the number of sizes, more than any engine captures; longer lists are not computed.
 const MOST_SIZES: usize = 1 << 16;
 
 const GIB: u64 = 1024;
 
 const V0_4_10: EngineVersion = EngineVersion::new(0, 4, 10);
-/// From here on the list is made from the largest size; before, it was fixed and cut.
+/// From here on the list is generated up to the largest size; before, a fixed list was cut.
 const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
 const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
 /// From here on the largest size is always in the list.
 const V0_5_12: EngineVersion = EngineVersion::new(0, 5, 12);
 const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
-/// From here on a default largest size comes down to a smaller `--max-running-requests`.
+/// From here on a default largest size is reduced to `--max-running-requests` if that is smaller.
 const V0_5_23: EngineVersion = EngineVersion::new(0, 5, 23);
 
 const HOOK: &str = "sglang arg_groups/cuda_graph_hook.py";
 
-/// Default memory for an unnamed GPU: the 80 GB class, whose defaults all larger cards but the largest share.
+/// Memory that is assumed for an unknown GPU: the 80 GB class, which shares its defaults with all larger cards except
+/// the largest ones.
 const ASSUMED_MEMORY: u64 = 80 * GIB;
 
-/// The batch sizes that are captured. Where tensor parallelism is not known they are those that any gives, if so.
+/// The batch sizes that are captured. If tensor parallelism is not known, `None` unless the list is the same without it
+/// as on 8 GPUs.
 pub(super) fn sizes_of(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<Vec<usize>>> {
     if resolved.tp_size.is_some() || given.launch.attention_ranks() != Some(1) {
         return sizes(given, resolved);
@@ -48,7 +50,7 @@ fn sizes(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<Vec<usize>>> 
     if let Some(off) = disabled(given, resolved) {
         return Some(off);
     }
-    // A request limit that is written but not known leaves the cut unknown; no limit at all cuts nothing.
+    // If the request limit is given but unknown, so is the cut; without a limit nothing is cut.
     if given.launch.has(Key::MaxRunningRequests) && resolved.max_running_requests.is_none() {
         return None;
     }
@@ -105,7 +107,7 @@ fn origin(
     Origin::Rewritten { written: span, reason, source }
 }
 
-/// Why no decode graph is captured at all, if so.
+/// An empty list with the reason why no decode graph is captured; `None` if graphs are captured.
 fn disabled(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<Vec<usize>>> {
     let launch = given.launch;
     let switch = launch.setting(Key::DisableCudaGraph).or_else(|| launch.setting(Key::DisableDecodeCudaGraph));
@@ -132,7 +134,7 @@ struct Built {
 
 type Written = Option<(Vec<usize>, Span)>;
 
-/// Up to 0.5.2: a fixed list, more of it on larger cards, cut or stretched to the largest requested size.
+/// Up to 0.5.2: a fixed list, longer on larger cards, cut or extended to the largest requested size.
 fn old(given: &Given<'_>, resolved: &Resolved, written: &Written, pool: Option<usize>) -> Option<Built> {
     let memory = given.gpu_memory.unwrap_or(ASSUMED_MEMORY);
     let mut sizes = match written {
@@ -156,7 +158,7 @@ fn old(given: &Given<'_>, resolved: &Resolved, written: &Written, pool: Option<u
         }
     };
     sizes.sort_unstable();
-    // Here the pool is added before the list is cut to the largest size.
+    // These versions add the pool before they cut the list to the largest size.
     if let Some(pool) = pool.filter(|pool| sizes.last().is_some_and(|largest| largest > pool)) {
         sizes.push(pool);
     }
@@ -188,7 +190,7 @@ fn old(given: &Given<'_>, resolved: &Resolved, written: &Written, pool: Option<u
     Some(Built { sizes, reason, source: "sglang model_executor/cuda_graph_runner.py" })
 }
 
-/// From 0.5.6 on: a list up to the largest size, which follows from the card.
+/// From 0.5.6 on: a list up to the largest size, which depends on the card.
 fn new(given: &Given<'_>, resolved: &Resolved, written: &Written, pool: Option<usize>) -> Option<Built> {
     if let Some((numbers, _)) = written {
         let mut sizes = numbers.clone();
@@ -200,7 +202,7 @@ fn new(given: &Given<'_>, resolved: &Resolved, written: &Written, pool: Option<u
     if most > MOST_SIZES {
         return None;
     }
-    // Sizes between the pool and the largest are cut later; one of them must stay so that the pool is added.
+    // The caller cuts sizes above the pool; at least one of them must be in the list for the pool to be added.
     let end = largest.min(most.saturating_add(64));
     let mut sizes = if given.launch.has(Key::DisableCudaGraphPadding) {
         (1..=end).collect()
@@ -243,7 +245,7 @@ fn largest(given: &Given<'_>, resolved: &Resolved) -> Option<(usize, String)> {
     .filter(|(value, _)| *value > 0)
 }
 
-/// The largest batch that graphs are planned for, before running requests cut the list.
+/// The largest batch for which graphs are planned, before the limit of running requests cuts the list.
 pub(super) fn largest_graph(given: &Given<'_>, resolved: &Resolved) -> Option<usize> {
     match given.launch.has(Key::CudaGraphBs) {
         true => {
@@ -253,7 +255,7 @@ pub(super) fn largest_graph(given: &Given<'_>, resolved: &Resolved) -> Option<us
     }
 }
 
-/// The largest captured batch by memory in MiB and tensor parallelism (`arg_groups/memory_hook.py`).
+/// The default largest captured batch, by memory in MiB and tensor parallelism (`arg_groups/memory_hook.py`).
 fn default_largest(memory: u64, tp_size: usize, version: EngineVersion) -> usize {
     let wide = tp_size >= 4;
     let rows: [(u64, usize, usize); 5] = [
@@ -267,7 +269,7 @@ fn default_largest(memory: u64, tp_size: usize, version: EngineVersion) -> usize
     if wide { row.2 } else { row.1 }
 }
 
-/// Which sizes divide evenly among the attention ranks under DP attention.
+/// The condition on sizes that they divide evenly among the ranks of DP attention.
 struct Alignment {
     divisor: usize,
     width: usize,
@@ -293,8 +295,8 @@ fn alignment(given: &Given<'_>, resolved: &Resolved) -> Option<Alignment> {
     Some(Alignment { divisor: (resolved.tp_size.as_ref()?.value / ranks).max(1), width })
 }
 
-/// The batch sizes up to `largest` that the newest SGLang captures under speculation by default; `largest`
-/// is always one of them.
+/// The batch sizes up to `largest` that the newest SGLang captures by default with speculation; `largest` is always one
+/// of them.
 pub fn default_capture_sizes(largest: usize) -> Vec<usize> {
     let largest = largest.min(MOST_SIZES);
     let mut sizes = speculative(largest);

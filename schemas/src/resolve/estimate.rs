@@ -1,4 +1,4 @@
-//! What a launch needs of one GPU's memory, estimated from the models' sizes.
+//! Estimate of the memory that a launch needs on one GPU, from the sizes of the models.
 
 use super::{Algorithm, Given, Resolved};
 use crate::{
@@ -12,55 +12,55 @@ const MIB: u64 = 1 << 20;
 /// From here on the draft's weights count as static memory (SGLang PR #28855).
 const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
 
-/// Copies of the logits that verification with sampling makes: as computed, by temperature, as probabilities, and
-/// renormalised after the cut (SGLang `speculative/eagle_info.py`).
+/// Copies of the logits in verification with sampling: as computed, scaled by temperature, as probabilities, and
+/// renormalised after top-k/top-p (SGLang `speculative/eagle_info.py`).
 const COPIES_OF_LOGITS: u64 = 4;
 
-/// Memory of one GPU in bytes. Parts that cannot be known from what was given are `None`; nothing is guessed.
+/// Memory of one GPU in bytes. Parts that cannot be derived from the inputs are `None`; nothing is guessed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MemoryEstimate {
-    /// All of it.
+    /// Total memory of the GPU.
     pub gpu: u64,
     /// The static share: weights and KV cache.
     pub static_share: Option<u64>,
-    /// This GPU's part of the target's weights.
+    /// The target's weights on this GPU.
     pub target_weights: Option<u64>,
-    /// This GPU's part of the draft's weights; 0 without a separate draft.
+    /// The draft's weights on this GPU; 0 if it has none of its own.
     pub draft_weights: Option<u64>,
-    /// Whether the draft's weights are inside the static share, as from 0.5.15 on.
+    /// Whether the draft's weights are part of the static share (0.5.15 and later).
     pub draft_is_static: bool,
     /// One token in the caches of target and draft.
     pub kv_token: Option<u64>,
-    /// Tokens that the caches hold.
+    /// Capacity of the caches in tokens.
     pub kv_tokens: Option<u64>,
     /// Logits of the largest captured verify in float32, once.
     pub verify_logits: Option<u64>,
-    /// What the engine's own rule sets aside for activations and graphs: 1.5 MiB a token of a prefill chunk, 2 MiB a
-    /// request of the largest captured batch, 512 MiB.
+    /// The engine's own reserve for activations and graphs: 1.5 MiB per token of a prefill chunk, 2 MiB per request of the
+    /// largest captured batch, and 512 MiB.
     pub activations: Option<u64>,
 }
 
 impl MemoryEstimate {
-    /// What the static share leaves.
+    /// Memory outside the static share.
     pub fn outside(&self) -> Option<u64> {
         self.gpu.checked_sub(self.static_share?)
     }
 
-    /// What has to fit outside the static share; parts that are not known count as nothing.
+    /// Memory that has to fit outside the static share; unknown parts count as 0.
     pub fn needed_outside(&self) -> u64 {
         let draft = if self.draft_is_static { 0 } else { self.draft_weights.unwrap_or(0) };
         let logits = self.verify_logits.unwrap_or(0).saturating_mul(COPIES_OF_LOGITS);
         self.activations.unwrap_or(0).saturating_add(draft).saturating_add(logits)
     }
 
-    /// The weights that the static share has to hold; none where the target's are not known.
+    /// Bytes of the weights in the static share; `None` if the target's are not known.
     pub fn static_weights(&self) -> Option<u64> {
         let draft = if self.draft_is_static { self.draft_weights.unwrap_or(0) } else { 0 };
         self.target_weights?.checked_add(draft)
     }
 }
 
-/// Bytes for a reader: in the largest unit of which there is at least one.
+/// Formats a number of bytes in the largest unit that fits, such as `1.5 GiB`.
 pub fn readable(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.into_iter().find(|(_, unit)| bytes >= *unit) {
@@ -97,9 +97,9 @@ fn weights(given: &Given<'_>, resolved: &Resolved, model: Option<&ModelFacts>, d
     shared(given, resolved, model?.loaded_bytes(dtype?)?)
 }
 
-/// One GPU's part of weights.
+/// The part of `bytes` of weights that is on one GPU.
 fn shared(given: &Given<'_>, resolved: &Resolved, bytes: u64) -> Option<u64> {
-    // Attention ranks keep whole copies of some layers, expert parallelism shares others: their parts are not known.
+    // Attention ranks have whole copies of some layers, and expert parallelism splits others, so the parts are not known.
     let may_have = |key: Key| given.launch.has(key) || given.launch.perhaps.contains(&key);
     let uneven = given.launch.attention_ranks() != Some(1) || may_have(Key::EnableDpAttention) || may_have(Key::EpSize);
     let stages = super::weights::pipeline_stages(given)?;
@@ -107,7 +107,7 @@ fn shared(given: &Given<'_>, resolved: &Resolved, bytes: u64) -> Option<u64> {
     (!uneven || gpus == 1).then_some(bytes / gpus)
 }
 
-/// Drafts without a separate path are MTP layers of the target's checkpoint, or have no weights.
+/// Bytes of the draft on one GPU. Drafts without a path are MTP layers of the target's checkpoint, or have no weights.
 fn draft_weights(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
     let dtype = resolved.target_dtype.as_ref().map(|dtype| dtype.value.as_str());
     if !given.launch.has(Key::SpeculativeDraftModelPath) {
@@ -117,7 +117,7 @@ fn draft_weights(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
     weights(given, resolved, given.draft, resolved.draft_dtype.as_ref().map(|dtype| dtype.value.as_str()))
 }
 
-/// The MTP layers of the target's checkpoint, where they draft.
+/// Bytes of the MTP layers of the target's checkpoint on one GPU; 0 without MTP layers.
 fn mtp_weights(given: &Given<'_>, resolved: &Resolved, dtype: Option<&str>) -> Option<u64> {
     let announced = given.target.and_then(|target| target.config.mtp_layers()).unwrap_or(0);
     if announced == 0 {
@@ -126,7 +126,8 @@ fn mtp_weights(given: &Given<'_>, resolved: &Resolved, dtype: Option<&str>) -> O
     shared(given, resolved, given.target?.mtp_bytes(dtype?)?)
 }
 
-/// The engine takes the draft's layers to be as wide as the target's (`model_executor/pool_configurator.py`).
+/// Bytes of one token in both caches. The engine assumes that the draft's layers are as wide as the target's
+/// (`model_executor/pool_configurator.py`).
 fn kv_token(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
     let element = match given.launch.text(Key::KvCacheDtype) {
         Some(dtype) if dtype.value.starts_with("fp8") => 1,

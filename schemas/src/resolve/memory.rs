@@ -1,4 +1,4 @@
-//! The engine's static share of a GPU's memory, and the size of a prefill chunk, by memory and version.
+//! The engine's static share of a GPU's memory, and the size of a prefill chunk, by GPU memory and version.
 //!
 //! SGLang: `server_args.py` up to 0.5.15, `arg_groups/memory_hook.py` after. Sizes are in MiB, as there.
 
@@ -8,9 +8,9 @@ use crate::{flags::Key, version::EngineVersion};
 const GIB: f64 = 1024.0;
 
 const V0_4_10: EngineVersion = EngineVersion::new(0, 4, 10);
-/// From here on the reserve follows from the chunk and the largest captured batch.
+/// From here on the reserve depends on the prefill chunk and the largest captured batch.
 const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
-/// From here on prompts are captured as well, and drafts get more.
+/// From here on prefill is captured as well, and the reserve for drafts is larger.
 const V0_5_12: EngineVersion = EngineVersion::new(0, 5, 12);
 /// From here on the draft's weights count as static memory.
 const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
@@ -18,7 +18,7 @@ const V0_5_23: EngineVersion = EngineVersion::new(0, 5, 23);
 
 const SOURCE: &str = "sglang arg_groups/memory_hook.py";
 
-/// Most tokens of one prefill pass; none where chunking is switched off or the card is not known.
+/// Maximum number of tokens of one prefill pass; `None` if chunking is off or the card is not known.
 pub(super) fn chunked_prefill_size(given: &Given<'_>) -> Option<Decided<usize>> {
     if given.launch.has(Key::ChunkedPrefillSize) {
         return given.written(Key::ChunkedPrefillSize);
@@ -44,7 +44,7 @@ pub(super) fn chunked_prefill_size(given: &Given<'_>) -> Option<Decided<usize>> 
     Some(Decided::default(size, format!("on a GPU of {memory} MiB"), SOURCE))
 }
 
-/// The share of a GPU's memory for weights and KV cache; none where the card is not known.
+/// The fraction of a GPU's memory for weights and KV cache; `None` if the card is not known.
 pub(super) fn mem_fraction_static(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<f64>> {
     if given.launch.has(Key::MemFractionStatic) {
         let written = given.launch.number(Key::MemFractionStatic)?;
@@ -52,7 +52,7 @@ pub(super) fn mem_fraction_static(given: &Given<'_>, resolved: &Resolved) -> Opt
     }
     let megabytes = given.gpu_memory.filter(|memory| *memory > 0)?;
     let memory = megabytes as f64;
-    // Vision towers and other devices have their own factors.
+    // Models with vision towers, and other devices, have different factors.
     let class = given.target?.config.architecture()?;
     if class.ends_with("ForConditionalGeneration") || given.launch.has(Key::Device) {
         return None;
@@ -75,7 +75,7 @@ fn gpus(given: &Given<'_>, resolved: &Resolved) -> Option<f64> {
     Some(resolved.tp_size.as_ref()?.value.checked_mul(weights::pipeline_stages(given)?)? as f64)
 }
 
-/// 0.4.7: a share by card and parallelism, smaller with speculation.
+/// 0.4.7: a fraction by card and parallelism, smaller with speculation.
 fn oldest(resolved: &Resolved, parallel: f64, memory: f64) -> f64 {
     let share = match parallel {
         _ if memory > 81_920.0 => 0.88,
@@ -97,7 +97,7 @@ fn oldest(resolved: &Resolved, parallel: f64, memory: f64) -> f64 {
     }
 }
 
-/// 0.4.10 to 0.5.2: a reserve by card, and more for the draft.
+/// 0.4.10 to 0.5.2: a reserve in MiB by card, and a surcharge for the draft.
 fn by_card(given: &Given<'_>, resolved: &Resolved, parallel: f64, memory: f64) -> f64 {
     let card = match memory / GIB {
         ..35.0 => 2.8 + parallel / 10.0,
@@ -109,7 +109,7 @@ fn by_card(given: &Given<'_>, resolved: &Resolved, parallel: f64, memory: f64) -
     (card + surcharge(given, resolved) + ranks) * GIB
 }
 
-/// From 0.5.6 on: activations of a chunk, graphs of the largest batch and, up to 0.5.12, the draft.
+/// From 0.5.6 on: a reserve in MiB for activations of a chunk, graphs of the largest batch and, up to 0.5.12, the draft.
 fn by_use(given: &Given<'_>, resolved: &Resolved, memory: f64) -> Option<f64> {
     let chunk = resolved.chunked_prefill_size.as_ref()?.value;
     let largest = capture::largest_graph(given, resolved)? as f64;
@@ -150,7 +150,7 @@ fn captures_prompts(given: &Given<'_>) -> bool {
     !off && given.launch.text(Key::CudaGraphBackendPrefill).is_none_or(|backend| backend.value != "disabled")
 }
 
-/// How many sizes of prompts are captured up to that many tokens.
+/// Number of prefill sizes that are captured up to `most` tokens.
 fn prompt_sizes(most: usize) -> f64 {
     let parts = [(4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256), (4608, most, 512)];
     let count = |(first, last, step): (usize, usize, usize)| match last.min(most).checked_sub(first) {
@@ -160,7 +160,7 @@ fn prompt_sizes(most: usize) -> f64 {
     parts.into_iter().map(count).sum::<usize>() as f64
 }
 
-/// What speculation adds to the reserve, in GiB: nothing once the draft's weights count as static.
+/// GiB that speculation adds to the reserve: 0 once the draft's weights count as static.
 fn surcharge(given: &Given<'_>, resolved: &Resolved) -> f64 {
     let version = given.version;
     if !resolved.speculative || version >= V0_5_15 {

@@ -1,10 +1,10 @@
-//! Among how many data-parallel ranks the attention layers are shared.
+//! The number of data-parallel ranks of the attention layers.
 
 use crate::{flags::Key, launch::Launch};
 
 impl Launch {
-    /// Data-parallel ranks that share the attention layers, each of which takes its part of the running requests. Nothing
-    /// where that depends on what is not known: on a size that is set elsewhere, or on a switch in a branch that may not run.
+    /// Number of data-parallel ranks of the attention layers; the running requests are divided among them. `None` if it
+    /// depends on a size that is set elsewhere, or on a switch in a branch that may not run.
     pub(crate) fn attention_ranks(&self) -> Option<usize> {
         let may_have = |key: Key| self.perhaps.contains(&key);
         let size_of = |key: Key| match self.has(key) {
@@ -18,7 +18,7 @@ impl Launch {
         match (self.has(Key::EnableDpAttention), may_have(Key::EnableDpAttention)) {
             (true, _) => size_of(Key::DpSize),
             (false, false) => Some(1),
-            // One rank is one with the switch and without.
+            // With a size of 1 there is one rank, with or without the switch.
             (false, true) => size_of(Key::DpSize).filter(|ranks| *ranks == 1),
         }
     }
@@ -32,7 +32,7 @@ mod tests {
         text::Source,
     };
 
-    /// Flags before the `|`, and after it those of a branch that may not run.
+    /// `flags` has those of the command before the `|`, and those of a branch that may not run after it.
     fn check(flags: &str, expected: Option<usize>) {
         let (given, perhaps) = flags.split_once('|').unwrap_or((flags, ""));
         let text =

@@ -1,14 +1,14 @@
-//! KV slots of a running request in addition to its own tokens.
+//! Tokens and KV slots of a request that are set aside for drafts.
 
 use super::{Algorithm, Decided, Given, Resolved};
 use crate::version::EngineVersion;
 
-/// From here on requests are refused whose drafts would reach beyond the context.
+/// From here on requests whose drafts would exceed the context are refused.
 const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
 /// From here on every algorithm reserves for two rounds, trees and pages included.
 const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
 
-/// Tokens that a request may have, prompt and output together: the context but for the slots of the drafts.
+/// Maximum number of tokens of a request, prompt and output together: the context minus the slots of the drafts.
 pub(super) fn usable_context(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<usize>> {
     let context = resolved.context_length.as_ref()?;
     let algorithm = match (&resolved.algorithm, resolved.speculative) {
@@ -30,8 +30,8 @@ pub(super) fn usable_context(given: &Given<'_>, resolved: &Resolved) -> Option<D
     }
 }
 
-/// KV slots reserved for each running request in addition to its written ones; none where the version's way is not
-/// known.
+/// KV slots reserved for each running request in addition to those of its own tokens; `None` if the version's rule is
+/// not known.
 pub(super) fn reserved_slots(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<usize>> {
     let algorithm = resolved.algorithm.as_ref()?.value;
     let chain = resolved.topk.as_ref().is_some_and(|topk| topk.value == 1);

@@ -1,4 +1,4 @@
-//! Compares what a server reports with what its launch resolves to.
+//! Compares the configuration that a server reports with what its launch resolves to.
 
 use serde_json::{Value as Json, json};
 
@@ -8,11 +8,11 @@ use crate::{flags::FLAGS, launch::quoted, text::Source};
 /// A value of a launch that a server also reports.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compared {
-    /// SGLang's name of it, with underscores.
+    /// SGLang's name of the value, with underscores.
     pub name: &'static str,
-    /// What the launch resolves to; `None` where that is not known.
+    /// What the launch resolves to; `None` if not known.
     pub resolved: Option<String>,
-    /// How it comes about, with the place in the user's text.
+    /// Origin of the resolved value, with the place in the user's text.
     pub because: String,
     /// What the server runs.
     pub runs: String,
@@ -20,17 +20,17 @@ pub struct Compared {
     pub differs: bool,
 }
 
-/// Where a server tells a value, in the order in which places are believed: what its scheduler runs goes before the arguments.
+/// The value that a server reports. What its scheduler runs takes precedence over its arguments.
 fn told<'a>(answer: &'a Json, name: &str) -> Option<&'a Json> {
     let state = &answer["internal_states"][0];
     let places: &[&Json] = match name {
         "max_running_requests" => {
             &[&state["effective_max_running_requests_per_dp"], &state["max_running_requests"], &answer[name]]
         }
-        // A processor has no CUDA graphs, which says nothing of the launch.
+        // On the CPU there are no CUDA graphs, whatever the launch says.
         "cuda_graph_bs" if answer["device"] == "cpu" || answer["device"]["device"] == "cpu" => &[],
         "cuda_graph_bs" => &[&state["decode_cuda_graph_bs"], &answer["cuda_graph_bs_decode"], &answer["cuda_graph_bs"]],
-        // What an adaptive server drafts just now is not what it was started with.
+        // The shape that an adaptive server currently drafts is not the one that it was started with.
         "speculative_num_steps" | "speculative_eagle_topk" | "speculative_num_draft_tokens"
             if answer["speculative_adaptive"] == true =>
         {
@@ -42,13 +42,13 @@ fn told<'a>(answer: &'a Json, name: &str) -> Option<&'a Json> {
     places.iter().copied().find(|value| !value.is_null())
 }
 
-/// The values that both know, of a launch of SGLang and a server's answer to `/server_info`. A server that does not tell a value, or
-/// tells `auto`, is not compared.
+/// Compares a resolved launch of SGLang with a server's answer to `/server_info`. Values that the server does not report,
+/// or reports as `auto`, are skipped.
 pub fn compare(resolved: &Resolved, source: &Source, answer: &Json) -> Vec<Compared> {
     let mut all = Vec::new();
     for row in resolved.rows() {
         let runs = match (row.name, told(answer, row.name)) {
-            // The argument is there and empty where a server does not speculate.
+            // A server that does not speculate reports this argument as null.
             ("speculative_algorithm", None) if answer.get("speculative_algorithm").is_some() => json!("off"),
             (_, Some(runs)) if runs != "auto" => runs.clone(),
             _ => continue,
@@ -65,10 +65,10 @@ pub fn compare(resolved: &Resolved, source: &Source, answer: &Json) -> Vec<Compa
 
 fn same(name: &str, resolved: &Json, runs: &Json) -> bool {
     match (resolved.as_f64(), runs.as_f64()) {
-        // Shares of memory are rounded on the way.
+        // Fractions of memory are rounded in the report.
         (Some(resolved), Some(runs)) => (resolved - runs).abs() <= 0.0005 * resolved.abs().max(1.0),
         _ if name == "speculative_algorithm" => {
-            // NEXTN is another name of EAGLE with the target's own layers.
+            // NEXTN is another name for EAGLE with the target's own MTP layers.
             let word = |value: &Json| value.as_str().unwrap_or_default().to_uppercase().replace("NEXTN", "EAGLE");
             word(resolved) == word(runs)
         }
@@ -79,8 +79,8 @@ fn same(name: &str, resolved: &Json, runs: &Json) -> bool {
     }
 }
 
-/// The launch of a server from its answer: the command that it was started with where it tells it, else its arguments, which are what it
-/// made of them.
+/// The launch of a server from its answer: the command that it was started with, if it reports one, else a command with
+/// its arguments as it resolved them.
 pub fn launch_of(answer: &Json) -> Option<String> {
     match &answer["launch_command"] {
         Json::String(command) if !command.trim().is_empty() => return Some(command.clone()),
@@ -108,7 +108,7 @@ pub fn launch_of(answer: &Json) -> Option<String> {
     Some(words.join(" ") + "\n")
 }
 
-/// A table of what was compared, differences marked.
+/// A text table of the compared values; differences are marked with `!`.
 pub fn table(compared: &[Compared]) -> String {
     let rows: Vec<[String; 5]> = compared
         .iter()
@@ -132,7 +132,7 @@ pub fn table(compared: &[Compared]) -> String {
     text
 }
 
-/// For programs: each value with `resolved`, `runs`, `differs` and `because`.
+/// A JSON list of the compared values, each with `name`, `resolved`, `runs`, `differs` and `because`.
 pub fn to_json(compared: &[Compared]) -> Json {
     let one = |one: &Compared| json!({ "name": one.name, "resolved": one.resolved, "runs": one.runs, "differs": one.differs, "because": one.because });
     compared.iter().map(one).collect()

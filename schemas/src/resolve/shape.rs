@@ -5,7 +5,7 @@ use crate::{flags::Key, tree::TreeShape, version::EngineVersion};
 
 const HOOK: &str = "sglang arg_groups/speculative_hook.py";
 
-/// Since the wheel 0.5.12.post1 the name's case does not matter.
+/// From here on (wheel 0.5.12.post1) the case of the name does not matter.
 const ANY_CASE_SINCE: EngineVersion = EngineVersion::new(0, 5, 12);
 
 const V0_4_3: EngineVersion = EngineVersion::new(0, 4, 3);
@@ -20,7 +20,7 @@ type Triple = (usize, usize, usize);
 const TREE: Triple = (5, 4, 8);
 const CHAIN: Triple = (3, 1, 4);
 
-/// Architectures for which a chain is chosen, each with the first version that does so (bracketed by the wheels read).
+/// Architectures for which a chain is chosen, each with the first version that does so, among the wheels that were read.
 const CHAINS: &[(&str, EngineVersion)] = &[
     ("BailingMoeForCausalLM", V0_5_6),
     ("BailingMoeV2ForCausalLM", V0_5_6),
@@ -30,10 +30,10 @@ const CHAINS: &[(&str, EngineVersion)] = &[
     ("GptOssForCausalLM", V0_5_2),
 ];
 
-/// Architectures that keep the tree; from 0.5.9 on all others get the chain.
+/// Architectures for which the tree is chosen; from 0.5.9 on all others get the chain.
 const TREES: &[&str] = &["Grok1ForCausalLM", "Grok1VForCausalLM", "LlamaForCausalLM"];
 
-/// The algorithm of a name, and whether it is an alias, as that version reads it.
+/// The algorithm that a version understands by a name, and whether the name is an alias.
 pub fn parse_algorithm(name: &str, version: EngineVersion) -> Option<(Algorithm, bool)> {
     let folded = name.to_ascii_uppercase();
     if folded != name && version < ANY_CASE_SINCE {
@@ -53,7 +53,7 @@ pub fn parse_algorithm(name: &str, version: EngineVersion) -> Option<(Algorithm,
     })
 }
 
-/// Whether the algorithm is the name for none.
+/// Whether the algorithm is given as `NONE`, which turns speculation off.
 pub(super) fn is_off(given: &Given<'_>) -> bool {
     let name = given.launch.text(Key::SpeculativeAlgorithm);
     name.is_some_and(|name| name.value.eq_ignore_ascii_case("NONE")) && given.version >= ANY_CASE_SINCE
@@ -76,8 +76,8 @@ pub(super) fn algorithm(given: &Given<'_>) -> Option<Decided<Algorithm>> {
     Some(Decided { value: algorithm, origin: Origin::Written(name.span) })
 }
 
-/// The triple that is chosen where the user gives none of it; none for an architecture that is not known, where the
-/// version's choice depends on it.
+/// The tree shape that the engine chooses if the user gives no part of it. `None` if the choice depends on the
+/// architecture, which is not known.
 pub(super) fn auto_triple(standalone: bool, architecture: Option<&str>, version: EngineVersion) -> Option<Triple> {
     if standalone && version >= V0_5_2 {
         return Some(CHAIN);
@@ -96,7 +96,7 @@ pub fn default_shape(architecture: &str) -> TreeShape {
     TreeShape { num_steps, topk, num_draft_tokens }
 }
 
-/// Fills in the triple.
+/// Resolves the tree shape into `resolved`.
 pub(super) fn fill(given: &Given<'_>, resolved: &mut Resolved) {
     let Some(algorithm) = resolved.algorithm.as_ref().map(|algorithm| algorithm.value) else { return };
     resolved.num_steps = given.written(Key::SpeculativeNumSteps);
@@ -139,7 +139,7 @@ fn tree(given: &Given<'_>, resolved: &mut Resolved, algorithm: Algorithm) {
     }
 }
 
-/// With topk 1 the number of draft tokens is always steps + 1, whatever the user asks for.
+/// With topk 1 the number of draft tokens is always steps + 1, regardless of what the user gives.
 fn chain_tokens(given: &Given<'_>, resolved: &mut Resolved) {
     let one = resolved.topk.as_ref().is_some_and(|topk| topk.value == 1);
     let Some(steps) = resolved.num_steps.as_ref().filter(|_| one).map(|steps| steps.value) else { return };
@@ -152,8 +152,7 @@ fn chain_tokens(given: &Given<'_>, resolved: &mut Resolved) {
     }
 }
 
-/// Adaptive speculation starts at the middle of the candidate steps; the candidates of the default file are 0, 1, 3, 5
-/// and 7.
+/// Adaptive speculation starts with the middle one of the candidate steps, which are 0, 1, 3, 5 and 7 by default.
 fn adaptive(given: &Given<'_>, resolved: &mut Resolved) {
     let source = "sglang speculative/adaptive_spec_params.py";
     if resolved.topk.is_none() && !given.launch.has(Key::SpeculativeEagleTopk) {
@@ -197,7 +196,7 @@ fn ngram(given: &Given<'_>, resolved: &mut Resolved) {
     }
 }
 
-/// Block drafts run one step; the tokens are the block, with the root where the block does not count it.
+/// Block drafts run one step. The draft tokens are the block plus `root`, which is 1 if the block does not count the root.
 fn block(given: &Given<'_>, resolved: &mut Resolved, flag: Key, fallback: usize, root: usize) {
     let reason = "block drafts propose a block in one step";
     let place = |key| given.launch.setting(key).map(|setting| setting.span);
@@ -225,7 +224,7 @@ fn block(given: &Given<'_>, resolved: &mut Resolved, flag: Key, fallback: usize,
     };
 }
 
-/// 0.4.7 takes topk for 1 wherever a page is larger than a token; later versions refuse or support it.
+/// 0.4.7 sets topk to 1 if a page is larger than one token; later versions refuse or support a larger topk.
 pub(super) fn apply_paging(given: &Given<'_>, resolved: &mut Resolved) {
     let paged = resolved.page_size.as_ref().is_some_and(|page| page.value > 1);
     let tree = resolved.topk.as_ref().is_some_and(|topk| topk.value > 1);
@@ -238,14 +237,14 @@ pub(super) fn apply_paging(given: &Given<'_>, resolved: &mut Resolved) {
     }
 }
 
-/// The limit of running requests; none without speculation, where it depends on the memory that is left.
+/// The limit of running requests; `None` without speculation, where it depends on the remaining memory.
 pub(super) fn max_running_requests(given: &Given<'_>, resolved: &Resolved) -> Option<Decided<usize>> {
     if given.launch.has(Key::MaxRunningRequests) {
         return given.written(Key::MaxRunningRequests);
     }
     let algorithm = resolved.algorithm.as_ref()?.value;
     let architecture = given.target.and_then(|target| target.config.architecture());
-    // Where nothing is known of a checkpoint, its name is what there is.
+    // If nothing else is known of the checkpoint, its name decides.
     let named = || {
         let name = given.launch.text(Key::ModelPath);
         name.is_some_and(|name| name.value.to_ascii_lowercase().contains("deepseek-v4"))
@@ -254,7 +253,7 @@ pub(super) fn max_running_requests(given: &Given<'_>, resolved: &Resolved) -> Op
         let source = "sglang arg_groups/deepseek_v4_hook.py";
         return Some(Decided::default(256, "DeepSeek V4 sets its own default before speculation does", source));
     }
-    // The first EAGLE drafts in SGLang had no separate limit; it was added in PR #3986 at the latest, in March 2025.
+    // The first versions with EAGLE had no separate limit; it was added by PR #3986 (March 2025) at the latest.
     if algorithm == Algorithm::Uno || given.version < V0_4_3 {
         return None;
     }

@@ -9,7 +9,7 @@ fn version(text: &str) -> EngineVersion {
     text.parse().expect("a version")
 }
 
-/// A model of which the whole config is known.
+/// A model whose whole config is known.
 fn model(architecture: &str, fields: &str) -> ModelFacts {
     let text =
         format!(r#"{{"architectures": ["{architecture}"]{}{fields}}}"#, if fields.is_empty() { "" } else { ", " });
@@ -23,7 +23,7 @@ fn resolved(flags: &str, in_version: &str, target: Option<&ModelFacts>, memory: 
     resolve(launch, version(in_version), true, target, None, memory)
 }
 
-/// The triple, and `*` after what the user did not write.
+/// The tree shape, with `*` after each number that the user did not write.
 fn triple(resolved: &Resolved) -> String {
     let shown = |decided: &Option<Decided<usize>>| {
         decided.as_ref().map_or("?".into(), |decided| {
@@ -340,7 +340,7 @@ fn the_view_says_where_everything_comes_from() {
 const LLAMA: &str = r#""hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32, "num_attention_heads": 32,
     "num_key_value_heads": 8, "vocab_size": 128256, "max_position_embeddings": 131072, "torch_dtype": "bfloat16""#;
 
-/// Worked out by hand from each version's own rule (`server_args.py`, `arg_groups/memory_hook.py`).
+/// Computed by hand from the rule of each version (`server_args.py`, `arg_groups/memory_hook.py`).
 #[test]
 fn the_static_share_follows_the_versions_rule() {
     let target = model("LlamaForCausalLM", LLAMA);
@@ -351,13 +351,13 @@ fn the_static_share_follows_the_versions_rule() {
     };
     let (h100, h200, b200, a10) = (81_559, 143_771, 183_359, 23_028);
     let eagle = "--speculative-algorithm EAGLE3";
-    // By card and parallelism; 5% off for speculation, or 20 GiB reserved on large cards.
+    // By card and parallelism; with speculation 5% less, or 20 GiB reserved on large cards.
     check("", "0.4.7", h100, 0.88);
     check(eagle, "0.4.7", h100, 0.836);
     check("--tp-size 8", "0.4.7", h100, 0.81);
     check(eagle, "0.4.7", h200, 0.8576);
     check("", "0.4.7", b200, 0.79);
-    // 9.5 GiB (12, 2.8) and half a GiB a GPU; 2 GiB for a draft, 6 for a whole model.
+    // 9.5 GiB (12, 2.8) and half a GiB per GPU; 2 GiB for a draft, 6 for a whole model.
     check("", "0.4.10", h100, 0.874);
     check(eagle, "0.5.2", h100, 0.849);
     check("--speculative-algorithm STANDALONE", "0.5.2", h100, 0.799);
@@ -365,12 +365,12 @@ fn the_static_share_follows_the_versions_rule() {
     check(eagle, "0.5.2", h200, 0.897);
     check("", "0.5.2", a10, 0.871);
     check("", "0.5.2", b200, 0.821);
-    // 512 + 1.5 a token of the chunk + 2 a request + 128 a GPU, at least 10 GiB: 13440 on both.
+    // 512 + 1.5 per token of the chunk + 2 per request + 128 per GPU, at least 10 GiB: 13440 on both.
     check("", "0.5.6", h100, 0.835);
     check(eagle, "0.5.9", h100, 0.81);
     check(eagle, "0.5.9", h200, 0.892);
     check("--speculative-algorithm NGRAM", "0.5.9", h100, 0.835);
-    // Prompts are captured in 58 sizes of 8 MiB; 4 GiB for a draft, and none once it counts as static.
+    // Prefill is captured in 58 sizes of 8 MiB each; 4 GiB for a draft, and none once it counts as static.
     check(eagle, "0.5.12", h200, 0.875);
     check(eagle, "0.5.23", h200, 0.903);
     check("--speculative-algorithm EAGLE3 --disable-prefill-cuda-graph", "0.5.23", h200, 0.907);

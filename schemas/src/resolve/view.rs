@@ -1,4 +1,4 @@
-//! The resolved configuration for a reader: a table of text, and JSON with reasons and sources.
+//! The resolved configuration as a text table, and as JSON with reasons and sources.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json, json};
 use super::{Decided, MemoryEstimate, Origin, Resolved, estimate::readable};
 use crate::text::Source;
 
-/// One line of the view.
+/// One line of the table.
 pub(super) struct Row {
     pub name: &'static str,
     /// `None`: not known.
@@ -15,7 +15,7 @@ pub(super) struct Row {
 }
 
 impl Resolved {
-    /// A table: name, value, and how the value came about, with the place in the user's text.
+    /// A text table: name, value, and the origin of the value with its place in the user's text.
     pub fn table(&self, source: &Source) -> String {
         let rows: Vec<[String; 3]> = self
             .rows()
@@ -38,9 +38,9 @@ impl Resolved {
         text
     }
 
-    /// The same as JSON: for each name `value` (null where it is not known), `origin` (`written`, `default` or
-    /// `rewritten`), and where it applies `line`, `column`, `reason` and `source`. `memory_of_one_gpu` is an estimate in
-    /// bytes, null where the GPU is not known.
+    /// The same as JSON: for each name `value` (null if not known), `origin` (`written`, `default` or `rewritten`), and
+    /// where applicable `line`, `column`, `reason` and `source`. `memory_of_one_gpu` is an estimate in bytes, null if the
+    /// GPU is not known.
     pub fn to_json(&self, source: &Source) -> Json {
         let mut object = Map::new();
         object
@@ -98,7 +98,7 @@ impl Resolved {
     }
 }
 
-/// The parts of the estimate: name, description, and bytes (or tokens).
+/// The parts of the estimate: name, and bytes (or tokens).
 fn memory_parts(memory: &MemoryEstimate) -> [(&'static str, Option<u64>); 9] {
     [
         ("gpu_bytes", Some(memory.gpu)),
@@ -176,7 +176,7 @@ fn with_origin(value: Json, origin: &Origin, source: &Source) -> Json {
     Json::Object(object)
 }
 
-/// A value without quotes; long lists shortened in the middle, runs of neighbours written as ranges.
+/// A value without quotes. Long lists are shortened in the middle, and consecutive numbers are written as ranges.
 pub(super) fn plain(value: &Json) -> String {
     match value {
         Json::String(text) => text.clone(),
@@ -185,7 +185,7 @@ pub(super) fn plain(value: &Json) -> String {
     }
 }
 
-/// Sizes with neighbours drawn together: `1-8 10 12`.
+/// Formats sizes with consecutive numbers as ranges: `1-8 10 12`.
 struct Sizes(Vec<u64>);
 
 impl fmt::Display for Sizes {

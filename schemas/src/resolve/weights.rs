@@ -14,7 +14,7 @@ pub(super) fn target_dtype(given: &Given<'_>) -> Option<Decided<String>> {
     dtype(given, given.target)
 }
 
-/// The draft is loaded as the target is, but from its own config; without a draft there is nothing to load.
+/// The draft's dtype follows the same rules as the target's, with the draft's config; `None` without a draft.
 pub(super) fn draft_dtype(given: &Given<'_>) -> Option<Decided<String>> {
     if !given.launch.has(Key::SpeculativeDraftModelPath) {
         return None;
@@ -62,8 +62,8 @@ pub(super) fn context_length(given: &Given<'_>) -> Option<Decided<usize>> {
     Some(Decided::default(length, "derived from the target's config", "sglang hf_transformers/common.py"))
 }
 
-/// slime gives each engine its GPUs and lets it share them out: tensor parallelism is what pipeline parallelism leaves.
-/// None where a size is given and not known.
+/// Tensor-parallel size. slime gives the GPUs of each engine, so there it is their number / pipeline parallelism. `None`
+/// if a size is given but not known.
 pub(super) fn tp_size(given: &Given<'_>) -> Option<Decided<usize>> {
     if given.launch.engine == Engine::Slime {
         let pipeline = pipeline_stages(given)?;
@@ -86,7 +86,7 @@ pub(super) fn tp_size(given: &Given<'_>) -> Option<Decided<usize>> {
     }
 }
 
-/// Stages of pipeline parallelism; none where they are given and not known.
+/// Number of pipeline-parallel stages; `None` if it is given but not known.
 pub(super) fn pipeline_stages(given: &Given<'_>) -> Option<usize> {
     match given.launch.count(Key::PpSize) {
         Some(size) => Some(size.value.max(1)),

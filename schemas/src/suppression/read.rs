@@ -1,4 +1,4 @@
-//! Reading the comments.
+//! Parses the comments that suppress findings.
 
 use std::ops::Range;
 
@@ -8,19 +8,19 @@ use crate::{
     text::{Source, Span},
 };
 
-/// Most comments of a text that are read; a text with more was not written by hand.
+/// Maximum number of comments that are read in a text; a text with more was not written by hand.
 const MOST_COMMENTS: usize = 1024;
 
-/// Most selectors of one comment.
+/// Maximum number of selectors of one comment.
 const MOST_ENTRIES: usize = 64;
 
-/// Most selectors of a text: each is compared with every rule.
+/// Maximum number of selectors of a text: each is compared with every rule.
 const MOST_SELECTORS: usize = 2048;
 
-/// Most wrong selectors of a text for which the right one is guessed at: each is compared with every name.
+/// Maximum number of wrong selectors of a text for which a correction is suggested: each is compared with every name.
 const MOST_GUESSES: usize = 64;
 
-/// A comment that suppresses.
+/// A comment that suppresses findings.
 #[derive(Debug)]
 pub(super) struct Comment {
     /// From its `#` to the end of the line.
@@ -29,17 +29,17 @@ pub(super) struct Comment {
     pub list: Span,
     pub scope: Scope,
     pub entries: Vec<Entry>,
-    /// What cannot be read, and why.
+    /// The parts that cannot be read, and why.
     pub wrong: Vec<(Span, String)>,
 }
 
-/// Where it suppresses; lines count from one.
+/// The lines in which it suppresses findings, counted from one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     File,
     /// The comment's own line.
     Line,
-    /// The lines below it.
+    /// Lines below the comment.
     Below {
         first: usize,
         last: usize,
@@ -53,7 +53,7 @@ pub(super) struct Entry {
     pub span: Span,
 }
 
-/// The comments of a text that suppress, in its order.
+/// The comments of a text that suppress findings, in the order of the text.
 pub(super) fn comments(source: &Source) -> Vec<Comment> {
     if !source.text().contains("spectune:") {
         return Vec::new();
@@ -73,7 +73,7 @@ pub(super) fn comments(source: &Source) -> Vec<Comment> {
     comments
 }
 
-/// The comment to spectune in a comment, if it holds one; `above` is what the one before suppresses.
+/// The suppression within a comment, if it contains one; `above` is the scope of the previous suppression.
 fn comment(source: &Source, whole: Span, above: Option<Scope>, guesses: &mut Range<usize>) -> Option<Comment> {
     let text = source.slice(whole);
     let (at, rest) = text.match_indices('#').find_map(|(at, _)| {
@@ -115,7 +115,7 @@ impl Comment {
                 continue;
             }
             let selector = Selector::known(word);
-            // A right one takes no guess.
+            // A correct selector needs no suggestion.
             match selector.or_else(|error| guesses.next().map_or(Err(error), |_| Selector::new(word))) {
                 Ok(selector) => self.entries.push(Entry { selector, span }),
                 Err(error) => self.wrong.push((span, error.to_string())),
@@ -127,7 +127,7 @@ impl Comment {
     }
 }
 
-/// A comment after something is about its own line, one with its line to itself about what follows it.
+/// A comment after other text applies to its own line, a comment on a separate line to what follows it.
 fn scope(source: &Source, comment: Span, above: Option<Scope>) -> Scope {
     let text = source.text();
     let line_start = text.get(..comment.start).and_then(|before| before.rfind('\n')).map_or(0, |newline| newline + 1);
@@ -136,7 +136,7 @@ fn scope(source: &Source, comment: Span, above: Option<Scope>) -> Scope {
         return Scope::Line;
     }
     let mut first = source.position(comment.start).line;
-    // Comments on lines that follow one another are about the same lines, which are looked for once.
+    // Comments on consecutive lines apply to the same lines, which are searched once.
     if let Some(Scope::Below { first: below, .. }) = above
         && first < below
     {

@@ -25,7 +25,7 @@ fn look(source: &Source, selection: &Selection) -> Vec<Diagnostic> {
     found
 }
 
-/// The codes that are found, and the text when what is safe is fixed.
+/// Checks the codes that are found, and the text after its safe fixes.
 fn check(name: &str, text: &str, codes: &[&str], fixed: &str) {
     let source = Source::new(name, text);
     let found = look(&source, &Selection::default());

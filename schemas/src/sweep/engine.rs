@@ -162,7 +162,7 @@ impl Default for EngineSettings {
 /// Maximum number of GPUs over which a model is split.
 const MOST_GPUS: usize = 8;
 
-/// Omitted fields keep the ids of trials that finished before the field existed.
+/// A `tp_size` of 1 is omitted, which keeps the ids of trials that finished before the field existed.
 fn is_one(count: &usize) -> bool {
     *count == 1
 }

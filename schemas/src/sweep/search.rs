@@ -113,7 +113,7 @@ impl Capture {
 }
 
 impl Metric {
-    /// Its name in the file.
+    /// The metric's name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
@@ -125,7 +125,7 @@ impl Metric {
 }
 
 impl StrategyName {
-    /// Its name in the file.
+    /// The strategy's name in the file.
     pub fn name(self) -> &'static str {
         match self {
             Self::Grid => "grid",

@@ -46,7 +46,7 @@ impl Space {
         each_within(&["space", "num_steps"], &self.num_steps, TreeShape::LARGEST)?;
         each_within(&["space", "topk"], &self.topk, TreeShape::LARGEST)?;
         each_within(&["space", "num_draft_tokens"], &self.num_draft_tokens, TreeShape::LARGEST)?;
-        // Lists that combine to nothing would pass for a sweep that found nothing.
+        // Lists without any combination would look like a sweep that found nothing.
         if self.num_steps.is_empty() != self.topk.is_empty() {
             return Err(Wrong::at(&["space"], "num_steps and topk go together: give both lists or none of them"));
         }
@@ -63,7 +63,7 @@ impl Space {
         Ok(())
     }
 
-    /// Upper bound of the number of shapes, baselines included.
+    /// Upper bound of the number of shapes, including the two baselines.
     pub(super) fn most_shapes(&self) -> usize {
         let combinations = self.num_steps.len().saturating_mul(self.topk.len());
         let combinations = combinations.saturating_mul(self.num_draft_tokens.len().max(1));
@@ -93,7 +93,7 @@ impl KnobLists {
         Ok(())
     }
 
-    /// Combinations of the lists, that of `[engine]` alone included.
+    /// Number of combinations of the lists, including that of `[engine]` alone.
     pub(super) fn count(&self) -> usize {
         let lengths = [
             self.max_running_requests.len(),

@@ -1,4 +1,4 @@
-//! The system to measure: our own engine, or a server of another engine.
+//! The system to measure: spectune's own engine, or a server of another engine.
 
 use std::collections::BTreeMap;
 
@@ -39,16 +39,16 @@ pub enum SystemKind {
     Vllm,
 }
 
-/// One day: no engine takes longer to start.
+/// Maximum start timeout in seconds: one day, longer than any engine takes to start.
 const LONGEST_START_S: f64 = 86_400.0;
 
 impl SystemSettings {
-    /// Whether it is our engine in this process.
+    /// Whether it is spectune's own engine, in this process.
     pub fn is_in_process(&self) -> bool {
         self.kind == SystemKind::Spectune
     }
 
-    /// GPUs of one server according to its arguments, 1 by default.
+    /// Number of GPUs of one server according to its arguments (default: 1).
     pub fn gpus(&self) -> usize {
         let of = |names: &[&str]| {
             let words = self.command.iter().chain(&self.extra_args);
@@ -61,7 +61,7 @@ impl SystemSettings {
         };
         let tensor = of(&["--tp-size", "--tp", "--tensor-parallel-size", "-tp"]);
         let pipeline = of(&["--pp-size", "--pipeline-parallel-size", "-pp"]);
-        // SGLang's attention ranks share the GPUs of tensor parallelism; its plain data parallelism and vLLM's do not.
+        // SGLang's DP attention uses the GPUs of tensor parallelism; its plain data parallelism and vLLM's need more GPUs.
         let shares = self.extra_args.iter().any(|word| word == "--enable-dp-attention");
         let data = if shares { 1 } else { of(&["--dp-size", "--dp", "--data-parallel-size", "-dp"]) };
         tensor.saturating_mul(pipeline).saturating_mul(data)
@@ -117,7 +117,7 @@ impl Default for SystemSettings {
 }
 
 impl SystemKind {
-    /// Its name in files.
+    /// The engine's name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Spectune => "spectune",

@@ -140,7 +140,7 @@ impl Arrivals {
         Ok(())
     }
 
-    /// Races of arrivals.
+    /// Number of races with arrivals.
     pub fn count(&self) -> usize {
         self.rates.len() + usize::from(self.recorded)
     }

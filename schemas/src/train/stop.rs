@@ -1,4 +1,4 @@
-//! Stopping of training, and the choice of the head that is written.
+//! Settings for the end of training and the choice of the head that is written.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

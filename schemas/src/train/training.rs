@@ -1,4 +1,4 @@
-//! How a head trains.
+//! Training hyperparameters.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
