@@ -73,7 +73,7 @@ pub enum Command {
     Train(train::Arguments),
     /// Check in a request log whether acceptance has changed since a head was trained
     Drift(drift::Arguments),
-    /// Run the engine's invariants and kernels on this machine's device
+    /// Check the engine's invariants and kernels on this machine's device
     Selftest(selftest::Arguments),
     /// Write the demo models and sweep files to a folder
     Demo(demo::Arguments),

@@ -76,7 +76,7 @@ pub fn written(files: &[PathBuf]) -> String {
 pub fn input(folders: &[PathBuf]) -> anyhow::Result<ReportInput> {
     if let Some(file) = folders.iter().find(|folder| folder.is_file()) {
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        bail!("{} is a file: name the folder of the sweep, {}", file.display(), folder.display());
+        bail!("{} is a file: give the folder of the sweep, {}", file.display(), folder.display());
     }
     let sweeps = folders.iter().map(|folder| Sweep::read(folder)).collect::<Result<_, _>>()?;
     Ok(ReportInput { sweeps, compare: false })
