@@ -54,7 +54,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     terminal::note(&format!("report it: spectune report {out}"));
     match &summary.tuned {
         Some(tuned) => terminal::note(&format!("tuned:     {}", tuned.display())),
-        None => terminal::note("no tuned.toml: no configuration can be chosen, or the models are unknown on this machine"),
+        None => {
+            terminal::note("no tuned.toml: no configuration can be chosen, or the models are unknown on this machine")
+        }
     }
     Ok(if summary.ranking.iter().any(|ranking| ranking.chosen.is_some()) { Exit::Fine } else { Exit::Findings })
 }

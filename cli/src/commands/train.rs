@@ -102,8 +102,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 
 fn finish(finished: &training::Finished, out: &Path) -> anyhow::Result<Exit> {
     terminal::print(&reports::training::summary(&finished.record))?;
-    let files = reports::training::write(&finished.record, out)
-        .with_context(|| format!("the report could not be written; to write it later: spectune report {}", out.display()))?;
+    let files = reports::training::write(&finished.record, out).with_context(|| {
+        format!("the report could not be written; to write it later: spectune report {}", out.display())
+    })?;
     if let Some(page) = files.first() {
         terminal::note(&format!("report: {}", page.display()));
     }

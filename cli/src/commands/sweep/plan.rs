@@ -63,8 +63,7 @@ pub fn estimate(plan: &Plan, request: &SweepRequest<'_>) -> String {
         if plan.planned.exact { "" } else { " for the baselines" }
     );
     for one in &plan.estimate.basis {
-        let from =
-            one.from_batch.map_or_else(String::new, |batch| format!(" (scaled from batch {batch})"));
+        let from = one.from_batch.map_or_else(String::new, |batch| format!(" (scaled from batch {batch})"));
         text += &match one.tokens_per_s_per_user.zip(one.trial_seconds) {
             Some((rate, seconds)) => format!(
                 "           {}: {} tokens/s for each of {} requests{from}, so {} per trial\n",

@@ -77,7 +77,7 @@ impl Meeting {
             changed.notify_all();
         }
         state.seen = (seen < self.share.ranks).then_some(seen);
-        values.ok_or_else(|| failed("the ranks do different things: this is a bug in spectune"))
+        values.ok_or_else(|| failed("the ranks are out of step: this is a bug in spectune"))
     }
 
     /// The value of rank 0.
