@@ -115,7 +115,7 @@ fn ratios(record: &TrainingRecord) -> Result<Option<Chart>, ReportError> {
     charts::chart(
         "change",
         "Change of the accept length",
-        "By kind of prompts, with the interval. On the line nothing changes.",
+        "By kind of prompts, with the interval. The line marks no change.",
         |format| spans::draw(&rows, &frame, format),
     )
 }
@@ -306,7 +306,7 @@ pub fn cost(record: &TrainingRecord) -> Part {
             "training",
             cost.training_s,
             format!(
-                "{} rows, {} rows/s, {} GFLOP/s by the matrices",
+                "{} rows, {} rows/s, {} GFLOP/s in matrix products",
                 figures::count(cost.rows),
                 rate.map_or_else(|| figures::MISSING.into(), figures::quantity),
                 flops.map_or_else(|| figures::MISSING.into(), figures::quantity)
