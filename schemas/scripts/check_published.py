@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks `schemas/src/model/published.json`: structure, sources, doubles, order, and that drafts name targets of the table.
+"""Checks `schemas/src/model/published.json`: structure, sources, duplicates, order, and that drafts name targets of the table.
 
     python3 check_published.py ../src/model/published.json
 
-Prints what is wrong, one a line, and exits with 1; says how many rows there are where nothing is.
+Prints the problems, one per line, and exits with 1; prints the number of rows if there are none.
 """
 
 import json
@@ -22,19 +22,19 @@ def problems(text):
     rows = json.loads(text)
     lines = [line for line in text.splitlines() if line not in ("[", "]")]
     if len(lines) != len(rows):
-        yield f"{len(rows)} rows stand on {len(lines)} lines: one row a line"
+        yield f"{len(rows)} rows are on {len(lines)} lines: write one row per line"
     names, lasts = {}, {}
     for row in rows:
         name = row.get("name", "?")
         for field in sorted(row.keys() - FIELDS):
-            yield f"{name}: no field is called {field}"
+            yield f"{name}: unknown field {field}"
         for field in ("name", "config", "stated", "source"):
             if field not in row:
                 yield f"{name}: {field} is missing"
         yield from of_config(name, row)
         for own in [name, *row.get("aliases", [])]:
             if own.lower() in names:
-                yield f"{own} stands there twice"
+                yield f"{own} occurs twice"
             names[own.lower()] = row
             lasts.setdefault(last(own), set()).add(json.dumps(row.get("config"), sort_keys=True))
     for row in rows:
@@ -47,13 +47,13 @@ def problems(text):
     order = [row["name"].lower() for row in rows]
     for before, after in zip(order, order[1:]):
         if before > after:
-            yield f"{after} stands behind {before}: rows are in the order of their names"
+            yield f"{after} comes after {before}: rows must be sorted by name"
 
 
 def of_config(name, row):
     config = row.get("config", {})
     if not isinstance(config, dict) or not config:
-        yield f"{name}: config holds no fields"
+        yield f"{name}: config has no fields"
         return
     if not config.get("architectures"):
         yield f"{name}: config names no architecture"
@@ -63,9 +63,9 @@ def of_config(name, row):
             yield f"{name}: {field} is {value!r}"
     for field in row.get("stated", []):
         if field not in config:
-            yield f"{name}: {field} is stated by the source and not in config"
+            yield f"{name}: {field} is listed in stated, but is not in config"
     if len(row.get("source", "")) < 8:
-        yield f"{name}: says no source"
+        yield f"{name}: source is missing or too short"
 
 
 def main():

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Reads which architectures of vLLM hand out hidden states to EAGLE-3 and DFlash drafts, and writes `vllm_eagle3.tsv`.
+"""Reads which architectures of vLLM provide hidden states to EAGLE-3 and DFlash drafts, and writes `vllm_eagle3.tsv`.
 
     pip download --no-deps --dest wheels vllm==0.33.0        # and so on, one wheel for each version
     python3 read_eagle3.py wheels --into ../src/rules/vllm
 
-The folder holds wheels, or folders that are named by a version and hold an unpacked wheel. No code of the engine is run or copied:
+The folder contains wheels, or folders named after a version that contain an unpacked wheel. No code of the engine is run or copied:
 its registry and the bases of its classes are read as syntax trees. A row is an architecture of the registry that lacks the interface
-`SupportsEagle3` in some version: its name, the first version read that has it (`-` where none has), and the first version read that
-registers the architecture (`-` for the oldest read).
+`SupportsEagle3` in some version: its name, the first version read that has it (`-` if none has it), and the first version read that
+registers the architecture (`-` for the oldest one).
 """
 
 import argparse
@@ -22,7 +22,7 @@ REGISTRIES = {"_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS"}
 
 
 class Package:
-    """The Python files of one version, by the names of their modules."""
+    """The Python files of one version, by module name."""
 
     def __init__(self, path):
         self.path = path
@@ -37,7 +37,7 @@ class Package:
         return file.read_text() if file.is_file() else None
 
     def module(self, name):
-        """The classes of a module with their bases, and where its other names come from; empty where it does not exist."""
+        """The classes of a module with their bases, and the origins of its other names; empty if it does not exist."""
         if name not in self.modules:
             path = name.replace(".", "/")
             text, is_package = self.text(f"{path}.py"), False
@@ -47,7 +47,7 @@ class Package:
         return self.modules[name]
 
     def has_interface(self, module, name, seen=()):
-        """Whether a class has the interface, itself or by a base; none where the class is not found."""
+        """Whether a class has the interface, itself or through a base class; None if the class is not found."""
         if (module, name) in seen or len(seen) > 32:
             return None
         classes, imports = self.module(module)

@@ -5,18 +5,18 @@
     python3 read_flags.py sglang wheels --into ../src/flags
     python3 read_flags.py vllm wheels --into ../src/flags
 
-The folder holds wheels, or folders that are named by a version and hold an unpacked wheel. No code of an engine is run or
-copied: the definitions are read as syntax trees, and what is written are names, types, accepted words and versions.
+The folder contains wheels, or folders named after a version that contain an unpacked wheel. No code of an engine is run or
+copied: the definitions are read as syntax trees, and only names, types, accepted words and versions are written.
 
-Two tables for each engine, columns separated by tabs:
+The tables, with columns separated by tabs:
 
 - `ENGINE.tsv`: name, takes (switch, optional, value, values), since, until, same as. `since` is the first version read that has
-  the name where an older one lacks it, `until` the first that lacks it again.
+  the name if an older one lacks it, `until` the first that lacks it again.
 - `ENGINE_values.tsv`: name, type (int, size, float, text), open or closed, since, until, words. `since` and `until` are those of
-  the list of accepted words, where there is one; a word that came or went while there was a list has its own behind an `@`, as
-  `dsa@0.5.13..` or `qoq@..0.5.20`. A list that plugins can add to is open, and so is one whose words a function of the engine
-  reads. Types and openness are those of the newest version. A flag that takes any text has no row.
-- `vllm_speculative.tsv`: what, name, since, until. What the JSON of `--speculative-config` takes: its keys, and the words of
+  the list of accepted words, if there is one; a word that was added or removed later has its own after an `@`, such as
+  `dsa@0.5.13..` or `qoq@..0.5.20`. A list is open if plugins can add to it, or if a function of the engine parses its
+  words. Types and openness are those of the newest version. A flag that takes any text has no row.
+- `vllm_speculative.tsv`: what, name, since, until. The JSON of `--speculative-config`: its keys, and the words of
   `method` and `rejection_sample_method`.
 """
 
@@ -28,7 +28,7 @@ import zipfile
 from pathlib import Path
 
 UNKNOWN = object()
-"""A value that the syntax tree alone does not tell."""
+"""A value that cannot be determined from the syntax tree."""
 
 
 class Package:
@@ -41,7 +41,7 @@ class Package:
         self.trees = {}
 
     def tree(self, name):
-        """The syntax tree of a file, or None where it is not there."""
+        """The syntax tree of a file, or None if it does not exist."""
         if name not in self.trees:
             text = self.text(name)
             self.trees[name] = ast.parse(text) if text is not None else None
@@ -54,7 +54,7 @@ class Package:
         return file.read_text() if file.is_file() else None
 
     def files(self, folder):
-        """The files right in a folder."""
+        """The Python files directly in a folder."""
         names = self.names if self.archive else {str(file.relative_to(self.path)) for file in (self.path / folder).glob("*.py")}
         return sorted(name for name in names if name.startswith(folder + "/") and name.endswith(".py") and "/" not in name[len(folder) + 1 :])
 
@@ -65,13 +65,13 @@ class Package:
 
 
 class Module:
-    """Evaluates what a module's own syntax tells."""
+    """Evaluates what can be determined from a module's syntax."""
 
     def __init__(self, package, name):
         self.package, self.name, self.tree = package, name, package.tree(name)
 
     def lookup(self, name, depth=0):
-        """The value that a name has at the top of the module, following imports."""
+        """The value of a name at the top level of the module, following imports."""
         if depth > 6 or self.tree is None:
             return UNKNOWN
         found = UNKNOWN
@@ -101,7 +101,7 @@ class Module:
         return before
 
     def value(self, node, depth=0):
-        """What an expression evaluates to, as far as it is made of constants."""
+        """The value of an expression that consists of constants; otherwise UNKNOWN."""
         if isinstance(node, ast.Constant):
             return node.value
         if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
@@ -170,7 +170,7 @@ class Flag:
 
 
 def words_of(value):
-    """Accepted words, where all of them are known."""
+    """Accepted words, if all of them are known."""
     plain = isinstance(value, list) and value and all(isinstance(word, (str, int, float)) or word is None for word in value)
     return value if plain else None
 
@@ -200,7 +200,7 @@ def of_call(module, call, extendable):
 
 
 def is_open(node, parser, extendable):
-    """Whether a list may be longer than it is written, or its words are read by more than comparison."""
+    """Whether a list may have more words than its source shows, or its words are parsed rather than compared."""
     if parser is not None and getattr(parser, "id", "") not in ("str", "int", "float"):
         return True
     return node is not None and any(isinstance(part, ast.Name) and part.id in extendable for part in ast.walk(node))
@@ -271,7 +271,7 @@ PARSERS = {
     "--reasoning-parser": ("sglang/srt/parser/reasoning_parser.py", "ReasoningParser", "DetectorMap"),
     "--tool-call-parser": ("sglang/srt/function_call/function_call_parser.py", "FunctionCallParser", "ToolCallParserEnum"),
 }
-"""Flags whose words are the keys of a mapping that a class holds, beside `auto`."""
+"""Flags whose words are the keys of a mapping that a class holds, in addition to `auto`."""
 
 
 def parser_words(package, file, owner, mapping):
@@ -316,7 +316,7 @@ def of_field(module, node, extendable):
     if base == "Literal":
         literal = inner.slice.elts if isinstance(inner.slice, ast.Tuple) else [inner.slice]
         own = words_of([module.value(item) for item in literal])
-        # A parser of its own may fold case, or take more words than the list.
+        # A custom parser may ignore case, or accept more words than the list.
         return Flag(names, "value", "text", words or own, is_open(choices, parser, extendable), node.target.id)
     if base in ("List", "list") and parser is None:
         return Flag(names, takes_of(None, nargs or ast.Constant("+"), module), kind_of(inner.slice), words, is_open(choices, parser, extendable), node.target.id)
@@ -365,7 +365,7 @@ def vllm(package):
 
 
 INVERSE = {"--enable-": "--disable-", "--disable-": "--enable-"}
-"""Each way of writing a switch has the other one for its opposite, from the version on that has `EnableDisableAction`."""
+"""Each prefix of a switch, with the prefix of its opposite, in versions that have `EnableDisableAction`."""
 
 
 def is_add_argument(node):
@@ -373,7 +373,7 @@ def is_add_argument(node):
 
 
 def config_class(module, name):
-    """Fields of a configuration class, with the module that its annotations are to be read in."""
+    """Fields of a configuration class, with the module in which its annotations are resolved."""
     found = module.lookup(name)
     if not (isinstance(found, tuple) and isinstance(found[1], ast.ClassDef)):
         return {}
@@ -389,7 +389,7 @@ def config_class(module, name):
 
 
 def parts(module, node, depth=0):
-    """The types of which an annotation is made, names of types resolved: pairs of module and node."""
+    """The component types of an annotation, with type names resolved: pairs of module and node."""
     if depth > 6:
         return []
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
@@ -425,7 +425,7 @@ def type_alias(module, name, depth=0):
 
 
 def of_annotation(owner, annotation, field):
-    """takes, kind, words, open: what `get_kwargs` makes of a field."""
+    """takes, kind, words, open: how `get_kwargs` interprets a field."""
     types = parts(owner, annotation)
     name = lambda node: node.id if isinstance(node, ast.Name) else getattr(getattr(node, "value", None), "id", "")
     names = [name(node) for _, node in types]
@@ -434,7 +434,7 @@ def of_annotation(owner, annotation, field):
     literals = [(module, node) for module, node in types if isinstance(node, ast.Subscript) and name(node) == "Literal"]
     if literals:
         words = flat_literal(literals)
-        # Where any text is taken too, the list is a hint.
+        # If any other text is accepted too, the list is only a hint.
         return "value", "text", (None if "str" in names else words), False
     for container in ("tuple", "list", "set"):
         if container in names:
@@ -470,14 +470,14 @@ def of_vllm(module, call, kwargs):
                 fields, key = kwargs.get(inner.value.id, {}), module.value(inner.slice)
                 if key in fields:
                     flag.takes, flag.kind, flag.words, flag.is_open = of_annotation(*fields[key], key)
-    # Words that are computed at run time, or that plugins add to, are no list.
+    # Words that are computed at run time, or that plugins add to, are not a closed list.
     if any(name in ("--quantization", "--device", "--load-format", "--tool-call-parser", "--reasoning-parser") for name in flag.names):
         flag.words = None
     return flag
 
 
 def frontend(module):
-    """The fields of `FrontendArgs`, each of which is a flag, and what is registered by name."""
+    """The fields of `FrontendArgs`, each of which is a flag, and the flags that are registered by name."""
     flags = []
     fields = config_class(module, "FrontendArgs")
     for name, (owner, annotation) in fields.items():
@@ -497,7 +497,7 @@ SPECULATIVE = ("vllm/config/speculative.py", "vllm/config/__init__.py", "vllm/co
 
 
 def speculative(package):
-    """Keys of the speculative configuration of one version, and the words of two of them."""
+    """Keys of the speculative configuration of one version, and the accepted words of two of them."""
     file = next((name for name in SPECULATIVE if package.tree(name) is not None and "class SpeculativeConfig" in package.text(name)), None)
     if file is None:
         return set()
@@ -514,7 +514,7 @@ def speculative_rows(packages):
     found = {version: speculative(package) for version, package in packages.items()}
     rows = []
     for what, name in sorted(set().union(*found.values())):
-        # A version without the class, or without the list, says nothing.
+        # Versions without the class, or without the list, are not considered.
         among = [version for version in versions if any(kind == what for kind, _ in found[version])]
         own = [version for version in among if (what, name) in found[version]]
         rows.append((what, name, *span(own, versions, among)))
@@ -562,7 +562,7 @@ def tables(read, packages):
                 if flag.takes == "boolean":
                     for other in ["no-" + name, *map(dashed, flag.inverses)]:
                         names.setdefault(other, {}).setdefault(version, (takes, other))
-            # An alias that is on its way out may take other words than the flag itself.
+            # A deprecated alias may accept other words than the flag itself.
             if first in own:
                 values.setdefault(first, {})[version] = flag.values()
     return flag_rows(names, versions), value_rows(values, versions)
@@ -597,7 +597,7 @@ def value_rows(values, versions):
 
 
 def span(own, versions, among):
-    """Since and until of some versions, as far as they are not all of those that could be."""
+    """Since and until of some versions; `-` where there is no bound within the versions in question."""
     after = versions.index(own[-1]) + 1
     since = "-" if own[0] == among[0] else own[0]
     until = "-" if own[-1] == among[-1] else versions[after]
