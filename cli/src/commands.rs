@@ -24,7 +24,7 @@ use crate::{
     version,
 };
 
-/// Finds out whether a speculative-decoding configuration will work, which one is fastest, and runs it.
+/// Checks whether a speculative-decoding configuration works, finds the fastest one, and runs it.
 #[derive(Debug, Parser)]
 #[command(
     name = "spectune",
