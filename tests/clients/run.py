@@ -154,7 +154,7 @@ def python_command(folder, packages):
 
 def node_command(folder, packages):
     if not shutil.which("npm"):
-        raise Skipped("there is no npm")
+        raise Skipped("npm is not installed")
     if not (folder / "ready").exists():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text('{"private": true}')
