@@ -77,7 +77,7 @@ pub enum Command {
     Selftest(selftest::Arguments),
     /// Write the demo models and sweep files to a folder
     Demo(demo::Arguments),
-    /// Print the completions of a shell
+    /// Print shell completions
     Completions(completions::Arguments),
     /// Write the manual pages, one for each command
     Man(man::Arguments),

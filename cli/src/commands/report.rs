@@ -21,7 +21,7 @@ pub struct Arguments {
     /// Folders of sweeps: shards of one sweep are merged, others are shown side by side
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
-    /// Compare two sweeps configuration by configuration, whatever differs between them
+    /// Compare two sweeps by configuration, even if their fingerprints differ
     #[arg(long)]
     compare: bool,
     /// Folder for the report (default: the first sweep's)
