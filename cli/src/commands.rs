@@ -24,7 +24,7 @@ use crate::{
     version,
 };
 
-/// Finds out whether a speculative-decoding configuration will work, which one is fastest, and runs it.
+/// Checks whether a speculative-decoding configuration works, finds the fastest one, and runs it.
 #[derive(Debug, Parser)]
 #[command(
     name = "spectune",
@@ -73,11 +73,11 @@ pub enum Command {
     Train(train::Arguments),
     /// Check in a request log whether acceptance has changed since a head was trained
     Drift(drift::Arguments),
-    /// Run the engine's invariants and kernels on this machine's device
+    /// Check the engine's invariants and kernels on this machine's device
     Selftest(selftest::Arguments),
     /// Write the demo models and sweep files to a folder
     Demo(demo::Arguments),
-    /// Print the completions of a shell
+    /// Print shell completions
     Completions(completions::Arguments),
     /// Write the manual pages, one for each command
     Man(man::Arguments),

@@ -179,7 +179,7 @@ impl Engine {
     /// When a request is running, the draft does not fit, or loading fails; the engine is then unusable.
     pub fn with_draft(mut self, folder: &Path) -> Result<Self, EngineError> {
         let options = EngineOptions { draft_model_path: Some(folder.to_owned()), ..self.options.clone() };
-        self.scheduler.expect_idle("the draft can be exchanged")?;
+        self.scheduler.expect_idle("the draft can be replaced")?;
         if !self.scheduler.exchange(&options, Exchange::Draft, true)? {
             drop(self);
             return Self::load(options);

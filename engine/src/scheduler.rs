@@ -239,8 +239,8 @@ impl Scheduler {
     pub fn exchange(&mut self, options: &EngineOptions, which: Exchange, flush: bool) -> Result<bool, EngineError> {
         if flush && !self.nothing_runs() {
             return Err(EngineError::Configuration(
-                "the prefix cache can be flushed only while no request runs: retract or abort those that do, or leave \
-                 the cache as it is"
+                "the prefix cache can be flushed only while no request runs: retract or abort the running ones, or do \
+                 not flush it"
                     .into(),
             ));
         }

@@ -277,7 +277,7 @@ fn check_engine(
     // This does not depend on the page size.
     if plan.page_sizes.last() == Some(&page_size) {
         report(Check {
-            name: format!("{label}: exchanged weights give the output of an engine that is loaded with them"),
+            name: format!("{label}: replaced weights give the same output as an engine that was loaded with them"),
             failure: exchanged(models, setting, plan)?,
         });
     }
@@ -296,7 +296,7 @@ fn check_engine(
         if dtype == "float32" {
             let mut cpu = load(models, Setting::new(DeviceChoice::Cpu, 1, dtype, pair, 16), plan, false)?;
             report(Check {
-                name: format!("{label}: tokens and log-probabilities are those of the CPU"),
+                name: format!("{label}: tokens and log-probabilities match the CPU's"),
                 failure: same_as_cpu(&mut engine, &mut cpu, plan)?,
             });
             report(Check {

@@ -4,11 +4,11 @@
     spectune sweep sweep.toml --dry-run | engine_arguments.py vllm
     spectune sweep sweep.toml --dry-run | engine_arguments.py sglang
 
-Reads lines from standard input and takes those that start the engine. The package must be importable: in a virtual environment with
-`pip install vllm`, or with its wheel alone (`pip install --no-deps vllm`, or its unpacked Python files on PYTHONPATH) beside pydantic,
-regex and typing_extensions. Empty classes replace what is not installed (torch, transformers and what they bring), and the last line names these packages: the
-parser and the checks of the configuration that read only its own values are the engine's; what asks the model or the device is not
-reached.
+Reads lines from standard input and uses those that start the engine. The package must be importable: in a virtual environment
+with `pip install vllm`, or with only its wheel (`pip install --no-deps vllm`, or its unpacked Python files on PYTHONPATH) plus
+pydantic, regex and typing_extensions. Packages that are not installed (torch, transformers and their dependencies) are replaced by
+empty classes, and the last line of output names them. The parser and the checks of the configuration that read only its own values
+are the engine's; checks that need the model or the device do not run.
 """
 
 import importlib.abc
@@ -29,7 +29,7 @@ DEVICES = ("torch_npu", "torch_xla", "torch_musa", "habana_frameworks", "intel_e
 
 
 class StandIn(type):
-    """A class for everything that is asked of a module that is not installed."""
+    """Replaces every class of a module that is not installed."""
 
     def __new__(mcs, name, bases, members, **_):
         return super().__new__(mcs, name, bases, members)
@@ -106,7 +106,7 @@ def make(name):
 
 
 class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds what nobody else finds, but for the engine's own modules and what only tries whether something is there."""
+    """Provides modules that no other finder finds, except the engine's own and ones whose presence is only tested."""
 
     def __init__(self, engine):
         self.engine = engine
@@ -120,8 +120,8 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return None
         if not kernels and (top in sys.stdlib_module_names or importlib.machinery.PathFinder.find_spec(name, path)):
             return None
-        # Compiled parts of the engine are not in its Python files; compiled parts of installed packages are left to
-        # them.
+        # Compiled parts of the engine are not among its Python files; installed packages provide their own compiled
+        # parts.
         compiled = of_engine and name.rpartition(".")[2].startswith(("_C", "_version"))
         if not (kernels or compiled or (not of_engine and (not rest or top in self.names))):
             return None
@@ -139,7 +139,7 @@ class Absent(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
     @staticmethod
     def attribute(name):
-        # Devices that torch has only where they exist.
+        # Devices whose torch attributes exist only if the device does.
         if name.startswith("__") or name in ("npu", "xpu", "musa", "hpu", "mlu", "xla"):
             raise AttributeError(name)
         return make(name)
@@ -225,14 +225,14 @@ def main():
         try:
             parse(arguments)
             taken += 1
-            print(f"taken   {line}")
+            print(f"accepted {line}")
         except (Exception, SystemExit) as error:
             if "-v" in sys.argv:
                 raise
             refused += 1
-            print(f"REFUSED {line}\n        {type(error).__name__}: {error}")
-    version = getattr(sys.modules.get(engine), "__version__", "of an unknown version")
-    print(f"{engine} {version}: {taken} taken, {refused} refused; replaced: {', '.join(sorted(absent.names)) or 'nothing'}")
+            print(f"REJECTED {line}\n        {type(error).__name__}: {error}")
+    version = getattr(sys.modules.get(engine), "__version__", "of unknown version")
+    print(f"{engine} {version}: {taken} accepted, {refused} rejected; replaced: {', '.join(sorted(absent.names)) or 'nothing'}")
     sys.exit(refused > 0 or taken == 0)
 
 

@@ -45,7 +45,7 @@ impl Sources {
         }
         // A folder on another machine usually has the name of its model.
         let id = if is_id(name) { name } else { published::id_of(name)? };
-        let taken = (id != name).then(|| format!("; {name} is taken for {id} by its name"));
+        let taken = (id != name).then(|| format!("; {name} is assumed to be {id}, by its name"));
         let files: Box<dyn Files> = match self.cache.as_ref().and_then(|cache| cache.find(id, revision)) {
             Some(folder) => Box::new(Folder::new(folder)),
             None => Box::new(self.hub.as_ref()?.model(id, revision)?),

@@ -80,7 +80,7 @@ fn without(files: &dyn Files) -> Option<String> {
     let pickled = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
     let name = pickled.into_iter().find(|name| files.part(name, 0..1).is_ok_and(|part| part.is_some()))?;
     let place = files.place(name);
-    Some(format!("{place}: tensors in PyTorch's pickle format are not read; rules about tensors are held back"))
+    Some(format!("{place}: tensors in PyTorch's pickle format are not read; rules about tensors are skipped"))
 }
 
 /// The JSON header of a file.

@@ -1,4 +1,4 @@
-//! Writes reports of made-up trials, to look at their form: `cargo run -p reports --example synthetic -- FOLDER`.
+//! Writes reports of synthetic trials, to inspect their layout: `cargo run -p reports --example synthetic -- FOLDER`.
 
 use std::{error::Error, path::PathBuf};
 
@@ -13,7 +13,7 @@ use common::{
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = std::env::args_os().nth(1).map(PathBuf::from).ok_or("name a folder for the reports")?;
+    let folder = std::env::args_os().nth(1).map(PathBuf::from).ok_or("give a folder for the reports")?;
     let synthetic = Synthetic::default();
     let mut sweep = synthetic.sweep("synthetic");
     sweep.guide = Some(guide(&synthetic));

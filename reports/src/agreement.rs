@@ -96,7 +96,7 @@ impl Compared {
     pub fn words(self) -> (&'static str, &'static str) {
         match self {
             Self::Throughput => ("output tokens/s", "output tokens per second of all requests"),
-            Self::Latency => ("ms a request", "median time of a whole request"),
+            Self::Latency => ("ms per request", "median time of a whole request"),
         }
     }
 }

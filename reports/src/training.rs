@@ -96,7 +96,7 @@ fn subject(record: &TrainingRecord) -> Vec<Fact> {
     let mut facts = vec![
         fact("target", format!("{} ({})", models.name, models.target)),
         fact("tree", format!("{} (num_steps,topk,num_draft_tokens)", record.shape)),
-        fact("values that train", figures::count(models.parameters)),
+        fact("trained values", figures::count(models.parameters)),
         fact("previous head", models.before.clone().unwrap_or_else(|| "random values".into())),
     ];
     facts.extend(models.after.clone().map(|after| fact("written head", after)));

@@ -163,9 +163,9 @@ mod tests {
 
     fn page() -> String {
         let mut text = String::from(
-            "# Flags\n\nEvery flag that spectune knows the meaning of, from its flag table. The names are SGLang's; a flag of \
-             slime's own says so. Those with a mark under *engine* are taken by spectune's own `generate`, `serve` and \
-             `bench`. *Versions* are those of SGLang: `0.5.6…` has come with 0.5.6 or shortly before it, `…0.5.20` was gone by then.\n\n\
+            "# Flags\n\nThe flags that spectune understands, from its flag table. Names are SGLang's; slime's own flags are marked \
+             as such. Flags with a mark under *engine* are supported by spectune's own `generate`, `serve` and `bench`. \
+             *Versions* are SGLang's: `0.5.6…` was added in 0.5.6 or shortly before, `…0.5.20` was removed by 0.5.20.\n\n\
              | flag | takes | engine | versions | meaning |\n|---|---|---|---|---|\n",
         );
         for flag in FLAGS {

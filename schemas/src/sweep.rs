@@ -124,15 +124,15 @@ impl SweepFile {
         let kind = self.system.kind.name();
         if self.models.model_shape.is_some() {
             let reason =
-                format!("random weights of a shape are spectune's own: {kind} needs models.target and models.draft");
+                format!("only spectune runs random weights of a shape: {kind} needs models.target and models.draft");
             return Err(Wrong::at(&["models", "model_shape"], reason));
         }
         if !self.space.tables.is_empty() {
-            let reason = format!("tables are not run on {kind}: list their shapes instead");
+            let reason = format!("tables are not supported with {kind}: list their shapes instead");
             return Err(Wrong::at(&["space", "tables"], reason));
         }
         if self.system.url.is_some() && self.space.most_shapes() > 2 {
-            let reason = "a server at a URL is measured as it is: leave the space out, or give system.command";
+            let reason = "a server at a URL is measured as it is: remove the space, or give system.command";
             return Err(Wrong::at(&["space"], reason));
         }
         Ok(())
@@ -143,7 +143,7 @@ impl SweepFile {
         let Some(most) = self.engine.max_running_requests else { return Ok(()) };
         let Some((at, size)) = sizes.iter().enumerate().find(|(_, size)| **size > most) else { return Ok(()) };
         let reason = format!(
-            "{size} requests never run together, engine.max_running_requests is {most}: raise that, or leave it out"
+            "{size} requests never run together, since engine.max_running_requests is {most}: raise or remove it"
         );
         Err(Wrong::at(&["batch", "sizes"], reason).element(at))
     }
@@ -212,7 +212,7 @@ num_draft_tokens = [4, 8]
             ("topk = [1, 4]", "topk = [1]\nshapes = [\"2000,1,2001\"]", 13, 11, "a number above 1024"),
             ("num_draft_tokens = [4, 8]", "", 10, 1, "num_draft_tokens is missing"),
             ("topk = [1, 4]", "", 10, 1, "num_steps and topk go together"),
-            ("num_steps = [1, 3]\ntopk = [1, 4]", "", 12, 20, "of no effect without"),
+            ("num_steps = [1, 3]\ntopk = [1, 4]", "", 12, 20, "has no effect without"),
             (
                 "prompts = \"prompts.jsonl\"",
                 "requests = 3",
@@ -246,7 +246,7 @@ num_draft_tokens = [4, 8]
                 30,
                 "not one of auto, rows, tiles",
             ),
-            ("target = \"target\"\n", "model_shape = \"llama-3.1-8b\"\n", 3, 15, "leave those out"),
+            ("target = \"target\"\n", "model_shape = \"llama-3.1-8b\"\n", 3, 15, "remove target and draft"),
         ] {
             let found = check(from, to).expect_err(to);
             assert_eq!((found.0, found.1), (line, column), "{to}: {}", found.2);

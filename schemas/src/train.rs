@@ -58,7 +58,7 @@ pub struct Models {
     pub draft: String,
     /// EAGLE, EAGLE3 or NEXTN; checked against the head's tensors.
     pub algorithm: String,
-    /// What training starts from: the head ("draft"), or random values ("random", EAGLE3 alone) with a layer like the
+    /// What training starts from: the head ("draft"), or random values ("random", EAGLE3 only) with a layer like the
     /// target's. A random head needs far more text than an adapted one: published heads are trained on hundreds of
     /// thousands of conversations.
     #[serde(default)]
@@ -206,13 +206,13 @@ impl Models {
                 Err(Wrong::at(&["models"], reason))
             }
             (Start::Random, _) if algorithm != "EAGLE3" => {
-                Err(Wrong::at(&["models", "start"], "a random start is there for EAGLE3 alone"))
+                Err(Wrong::at(&["models", "start"], "start = \"random\" is supported for EAGLE3 only"))
             }
             (Start::Random, false) => {
-                Err(Wrong::at(&["models", "draft"], "of no effect with start = \"random\": remove it"))
+                Err(Wrong::at(&["models", "draft"], "draft has no effect with start = \"random\": remove it"))
             }
             (Start::Draft, _) if self.draft_vocabulary.is_some() => {
-                let reason = "of no effect without start = \"random\": a head keeps its vocabulary";
+                let reason = "draft_vocabulary has no effect without start = \"random\": a head keeps its vocabulary";
                 Err(Wrong::at(&["models", "draft_vocabulary"], reason))
             }
             _ => self.draft_vocabulary.map_or(Ok(()), |size| within(&["models", "draft_vocabulary"], size)),

@@ -53,7 +53,7 @@ pub enum ShapeError {
     },
     /// More candidates than memory is reserved for.
     #[error(
-        "{found} candidates (topk + (num_steps − 1)·topk²) are too many for a round, at most {most} are taken; take \
+        "{found} candidates (topk + (num_steps − 1)·topk²) are too many for a round, the maximum is {most}; use \
          a smaller topk"
     )]
     TooManyCandidates {

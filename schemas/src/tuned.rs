@@ -294,7 +294,7 @@ impl PolicyRow {
     /// Checks that the batch and the figures are valid.
     fn check(&self) -> Result<(), String> {
         if self.max_running_batch == 0 {
-            return Err("max_running_batch is 0, and a batch has at least one request".into());
+            return Err("max_running_batch is 0, but a batch has at least one request".into());
         }
         let ends = self.speedup_interval.into_iter().flatten().map(|end| ("speedup_interval", end));
         let speedup = self.speedup.map(|speedup| ("speedup", speedup));

@@ -250,7 +250,10 @@ pub fn message(place: &str, value: Value) -> Result<Value, ApiError> {
     let content = match message.get("content") {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Array(parts)) => text_of(parts).ok_or_else(|| {
-            complain("content", format!("{place}.content has a part that is not text, which this server does not take"))
+            complain(
+                "content",
+                format!("{place}.content has a part that is not text, but this server supports only text"),
+            )
         })?,
         // An assistant's message may consist of tool calls only.
         None | Some(Value::Null) if role == "assistant" => String::new(),

@@ -191,7 +191,7 @@ impl Connections {
         if full && !leave(&mut open, false) {
             crowded = true;
             if crowd >= CROWD && !leave(&mut open, true) {
-                tracing::debug!("a connection is closed: all {} and {CROWD} more are at work", self.most);
+                tracing::debug!("a connection was closed: all {} and {CROWD} extra ones are busy", self.most);
                 return None;
             }
         }

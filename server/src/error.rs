@@ -82,7 +82,7 @@ impl ApiError {
 
     /// The endpoint does not support this method.
     pub fn wrong_method(method: &str, path: &str) -> Self {
-        Self { status: StatusCode::METHOD_NOT_ALLOWED, ..Self::invalid(format!("{path} does not take {method}")) }
+        Self { status: StatusCode::METHOD_NOT_ALLOWED, ..Self::invalid(format!("{path} does not support {method}")) }
     }
 
     /// The body is too large.
@@ -108,7 +108,7 @@ impl ApiError {
 
     /// The body does not arrive.
     pub fn slow_body(seconds: u64) -> Self {
-        let message = format!("no data of the body arrived for {seconds} s");
+        let message = format!("no data of the request body arrived for {seconds} s");
         Self { status: StatusCode::REQUEST_TIMEOUT, ..Self::invalid(message) }
     }
 

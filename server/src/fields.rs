@@ -209,7 +209,7 @@ impl Fields {
         let Some(value) = value else { return Ok(Vec::new()) };
         let list = value.as_array().ok_or_else(|| self.wrong(name, expected, &value))?;
         if list.len() > most {
-            return Err(self.complain(name, format!("{name} has {} entries, at most {most} are taken", list.len())));
+            return Err(self.complain(name, format!("{name} has {} entries; the maximum is {most}", list.len())));
         }
         list.iter().map(|item| read(item).ok_or_else(|| self.wrong(name, expected, item))).collect()
     }

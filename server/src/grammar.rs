@@ -93,7 +93,7 @@ impl Form {
         }
         structured.finish()?;
         if let [(first, _), (second, _), ..] = &found[..] {
-            let message = format!("{second}: the output already has a form, given by {first}; leave one out");
+            let message = format!("{second}: the output already has a form, given by {first}; remove one of them");
             return Err(fields.complain(second, message));
         }
         Ok(found.pop())
@@ -237,7 +237,7 @@ impl Grammars {
     fn prepare(&self) -> Result<ParserFactory, String> {
         let text = self.text.as_ref().ok_or("this model has no tokenizer")?;
         let (Some(end), Ok(count)) = (self.ends.first(), u32::try_from(self.vocabulary)) else {
-            return Err("this model has no end-of-text token, so that no output is ever complete".into());
+            return Err("this model has no end-of-text token, so no output would ever be complete".into());
         };
         let word = |token: u32| {
             let bytes = text.token(token).bytes;

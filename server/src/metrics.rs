@@ -37,19 +37,19 @@ impl Metrics {
         let labels = [("model_name".into(), model.to_owned().into())];
         let mut registry = Registry::with_labels(labels.into_iter());
         let answers = Family::<Vec<(String, String)>, Counter>::default();
-        registry.register("spectune_http_responses", "Answers by page and status", answers.clone());
+        registry.register("spectune_http_responses", "HTTP responses by endpoint and status", answers.clone());
         let mut both = |name: &str, help: &str, histogram: Histogram| {
             registry.register(format!("spectune_{name}"), help, histogram.clone());
-            registry.register(format!("sglang:{name}"), format!("As spectune_{name}"), histogram);
+            registry.register(format!("sglang:{name}"), format!("Same as spectune_{name}"), histogram);
         };
-        both("time_to_first_token_seconds", "From submission to the first token", latencies.first_token);
+        both("time_to_first_token_seconds", "Time from submission to the first token", latencies.first_token);
         both(
             "inter_token_latency_seconds",
-            "Between tokens, a round's time shared by its tokens",
+            "Time between tokens; a round's time is divided by its tokens",
             latencies.between_tokens,
         );
-        both("e2e_request_latency_seconds", "From submission to the end", latencies.whole);
-        both("queue_time_seconds", "From submission to the first prefill", latencies.queue);
+        both("e2e_request_latency_seconds", "Time from submission to the end", latencies.whole);
+        both("queue_time_seconds", "Time from submission to the first prefill", latencies.queue);
         registry.register_collector(Box::new(EngineCollector(worker.clone())));
         Self { registry, answers }
     }
@@ -99,23 +99,27 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Resul
         "Prompt tokens of admitted requests that were already in the KV cache",
         now.cached_tokens,
     )?;
-    counter("spectune_generation_tokens", "Tokens that became output", now.generated_tokens)?;
+    counter("spectune_generation_tokens", "Output tokens", now.generated_tokens)?;
     counter("spectune_rounds", "Rounds of the whole batch", now.rounds)?;
-    counter("spectune_request_rounds", "Rounds, counted for each request in them", now.request_rounds)?;
+    counter("spectune_request_rounds", "Rounds, counted once per request in them", now.request_rounds)?;
     counter("spectune_proposed_drafts", "Drafts that the target verified", now.proposed_drafts)?;
     counter("spectune_accepted_drafts", "Drafts that were accepted and kept", now.accepted_drafts())?;
-    counter("vllm:prompt_tokens", "As spectune_prompt_tokens", now.prompt_tokens)?;
-    counter("vllm:generation_tokens", "As spectune_generation_tokens", now.generated_tokens)?;
-    counter("vllm:prefix_cache_queries", "As spectune_prompt_tokens", now.prompt_tokens)?;
-    counter("vllm:prefix_cache_hits", "As spectune_cached_tokens", now.cached_tokens)?;
-    counter("vllm:spec_decode_num_drafts", "As spectune_request_rounds, of rounds with drafts", now.drafted_rounds)?;
-    counter("vllm:spec_decode_num_draft_tokens", "As spectune_proposed_drafts", now.proposed_drafts)?;
-    counter("vllm:spec_decode_num_accepted_tokens", "As spectune_accepted_drafts", now.accepted_drafts())?;
-    counter("sglang:prompt_tokens", "As spectune_prompt_tokens", now.prompt_tokens)?;
-    counter("sglang:cached_tokens", "As spectune_cached_tokens", now.cached_tokens)?;
-    counter("sglang:generation_tokens", "As spectune_generation_tokens", now.generated_tokens)?;
+    counter("vllm:prompt_tokens", "Same as spectune_prompt_tokens", now.prompt_tokens)?;
+    counter("vllm:generation_tokens", "Same as spectune_generation_tokens", now.generated_tokens)?;
+    counter("vllm:prefix_cache_queries", "Same as spectune_prompt_tokens", now.prompt_tokens)?;
+    counter("vllm:prefix_cache_hits", "Same as spectune_cached_tokens", now.cached_tokens)?;
+    counter(
+        "vllm:spec_decode_num_drafts",
+        "Same as spectune_request_rounds, of rounds with drafts",
+        now.drafted_rounds,
+    )?;
+    counter("vllm:spec_decode_num_draft_tokens", "Same as spectune_proposed_drafts", now.proposed_drafts)?;
+    counter("vllm:spec_decode_num_accepted_tokens", "Same as spectune_accepted_drafts", now.accepted_drafts())?;
+    counter("sglang:prompt_tokens", "Same as spectune_prompt_tokens", now.prompt_tokens)?;
+    counter("sglang:cached_tokens", "Same as spectune_cached_tokens", now.cached_tokens)?;
+    counter("sglang:generation_tokens", "Same as spectune_generation_tokens", now.generated_tokens)?;
     let ended = now.stopped + now.exhausted + now.cancelled + now.broken;
-    counter("sglang:num_requests", "Requests that have ended", ended)?;
+    counter("sglang:num_requests", "Ended requests", ended)?;
 
     let mut seconds = |name: &str, help: &str, time: std::time::Duration| {
         write(encoder, name, help, &ConstCounter::new(time.as_secs_f64()))
@@ -134,7 +138,7 @@ fn by_position(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Re
     family(encoder, "spectune_accepted_drafts_at_position", help, labels.zip(counts.clone()))?;
     // vLLM counts positions from 0.
     let labels = (0..).map(|position: usize| [("position", position.to_string())]);
-    let help = "As spectune_accepted_drafts_at_position, positions counted from 0";
+    let help = "Same as spectune_accepted_drafts_at_position, positions counted from 0";
     family(encoder, "vllm:spec_decode_num_accepted_tokens_per_pos", help, labels.zip(counts))
 }
 
@@ -142,7 +146,7 @@ fn outcomes(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Resul
     let outcomes =
         [("stop", now.stopped), ("length", now.exhausted), ("cancelled", now.cancelled), ("not_finite", now.broken)];
     let outcomes = outcomes.into_iter().map(|(outcome, count)| ([("outcome", outcome)], count));
-    family(encoder, "spectune_requests", "Requests that have ended, by what ended them", outcomes)
+    family(encoder, "spectune_requests", "Ended requests by outcome", outcomes)
 }
 
 fn gauges(encoder: &mut DescriptorEncoder<'_>, now: &Statistics, throughput: f64, page_size: usize) -> fmt::Result {
@@ -158,15 +162,19 @@ fn gauges(encoder: &mut DescriptorEncoder<'_>, now: &Statistics, throughput: f64
         now.pages_cached as f64,
     )?;
     gauge("spectune_kv_pages", "Pages of the KV cache", total as f64)?;
-    gauge("vllm:num_requests_running", "As spectune_requests_running", now.running as f64)?;
-    gauge("vllm:num_requests_waiting", "As spectune_requests_waiting", now.waiting as f64)?;
-    gauge("vllm:kv_cache_usage_perc", "Share of the KV cache that is held", ratio(used, total))?;
-    gauge("sglang:num_running_reqs", "As spectune_requests_running", now.running as f64)?;
-    gauge("sglang:num_queue_reqs", "As spectune_requests_waiting", now.waiting as f64)?;
-    gauge("sglang:num_used_tokens", "Tokens that the held pages have room for", (used * page_size as u64) as f64)?;
-    gauge("sglang:token_usage", "Share of the KV cache that is held", ratio(used, total))?;
+    gauge("vllm:num_requests_running", "Same as spectune_requests_running", now.running as f64)?;
+    gauge("vllm:num_requests_waiting", "Same as spectune_requests_waiting", now.waiting as f64)?;
+    gauge("vllm:kv_cache_usage_perc", "Share of the KV cache held by requests", ratio(used, total))?;
+    gauge("sglang:num_running_reqs", "Same as spectune_requests_running", now.running as f64)?;
+    gauge("sglang:num_queue_reqs", "Same as spectune_requests_waiting", now.waiting as f64)?;
+    gauge(
+        "sglang:num_used_tokens",
+        "Capacity in tokens of the pages held by requests",
+        (used * page_size as u64) as f64,
+    )?;
+    gauge("sglang:token_usage", "Share of the KV cache held by requests", ratio(used, total))?;
     let hits = ratio(now.cached_tokens, now.prompt_tokens);
-    gauge("sglang:cache_hit_rate", "Share of prompt tokens that were in the KV cache already", hits)?;
+    gauge("sglang:cache_hit_rate", "Share of prompt tokens that were already in the KV cache", hits)?;
     gauge("sglang:gen_throughput", "Generated tokens per second, over the last seconds", throughput)?;
     gauge("sglang:spec_accept_length", "Tokens per round and request, bonus token included", accept_length)?;
     gauge("sglang:spec_accept_rate", "Accepted / verified drafts", ratio(now.accepted_drafts(), now.proposed_drafts))

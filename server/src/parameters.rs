@@ -162,7 +162,7 @@ fn bias(fields: &mut Fields, vocabulary: usize) -> Result<Vec<(u32, f32)>, ApiEr
     };
     if given.len() > MOST_BIASES {
         let count = given.len();
-        return Err(fields.complain(NAME, format!("{NAME} has {count} tokens, at most {MOST_BIASES} are taken")));
+        return Err(fields.complain(NAME, format!("{NAME} has {count} tokens; the maximum is {MOST_BIASES}")));
     }
     let one = |(token, bias): (&String, &Value)| {
         let id = token.parse().ok().filter(|id: &u32| (*id as usize) < vocabulary);

@@ -63,9 +63,7 @@ pub fn read(fields: &mut Fields, name: &str) -> Result<Option<(Vec<Written>, boo
         };
     }
     if list.len() > MOST_PROMPTS {
-        return Err(
-            fields.complain(name, format!("{name} has {} prompts, at most {MOST_PROMPTS} are taken", list.len()))
-        );
+        return Err(fields.complain(name, format!("{name} has {} prompts; the maximum is {MOST_PROMPTS}", list.len())));
     }
     let read = |item: &Value| match item {
         Value::String(prompt) => Ok(Written::Text(prompt.clone())),

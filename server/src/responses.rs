@@ -85,7 +85,7 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
     let (instructions, mut messages) = input::messages(&mut fields)?;
     let form = format(&mut fields)?;
     if let Some((name, _)) = parameters.form.as_ref().filter(|_| form.is_some()) {
-        let message = format!("text.format: the output already has a form, given by {name}; leave one out");
+        let message = format!("text.format: the output already has a form, given by {name}; remove one of them");
         return Err(fields.complain("text.format", message));
     }
     parameters.form = parameters.form.or(form.map(|form| ("text.format", form)));

@@ -38,7 +38,7 @@ pub async fn run(listener: TcpListener, state: Arc<State>, mut signals: Receiver
         _ = signals.recv() => Some("a second signal arrived"),
     };
     if let Some(reason) = cut {
-        tracing::warn!("{reason}: requests that still ran were cut off");
+        tracing::warn!("{reason}: requests that were still running were cut off");
         state.worker.cut_off();
     }
     // A client that does not read its stream does not keep the process alive.

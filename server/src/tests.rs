@@ -332,7 +332,7 @@ async fn errors_name_the_parameter_and_never_the_wrong_thing() {
         format!("POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", 9 << 20);
     assert_eq!(server.raw(&(huge + &" ".repeat(9 << 20))).await.status, 413);
     server.get("/v1/nothing").await.error(404, None, "/v1/nothing");
-    server.get("/v1/completions").await.error(405, None, "does not take GET");
+    server.get("/v1/completions").await.error(405, None, "does not support GET");
     assert_eq!(server.get("/health").await.status, 200);
 }
 

@@ -161,7 +161,7 @@ fn functions(fields: &mut Fields) -> Result<Vec<Function>, ApiError> {
         Some(other) => return Err(fields.wrong("tools", "a list of tools", &other)),
     };
     if list.len() > MOST_TOOLS {
-        return Err(fields.complain("tools", format!("{} tools, at most {MOST_TOOLS} are taken", list.len())));
+        return Err(fields.complain("tools", format!("{} tools; the maximum is {MOST_TOOLS}", list.len())));
     }
     list.into_iter().enumerate().map(|(at, tool)| function(at, tool)).collect()
 }
@@ -194,7 +194,7 @@ fn choice(fields: &Fields, given: &Value, functions: &[Function]) -> Result<Opti
         return match word {
             "none" => Ok(None),
             "auto" => Ok(Some(Choice::Auto)),
-            "required" if functions.is_empty() => complain("tool_choice is required, and there are no tools".into()),
+            "required" if functions.is_empty() => complain("tool_choice is required, but there are no tools".into()),
             "required" => Ok(Some(Choice::Required)),
             other => complain(format!("tool_choice is '{other}', expected auto, none, required or a function")),
         };

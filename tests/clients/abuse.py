@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Malformed, cut, slow and cancelled requests by the thousand, then prompts of 8 MiB at once. The server has to stay up,
-give everything back, and answer `/health` meanwhile.
+"""Thousands of malformed, truncated, slow and cancelled requests, then several prompts of 8 MiB at once. The server must
+stay up, free everything, and answer `/health` all the time.
 
     python3 tests/clients/abuse.py target/release/spectune --count 10000 --limits
 
-Without `--limits` no times and no sizes are judged, so that it says the same on every machine.
+Without `--limits` times and sizes are not checked, so the result does not depend on the machine.
 """
 
 import collections
@@ -31,7 +31,7 @@ FIELDS = ["model", "prompt", "messages", "input", "text", "input_ids", "max_toke
 
 
 class Client:
-    """One way of misbehaving after the other; each returns what it is called and the status it got, if any."""
+    """Sends one kind of bad request per run; returns the name of the kind and the response status, if any."""
 
     def __init__(self, url, seed):
         self.host, port = url.removeprefix("http://").split(":")
@@ -78,7 +78,7 @@ class Client:
             return int(head.split()[1]) if head.startswith(b"HTTP/1.") else "closed"
 
     def begin(self, page, body):
-        """A connection on which a request has been sent."""
+        """A connection over which a request has been sent."""
         data = json.dumps(body).encode()
         connection = socket.create_connection((self.host, self.port), timeout=120)
         connection.sendall(b"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (page.encode(), len(data)) + data)
@@ -184,7 +184,7 @@ def greedy(url):
 
 
 def warm_up(url):
-    """Fills the KV cache and takes what a server under load takes, so that sizes can be compared."""
+    """Fills the KV cache and allocates what a server under load allocates, so that sizes can be compared."""
     with concurrent.futures.ThreadPoolExecutor(64) as pool:
         body = {"prompt": "def f(", "max_tokens": 1800, "ignore_eos": True, "stream": False, "temperature": 1}
         list(pool.map(lambda seed: demo_server.post(f"{url}/v1/completions", body | {"seed": seed, "max_tokens": 64}), range(64)))
@@ -192,7 +192,7 @@ def warm_up(url):
 
 
 def huge_prompts(url, count):
-    """Prompts of 8 MiB at once: half of the clients leave, half wait for the answer."""
+    """Concurrent prompts of 8 MiB: half of the clients disconnect, half wait for the response."""
     host, port = url.removeprefix("http://").split(":")
     data = b'{"prompt": "' + b"a " * (4 << 20)
     data = data[:(8 << 20) - 2] + b'"}'
@@ -213,7 +213,7 @@ def main():
     parser = demo_server.parser(__doc__, count=300, at_once=32)
     parser.add_argument("--huge", type=int, default=4)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--limits", action="store_true", help="judge times and memory too")
+    parser.add_argument("--limits", action="store_true", help="check times and memory too")
     arguments = parser.parse_args()
     with demo_server.serve(arguments.binary) as (server, url):
         fresh = demo_server.resident(server)
@@ -237,23 +237,23 @@ def main():
         report(results, huge)
         print(f"after: {left:.0f} MiB, peak {peak:.0f}; {demo_server.open_files(server)} open files; health: {len(times)} times, "
               f"median {times[len(times) // 2] * 1e3:.1f} ms, 99.9% {times[len(times) * 999 // 1000] * 1e3:.1f} ms, "
-              f"worst {times[-1] * 1e3:.1f} ms; the machine woke the watch up to {watch.late * 1e3:.1f} ms late")
+              f"worst {times[-1] * 1e3:.1f} ms; the machine woke the health watch up to {watch.late * 1e3:.1f} ms late")
         faults = []
 
         def check(holds, words):
             if not holds:
                 faults.append(words)
 
-        check(server.poll() is None, "the server has ended")
-        check(text == expected, f"a greedy answer has changed: {text!r}")
-        check(after["spectune_kv_pages_used"] == 0, f"{after['spectune_kv_pages_used']} pages are held")
+        check(server.poll() is None, "the server has exited")
+        check(text == expected, f"the greedy output has changed: {text!r}")
+        check(after["spectune_kv_pages_used"] == 0, f"{after['spectune_kv_pages_used']} pages are still held")
         check(after["spectune_kv_pages"] == before["spectune_kv_pages"], "the number of pages has changed")
         check(not watch.failures, f"health failed {len(watch.failures)} times: {watch.failures[:3]}")
         bad = {result: count for result, count in results.items() if result[1] in (500, 501, 502, 504)}
-        check(not bad, f"the server's own faults: {bad}")
+        check(not bad, f"server errors: {bad}")
         check(set(huge) <= {"left", 400, 503}, f"huge prompts: {huge}")
         if arguments.limits:
-            check(left <= 1.2 * memory, f"{left:.0f} MiB are resident, {memory:.0f} were")
+            check(left <= 1.2 * memory, f"{left:.0f} MiB are resident, but {memory:.0f} MiB were before")
             check(times[-1] < 0.1, f"/health took {times[-1] * 1e3:.0f} ms")
         for fault in faults:
             print("FAULT:", fault)

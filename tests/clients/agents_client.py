@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""OpenAI Agents SDK: an agent with a tool, over /v1/responses (its default) and over chat completions, at once and streamed."""
+"""OpenAI Agents SDK: an agent with a tool, over /v1/responses (its default) and over chat completions, streamed and not streamed."""
 
 import asyncio
 import sys

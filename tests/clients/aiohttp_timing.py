@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Streams over kept-alive connections: events arrive one by one, and the first text with the first chunk."""
+"""Streams over keep-alive connections: events arrive one by one, and the first text with the first chunk."""
 
 import asyncio
 import json
@@ -28,7 +28,7 @@ async def main(url):
             first.append(text)
             reads.append(count)
             gap.append(text - role)
-    print(f"first text after {min(first) * 1e3:.1f} to {max(first) * 1e3:.1f} ms, {min(reads)} to {max(reads)} events a stream, "
+    print(f"first text after {min(first) * 1e3:.1f} to {max(first) * 1e3:.1f} ms, {min(reads)} to {max(reads)} events per stream, "
           f"role to text at most {max(gap) * 1e3:.1f} ms")
     assert min(reads) > 3
     # Sent together; a delayed acknowledgement would add 40 ms.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""AIPerf, and its figures beside the server's."""
+"""AIPerf, with its figures compared with the server's."""
 
 import json
 import os

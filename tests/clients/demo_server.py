@@ -1,4 +1,4 @@
-"""Starts `spectune serve` with the demo pair on the CPU, and looks at it from outside."""
+"""Starts `spectune serve` with the demo pair on the CPU, and observes it from outside."""
 
 import argparse
 import contextlib
@@ -21,7 +21,7 @@ SPECULATION = [
 
 
 def parser(description, count, at_once):
-    """Arguments that all scripts have which send many requests."""
+    """Arguments shared by all scripts that send many requests."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=pathlib.Path)
     parser.add_argument("--count", type=int, default=count, help="requests (default: %(default)s)")
@@ -31,7 +31,7 @@ def parser(description, count, at_once):
 
 @contextlib.contextmanager
 def serve(binary, *further):
-    """The server's process and its address, until it is left."""
+    """Context manager: the server's process and its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -53,14 +53,14 @@ def wait_until_healthy(server, url):
             return
         except OSError:
             if server.poll() is not None:
-                sys.exit(f"the server ended with {server.returncode}")
+                sys.exit(f"the server exited with {server.returncode}")
             time.sleep(0.1)
     server.kill()
     sys.exit("the server does not become healthy")
 
 
 def post(url, body, timeout=300):
-    """Status and JSON of an answer."""
+    """Status and JSON of a response."""
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=timeout) as answer:
@@ -70,7 +70,7 @@ def post(url, body, timeout=300):
 
 
 def metrics(url):
-    """Values of the metrics page that have no labels beyond the model's."""
+    """Values of the metrics page that have no labels except the model's."""
     values = {}
     for line in urllib.request.urlopen(f"{url}/metrics", timeout=30).read().decode().splitlines():
         if not line.startswith("#"):
@@ -100,8 +100,9 @@ def open_files(server):
 
 
 class HealthWatch:
-    """Requests `/health` over and over, each time on a new connection, from a process of its own: clients that keep this
-    one busy do not count. `late` is how late the system woke that process at worst, which is the machine's part."""
+    """Requests `/health` repeatedly, each time on a new connection, from a separate process, so that clients that keep
+    this one busy do not affect the times. `late` is the longest delay with which the system woke that process, which is
+    the machine's share of the worst time."""
 
     def __init__(self, url, every=0.05):
         host, port = url.removeprefix("http://").split(":")

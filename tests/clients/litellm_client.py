@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""LiteLLM: completion, stream, tools, JSON schema, by its OpenAI-like and its hosted-vLLM provider."""
+"""LiteLLM: completion, stream, tools, JSON schema, with its OpenAI-like and its hosted-vLLM provider."""
 
 import json
 import os

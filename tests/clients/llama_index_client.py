@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""llama-index by its OpenAI-like model: chat and completion, at once and streamed."""
+"""llama-index with its OpenAI-like model: chat and completion, streamed and not streamed."""
 
 import sys
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What evaluations and agents ask through the OpenAI client: tools, structured output, scoring, responses."""
+"""What evaluations and agents use through the OpenAI client: tools, structured output, scoring, responses."""
 
 import json
 import sys

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What trainers that generate with an SGLang server do (slime, verl): token ids with log-probabilities from /generate, then
-a pause, other weights, and on."""
+pause, replace the weights, and continue."""
 
 import asyncio
 import pathlib
@@ -35,11 +35,11 @@ async def until_all_run(session, count):
         if float(running.rsplit(" ", 1)[1]) == count:
             return
         await asyncio.sleep(0.05)
-    raise AssertionError(f"{count} requests do not run")
+    raise AssertionError(f"{count} requests never ran at once")
 
 
 async def update(session, mode):
-    """Other weights during a pause, as a trainer does after each step."""
+    """Replaces the weights during a pause, as a trainer does after each step."""
     in_place = mode == "in_place"
     async with session.get(f"{url}/flush_cache") as answer:
         assert answer.status == (400 if in_place else 200), await answer.text()

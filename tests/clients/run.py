@@ -4,7 +4,7 @@
     cargo build --release && python3 tests/clients/run.py target/release/spectune [--only openai,aiohttp] [--work DIR]
 
 Each set of packages gets its own virtual environment (or node_modules) under the work folder, with the versions named below.
-Exit code 1 if a client fails; one that is skipped is said so in capitals, and does not count as passed.
+Exits with 1 if a client fails. A skipped client is reported in capitals and does not count as passed.
 """
 
 import argparse
@@ -74,20 +74,20 @@ SYSTEM = [("curl", "curl", [HERE / "curl.sh", "{url}"])]
 # Clients that are not installed, and why; listed so that they are not assumed to be tested.
 LEFT_OUT = [
     ("vLLM bench serve", "its package needs torch; its two backends of bench_serving run above"),
-    ("k6", "it is a program of its own that no package index has"),
+    ("k6", "it is a separate program that is not on a package index"),
 ]
 
 
 class Skipped(Exception):
-    """A client cannot be installed here."""
+    """A client that cannot be installed here."""
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("binary", type=pathlib.Path)
     parser.add_argument("--only", help="names, separated by commas")
-    parser.add_argument("--work", type=pathlib.Path, help="folder for environments; kept, so that they are made once")
-    parser.add_argument("--prepare", action="store_true", help="only make the environments, run nothing")
+    parser.add_argument("--work", type=pathlib.Path, help="folder for environments; kept, so that they are created once")
+    parser.add_argument("--prepare", action="store_true", help="only create the environments, run nothing")
     arguments = parser.parse_args()
     only = arguments.only.split(",") if arguments.only else None
     work = (arguments.work or pathlib.Path(tempfile.mkdtemp(prefix="spectune-clients-"))).resolve()
@@ -106,12 +106,12 @@ def main():
     for name, packages, result in rows:
         print(f"{name:<{width}}  {result:<8}  {packages if isinstance(packages, str) else ' '.join(packages)}")
     if not alive:
-        print("FAILED: the server has ended")
+        print("FAILED: the server has exited")
     return 1 if not alive or any(result == "FAILED" for _, _, result in rows) else 0
 
 
 def prepare(kind, work, name, packages):
-    """The start of the client's command; nothing where it cannot be installed."""
+    """The start of the client's command; None if it cannot be installed."""
     folder = work / (packages if isinstance(packages, str) else packages[0].strip("@").replace("/", "-").replace(":", "-"))
     try:
         return kind(folder, packages)
@@ -133,7 +133,7 @@ def run(name, prefix, command, url):
         try:
             ended = subprocess.run(command, env=environment, timeout=900, cwd=folder)
         except subprocess.TimeoutExpired:
-            print("it does not end")
+            print("it does not finish")
             return "FAILED"
     return "works" if ended.returncode == 0 else "FAILED"
 
@@ -154,7 +154,7 @@ def python_command(folder, packages):
 
 def node_command(folder, packages):
     if not shutil.which("npm"):
-        raise Skipped("there is no npm")
+        raise Skipped("npm is not installed")
     if not (folder / "ready").exists():
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text('{"private": true}')
@@ -168,7 +168,7 @@ def node_command(folder, packages):
 
 def system_command(_, program):
     if not shutil.which(program):
-        raise Skipped(f"there is no {program}")
+        raise Skipped(f"{program} is not installed")
     return ["bash"]
 
 

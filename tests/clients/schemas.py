@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Structured output by the schemas of the JSON Schema Test Suite, with speculation: every output has to be valid, and
-requests without a form beside them must not be slower for it.
+"""Structured output with the schemas of the JSON Schema Test Suite, with speculation: every output must be valid, and
+requests without a schema that run at the same time must not become slower.
 
     python3 tests/clients/schemas.py target/release/spectune --count 1000 [--neighbours]
 
-Needs `jsonschema`, whose source archive on the package index also has the suite; it is fetched when this runs. Schemas that
-the server refuses have to be refused with 400, and are counted with the reasons.
+Needs `jsonschema`, whose source archive on the package index also contains the suite; it is fetched at run time. Schemas
+that the server rejects must be rejected with 400, and are counted with the reasons.
 """
 
 import collections
@@ -48,7 +48,7 @@ def fetch_suite(folder):
 
 
 def schemas_of(tests):
-    """Each schema of the suite once, with its draft."""
+    """Each distinct schema of the suite, with its draft of the standard."""
     seen = {}
     for draft in DRAFTS:
         for path in sorted((tests / draft).rglob("*.json")):
@@ -72,7 +72,7 @@ def ask(url, number, schema, most):
 
 
 def judge(draft, schema, status, answer):
-    """What became of a request, and words on it."""
+    """The outcome of a request, and details."""
     if status == 400:
         return "refused", answer["error"]["message"]
     if status != 200:
@@ -87,13 +87,13 @@ def judge(draft, schema, status, answer):
         return "FAULT", f"{error}: {text!r}"
     try:
         error = jsonschema.exceptions.best_match(DRAFTS[draft](schema).iter_errors(value))
-    except Exception as error:  # References into the network are not followed.
+    except Exception as error:  # References to the network are not followed.
         return "unjudged", repr(error)[:100]
     return ("valid", text) if error is None else ("FAULT", f"{error.message}: {text!r}")
 
 
 class Neighbours:
-    """Requests without a form, streamed one after the other on some connections; counts their tokens."""
+    """Requests without a schema, sent one after the other on several connections; counts their tokens."""
 
     def __init__(self, url, count):
         self.url, self.stopping, self.tokens = url, threading.Event(), [0] * count
@@ -119,11 +119,12 @@ class Neighbours:
 
 
 def measure_neighbours(url, seconds, repeats):
-    """Tokens a second of eight requests without a form beside one more, with and without a form; in turn, medians."""
+    """Ratio of the tokens per second of eight requests without a schema while another one runs with and without a schema:
+    measured in turn, medians."""
     form = {"type": "object", "properties": {"a": {"type": "array", "minItems": 40, "items": {"type": "integer"}}}, "required": ["a"]}
     beside = {
-        "without a form": {},
-        "with a form": {"response_format": {"type": "json_schema", "json_schema": {"name": "form", "schema": form}}},
+        "without a schema": {},
+        "with a schema": {"response_format": {"type": "json_schema", "json_schema": {"name": "form", "schema": form}}},
     }
     rates = {name: [] for name in beside}
     neighbours = Neighbours(url, 8)
@@ -146,15 +147,15 @@ def measure_neighbours(url, seconds, repeats):
     neighbours.stop()
     medians = {name: sorted(of)[len(of) // 2] for name, of in rates.items()}
     for name, of in rates.items():
-        print(f"neighbours of one request {name}: {medians[name]:.0f} tokens/s ({', '.join(f'{one:.0f}' for one in of)})")
-    return medians["with a form"] / medians["without a form"]
+        print(f"next to one request {name}: {medians[name]:.0f} tokens/s ({', '.join(f'{one:.0f}' for one in of)})")
+    return medians["with a schema"] / medians["without a schema"]
 
 
 def main():
     parser = demo_server.parser(__doc__, count=100, at_once=16)
     parser.add_argument("--max-tokens", type=int, default=1500)
-    parser.add_argument("--suite", type=pathlib.Path, help="folder `tests` of the suite; fetched where it is not given")
-    parser.add_argument("--neighbours", action="store_true", help="measure requests without a form too")
+    parser.add_argument("--suite", type=pathlib.Path, help="folder `tests` of the suite; fetched by default")
+    parser.add_argument("--neighbours", action="store_true", help="measure requests without a schema too")
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--repeats", type=int, default=5)
     arguments = parser.parse_args()
@@ -186,7 +187,7 @@ def main():
         print("drafts accepted:", speculation.get("spectune_accepted_drafts_total", speculation.get("vllm:spec_decode_num_accepted_tokens_total")))
         share = measure_neighbours(url, arguments.seconds, arguments.repeats) if arguments.neighbours else None
         if share is not None:
-            print(f"with a form beside them neighbours have {share:.1%} of the tokens a second")
+            print(f"next to a request with a schema, others keep {share:.1%} of their tokens per second")
     return 1 if outcomes["FAULT"] or (share is not None and share < 0.95) else 0
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""SGLang's bench_serving against each of its backends, with the options that ask the server for something; its figures
-beside the server's. Its package is there without what it depends on: only the benchmark is loaded."""
+"""SGLang's bench_serving with each of its backends and the options that the server must support; its figures are compared
+with the server's. The package is installed without its dependencies: only the benchmark is loaded."""
 
 import importlib.machinery
 import importlib.util
@@ -14,7 +14,7 @@ import timings
 
 
 class Stub(types.ModuleType):
-    """A module of SGLang's server, of which the benchmark imports a name or two and calls none here."""
+    """A module of SGLang's server from which the benchmark imports names that it does not call here."""
 
     __path__ = []
 

@@ -1,11 +1,11 @@
-"""First-token and inter-token times as a client reports them, beside the server's own of the same requests."""
+"""First-token and inter-token times as a client reports them, next to the server's own for the same requests."""
 
 import urllib.request
 
 # A client's clock starts before the server's and stops after it. On a two-core machine the difference is 0.7 ms for a
 # bare socket, and 1.5 to 2.5 ms for a Python client that opens a connection for each request and reads two responses at
-# a time, regardless of the prompt length. So benchmarks here send prompts of 512 tokens, compared with whose time that
-# is small, instead of 64, which the demo pair prefills in 7 ms.
+# a time, regardless of the prompt length. So benchmarks here send prompts of 512 tokens, whose prefill takes much
+# longer than that, instead of 64, which the demo pair prefills in 7 ms.
 SHARE, SLACK = 0.10, 0.0015
 NAMES = {"first token": "spectune_time_to_first_token_seconds", "between tokens": "spectune_inter_token_latency_seconds"}
 

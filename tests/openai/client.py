@@ -4,7 +4,7 @@
         --speculative-draft-model-path models/tiny/eagle3 &
     python tests/openai/client.py http://127.0.0.1:30000/v1 [API_KEY]
 
-One line a check; exit code 1 if one fails. It starts nothing and needs no particular model, but one with a chat template.
+Prints one line per check; exits with 1 if one fails. It starts nothing, and works with any model that has a chat template.
 """
 
 import sys
@@ -21,7 +21,7 @@ TOKENS = 48
 
 
 class Checks:
-    """All that is asked of a server; each method whose name begins with `check_` is one check."""
+    """Everything that a server must do; each method whose name begins with `check_` is one check."""
 
     def __init__(self, client, model):
         self.client, self.model = client, model
@@ -167,7 +167,7 @@ def fails(status, parameter, request):
         equal((error.status_code, error.param), (status, parameter))
         holds(error.type == "invalid_request_error" and len(error.message) > 10, error)
         return error
-    raise AssertionError(f"no error of {parameter}: {answer!r}")
+    raise AssertionError(f"no error about {parameter}: {answer!r}")
 
 
 def main(arguments):

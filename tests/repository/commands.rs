@@ -29,8 +29,8 @@ fn the_page_of_commands_is_their_help() {
         .collect();
     assert!(commands.contains(&"lint") && commands.contains(&"man"), "{commands:?}");
     let mut page = String::from(
-        "# Commands\n\nWhat `spectune COMMAND --help` prints; the page is made from it. The engine flags of `generate`, \
-         `serve` and `bench` have SGLang's names, and [all flags that spectune knows](flags.md) have a page of their own.\n",
+        "# Commands\n\nThe output of `spectune COMMAND --help`, from which this page is generated. The engine flags of \
+         `generate`, `serve` and `bench` have SGLang's names; [a separate page](flags.md) lists all flags that spectune knows.\n",
     );
     page.push_str(&format!("\n## spectune\n\n```text\n{}\n```\n", whole.trim_end()));
     for command in commands {

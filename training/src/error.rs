@@ -15,7 +15,7 @@ pub enum TrainingError {
     #[error("{0}")]
     Prompts(#[from] TunerError),
     /// Tensors do not fit together, or the device failed.
-    #[error("while computing with tensors: {0}")]
+    #[error("tensor computation failed: {0}")]
     Tensor(#[from] candle_core::Error),
     /// A file cannot be read or written.
     #[error("cannot {what} {}: {source}", path.display())]

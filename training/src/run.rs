@@ -157,8 +157,8 @@ fn check(request: &TrainRequest<'_>) -> Result<(), TrainingError> {
     for tensor in trained_tensors(spec, models.target.vocabulary) {
         models.draft_place(&tensor).map_err(|error| {
             TrainingError::Configuration(format!(
-                "{error}. Trained values are written as float32, float16 or bfloat16: train the draft of the checkpoint \
-                 that is not quantised, and quantise what is trained"
+                "{error}. Trained values are written as float32, float16 or bfloat16: train the draft of the unquantised \
+                 checkpoint, and quantise the trained head"
             ))
         })?;
     }
@@ -176,7 +176,7 @@ fn note_texts(placements: &Placements, texts: &[Option<ReplayText>], watch: &mut
             count => format!(" ({count} repeated ones skipped)"),
         };
         watch(Progress::Note(format!(
-            "prompts {}: {}: {} train ({} answer tokens), {} choose among checkpoints, {} judge{repeated}",
+            "prompts {}: {}: {} for training ({} answer tokens), {} for choosing among checkpoints, {} for judging{repeated}",
             set + 1,
             facts.name,
             facts.training,
@@ -203,7 +203,7 @@ fn trainer<'a>(
     if settings.feature_weight > 0.0 && !(spec.sees_final() && spec.hidden() == models.target.hidden) {
         return Err(TrainingError::Configuration(
             "training.feature_weight is for heads that read the target's final state (EAGLE-1/2, MTP): EAGLE-3 heads \
-             read captured layers, leave it out"
+             read captured layers; remove it"
                 .into(),
         ));
     }

@@ -62,7 +62,7 @@ fn hot_tokens(vocabulary: usize, wanted: Option<usize>, texts: &[&ReplayText]) -
     let wanted = wanted.unwrap_or(vocabulary);
     if wanted > vocabulary {
         return Err(TrainingError::Configuration(format!(
-            "models.draft_vocabulary is {wanted}, the target has {vocabulary} tokens"
+            "models.draft_vocabulary is {wanted}, but the target has only {vocabulary} tokens"
         )));
     }
     let mut counts = vec![0_u64; vocabulary];

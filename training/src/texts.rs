@@ -89,7 +89,7 @@ impl Placements {
             let held_out = ((kept.len() as f64 * stop.held_out).round() as usize).min(most).max(2);
             if kept.len() <= held_out {
                 return Err(TrainingError::Configuration(format!(
-                    "the prompts {:?} are {} different ones: {held_out} are held out, and none is left to train; give more",
+                    "the set {:?} has only {} distinct prompts: {held_out} are held out, and none is left for training; give more",
                     set.name,
                     kept.len()
                 )));

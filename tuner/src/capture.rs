@@ -70,7 +70,7 @@ impl Demand {
         match rounds.iter().skip(1).rposition(|count| *count > 0).map(|at| at + 1) {
             None => return wrong("no round was timed at any batch size".into()),
             Some(seen) if seen > largest => {
-                return wrong(format!("rounds of {seen} requests are timed, but up to {largest} are to run"));
+                return wrong(format!("rounds of {seen} requests are timed, but at most {largest} may run"));
             }
             Some(_) => {}
         }

@@ -169,7 +169,7 @@ fn replay(
     progress: &mut dyn Progress,
 ) -> Result<Option<Replayed>, TunerError> {
     const STEPS: usize = 100;
-    progress.preparing(&format!("acceptance of {} tree shapes, replayed", shapes.len()), STEPS);
+    progress.preparing(&format!("replayed acceptance of {} tree shapes", shapes.len()), STEPS);
     let progress = RefCell::new(progress);
     let mut told = |told: ReplayProgress| {
         progress.borrow_mut().prepared(told.walked * STEPS / told.total.max(1));

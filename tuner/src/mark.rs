@@ -60,7 +60,7 @@ impl Mark {
                 format!("its threads waited for a processor for {} of its time", percent(share))
             }
             Self::BusyElsewhere { share } => format!("other processes used {} of the processors", percent(share)),
-            Self::Throttled { share } => format!("the GPU's clock was held down for {} of its time", percent(share)),
+            Self::Throttled { share } => format!("the GPU's clock was throttled for {} of its time", percent(share)),
             Self::SharedGpu { processes: 1 } => "another process used the GPU".into(),
             Self::SharedGpu { processes } => format!("{processes} other processes used the GPU"),
         }

@@ -169,8 +169,8 @@ pub fn check(search: &Search, experiment: &Experiment) -> Result<(), TunerError>
         Some(trials) if search.strategy == StrategyName::Anneal && trials < fewest => {
             let (loads, repeats) = (experiment.loads.len(), experiment.repeats);
             Err(TunerError::Configuration(format!(
-                "search.trials is {trials}, and anneal needs {fewest}: the baselines and one configuration more, under \
-                 each load ({loads}) as often as search.repeats says ({repeats}); raise it, or lower the others"
+                "search.trials is {trials}, but anneal needs {fewest}: the baselines and one more configuration, with \
+                 search.repeats ({repeats}) trials under each load ({loads}); raise search.trials, or lower the others"
             )))
         }
         _ => Ok(()),
@@ -193,14 +193,14 @@ impl StopReason {
     pub fn words(self) -> &'static str {
         match self {
             Self::SpaceExhausted => "every trial of the plan is measured",
-            Self::TrialBudget => "the budget of trials is used up",
-            Self::TimeBudget => "the budget of time is used up",
+            Self::TrialBudget => "the trial budget is used up",
+            Self::TimeBudget => "the time budget is used up",
             Self::Interrupted => "interrupted",
-            Self::Cooled => "the annealing schedule is at its end",
-            Self::Settled => "nothing unmeasured is predicted within reach of the best",
+            Self::Cooled => "the annealing schedule has ended",
+            Self::Settled => "no unmeasured configuration is predicted to be within reach of the best",
             Self::StillTied => {
-                "nothing unmeasured is predicted within reach of the best, and more repeats did not tell the leaders \
-                 apart"
+                "no unmeasured configuration is predicted to be within reach of the best, and more repeats did not \
+                 separate the leaders"
             }
         }
     }

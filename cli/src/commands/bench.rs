@@ -19,14 +19,14 @@ Examples:
       --batch-size 1 --input-len 64 --output-len 128 --json
   spectune bench --load-format dummy --model-shape llama-3.1-8b --device cuda:0 \\
       --shapes 'none;3,1,4@3;5,8,32@3' --batch-size 1,8,32,64 --input-len 512 --output-len 384
-  spectune bench --load-format dummy --model-shape glm-4.5-air --num-layers 8 --device cuda:0 \
+  spectune bench --load-format dummy --model-shape glm-4.5-air --num-layers 8 --device cuda:0 \\
       --shapes 'none;3,1,4@2.5' --batch-size 1,8 --input-len 512 --output-len 256
 
 Prompts are random, so accept lengths measured on them say nothing about real text. A shape with
-@L accepts L tokens a round on average whatever the target says (bonus token included), which
+@L accepts L tokens per round on average (bonus token included), regardless of the target, which
 times the round without measuring the draft.
-The floor is the time to read a round's bytes at the memory bandwidth measured in the same run. It is
-omitted where rounds are faster, because a small model fits the processor's caches.";
+The floor is the time to read a round's bytes at the memory bandwidth measured in the same run.
+It is omitted where rounds are faster, because a small model fits into the CPU's caches.";
 
 /// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth floor.
 #[derive(Debug, clap::Args)]
@@ -179,7 +179,7 @@ fn notes(engine: &Engine, startup: f64, bandwidth: f64) -> String {
         "{} ({}); loaded in {startup:.1} s{capture}; memory {:.0} GB/s\n\
          accept: output tokens / rounds, the first token and bonus tokens included (SGLang's definition); * simulated\n\
          floor: time to read a round's bytes (weights once per pass, KV cache) at that bandwidth; omitted where \
-         rounds are faster: caches hold the data, or rows choose fewer experts than an even choice would",
+         rounds are faster: caches hold the data, or rows choose fewer experts than even routing would",
         device.device,
         device.name,
         bandwidth / 1e9

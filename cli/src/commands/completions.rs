@@ -10,7 +10,7 @@ Examples:
   spectune completions zsh > ~/.zfunc/_spectune      # a folder of $fpath
   spectune completions fish > ~/.config/fish/completions/spectune.fish";
 
-/// Print the completions of a shell.
+/// Print shell completions.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {

@@ -69,7 +69,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         written.with_context(|| format!("cannot write {}", path.display()))?;
     }
     terminal::note(&format!(
-        "The demo is in {}. Its models are real and tiny: fit to try spectune, not to judge text. Next:",
+        "The demo is in {}. Its models are real but tiny: good for trying spectune, not for judging the text. Next:",
         out.display()
     ));
     terminal::lines(&format!("  spectune sweep {}", out.join("sweeps/demo.toml").display()));

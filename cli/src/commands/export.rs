@@ -17,7 +17,7 @@ Examples:
   spectune export tuned.toml --to tensorrt-llm > config.yaml
 
 The launch is written to standard output. Standard error says which engine was measured, what was
-filled in or left out, and repeats the warnings of the tuned file.";
+filled in or omitted, and repeats the warnings of the tuned file.";
 
 /// Turn a tuned file into flags for another engine.
 #[derive(Debug, clap::Args)]

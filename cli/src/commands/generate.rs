@@ -36,7 +36,7 @@ pub struct Arguments {
     /// JSON file with a list of token-id lists, one per request
     #[arg(long, value_name = "FILE")]
     input_ids: Option<PathBuf>,
-    /// Wrap each prompt in the model's chat template, as a user's message
+    /// Wrap each prompt in the model's chat template, as a user message
     #[arg(long, conflicts_with = "input_ids")]
     chat: bool,
     /// Maximum number of tokens to generate per request

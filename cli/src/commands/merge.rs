@@ -11,8 +11,8 @@ Examples:
 
 The folders are shards of one sweep, or runs of the same sweep on several machines of one kind. Each
 shape is compared with the baselines of its own folder, and repeats of a trial from several folders
-are pooled. Trials that --out already contains are kept. Sweeps of different machines are not merged:
-`spectune report` shows them side by side.";
+are pooled. Trials that --out already contains are kept. Sweeps of different machines are not
+merged: `spectune report` shows them side by side.";
 
 /// Merge the shards of a sweep into one folder.
 #[derive(Debug, clap::Args)]
@@ -54,7 +54,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     terminal::note(&format!("report it: spectune report {out}"));
     match &summary.tuned {
         Some(tuned) => terminal::note(&format!("tuned:     {}", tuned.display())),
-        None => terminal::note("no tuned.toml: no configuration can be chosen, or the models are not known here"),
+        None => {
+            terminal::note("no tuned.toml: no configuration can be chosen, or the models are unknown on this machine")
+        }
     }
     Ok(if summary.ranking.iter().any(|ranking| ranking.chosen.is_some()) { Exit::Fine } else { Exit::Findings })
 }

@@ -21,7 +21,7 @@ pub struct Arguments {
     /// Folders of sweeps: shards of one sweep are merged, others are shown side by side
     #[arg(required = true, value_name = "DIR")]
     folders: Vec<PathBuf>,
-    /// Compare two sweeps configuration by configuration, whatever differs between them
+    /// Compare two sweeps by configuration, even if their fingerprints differ
     #[arg(long)]
     compare: bool,
     /// Folder for the report (default: the first sweep's)
@@ -76,7 +76,7 @@ pub fn written(files: &[PathBuf]) -> String {
 pub fn input(folders: &[PathBuf]) -> anyhow::Result<ReportInput> {
     if let Some(file) = folders.iter().find(|folder| folder.is_file()) {
         let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        bail!("{} is a file: name the folder of the sweep, {}", file.display(), folder.display());
+        bail!("{} is a file: give the folder of the sweep, {}", file.display(), folder.display());
     }
     let sweeps = folders.iter().map(|folder| Sweep::read(folder)).collect::<Result<_, _>>()?;
     Ok(ReportInput { sweeps, compare: false })

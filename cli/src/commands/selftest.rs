@@ -12,7 +12,7 @@ Examples:
   compute-sanitizer --tool memcheck spectune selftest --device cuda:0 --quick
   compute-sanitizer --tool racecheck spectune selftest --device cuda:0 --kernel top_k";
 
-/// Run the engine's invariants and kernels on this machine's device.
+/// Check the engine's invariants and kernels on this machine's device.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {

@@ -41,8 +41,8 @@ Ctrl-C keeps every finished trial and exits with code 130; --resume continues fr
 Without --out, results are written to a folder named after the sweep file (and the shard), under
 results/.
 
-In an array job of SLURM the shard is taken from SLURM_ARRAY_TASK_ID and _COUNT (with _MIN and
-_STEP), in an Indexed Job of Kubernetes from JOB_COMPLETION_INDEX and SPECTUNE_SHARDS;
+In a SLURM array job, the shard is taken from SLURM_ARRAY_TASK_ID and _COUNT (with _MIN and
+_STEP), in a Kubernetes Indexed Job from JOB_COMPLETION_INDEX and SPECTUNE_SHARDS;
 --shard 1/1 turns that off. `spectune merge` merges the shards.
 
 --emit submits nothing. Each task of the job resumes its shard, and the last step merges them.";
@@ -62,13 +62,13 @@ pub struct Arguments {
     /// Print the plan and the number of trials, and estimate the duration from a few short batches, without sweeping
     #[arg(long)]
     dry_run: bool,
-    /// Measure one of several parts of the space; 1/1 measures all of it, whatever a scheduler's variables say
+    /// Measure one of several parts of the space; 1/1 measures all of it and ignores the scheduler's variables
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
     /// Print a job file that sweeps in shards and merges them, without measuring: slurm, k8s or bash
     #[arg(long, value_name = "SCHEDULER", conflicts_with_all = ["resume", "dry_run", "shard"])]
     emit: Option<Scheduler>,
-    /// End servers that a killed run of the folder left running, without measuring
+    /// Stop servers that a killed sweep of the folder left running, without measuring
     #[arg(long, conflicts_with_all = ["resume", "dry_run", "emit"])]
     end_servers: bool,
     /// Number of shards in the job file (default: the number of configurations, at most 8; for bash, the number of GPUs)
@@ -150,7 +150,7 @@ fn end_servers(arguments: &Arguments) -> anyhow::Result<Exit> {
     let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, arguments.shard));
     let ended = tuner::system::server::end_left(&out)?;
     if ended > 0 {
-        terminal::note(&format!("{ended} server processes were ended"));
+        terminal::note(&format!("{ended} server processes were stopped"));
     }
     Ok(Exit::Fine)
 }

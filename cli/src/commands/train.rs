@@ -29,28 +29,28 @@ Examples:
       --speculative-draft-model-path results/train/head
   spectune schema train > train.schema.json
 
-The target answers the prompts, and the head learns to draft these answers. What decides is the
-accept length of the file's tree, replayed on prompts that never train: the trained head is
-written to DIR/head only if it is better than the one from before, beyond noise. Training runs
-on the processor, in float32; answers and replays run where [engine] says.
+The target answers the prompts, and the head learns to draft these answers. Heads are
+compared by the accept length of the file's tree, replayed on held-out prompts: the trained head
+is written to DIR/head only if it is significantly better than the previous one. Training runs
+on the CPU, in float32; answers and replays run on the device of [engine].
 
-A run can be stopped or killed at any moment; --resume goes on from the newest checkpoint.
-Ends with 0 where a head was written, 1 where the one from before stays, and 130 where it was
+A run can be stopped or killed at any moment; --resume continues from the newest checkpoint.
+Exits with 0 if a head was written, with 1 if the previous one is kept, and with 130 if it was
 stopped.";
 
 /// Adapt a draft head to prompts, so that more of its drafts are accepted.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// The training file; `spectune schema train` says what it can hold
+    /// The training file; `spectune schema train` prints its schema
     train: PathBuf,
-    /// Folder for checkpoints, the head and the report; results/NAME unless given
+    /// Folder for checkpoints, the head and the report (default: results/NAME)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Go on with the run that was started in the folder
+    /// Continue the run that was started in the folder
     #[arg(long)]
     resume: bool,
-    /// Where the engine runs: auto, cpu, cuda or cuda:N; wins over the training file
+    /// Where the engine runs: auto, cpu, cuda or cuda:N; overrides the training file
     #[arg(long)]
     device: Option<DeviceChoice>,
 }
@@ -102,8 +102,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
 
 fn finish(finished: &training::Finished, out: &Path) -> anyhow::Result<Exit> {
     terminal::print(&reports::training::summary(&finished.record))?;
-    let files = reports::training::write(&finished.record, out)
-        .with_context(|| format!("the report is not written; once it can be: spectune report {}", out.display()))?;
+    let files = reports::training::write(&finished.record, out).with_context(|| {
+        format!("the report could not be written; to write it later: spectune report {}", out.display())
+    })?;
     if let Some(page) = files.first() {
         terminal::note(&format!("report: {}", page.display()));
     }

@@ -84,7 +84,7 @@ pub(super) fn header(path: &Path, bytes: &[u8], size: u64) -> Result<Header, Eng
             serde_json::from_value(entry).map_err(|error| malformed(format!("tensor {name}: {error}")))?;
         if from > to || to > data {
             return Err(malformed(format!(
-                "tensor {name} lies at bytes {from}..{to}, but the file has {data} bytes of data: it is truncated or \
+                "tensor {name} is at bytes {from}..{to}, but the file has {data} bytes of data: it is truncated or \
                  damaged"
             )));
         }

@@ -110,7 +110,7 @@ fn check_one_layer(config: &Config<'_>) -> Result<(), EngineError> {
         || config.tensors.all().any(|name| name.starts_with("layers.1."));
     if more {
         return Err(
-            config.unsupported("a draft head of several decoder layers", "only heads with one layer are supported")
+            config.unsupported("a draft head with several decoder layers", "only heads with one layer are supported")
         );
     }
     Ok(())
@@ -155,7 +155,7 @@ fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, 
     let layers = target.spec.layers.len();
     // Unlike other malformed fields, a malformed field that selects the captured layers is an error.
     if let Some(name) = fields.unread.iter().find(|name| name.starts_with("eagle_")) {
-        return Err(config.malformed(format!("{name} cannot be read (layer ids are a list of numbers from 0 on)")));
+        return Err(config.malformed(format!("{name} cannot be read (expected a list of layer ids, counted from 0)")));
     }
     let by_family = fields.eagle_config.as_ref().and_then(|eagle| eagle.eagle_aux_hidden_state_layer_ids.as_ref());
     let by_entry = fields.eagle_aux_hidden_state_layer_ids.as_ref();

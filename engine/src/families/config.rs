@@ -77,7 +77,7 @@ impl<'a> Config<'a> {
     pub fn epsilon(&self) -> Result<f32, EngineError> {
         match self.fields().rms_norm_eps.unwrap_or(1e-6) {
             epsilon if epsilon >= 0.0 && epsilon.is_finite() => Ok(epsilon as f32),
-            epsilon => Err(self.malformed(format!("rms_norm_eps is {epsilon}, expected a number from 0 on"))),
+            epsilon => Err(self.malformed(format!("rms_norm_eps is {epsilon}, expected a number of at least 0"))),
         }
     }
 

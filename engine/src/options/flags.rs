@@ -149,8 +149,8 @@ fn adaptive(launch: &Launch) -> Result<Option<ShapePolicy>, EngineError> {
     }
     let Some(path) = path else {
         return wrong(
-            "--speculative-adaptive: this engine follows a table of chains by running batch, and moves among none by itself: give it with \
-             --speculative-adaptive-config, one candidate a slot"
+            "--speculative-adaptive: this engine follows a table of chains by running batch and does not adapt the chain by \
+             itself: give the table with --speculative-adaptive-config, one candidate per slot"
                 .into(),
         );
     };

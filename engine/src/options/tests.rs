@@ -103,7 +103,7 @@ fn an_adaptive_file_with_one_candidate_a_slot_is_a_table() {
     let table = vec![(2, TreeShape::chain(4)), (usize::MAX, TreeShape::chain(1))];
     assert_eq!(Some(with(good, flags).expect("a table").policy), ShapePolicy::table(table));
     for (text, flags, words) in [
-        (good, "--speculative-adaptive", "give it with --speculative-adaptive-config"),
+        (good, "--speculative-adaptive", "give the table with --speculative-adaptive-config"),
         (good, "--speculative-adaptive-config FILE", "has no effect without"),
         (good, "--speculative-adaptive --speculative-adaptive-config /nonexistent", "/nonexistent: No such file"),
         (r#"{"1": {"candidate_steps": [1, 3]}}"#, flags, "2 candidate steps"),

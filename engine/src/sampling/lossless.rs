@@ -388,7 +388,7 @@ fn every_broken_rule_is_found_out() {
             one_after_the_other(tree, logits, sampling, context, faults)
         });
     }
-    check("one coin a round", "3,1,4", |tree, logits, sampling, context| {
+    check("one coin per round", "3,1,4", |tree, logits, sampling, context| {
         let faults = Faults { one_coin: true, ..Faults::default() };
         one_after_the_other(tree, logits, sampling, context, faults)
     });

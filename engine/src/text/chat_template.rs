@@ -125,7 +125,7 @@ fn up_to_content(mut rendered: String, message: &Value) -> Result<String, Engine
     let content = content.unwrap_or_default();
     let Some(at) = rendered.rfind(content.trim()).filter(|_| !content.trim().is_empty()) else {
         return Err(EngineError::InvalidRequest(
-            "the chat template writes no content of the last message, so the answer cannot continue from it".into(),
+            "the chat template omits the content of the last message, so the answer cannot continue it".into(),
         ));
     };
     let whole = content.trim_start();

@@ -292,7 +292,7 @@ fn check_layer(kernels: &Kernels, numbers: &mut Numbers, layer: &Layer, all_rows
         let unscaled = Linear { unscaled: squares.unscaled(), ..operands };
         if element == Element::F32 || rows > 32 {
             if kernels.linear(unscaled).is_ok() {
-                return Err(format!("{what}: rows that are yet to be scaled are taken for scaled"));
+                return Err(format!("{what}: unscaled rows were accepted as scaled"));
             }
             continue;
         }

@@ -73,7 +73,7 @@ fn check_deals(
             if rows <= Kernels::MOST_ROWS_LEFT_IN_PARTS {
                 check(unscaled, &what, &squares.expected(layer))?;
             } else if kernels.linear_wide(unscaled, wide).is_ok() {
-                return Err(format!("{what}: taken, though blocks scale fewer rows"));
+                return Err(format!("{what}: accepted, although the blocks scale fewer rows"));
             }
         }
     }
@@ -92,7 +92,7 @@ pub(super) fn check_dealt(
     let sums = match run(linear).map_err(text)? {
         Some(found) if found.count == parts && parts > 1 => found.at,
         None if parts == 1 => y,
-        found => return Err(format!("{what}: left in {found:?}")),
+        found => return Err(format!("{what}: unexpected result {found:?}")),
     };
     let sums: Vec<f32> = device.download(sums).map_err(text)?;
     compare(what, &add_up(&sums[..parts * count], count), expected, 1e-4)?;

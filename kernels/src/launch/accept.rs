@@ -110,7 +110,7 @@ impl AcceptInputs<'_> {
         let is_length = simulate.is_none_or(|length| length >= 1.0);
         if batch == 0 || !(1..=THREADS).contains(&most) || !is_length {
             return Err(DeviceError::Shape(format!(
-                "a batch of {batch} cannot accept {simulate:?} of {most} tokens: 1 to {THREADS} can be"
+                "acceptance in a batch of {batch}, simulated {simulate:?}, of {most} tokens: 1 to {THREADS} are supported"
             )));
         }
         sequences.check()?;
@@ -206,7 +206,7 @@ impl Kernels {
         check_ints(outputs.place, 1)?;
         if outputs.ints() < batch * (1 + most) {
             return Err(DeviceError::Shape(format!(
-                "{} places of {} values for the output of a round hold no {batch} × (1 + {most})",
+                "{} places of {} values are too small for the output of a round, {batch} × (1 + {most}) values",
                 outputs.places,
                 outputs.ints()
             )));

@@ -184,7 +184,7 @@ impl Kernels {
         let RmsNorm { source, rows, width, epsilon, .. } = norm;
         if source.is_some() || rows > linear_wide::MOST_ROWS {
             return Err(DeviceError::Shape(format!(
-                "a norm without scale takes up to {} rows as they lie",
+                "a norm without scale supports up to {} consecutive rows",
                 linear_wide::MOST_ROWS
             )));
         }

@@ -136,7 +136,7 @@ impl ExpertsShape {
         if self.experts() > MOST_EXPERTS || self.chosen() > MOST_CHOSEN {
             let (experts, chosen) = (self.experts(), self.chosen());
             return Some(format!(
-                "{experts} experts of which {chosen} compute a row; the GPU's kernels take {MOST_EXPERTS} and \
+                "{experts} experts, {chosen} per row; the GPU's kernels support up to {MOST_EXPERTS} and \
                  {MOST_CHOSEN}"
             ));
         }

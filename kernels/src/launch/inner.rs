@@ -110,7 +110,7 @@ impl Kernels {
         let own_stride = from.rows.own_stride;
         if count == 0 || to.rows.own_stride != own_stride {
             return Err(DeviceError::Shape(format!(
-                "{count} rows with room for {} own cache rows cannot be picked out of those with room for {own_stride}",
+                "{count} rows with room for {} own cache rows cannot be picked from rows with room for {own_stride}",
                 to.rows.own_stride
             )));
         }

@@ -142,7 +142,7 @@ impl Linear<'_> {
     /// Rejects unscaled rows, for kernels that cannot scale them.
     pub(super) fn check_scaled(self) -> Result<(), DeviceError> {
         let refused =
-            || Err(DeviceError::Shape("the rows are yet to be scaled, which this layer's kernel does not".into()));
+            || Err(DeviceError::Shape("the rows are not scaled yet, and this layer's kernel cannot scale them".into()));
         self.unscaled.map_or(Ok(()), |_| refused())
     }
 }

@@ -75,7 +75,9 @@ impl Kernels {
             )));
         };
         if linear.unscaled.is_some() && rows > most_rows {
-            return Err(DeviceError::Shape(format!("{rows} rows are yet to be scaled, and {most_rows} can be")));
+            return Err(DeviceError::Shape(format!(
+                "{rows} rows are not scaled yet, and the kernel can scale at most {most_rows}"
+            )));
         }
         self.check_linear(linear, parts, all_columns)?;
         // Gate and up are separate.

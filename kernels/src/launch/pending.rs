@@ -37,7 +37,7 @@ pub struct Reading<'a> {
 impl PendingTokens<'_> {
     fn check(&self, slots: usize) -> Result<(), DeviceError> {
         if self.depth == 0 {
-            return Err(DeviceError::Shape("rings of no places".into()));
+            return Err(DeviceError::Shape("rings without places".into()));
         }
         check_ints(self.tokens, slots * self.depth)
     }
@@ -82,7 +82,7 @@ impl Kernels {
         pending.check(sequences.slots)?;
         if batch == 0 || most == 0 || most > pending.depth {
             return Err(DeviceError::Shape(format!(
-                "{batch} requests with {most} pending tokens, of {} that are kept",
+                "{batch} requests with {most} pending tokens, but {} are kept",
                 pending.depth
             )));
         }

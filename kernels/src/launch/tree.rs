@@ -184,7 +184,7 @@ impl Drafting<'_> {
         if own.own_stride != own_stride {
             let room = own.own_stride;
             return Err(DeviceError::Shape(format!(
-                "own rows of a group have room for {room}, of a row for {own_stride}"
+                "a group has room for {room} own rows, but a row for {own_stride}"
             )));
         }
         let mask_words = Kernels::own_mask_words(largest, own_stride);
@@ -221,7 +221,7 @@ impl PassRows<'_> {
         if own > 0 {
             if self.own_stride < own {
                 return Err(DeviceError::Shape(format!(
-                    "rows have room for {} own cache rows, {own} are needed",
+                    "rows have room for {} own cache rows, but {own} are needed",
                     self.own_stride
                 )));
             }

@@ -54,7 +54,7 @@ pub fn draw(race: &Race, format: Format) -> Drawn {
     let title = format!("Parts of a round at {}", race.load);
     let drawn = canvas::drawing(format, area.bottom + 44, &title, |canvas| {
         axes::legend(canvas, (0, 0), &legend)?;
-        axes::horizontal(canvas, area, scale, "ms a round", "")?;
+        axes::horizontal(canvas, area, scale, "ms per round", "")?;
         for (place, (entry, total)) in rows.iter().enumerate() {
             let y = area.top + row_height * place as i32;
             row(canvas, entry, *total, scale, (y, row_height), area.left)?;

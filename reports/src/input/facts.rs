@@ -113,12 +113,12 @@ fn requests(workload: &Workload, batch_sizes: &[usize]) -> String {
         batch_sizes.iter().filter(|size| **size > workload.requests).map(|size| figures::count(*size as u64)).collect();
     let larger = match larger.as_slice() {
         [] => String::new(),
-        [size] => format!(" ({size} at batch {size}, the same again)"),
-        sizes => format!(" (at batches of {} as many as run, the same again)", sizes.join(" and ")),
+        [size] => format!(" ({size} at batch {size}, repeating them)"),
+        sizes => format!(" (at batches of {} as many as run, repeating them)", sizes.join(" and ")),
     };
     let length = figures::count(workload.output_length as u64);
     let end = if workload.ignore_eos { "exactly" } else { "at most" };
-    format!("{} a trial{larger}, {end} {length} new tokens each", figures::count(workload.requests as u64))
+    format!("{} per trial{larger}, {end} {length} new tokens each", figures::count(workload.requests as u64))
 }
 
 fn sampling(workload: &Workload) -> String {
@@ -152,8 +152,8 @@ mod tests {
             let found = requests(&file.workload, &file.batch_sizes());
             assert_eq!(found, format!("{expected} 32 new tokens each"), "{sizes}");
         };
-        check("[1, 6]", "6 a trial, exactly");
-        check("[2, 100]", "6 a trial (100 at batch 100, the same again), exactly");
-        check("[2, 8, 100]", "6 a trial (at batches of 8 and 100 as many as run, the same again), exactly");
+        check("[1, 6]", "6 per trial, exactly");
+        check("[2, 100]", "6 per trial (100 at batch 100, repeating them), exactly");
+        check("[2, 8, 100]", "6 per trial (at batches of 8 and 100 as many as run, repeating them), exactly");
     }
 }

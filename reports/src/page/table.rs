@@ -140,7 +140,10 @@ fn remarks(race: &Race, rows: &[NoiseRow]) -> Vec<String> {
     remarks.push(if rejected == 0 {
         "No repeat was excluded.".into()
     } else {
-        format!("{} failed and excluded; outliers are kept.", figures::counted(rejected, "repeat", "repeats"))
+        format!(
+            "{} failed; failed repeats are excluded, outliers are kept.",
+            figures::counted(rejected, "repeat", "repeats")
+        )
     });
     first_repeat(race).into_iter().for_each(|remark| remarks.push(remark));
     remarks

@@ -115,7 +115,7 @@ fn ratios(record: &TrainingRecord) -> Result<Option<Chart>, ReportError> {
     charts::chart(
         "change",
         "Change of the accept length",
-        "By kind of prompts, with the interval. On the line nothing changes.",
+        "By kind of prompts, with the interval. The line marks no change.",
         |format| spans::draw(&rows, &frame, format),
     )
 }
@@ -207,11 +207,11 @@ pub fn course(record: &TrainingRecord) -> Result<Option<Part>, ReportError> {
     let losses: Vec<(f64, f64)> =
         record.curve.iter().filter_map(|point| Some((point.step as f64, *point.loss.first()?))).collect();
     let frame =
-        curve::Frame { title: "Loss", across: "step", up: "nats a token", suffix: "", legend: &[], level: None };
+        curve::Frame { title: "Loss", across: "step", up: "nats per token", suffix: "", legend: &[], level: None };
     let loss = charts::chart(
         "loss",
         "Loss while training",
-        "Of the first draft token, mean since the point before. The checkpoint is chosen by accept length, not by \
+        "Of the first draft token, mean since the previous point. The checkpoint is chosen by accept length, not by \
          loss.",
         |format| curve::draw(&losses, &[], &frame, format),
     )?;
@@ -269,7 +269,7 @@ fn curve_table(record: &TrainingRecord) -> Table {
 }
 
 pub fn prompts(record: &TrainingRecord) -> Part {
-    let headings = ["prompts", "#train", "#choose", "#judge", "#answer tokens that train", "#repeated, skipped"];
+    let headings = ["prompts", "#train", "#choose", "#judge", "#answer tokens for training", "#repeated, skipped"];
     let count = |value: u64| Cell::number(value as f64, |value| figures::count(value as u64));
     let rows = record.sets.iter().map(|set| {
         vec![
@@ -306,7 +306,7 @@ pub fn cost(record: &TrainingRecord) -> Part {
             "training",
             cost.training_s,
             format!(
-                "{} rows, {} rows/s, {} GFLOP/s by the matrices",
+                "{} rows, {} rows/s, {} GFLOP/s in matrix products",
                 figures::count(cost.rows),
                 rate.map_or_else(|| figures::MISSING.into(), figures::quantity),
                 flops.map_or_else(|| figures::MISSING.into(), figures::quantity)

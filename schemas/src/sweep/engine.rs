@@ -92,7 +92,7 @@ impl Models {
             (Some(_), false, _) | (Some(_), _, false) => {
                 return Err(Wrong::at(
                     &["models", "model_shape"],
-                    "random weights take the place of target and draft: leave those out",
+                    "random weights replace target and draft: remove target and draft",
                 ));
             }
             (Some(_), true, true) if self.acceptance.is_none() => {
@@ -103,7 +103,8 @@ impl Models {
         }
         match (self.num_layers, &self.model_shape) {
             (Some(_), None) => {
-                let reason = "of no effect without models.model_shape: a checkpoint runs with all of its layers";
+                let reason =
+                    "num_layers has no effect without models.model_shape: a checkpoint runs with all of its layers";
                 return Err(Wrong::at(&["models", "num_layers"], reason));
             }
             (Some(layers), Some(_)) => within(&["models", "num_layers"], layers)?,

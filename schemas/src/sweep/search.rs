@@ -96,7 +96,7 @@ impl Objective {
                 return Err(Wrong::at(path, "expected a number above 0"));
             }
             if limit.is_some() && self.metric != Metric::Goodput {
-                return Err(Wrong::at(path, "of no effect unless metric is \"goodput\""));
+                return Err(Wrong::at(path, "a limit has no effect unless metric is \"goodput\""));
             }
         }
         if self.metric == Metric::Goodput && self.ttft_ms.is_none() && self.itl_ms.is_none() {

@@ -54,7 +54,10 @@ impl Space {
             return Err(Wrong::at(&["space"], "num_draft_tokens is missing: topk above 1 needs it"));
         }
         if self.num_steps.is_empty() && !self.num_draft_tokens.is_empty() {
-            return Err(Wrong::at(&["space", "num_draft_tokens"], "of no effect without num_steps and topk"));
+            return Err(Wrong::at(
+                &["space", "num_draft_tokens"],
+                "num_draft_tokens has no effect without num_steps and topk",
+            ));
         }
         for (at, shape) in self.shapes.iter().enumerate() {
             let wrong = |reason: String| Wrong::at(&["space", "shapes"], format!("{shape:?}: {reason}")).element(at);

@@ -72,19 +72,19 @@ impl SystemSettings {
             !self.command.is_empty() || !self.extra_args.is_empty() || !self.env.is_empty() || self.url.is_some();
         match (self.is_in_process(), self.command.is_empty(), &self.url) {
             (true, ..) if is_set => {
-                let reason = "kind \"spectune\" runs in this process: leave out command, extra_args, env and url, or say \
+                let reason = "kind \"spectune\" runs in this process: remove command, extra_args, env and url, or set \
                               kind = \"sglang\" or \"vllm\"";
                 return Err(Wrong::at(&["system"], reason));
             }
             (false, true, None) => {
-                let reason = "give command, how a server starts, or url, where one runs";
+                let reason = "give command, which starts a server, or url, where one is running";
                 return Err(Wrong::at(&["system"], reason));
             }
             (false, false, Some(_)) => {
                 return Err(Wrong::at(&["system", "url"], "command and url exclude each other: give one of them"));
             }
             (false, true, Some(_)) if !self.extra_args.is_empty() || !self.env.is_empty() => {
-                let reason = "a server that runs already takes no extra_args and no env";
+                let reason = "a server that is already running takes no extra_args and no env";
                 return Err(Wrong::at(&["system", "url"], reason));
             }
             _ => {}
@@ -93,7 +93,7 @@ impl SystemSettings {
             return Err(Wrong::at(&["system", "url"], "expected a URL such as \"http://127.0.0.1:30000\""));
         }
         if let Some(name) = self.env.keys().find(|name| name.is_empty() || name.contains(['=', '\0'])) {
-            return Err(Wrong::at(&["system", "env"], format!("{name:?} is not the name of a variable")));
+            return Err(Wrong::at(&["system", "env"], format!("{name:?} is not the name of an environment variable")));
         }
         if !(self.start_timeout_s > 0.0 && self.start_timeout_s <= LONGEST_START_S) {
             let reason = format!("expected a number above 0 and at most {LONGEST_START_S}");

@@ -75,7 +75,7 @@ pub struct Batch {
     pub sizes: Option<Vec<usize>>,
 }
 
-/// Open loops: requests arrive at given times, whatever is still running. Each rate is a separate race, in addition to
+/// Open loops: requests arrive at given times, even while others run. Each rate is a separate race, in addition to
 /// those of `[batch]`. A trial ends when all its requests are served; latencies and times to first token count from the
 /// arrivals, which are the same for every configuration and repeat.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

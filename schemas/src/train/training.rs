@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{sweep::within, toml_file::Wrong};
 
-/// How a head trains. The defaults are those of published trainers for an adapted head.
+/// Training hyperparameters. The defaults are those of published trainers for an adapted head.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Training {
@@ -45,7 +45,7 @@ pub struct Training {
     pub seed: u64,
     /// Maximum MiB of the target's states in memory; states that do not fit are recomputed when needed.
     pub states_mib: usize,
-    /// Steps between checkpoints, besides those at each evaluation.
+    /// Steps between checkpoints, in addition to those at each evaluation.
     pub checkpoint_every: usize,
 }
 
@@ -66,12 +66,12 @@ pub enum Loss {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Precision {
-    /// bfloat16 on a GPU, float32 on the processor.
+    /// bfloat16 on a GPU, float32 on the CPU.
     #[default]
     Auto,
     /// 32 bits throughout.
     Float32,
-    /// Products of 16-bit numbers, added up in 32 bits. On GPUs alone: processors multiply them slower.
+    /// 16-bit products, accumulated in 32 bits. GPUs only: CPUs are slower with 16-bit numbers.
     Bfloat16,
 }
 

@@ -59,7 +59,7 @@ fn add(messages: &mut Vec<Value>, place: &str, item: Value) -> Result<(), ApiErr
         "reasoning" => {}
         other => {
             let message = format!(
-                "{place} is a {other}, and this page takes message, function_call, function_call_output and reasoning"
+                "{place} is of type {other}; expected message, function_call, function_call_output or reasoning"
             );
             return Err(complain(message));
         }

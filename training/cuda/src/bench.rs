@@ -72,26 +72,26 @@ fn print(arguments: &Arguments, speed: &Speed, compute: &Compute) {
         speed.step_s * 1e3
     );
     println!(
-        "speed       {:.0} tokens/s, {:.1} TFLOP/s of matrices",
+        "speed       {:.0} tokens/s, {:.1} TFLOP/s in matrix products",
         speed.tokens_per_s,
         tera(speed.tokens_per_s * speed.flops_of_a_row)
     );
-    println!("arithmetic  {:.2} GFLOP a token", speed.flops_of_a_row / 1e9);
+    println!("arithmetic  {:.2} GFLOP per token", speed.flops_of_a_row / 1e9);
     println!(
-        "bound       {:.0} tokens/s at {:.0} TFLOP/s, which one plain product reaches here ({:.0}% of it)",
+        "bound       {:.0} tokens/s at {:.0} TFLOP/s, which one plain matrix product reaches here ({:.0}% of it)",
         bound(speed.product_flops),
         tera(speed.product_flops),
         percent(speed.product_flops)
     );
     println!(
-        "            {:.0} tokens/s at {:.0} TFLOP/s, an H100's data sheet ({:.0}% of it)",
+        "            {:.0} tokens/s at {:.0} TFLOP/s, from an H100's data sheet ({:.0}% of it)",
         bound(H100),
         tera(H100),
         percent(H100)
     );
     if let Some((before, after)) = speed.memory {
         let gigabytes = |bytes: usize| bytes as f64 / 1e9;
-        println!("memory      {:.1} GB of the device, {:.1} GB before", gigabytes(after), gigabytes(before));
+        println!("memory      {:.1} GB in use on the device, {:.1} GB before", gigabytes(after), gigabytes(before));
     }
     println!("loss        {}", speed.loss);
 }

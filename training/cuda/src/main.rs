@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// Adapts draft heads to prompts, with steps on a GPU.
+/// Adapts draft heads to prompts, with training steps on a GPU.
 #[derive(Debug, Parser)]
 #[command(name = "spectune-train", version)]
 struct Arguments {
@@ -22,7 +22,7 @@ struct Arguments {
 enum Command {
     /// Adapt a draft head to prompts, so that more of its drafts are accepted
     Train(train::Arguments),
-    /// Time steps of a head of a published shape with random values
+    /// Time training steps of a head with random weights of a published shape
     Bench(bench::Arguments),
 }
 

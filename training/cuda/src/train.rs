@@ -23,7 +23,7 @@ pub struct Arguments {
     /// Continue the run that was started in the folder
     #[arg(long)]
     resume: bool,
-    /// Where the engine runs: auto, cpu, cuda or cuda:N; takes precedence over the training file
+    /// Where the engine runs: auto, cpu, cuda or cuda:N; overrides the training file
     #[arg(long)]
     device: Option<DeviceChoice>,
     /// Index of the GPU for the steps
@@ -79,7 +79,7 @@ fn finish(outcome: &Outcome, out: &Path) -> u8 {
                     length(&comparison.after)
                 );
             }
-            println!("the page of the run: spectune report {}", out.display());
+            println!("for the report of the run: spectune report {}", out.display());
             u8::from(finished.head.is_none())
         }
         Outcome::Interrupted { step } => {

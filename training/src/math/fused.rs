@@ -161,7 +161,7 @@ impl Fused {
                 return Err(Error::Msg("a tensor is not on the GPU".into()));
             };
             let Some((begin, end)) = layout.contiguous_offsets() else {
-                return Err(Error::Msg("a tensor has gaps".into()));
+                return Err(Error::Msg("a tensor is not contiguous".into()));
             };
             let dtype = storage.dtype();
             let whole = match dtype {
@@ -169,7 +169,7 @@ impl Fused {
                 DType::U32 => Foreign::new(storage.as_cuda_slice::<u32>()?, &self.stream),
                 DType::BF16 => Foreign::new(storage.as_cuda_slice::<bf16>()?, &self.stream),
                 DType::F16 => Foreign::new(storage.as_cuda_slice::<f16>()?, &self.stream),
-                other => return Err(Error::Msg(format!("no kernel takes {other:?}"))),
+                other => return Err(Error::Msg(format!("no kernel supports {other:?}"))),
             };
             let bytes = dtype.size_in_bytes();
             memory.push((whole, begin * bytes..end * bytes));

@@ -97,7 +97,7 @@ fn verdict(best: Option<usize>, all: Option<&Comparison>, start: Start) -> Verdi
         return keeps(step, format!("{prompts} judging prompts are too few for a comparison: give at least 5"));
     }
     let found = format!(
-        "the accept length on {prompts} prompts that did not choose the checkpoint changes by {} ({} to {}, {:.0}% interval by \
+        "the accept length on the {prompts} judging prompts changes by {} ({} to {}, {:.0}% interval by \
          prompts)",
         percent(ratio.ratio),
         percent(ratio.low),

@@ -44,8 +44,8 @@ impl Work {
             }
             if (found.format, &found.hash) != (FORMAT, &meaning.hash) {
                 return Err(TrainingError::Configuration(format!(
-                    "{folder} holds a run of other models, prompts or settings, which cannot be gone on with: name another \
-                     folder by --out (only training.checkpoint_every, training.states_mib, stop.patience and [engine] may \
+                    "{folder} contains a run with other models, prompts or settings, which cannot be continued: choose \
+                     another --out (only training.checkpoint_every, training.states_mib, stop.patience and [engine] may \
                      change)"
                 )));
             }

@@ -1,4 +1,4 @@
-//! What was timed, as a file.
+//! Timed rounds, stored as a JSON file.
 
 use std::{collections::BTreeMap, error::Error, fs, path::Path, time::Duration};
 
@@ -7,16 +7,16 @@ use schemas::tree::TreeShape;
 use serde::{Deserialize, Serialize};
 use tuner::latency::{Machine, Point, Sample};
 
-/// All that one run has timed.
+/// All timed points of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Measured {
-    /// What was known before.
+    /// The inputs of the model that are known without timing.
     pub machine: Machine,
-    /// The points that are fitted.
+    /// The points to which the model is fitted.
     pub designed: Vec<Timed>,
     /// The points that each seed holds out.
     pub held_out: BTreeMap<u64, Vec<Timed>>,
-    /// The designed points once more, at the end.
+    /// The designed points, timed again at the end.
     pub designed_again: Vec<Timed>,
 }
 
@@ -25,25 +25,25 @@ pub struct Measured {
 pub struct Timed {
     shape: TreeShape,
     batch: usize,
-    /// The context that was asked for.
+    /// The requested context.
     asked: usize,
     /// Mean context of the timed rounds.
     context: f64,
-    /// When the points of its batch and context were done, in s since the first of all began.
+    /// End of the group of points with this batch and context, in seconds since the start of the run.
     pub at_s: f64,
-    /// From one round to the next, in ms.
+    /// Time from one round to the next, in ms.
     wall_ms: Vec<f64>,
-    /// The device's work alone, in ms.
+    /// Time of the device's work only, in ms.
     device_ms: Vec<f64>,
 }
 
 impl Measured {
-    /// From a file that [`write`](Self::write) has left.
+    /// Reads a file written by [`write`](Self::write).
     pub fn read(path: &Path) -> Result<Self, Box<dyn Error>> {
         Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
     }
 
-    /// As JSON.
+    /// Writes it as JSON.
     pub fn write(&self, path: &Path) -> Result<(), Box<dyn Error>> {
         Ok(fs::write(path, serde_json::to_string(self)?)?)
     }
@@ -56,9 +56,9 @@ impl Measured {
 }
 
 impl Timed {
-    /// What the engine has timed by `at_s`.
+    /// The engine's times of a point that was done at `at_s`.
     pub fn new(times: &RoundTimes, at_s: f64) -> Self {
-        // Tenths of µs: clocks tell no more.
+        // Rounded to tenths of µs, the resolution of the clocks.
         let ms = |duration: Duration| (duration.as_secs_f64() * 1e7).round() / 1e4;
         let TimingPoint { shape, batch, context: asked } = times.point;
         Self {
@@ -72,12 +72,12 @@ impl Timed {
         }
     }
 
-    /// The requested file or URL.
+    /// The point as requested, with the requested context.
     pub fn asked(&self) -> TimingPoint {
         TimingPoint { context: self.asked, batch: self.batch, shape: self.shape }
     }
 
-    /// What is fitted.
+    /// The sample to which a model is fitted.
     pub fn sample(&self) -> Sample {
         Sample { point: self.point(), ms: self.wall_ms.clone() }
     }

@@ -1,5 +1,5 @@
-//! Tables of what was predicted beside what was measured. Errors are predicted / measured − 1: above zero, the round was
-//! faster than predicted.
+//! Tables of predicted and measured times. Errors are predicted / measured − 1: above zero, the round was faster than
+//! predicted.
 
 use std::{collections::BTreeSet, error::Error};
 
@@ -20,7 +20,7 @@ struct Line {
     outside: bool,
 }
 
-/// All tables.
+/// Prints all tables.
 pub fn all(measured: &Measured, draws: usize) -> Result<(), Box<dyn Error>> {
     let model = fit(measured.machine, &measured.designed)?;
     let left_out = model.cross_validation().map_or(&[][..], |one| &one.left_out_ms);
@@ -28,7 +28,7 @@ pub fn all(measured: &Measured, draws: usize) -> Result<(), Box<dyn Error>> {
     for (timed, predicted_ms) in measured.designed.iter().zip(left_out) {
         designed.push(Line::new(timed, *predicted_ms)?);
     }
-    table("designed, each predicted by the others", &designed);
+    table("designed, each predicted from the others", &designed);
     let mut others = Vec::new();
     for (seed, held_out) in &measured.held_out {
         let lines = predicted(&model, held_out)?;
@@ -102,10 +102,10 @@ fn summary(lines: &[Line]) -> String {
     )
 }
 
-/// A name and what it is of a point.
+/// A quantity of a point, with its name.
 type Quantity = (&'static str, fn(&Point) -> usize);
 
-/// Where the model is biased: errors of points that are alike in one quantity.
+/// Shows where the model is biased: errors of points with the same value of one quantity.
 fn by_quantity(title: &str, lines: &[Line]) {
     let quantities: [Quantity; 6] = [
         ("verified rows to", |point| point.verified_rows().next_power_of_two()),
@@ -113,7 +113,7 @@ fn by_quantity(title: &str, lines: &[Line]) {
         ("batch", |point| point.batch),
         ("steps", |point| point.shape.num_steps),
         ("topk", |point| point.shape.topk),
-        // Timed rounds lie around the context that was asked for.
+        // The contexts of timed rounds are close to the requested one.
         ("context about", |point| (point.context / 100.0).round() as usize * 100),
     ];
     for (name, quantity) in quantities {
@@ -129,7 +129,7 @@ fn by_quantity(title: &str, lines: &[Line]) {
     }
 }
 
-/// How the designed points' times have changed by the end.
+/// Changes of the designed points' times between the start and the end.
 fn timed_again(measured: &Measured) -> Result<(), Box<dyn Error>> {
     let (mut wall, mut device) = (Vec::new(), Vec::new());
     println!("timed again\nshape     batch context  first at     ms  again at     ms  change  device's");
@@ -159,8 +159,7 @@ fn timed_again(measured: &Measured) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Draws a third of the held-out points, chooses of all others as many as were designed, fits these, and predicts the
-/// drawn ones.
+/// Draws a third of the held-out points, fits as many of the other points as were designed, and predicts the drawn ones.
 fn drawn(measured: &Measured, draws: usize) -> Result<(), Box<dyn Error>> {
     let mut random = StdRng::seed_from_u64(1);
     let every_point = measured.every_point();

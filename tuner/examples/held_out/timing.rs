@@ -1,4 +1,4 @@
-//! Times designed points, others, and the designed ones once more.
+//! Times the designed points, the held-out ones, and the designed ones again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -32,11 +32,11 @@ pub struct Request {
     pub seeds: Vec<u64>,
     /// Points that are fitted.
     pub points: usize,
-    /// Whether points of any batch are held out.
+    /// Whether points of every batch up to 64 are held out.
     pub any: bool,
 }
 
-/// Times it all and leaves it in a file, what is there already after each part.
+/// Times all points, and writes those timed so far to a file after each part.
 pub fn time(request: &Request, file: &Path) -> Result<Measured, Box<dyn Error>> {
     let mut engine = load(request)?;
     let shapes = shapes();
@@ -45,7 +45,7 @@ pub fn time(request: &Request, file: &Path) -> Result<Measured, Box<dyn Error>> 
     let designed: BTreeSet<TimingPoint> = design(&space, request.points).into_iter().collect();
     let held_out: BTreeMap<u64, Vec<TimingPoint>> =
         request.seeds.iter().map(|seed| (*seed, hold_out(*seed, &shapes, &designed, request.any))).collect();
-    // Points that several seeds hold out are timed once, and prompts are read once for all.
+    // Points that several seeds hold out are timed once, and prompts are prefilled once for all.
     let others: BTreeSet<TimingPoint> = held_out.values().flatten().copied().collect();
 
     let machine = Machine::of(&engine)?;
@@ -87,7 +87,7 @@ fn load(request: &Request) -> Result<Engine, Box<dyn Error>> {
     })?)
 }
 
-/// Points of one batch and context together, as guided search times them.
+/// Groups of points with the same batch and context, as guided search times them.
 fn together(points: &BTreeSet<TimingPoint>) -> Vec<Vec<TimingPoint>> {
     let points: Vec<TimingPoint> = points.iter().copied().collect();
     let alike = |one: &TimingPoint, other: &TimingPoint| (one.context, one.batch) == (other.context, other.batch);
@@ -100,7 +100,7 @@ fn time_group(engine: &mut Engine, group: &[TimingPoint], begin: Instant) -> Res
     Ok(times.iter().map(|times| Timed::new(times, at_s)).collect())
 }
 
-/// Points that are not fitted.
+/// Random points that are not fitted.
 fn hold_out(seed: u64, shapes: &[TreeShape], fitted: &BTreeSet<TimingPoint>, any: bool) -> Vec<TimingPoint> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut held_out: Vec<TimingPoint> = Vec::new();
@@ -117,7 +117,7 @@ fn hold_out(seed: u64, shapes: &[TreeShape], fitted: &BTreeSet<TimingPoint>, any
     held_out
 }
 
-/// Chains and trees as people run them, and no speculation.
+/// Typical chains and trees, and no speculation.
 fn shapes() -> Vec<TreeShape> {
     let mut shapes = vec![TreeShape::OFF];
     shapes.extend((1..=7).map(TreeShape::chain));

@@ -1,8 +1,8 @@
-//! How often verdicts hold, on a machine that is made up: `cargo run --release -p tuner --example verdicts [RACES [WORD]]`.
-//! With a word only the settings are run whose line has it.
+//! How often verdicts are right, on a simulated machine: `cargo run --release -p tuner --example verdicts [RACES [WORD]]`.
+//! WORD selects the settings whose line contains it.
 //!
-//! A line for each setting of stalls and drift, with three columns of repeats. Of the truths that are raced the one with the most
-//! wrong claims is told, with how often a true gain of 5% is found and how often the intervals hold the truth.
+//! Prints a line per setting of stalls and drift, with three columns of repeats. Each cell shows the truth with the most wrong
+//! claims, how often a true gain of 5% is found, and how often the intervals contain the truth.
 
 mod simulated;
 
@@ -13,12 +13,12 @@ const REPEATS: [usize; 3] = [3, 5, 9];
 fn main() {
     let races = std::env::args().nth(1).and_then(|races| races.parse().ok()).unwrap_or(1000);
     let word = std::env::args().nth(2).unwrap_or_default();
-    println!("{races} races a truth and setting; 8 configurations; noise 2%; stalls of 10 to 300% of a trial's time");
+    println!("{races} races per truth and setting; 8 configurations; noise 2%; stalls of 10 to 300% of a trial's time");
     println!(
-        "wrong: wrong-sign claims of 1,000 races, of the truth with the most (which); none: gains claimed where all are"
+        "wrong: wrong-sign claims per 1,000 races, for the truth with the most (its name); none: gains claimed where all are"
     );
-    println!("equal, of 1,000 races; 5%: a true gain of 5% is found; 20%: of 20%;");
-    println!("held: intervals that hold the truth; tell: races that end in a verdict\n");
+    println!("equal, per 1,000 races; 5%: a true gain of 5% is found; 20%: of 20%;");
+    println!("held: intervals that contain the truth; tell: races that end in a verdict\n");
     println!("| stalls | of the trials | drift |{}", REPEATS.map(|repeats| format!(" {repeats} repeats |")).join(""));
     println!("|---|---|---|{}", "---|".repeat(REPEATS.len()));
     let kinds = [Stalls::Bursts, Stalls::Slices, Stalls::Throughout, Stalls::Episodes];
@@ -46,7 +46,7 @@ fn main() {
             }
         }
     }
-    println!("\nmost wrong claims of a truth in a setting: {:.1} of 1,000", worst * 1e3);
+    println!("\nmost wrong claims for any truth and setting: {:.1} per 1,000", worst * 1e3);
 }
 
 fn cell(setting: Setting, races: usize) -> (String, f64) {

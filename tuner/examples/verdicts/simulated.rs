@@ -1,5 +1,5 @@
-//! Races with a known truth: a machine that is made up, with noise, stalls and drifts, measured in the order of a real sweep
-//! and judged by the code that judges real trials.
+//! Races with a known truth: a simulated machine with noise, stalls and drift, measured in the order of a real sweep and
+//! judged by the code that judges real trials.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::{
@@ -19,22 +19,22 @@ use tuner::{
 const STEPS: usize = 40;
 /// Scatter of a trial's speed.
 const NOISE: f64 = 0.02;
-/// Scatter of a single step's.
+/// Scatter of a single step's time.
 const STEP_NOISE: f64 = 0.05;
-/// Trials of an episode, in the mean.
+/// Mean length of an episode, in trials.
 const EPISODE: f64 = 4.0;
 
-/// What shapes are worth: the objective relative to no speculation, best first.
+/// True speeds of the shapes: the objective relative to no speculation, best first.
 #[derive(Clone, Copy, Debug)]
 pub struct Truth {
     pub name: &'static str,
     pub ratios: [f64; 7],
 }
 
-/// The truth of which no claim has a sign that could be wrong.
+/// The truth without a sign that a claim could get wrong.
 pub const EQUAL: &str = "all equal";
 
-/// What is raced, from far worse to far better than no speculation.
+/// The raced truths, from far worse to far better than no speculation.
 pub const TRUTHS: [Truth; 9] = [
     Truth { name: "−13%", ratios: [0.87, 0.86, 0.83, 0.8, 0.75, 0.7, 0.5] },
     Truth { name: "−5%", ratios: [0.95, 0.94, 0.94, 0.9, 0.85, 0.8, 0.6] },
@@ -54,9 +54,9 @@ pub enum Stalls {
     Bursts,
     /// Up to a third of the steps wait for their turn.
     Slices,
-    /// Every step is slower: the trial's own steps do not tell.
+    /// Every step is slower, so the stall cannot be detected within the trial.
     Throughout,
-    /// The same, for several trials in a row.
+    /// As `Throughout`, for several trials in a row.
     Episodes,
 }
 
@@ -70,7 +70,7 @@ pub enum Drift {
     Walk,
 }
 
-/// Where races are run.
+/// The conditions of a race.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub repeats: usize,
@@ -80,21 +80,21 @@ pub struct Setting {
     pub drift: Drift,
 }
 
-/// What came of some races.
+/// Outcomes of races.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub races: usize,
-    /// Claims against the truth: that speculation pays with a shape that is slower than none, or that it does not where
-    /// a shape is faster by more than 1%. Where all are equal, that it pays.
+    /// Claims against the truth: that speculation pays with a shape that is slower than no speculation, or that it does
+    /// not pay although a shape is faster by more than 1%. If all are equal, that it pays.
     pub wrong: usize,
     pub pays: usize,
     pub does_not_pay: usize,
     pub ties: usize,
     pub cannot_tell: usize,
-    /// Speed-ups of what was chosen, or is best, whose interval holds the truth.
+    /// Speed-ups of the chosen or best shape whose interval contains the truth.
     pub held: usize,
     pub intervals: usize,
-    /// The chosen shape is worse than the best by more than 5%, where speculation was said to pay.
+    /// Races in which speculation was said to pay, but the chosen shape is worse than the best by more than 5%.
     pub regretted: usize,
 }
 
@@ -111,7 +111,7 @@ pub fn run(truth: &Truth, setting: Setting, races: usize, seed: u64) -> Tally {
     tally
 }
 
-/// The order of a grid.
+/// An experiment with eight shapes, and its trials in the order of a grid search.
 fn plan(repeats: usize) -> (Experiment, Vec<Trial>) {
     let shapes = ["0,1,1", "5,4,8", "1,1,2", "2,1,3", "3,1,4", "2,2,4", "3,4,8", "4,8,16"];
     let role = |at: usize| match at {
@@ -134,7 +134,7 @@ fn plan(repeats: usize) -> (Experiment, Vec<Trial>) {
     (experiment, plan)
 }
 
-/// What a configuration is worth. The best of the truth goes to the fourth shape, the worst to the engine's default.
+/// True speed of a configuration. The fourth shape is the best, the engine's default the worst.
 fn worth(truth: &Truth, experiment: &Experiment, configuration: &Configuration) -> f64 {
     const PLACES: [usize; 8] = [0, 6, 4, 1, 0, 2, 3, 5];
     let at = experiment.entrants.iter().position(|one| one.configuration == *configuration).expect("an entrant");
@@ -176,13 +176,13 @@ fn measure(
     records
 }
 
-/// How much longer a trial takes, as a share of its time; 0 for most.
+/// Additional time of a trial, as a fraction of its time; usually 0.
 fn stall(setting: Setting, episode: &mut Option<f64>, random: &mut StdRng) -> f64 {
     let drawn = |random: &mut StdRng| 0.1 + 2.9 * random.random::<f64>();
     if setting.stalls != Stalls::Episodes {
         return if random.random::<f64>() < setting.share { drawn(random) } else { 0.0 };
     }
-    // Episodes end as often as makes them of this length, and begin as often as makes up that share of the trials.
+    // These probabilities give episodes the mean length EPISODE and the requested share of the trials.
     let change = match episode {
         Some(_) => 1.0 / EPISODE,
         None => setting.share / (1.0 - setting.share) / EPISODE,
@@ -251,7 +251,7 @@ impl Tally {
         match ranking.verdict {
             Verdict::Pays => {
                 self.pays += 1;
-                // Of a shape that is worth as much as none no sign is wrong; races of nothing else are told apart.
+                // A shape as fast as no speculation is not a wrong sign, unless no shape is faster than no speculation.
                 let least = if best > 1.0 { 1.0 } else { 1.0 + f64::EPSILON };
                 self.wrong += usize::from(chosen.is_none_or(|worth| worth < least));
                 self.regretted += usize::from(chosen.is_none_or(|worth| worth < best / 1.05));
@@ -276,7 +276,7 @@ impl Tally {
         }
     }
 
-    /// Both together.
+    /// Sum of both.
     pub fn and(self, other: Self) -> Self {
         Self {
             races: self.races + other.races,
@@ -292,7 +292,7 @@ impl Tally {
     }
 }
 
-/// A standard normal number (Box and Muller 1958).
+/// A standard normal number (Box–Muller).
 fn normal(random: &mut StdRng) -> f64 {
     let (radius, angle) = (1.0 - random.random::<f64>(), random.random::<f64>());
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()

@@ -6,7 +6,7 @@ use super::{Parts, quote};
 
 /// The script. It determines the number of shards when it runs, unless the user gives it.
 pub fn script(parts: &Parts) -> String {
-    let title = parts.title("a shard at a time on each visible GPU of this host, merged at the end");
+    let title = parts.title("one shard at a time on each visible GPU of this host, merged at the end");
     // Servers run on the GPUs, and acceptance is replayed where the sweep file says.
     let device = if parts.device == DeviceChoice::Auto { "auto" } else { parts.device_flag() };
     let (search, found) = if parts.starts_servers { ("*", ":") } else { ("auto | cuda", "device=cuda") };
@@ -54,7 +54,7 @@ else
 fi
 {grouped}shards={shards}
 shards=${{SHARDS:-$shards}}
-[[ $shards =~ ^[1-9][0-9]{{0,5}}$ ]] || {{ echo "SHARDS is '$shards', expected a number from 1 on" >&2; exit 2; }}
+[[ $shards =~ ^[1-9][0-9]{{0,5}}$ ]] || {{ echo "SHARDS is '$shards', expected a number of at least 1" >&2; exit 2; }}
 
 folder() {{ printf '%s' "$out-shard-$1-of-$shards"; }}
 
@@ -107,7 +107,7 @@ groups=()
 for ((at = 0; at + {gpus} <= ${{#gpus[@]}}; at += {gpus})); do
   groups+=("$(IFS=,; printf '%s' "${{gpus[*]:at:{gpus}}}")")
 done
-[ "${{#groups[@]}}" -gt 0 ] || {{ echo "a server of this sweep takes {gpus} GPUs" >&2; exit 2; }}
+[ "${{#groups[@]}}" -gt 0 ] || {{ echo "a server of this sweep needs {gpus} GPUs" >&2; exit 2; }}
 gpus=("${{groups[@]}}")
 "#
     )

@@ -21,7 +21,7 @@ pub fn manifest(parts: &Parts, shards: usize) -> String {
     let merged = quote(&parts.out);
     format!(
         r#"{title}
-# Fill in the image (with /bin/sh and spectune), the claim, and what chooses one kind of GPU: trials of different GPUs are
+# Fill in the image (with /bin/sh and spectune), the claim, and a selector for one kind of GPU: trials of different GPUs are
 # not ranked together. The volume contains the folder of the sweep file and, under the same paths, every file that it names:
 {inputs}# When the job is complete, in any pod with the volume, from /sweep:
 #   spectune merge {folders} --out {merged}

@@ -46,7 +46,7 @@ pub fn script(parts: &Parts, shards: usize) -> String {
 #SBATCH --output=spectune-{name}-%A_%a.log
 set -euo pipefail
 
-# SPECTUNE, where set, is another copy of the program.
+# SPECTUNE, if set, is the path of another copy of the program.
 program={program}
 program=${{SPECTUNE:-$program}}
 sweep={sweep}

@@ -149,7 +149,7 @@ fn guide_of(fingerprint: &Fingerprint, acceptance: AcceptanceTable, found: Found
 fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> Fingerprint {
     let system = &request.file.system;
     let host = Host::this().used_by(system);
-    let version = info.version.as_deref().unwrap_or("of an unknown version");
+    let version = info.version.as_deref().unwrap_or("of unknown version");
     // Our own server has SGLang's interface, and reports that it is not SGLang.
     let engine = match info.resolved.as_ref().and_then(|answer| answer["engine"].as_str()) {
         Some(name) => format!("{name} {version}, served"),

@@ -119,7 +119,7 @@ impl<'a> Servers<'a> {
         let mut notes = Vec::new();
         match file.end_left().map_err(failed)? {
             0 => {}
-            left => notes.push(format!("{left} server processes left by an earlier run were ended")),
+            left => notes.push(format!("{left} server processes left by an earlier run were stopped")),
         }
         let is_log = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "log");
         let starts = fs::read_dir(&logs).into_iter().flatten().flatten().filter(is_log).count();
@@ -381,8 +381,8 @@ impl System for Servers<'_> {
             && after > before
         {
             return Err(SystemError::Unsupported(format!(
-                "{} requests were put back because the KV cache was full: the batch was smaller than it says; lower the batch, or \
-                 give the server more memory",
+                "{} requests were retracted because the KV cache was full, so the running batch was smaller than requested; \
+                 lower the batch, or give the server more memory",
                 after - before
             )));
         }

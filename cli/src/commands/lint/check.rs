@@ -53,7 +53,7 @@ impl Way {
         let Some((flag, line)) = self.0.first() else { return String::new() };
         match self.0.len() - 1 {
             0 => format!(" (with `{flag}` of line {line})"),
-            more => format!(" (with `{flag}` of line {line} and {more} more of branches)"),
+            more => format!(" (with `{flag}` of line {line} and {more} more flags in branches)"),
         }
     }
 }

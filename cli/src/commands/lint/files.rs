@@ -76,7 +76,7 @@ fn search(folder: &Path, depth: usize, found: &mut Vec<PathBuf>) -> anyhow::Resu
         let stem = name.split('.').next().unwrap_or_default();
         if kind.is_file() && (has_ending || RECIPES.contains(&stem)) {
             if found.len() == MOST_FILES {
-                bail!("{} holds more than {MOST_FILES} files to check: name a subfolder", folder.display());
+                bail!("{} contains more than {MOST_FILES} files to check: name a subfolder", folder.display());
             }
             found.push(path);
         }

@@ -17,7 +17,7 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
     text += &match outline.planned.exact {
         true => format!("trials     {trials} ({repeats} {})\n", if repeats == 1 { "repeat" } else { "repeats" }),
         false => format!(
-            "trials     at most {trials}, by {}: {} of them, the baselines, in any case\n",
+            "trials     at most {trials}, chosen by {}; {} of them are baselines, which always run\n",
             request.file.search.strategy.name(),
             outline.trials.len()
         ),
@@ -37,7 +37,7 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
         for line in &outline.starts {
             text += &format!("  {line}\n");
         }
-        text += "\nestimate   not known before the first start: each configuration waits until its server is ready\n";
+        text += "\nestimate   unknown before the first start: each configuration waits until its server is ready\n";
     }
     text
 }
@@ -63,11 +63,10 @@ pub fn estimate(plan: &Plan, request: &SweepRequest<'_>) -> String {
         if plan.planned.exact { "" } else { " for the baselines" }
     );
     for one in &plan.estimate.basis {
-        let from =
-            one.from_batch.map_or_else(String::new, |batch| format!(" (by batch {batch}, slower in proportion)"));
+        let from = one.from_batch.map_or_else(String::new, |batch| format!(" (scaled from batch {batch})"));
         text += &match one.tokens_per_s_per_user.zip(one.trial_seconds) {
             Some((rate, seconds)) => format!(
-                "           {}: {} tokens/s for each of {} requests{from}, so {} a trial\n",
+                "           {}: {} tokens/s for each of {} requests{from}, so {} per trial\n",
                 one.load,
                 reports::quantity(rate),
                 one.batch_size,

@@ -32,9 +32,9 @@ impl CudaBackend {
         let all_fit = self.machine.least(u64::from(fitting.is_ok()))? == 1;
         let Fitting { target, draft } = fitting?;
         if !all_fit {
-            return Err(EngineError::Configuration("another rank cannot take these weights".into()));
+            return Err(EngineError::Configuration("another rank cannot load these weights".into()));
         }
-        let lost = |error: EngineError| EngineError::Device(format!("the weights are new in part: {error}"));
+        let lost = |error: EngineError| EngineError::Device(format!("only some of the weights were replaced: {error}"));
         self.device.synchronize()?;
         // Memory for one layer is allocated and freed again.
         self.machine.meet()?;
@@ -59,7 +59,7 @@ impl CudaBackend {
         let draft = draft.map(|(spec, own)| (if is_float { spec.in_plain() } else { spec }, own));
         let other = |path: &std::path::Path, what: &str| {
             let path = path.display();
-            EngineError::Configuration(format!("{path} holds another {what} than the one that is loaded"))
+            EngineError::Configuration(format!("{path} contains a different {what} than the loaded one"))
         };
         let source = WeightSource::Checkpoint(&weights);
         let own = draft.as_ref().and_then(|(_, own)| own.as_ref());

@@ -89,7 +89,7 @@ impl CudaBackend {
 
     fn check_round(&self, round: Round<'_>) -> Result<(), EngineError> {
         if self.flights.len() >= STAGING_SLOTS {
-            return Err(EngineError::Device("too many rounds are under way".into()));
+            return Err(EngineError::Device("too many rounds are in flight".into()));
         }
         if let Some(slot) = round.slots.iter().find(|slot| !matches!(self.slots.get(slot.0 as usize), Some(Some(_)))) {
             return Err(EngineError::Device(format!("slot {} is not open", slot.0)));

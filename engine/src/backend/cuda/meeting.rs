@@ -77,7 +77,7 @@ impl Meeting {
             changed.notify_all();
         }
         state.seen = (seen < self.share.ranks).then_some(seen);
-        values.ok_or_else(|| failed("the ranks do different things: this is a bug in spectune"))
+        values.ok_or_else(|| failed("the ranks are out of step: this is a bug in spectune"))
     }
 
     /// The value of rank 0.
@@ -85,7 +85,7 @@ impl Meeting {
     /// # Errors
     /// As [`exchange`](Self::exchange).
     pub fn agree<V: Clone + Send + 'static>(&self, value: V) -> Result<V, DeviceError> {
-        self.exchange(value)?.into_iter().next().ok_or_else(|| failed("there are none"))
+        self.exchange(value)?.into_iter().next().ok_or_else(|| failed("the group has no ranks"))
     }
 
     fn wait<'a>(
@@ -101,5 +101,5 @@ impl Meeting {
 }
 
 fn failed(reason: &str) -> DeviceError {
-    DeviceError::Failed { call: "meeting the other ranks".into(), reason: reason.into() }
+    DeviceError::Failed { call: "synchronising with the other ranks".into(), reason: reason.into() }
 }

@@ -108,7 +108,7 @@ impl Race<'_> {
         if choose(self.plans, Fastest::Library { parts, words }) {
             return Ok(());
         }
-        Err(DeviceError::Shape("cuBLASLt refuses an algorithm that it has offered or run".into()))
+        Err(DeviceError::Shape("cuBLASLt rejected an algorithm that it had offered or run".into()))
     }
 
     /// Runs the plan with this number of parts.

@@ -54,7 +54,7 @@ pub fn part(section: &Section<'_>) -> Result<Option<Part>, ReportError> {
     Ok(Some(Part {
         anchor: "noise".into(),
         title: "Noise and drift".into(),
-        how: "Dots that scatter evenly about 0 are noise, which intervals account for; dots that climb or fall from left to right are a machine that changed while it was measured.".into(),
+        how: "Dots that scatter evenly about 0 are noise, which intervals account for; dots that climb or fall from left to right show that the machine changed while it was measured.".into(),
         remarks: remarks(&drift),
         charts: chart.into_iter().collect(),
         tables: Vec::new(),

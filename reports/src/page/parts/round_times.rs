@@ -16,7 +16,7 @@ pub fn part(model: &RoundTimeSummary) -> Result<Part, ReportError> {
     let title = "Round times, predicted and measured";
     let caption = "Each point was predicted by a fit that excluded it.";
     let chart = charts::chart("round-time-model", title, caption, |format| {
-        scatter::draw(&points, title, "ms a round", &legend, format)
+        scatter::draw(&points, title, "ms per round", &legend, format)
     })?;
     let remark = format!(
         "In leave-one-out validation, predictions of the {} timed points are off by {} (median), {} (90th \

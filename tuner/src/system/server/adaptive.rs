@@ -63,7 +63,7 @@ pub fn serves_tables(plan: &LaunchPlan, info: &ServerInfo) -> Result<(), String>
         return Ok(());
     }
     Err(format!(
-        "{} {version} drafts one chain at all batch sizes; {first} is the first that takes a table",
+        "{} {version} drafts one chain at all batch sizes; {first} is the first version that supports a table",
         plan.kind.name()
     ))
 }
@@ -196,7 +196,7 @@ pub fn check_drafted(
         return Ok(());
     }
     Err(SystemError::Unsupported(format!(
-        "the server drafts {drafted:.1} tokens a round with {batch} requests, where its table says {wanted}"
+        "the server drafts {drafted:.1} tokens per round with {batch} requests, where its table says {wanted}"
     )))
 }
 

@@ -106,7 +106,7 @@ impl LaunchPlan {
             version: None,
             is_own: false,
             capture_flag: CAPTURE_FLAG,
-            tables: Err("which version runs is not known before the first start".into()),
+            tables: Err("the server's version is unknown before the first start".into()),
         }
     }
 
@@ -146,7 +146,7 @@ impl LaunchPlan {
         if !configuration.table.is_empty() {
             self.tables.clone().map_err(SystemError::Unsupported)?;
             if let Some(tree) = configuration.shapes().find(|shape| shape.topk > 1) {
-                return refuse(format!("tables of a server hold chains, and {tree} is a tree"));
+                return refuse(format!("a server's table may contain only chains, but {tree} is a tree"));
             }
         }
         if self.kind == SystemKind::Vllm && shape.topk > 1 {

@@ -90,7 +90,7 @@ impl Loader<'_> {
             columns.len() < whole.inputs() && layout != Fp8Scales::Channels && is_cut(columns.start, columns.len());
         if rows_cut || columns_cut {
             return Err(EngineError::Configuration(format!(
-                "--tp-size {}: {} of {} × {} cannot be divided, since its scales are those of blocks of {FP8_BLOCK} \
+                "--tp-size {}: {} of {} × {} cannot be divided, since it has one scale per block of {FP8_BLOCK} \
                  (SGLang rejects it too); use fewer GPUs",
                 self.share.ranks,
                 part.name,
