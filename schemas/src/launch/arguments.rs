@@ -1,5 +1,6 @@
 //! From command lines to launches: which engine, which words are its arguments, and what each flag takes.
 
+mod annotations;
 mod joined;
 mod place;
 pub(super) mod split;
@@ -15,6 +16,7 @@ use super::{
     detect::{self, Detected, MOST_WORDS},
     documents, evidence,
     forks::Forks,
+    placeholder::stands_for_number,
     problems,
     quoting::quoted,
     script::{self, Field, Line, Text},
@@ -24,7 +26,7 @@ use super::{
 use crate::{
     diagnostic::Diagnostic,
     flags::{Key, Takes},
-    text::{Located, Source, Span, is_word_of_page},
+    text::{Located, Source, Span},
     version::EngineVersion,
 };
 
@@ -72,6 +74,9 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
         if launches.is_empty() {
             // A line of an unrelated command that ends too early is not reported.
             return found.code != problems::BROKEN_LINE.code;
+        }
+        if is_prose && annotations::is_annotation(source.slice(found.span)) {
+            return false;
         }
         launches.iter().any(|launch| launch.span.start <= at && at <= launch.span.end)
     };
@@ -135,15 +140,16 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
             joined.push(line);
             continue;
         }
-        let adjacent =
-            last.span.end <= first.span.start && source.slice(gap).split('\n').map(str::trim).all(ends_nothing);
+        let between = || source.slice(gap).split('\n').map(str::trim);
+        let adjacent = last.span.end <= first.span.start && between().all(ends_nothing);
         if !adjacent {
             joined.push(line);
             continue;
         }
         // One line end is representative of all.
         let is_left_out = before.words.iter().any(|word| matches!(word.value.written(), "..." | "…" | "...."));
-        if !is_list && !is_left_out && before.broken_at.is_none() {
+        let is_annotated = is_page(source) && between().any(annotations::is_annotation);
+        if !is_list && !is_left_out && !is_annotated && before.broken_at.is_none() {
             before.broken_at = Some(first.span);
         }
         before.words.extend(line.words);
@@ -226,6 +232,10 @@ fn build(
         overrides = detect::as_flags(|span| source.slice(span), words);
         words = &overrides;
     }
+    // What follows is what GNU parallel puts into the command.
+    if let Some(end) = words.iter().position(|word| matches!(word.value.known(), Some(":::" | "::::"))) {
+        words = words.get(..end).unwrap_or_default();
+    }
     if let Some(first) = words.get(MOST_WORDS).filter(|_| words.len() > MOST_WORDS) {
         diagnostics.push(problems::too_many_words(first.span, MOST_WORDS));
         words = words.get(..MOST_WORDS).unwrap_or_default();
@@ -239,7 +249,10 @@ fn build(
     }
     // A page that lists flags for its readers leaves values out.
     let is_shown = detected.is_bare && is_page(source);
-    troubles.retain(|trouble| !is_shown || trouble.code != problems::MISSING_VALUE.code);
+    troubles.retain(|trouble| {
+        let is_left_out = is_shown || (is_page(source) && annotations::follows(source, trouble.span.end));
+        !is_left_out || trouble.code != problems::MISSING_VALUE.code
+    });
     if engine == Engine::Vllm {
         split::positional_model(&mut arguments);
         let message =
@@ -247,7 +260,10 @@ fn build(
         diagnostics.push(problems::VLLM_UNREAD.at(detected.anchor, message, "not checked"));
         // Whether a word belongs to a flag that is not read is not known.
         diagnostics.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
-        let wrong = vllm::bad_values(source, &arguments);
+        let mut wrong = vllm::bad_values(source, &arguments, false);
+        // Hydra has a grammar of its own, and what splits the text of a variable that is used elsewhere is not known.
+        let is_elsewhere = detected.launcher == Launcher::Hydra || line.is_variable;
+        wrong.retain(|one| !is_elsewhere || one.code != problems::JSON_SYNTAX.code);
         // A page that shows a flag by itself shows what is given, not how a shell is told.
         diagnostics.extend(wrong.into_iter().map(|one| if is_shown { problems::at_most_warning(one) } else { one }));
         bad_values(&arguments, engine, diagnostics);
@@ -295,6 +311,7 @@ fn build(
         engine_version: stated,
         image: line.surroundings.image.clone(),
         is_changed: false,
+        is_shown,
         forks: Forks::default(),
         insertion,
     }
@@ -309,7 +326,7 @@ fn bad_values(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diag
             Takes::Number => ("float", |text| text.trim().replace('_', "").parse::<f64>().is_ok()),
             Takes::Nothing | Takes::Text | Takes::Choice(_) | Takes::Size | Takes::Texts => continue,
         };
-        let is_bad = |text: &str| !is_read(text) && !stands_for_another(text);
+        let is_bad = |text: &str| !is_read(text) && !stands_for_number(&argument.flag.value, text);
         let bad = argument.values.iter().find(|value| value.value.known().is_some_and(is_bad));
         if let Some(bad) = bad {
             let shown: String = bad.value.written().chars().take(60).collect();
@@ -320,13 +337,6 @@ fn bad_values(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diag
             diagnostics.push(diagnostic);
         }
     }
-}
-
-/// Whether a text is a shell's pattern (`{1..8}`) or a placeholder of documentation (`N`, `[N]`, a [word](is_word_of_page)).
-pub(super) fn stands_for_another(text: &str) -> bool {
-    is_word_of_page(text)
-        || text.contains(['{', '}', '[', ']', '<', '>', '*', '?'])
-        || text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
 }
 
 /// Whether Python's `int` takes a text.
@@ -416,6 +426,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         engine_version: None,
         image: None,
         is_changed: false,
+        is_shown: false,
         forks: Forks::default(),
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };

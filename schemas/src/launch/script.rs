@@ -25,6 +25,7 @@ use std::{
 
 use self::control_flow::{Conditional, Elements, Way};
 pub(super) use self::{
+    env_file::is_env_file,
     fences::regions,
     line::{ArrayPlace, Field, Line, Script, Text},
 };

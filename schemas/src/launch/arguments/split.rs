@@ -47,6 +47,11 @@ fn names_flag(text: &str) -> bool {
     text.split_once('=').is_some_and(|(flag, _)| flag.starts_with("--") && is_flag(flag) && flag.bytes().all(in_name))
 }
 
+/// Whether a word after a command is a remark of the page: `（default）`.
+fn is_said(text: &str) -> bool {
+    text.starts_with(['（', '→', '←', '—', '–', '✓', '✔', '✅', '❌', '…']) || text.contains(['，', '；', '。', '：'])
+}
+
 /// Splits the words of a launch into arguments; what is amiss goes to `diagnostics`.
 pub(super) fn split(
     source: &Source,
@@ -72,6 +77,7 @@ pub(super) fn split(
             if let Value::Known(text) = &value.value
                 && let Some(flag) = complete.take()
                 && text != "--"
+                && !is_said(text)
             {
                 diagnostics.push(stray(&flag, text, word.span));
             }
