@@ -136,7 +136,10 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
         // One list of flags may be the other's alternative.
         let gap = Span::new(last.span.end, first.span.start);
         let is_list = is_flag(before.words.first());
-        if is_list && last.span.end <= first.span.start && is_apart(source.slice(gap), before, &line) {
+        let is_behind = last.span.end <= first.span.start;
+        // Flags by themselves, below an empty line of a page, are another thing to try.
+        let is_other = || is_page(source) && lines_between(source.slice(gap)).contains(&"");
+        if is_behind && ((is_list && is_apart(source.slice(gap), before, &line)) || (!is_list && is_other())) {
             joined.push(line);
             continue;
         }
@@ -171,9 +174,14 @@ fn broken(first: Span) -> Diagnostic {
 /// Whether two lists of flags are told apart by what stands between them: an empty line, or a comment where they have a flag in
 /// common.
 fn is_apart(gap: &str, before: &Line<'_>, line: &Line<'_>) -> bool {
-    let lines: Vec<&str> = gap.split('\n').map(str::trim).collect();
-    let between = lines.get(1..lines.len().saturating_sub(1)).unwrap_or_default();
+    let between = lines_between(gap);
     between.contains(&"") || (!between.is_empty() && repeats(before, line))
+}
+
+/// The whole lines in what is between two words.
+fn lines_between(gap: &str) -> Vec<&str> {
+    let lines: Vec<&str> = gap.split('\n').map(str::trim).collect();
+    lines.get(1..lines.len().saturating_sub(1)).unwrap_or_default().to_vec()
 }
 
 /// Whether two lists of flags have one in common.

@@ -37,6 +37,9 @@ const FOREIGN_FENCES: [&str; 16] = [
     "swift",
 ];
 
+/// The names of fenced blocks that are in no language.
+const PLAIN_FENCES: [&str; 4] = ["plain", "plaintext", "text", "txt"];
+
 /// Folders of a project's tests, and those of what tests are given.
 const TESTS: [&str; 4] = ["__tests__", "test", "testing", "tests"];
 const FIXTURES: [&str; 9] =
@@ -178,7 +181,12 @@ impl<'a> Page<'a> {
         let before = self.fences.partition_point(|(fence, _)| *fence <= at);
         let info = before.checked_sub(1).and_then(|last| self.fences.get(last)).map_or("", |(_, info)| info);
         let language = info.split([' ', ',', '{', '}']).next().unwrap_or_default().to_ascii_lowercase();
-        FOREIGN_FENCES.contains(&language.as_str())
+        // Lines of a text that no backslash continues are a list of what a command is given.
+        let is_list = || {
+            let written = self.source.slice(launch.span);
+            written.contains('\n') && !written.contains('\\')
+        };
+        FOREIGN_FENCES.contains(&language.as_str()) || (PLAIN_FENCES.contains(&language.as_str()) && is_list())
     }
 
     /// Whether a line is indented as a block of code is.

@@ -32,11 +32,14 @@ const NOT_FORWARDED: &[&str] = &[
     "trust-remote-code",
 ];
 
-/// Whether a word is written as a flag, not as a value (negative numbers are values).
+/// Whether a word is written as a flag, not as a value (negative numbers are values) or a ruler (`-----`, `--- or ---`).
 pub(in crate::launch) fn is_flag(text: &str) -> bool {
     let Some(rest) = text.strip_prefix('-') else { return false };
     match rest.strip_prefix('-') {
-        Some(name) => !name.is_empty() && !name.starts_with('='),
+        Some(name) => {
+            let own = name.trim_start_matches('-');
+            !own.is_empty() && !own.starts_with('=') && !(own.len() < name.len() && own.ends_with('-'))
+        }
         None => rest.chars().next().is_some_and(|first| first.is_ascii_alphabetic()),
     }
 }

@@ -209,3 +209,39 @@ fn comments_in_an_instruction_do_not_end_it() {
 fn texts_of_variables_are_split_elsewhere() {
     none(".envrc", "export ARGS=\"--tensor-parallel-size 2 --speculative-config '{\\\"method\\\":\\\"ngram\\\"}'\"\n");
 }
+
+#[test]
+fn rulers_are_no_flags() {
+    let command = "vllm serve org/m \\\n--port 8000 \\\n--dtype auto\n";
+    for ruler in ["------------------", "---", "--- or ---", "-----BEGIN-----"] {
+        none("notes.txt", &format!("{command}\n{ruler}\n\n{command}"));
+    }
+    some("run.sh", "python3 -m sglang.launch_server --model-path org/m ----tp-size 2\n");
+}
+
+#[test]
+fn other_flags_to_try_are_not_part_of_a_command() {
+    let text =
+        "# 1. Run it\nvllm serve org/m \\\n    --enforce-eager\n\n# 2. Shorten the context\n--max-model-len 4096\n";
+    none("a.md", &format!("```bash\n{text}```\n"));
+    some("run.sh", text);
+    some("a.md", "```bash\nvllm serve org/m\n  --enforce-eager\n```\n");
+}
+
+#[test]
+fn lists_in_a_plain_block_are_no_commands() {
+    let list = "vllm serve org/m\n  --host 0.0.0.0\n  --port 8000\n";
+    none("a.md", &format!("It runs:\n```text\n{list}```\n"));
+    some("a.md", &format!("```bash\n{list}```\n"));
+}
+
+#[test]
+fn what_another_section_installs_does_not_run() {
+    let page = |between: &str| {
+        format!(
+            "# A\n```bash\npip install vllm==0.8.5.post1\n```\n{between}\n```bash\nvllm serve org/m --async-scheduling\n```\n"
+        )
+    };
+    none("a.md", &page("## Judge"));
+    some("a.md", &page("Then:"));
+}
