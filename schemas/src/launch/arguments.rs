@@ -93,6 +93,11 @@ fn is_page(source: &Source) -> bool {
     endings.iter().any(|ending| source.name().ends_with(ending)) || source.text().contains("```")
 }
 
+/// Whether a text is a page, or a collection of commands.
+fn is_for_readers(source: &Source) -> bool {
+    is_page(source) || source.name().ends_with(".txt")
+}
+
 /// Whether a text is written for readers, with commands in it.
 fn is_prose(source: &Source) -> bool {
     let endings = [".md", ".markdown", ".mdx", ".rst", ".txt", ".yaml", ".yml"];
@@ -138,7 +143,7 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
         let is_list = is_flag(before.words.first());
         let is_behind = last.span.end <= first.span.start;
         // Flags by themselves, below an empty line of a page, are another thing to try.
-        let is_other = || is_page(source) && lines_between(source.slice(gap)).contains(&"");
+        let is_other = || is_for_readers(source) && is_another(source.slice(gap));
         if is_behind && ((is_list && is_apart(source.slice(gap), before, &line)) || (!is_list && is_other())) {
             joined.push(line);
             continue;
@@ -176,6 +181,12 @@ fn broken(first: Span) -> Diagnostic {
 fn is_apart(gap: &str, before: &Line<'_>, line: &Line<'_>) -> bool {
     let between = lines_between(gap);
     between.contains(&"") || (!between.is_empty() && repeats(before, line))
+}
+
+/// Whether flags below a command are others to try: an empty line is between them, or a comment, and no backslash.
+fn is_another(gap: &str) -> bool {
+    let between = lines_between(gap);
+    between.contains(&"") || (!gap.contains('\\') && between.iter().any(|line| line.starts_with('#')))
 }
 
 /// The whole lines in what is between two words.

@@ -8,10 +8,64 @@ use crate::{
 };
 
 /// What the names of texts end with that are in another language than those that are read, or that record what was run or changed.
-const FOREIGN: [&str; 44] = [
-    "adoc", "bat", "c", "cc", "cjs", "cmake", "cmd", "cpp", "cs", "csv", "cu", "dart", "diff", "ex", "exs", "fish",
-    "go", "h", "htm", "html", "java", "jl", "js", "jsonl", "jsx", "kt", "log", "lua", "mjs", "mts", "nix", "nu", "org",
-    "patch", "php", "ps1", "psm1", "rb", "rs", "swift", "tex", "ts", "tsx", "xml",
+const FOREIGN: [&str; 57] = [
+    "adoc",
+    "bat",
+    "bats",
+    "c",
+    "cc",
+    "cjs",
+    "cmake",
+    "cmd",
+    "cpp",
+    "cs",
+    "csv",
+    "cu",
+    "dart",
+    "diff",
+    "ex",
+    "exs",
+    "fish",
+    "go",
+    "gradle",
+    "groovy",
+    "h",
+    "htm",
+    "html",
+    "java",
+    "jl",
+    "js",
+    "jsonl",
+    "jsx",
+    "kt",
+    "log",
+    "lua",
+    "mediawiki",
+    "mjs",
+    "mts",
+    "nix",
+    "nu",
+    "org",
+    "patch",
+    "php",
+    "pl",
+    "plist",
+    "ps1",
+    "psm1",
+    "r",
+    "rb",
+    "rs",
+    "swift",
+    "tex",
+    "textile",
+    "ts",
+    "tsx",
+    "typ",
+    "vb",
+    "vbs",
+    "wiki",
+    "xml",
+    "zig",
 ];
 
 /// As above, of texts that are read rarely.
@@ -154,9 +208,11 @@ struct Page<'a> {
 
 impl<'a> Page<'a> {
     fn of(source: &'a Source) -> Self {
-        let is_page = [".md", ".mdx", ".markdown", ".rst"].iter().any(|ending| source.name().ends_with(ending));
+        let is_named = [".md", ".mdx", ".markdown", ".rst"].iter().any(|ending| source.name().ends_with(ending));
+        let has_fences = source.text().contains("```") && !source.text().starts_with("#!");
+        let is_page = is_named || has_fences;
         let mut fences = Vec::new();
-        if is_page && source.text().contains("```") {
+        if has_fences {
             let mut at = 0;
             for line in source.text().split_inclusive('\n') {
                 if let Some(info) = line.trim_start_matches([' ', '\t', '>']).strip_prefix("```") {

@@ -107,7 +107,7 @@ fn whole(
             found.push(diagnostic);
         }
         Err(error) if placeholder::is_in_json(text, place_of_error(text, &error).start) => {}
-        Err(_) if is_filled_in(source, text) => {}
+        Err(_) if is_filled_in(source, text) || has_other_quotes(source.slice(word.span)) => {}
         Err(_) if is_bare_in_shell(source, word) => found.push(taken_apart(flag, word, text)),
         Err(error) => {
             let place = place_of(source, word, text, place_of_error(text, &error));
@@ -120,6 +120,12 @@ fn whole(
             found.push(diagnostic);
         }
     }
+}
+
+/// Whether quotes are written as PowerShell, `cmd`, CSV or a text within a text has them: `{""method""`, a backquote or two
+/// backslashes in front of each.
+fn has_other_quotes(written: &str) -> bool {
+    ["{\"\"", "`\"", "\\\\\""].iter().any(|quotes| written.contains(quotes))
 }
 
 /// Whether what reads the text first fills in variables, in single quotes too, or has quotes of its own: compose, a template, a

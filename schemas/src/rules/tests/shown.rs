@@ -155,6 +155,10 @@ fn placeholders_in_json_are_no_mistakes() {
     for value in ["True", "three", "$N"] {
         some("run.sh", &with(value));
     }
+    for json in ["\"{\"\"method\"\":\"\"ngram\"\"}\"", "\"{`\"method`\": `\"ngram`\"}\"", "'{\\\\\"method\\\\\": 3}'"] {
+        none("a.md", &format!("```\nvllm serve m --speculative-config {json}\n```\n"));
+    }
+    some("a.md", "```\nvllm serve m --speculative-config '{\\\"method\\\": 3}'\n```\n");
     for config in ["JSON", "'%s'", "%SPEC%", "@spec@", "X"] {
         none("run.sh", &format!("vllm serve m --speculative-config {config}\n"));
     }
@@ -225,6 +229,9 @@ fn other_flags_to_try_are_not_part_of_a_command() {
         "# 1. Run it\nvllm serve org/m \\\n    --enforce-eager\n\n# 2. Shorten the context\n--max-model-len 4096\n";
     none("a.md", &format!("```bash\n{text}```\n"));
     some("run.sh", text);
+    none("notes.txt", text);
+    none("a.md", "```bash\nvllm serve org/m --enforce-eager\n# optional\n--max-model-len 4096\n```\n");
+    some("a.md", "```bash\nvllm serve org/m \\\n# ranks\n--tensor-parallel-size 2\n```\n");
     some("a.md", "```bash\nvllm serve org/m\n  --enforce-eager\n```\n");
 }
 
