@@ -1,11 +1,12 @@
-//! A launch as one command line: the form in which two launches can be compared, and which reads back as the same one.
+//! Prints a launch as one command line: the form in which launches are compared, and which parses back to the same
+//! launch.
 
 use std::fmt;
 
 use super::{Argument, Engine, Launch, Syntax, Value, arguments::split::is_flag, quoting::quoted};
 
 impl fmt::Display for Launch {
-    /// The arguments in order, quoted for a shell, after the program's name (slime's flags have none).
+    /// The program's name (slime has none), then the arguments in order, quoted for a shell.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in self.environment.iter() {
             match &value.value {
@@ -21,7 +22,7 @@ impl fmt::Display for Launch {
         })?;
         for argument in &self.arguments {
             let flag = self.flag_of(argument);
-            // A value that looks like a flag is one unless it is tied to its own.
+            // A value that looks like a flag would be read as one unless it is joined to its flag by `=`.
             if let [value] = argument.values.as_slice()
                 && let Some(text) = value.value.known().filter(|text| is_flag(text))
             {
@@ -43,7 +44,7 @@ impl fmt::Display for Launch {
     }
 }
 
-/// Whether a text opens a placeholder that it does not close: a shell would take it for a redirection.
+/// Whether a text opens a placeholder and does not close it, which a shell would take for a redirection.
 fn is_opened(text: &str) -> bool {
     text.starts_with('<') && !text.ends_with('>')
 }

@@ -1,4 +1,4 @@
-//! Calls of an engine's classes: `sgl.Engine(…)`, `LLM(…)`.
+//! Calls of engine classes: `sgl.Engine(…)`, `LLM(…)`.
 
 use serde_json::{Map, Value as Json};
 use tree_sitter::Node;
@@ -9,7 +9,7 @@ use super::{
     strings::{DEPTH, known, named_children, parts, span},
 };
 
-/// The engine that a call starts, if it is one of an engine's class.
+/// The engine that a call starts, if it calls an engine's class.
 pub fn engine(text: &str, call: Node<'_>) -> Option<Engine> {
     let function = text.get(call.child_by_field_name("function")?.byte_range())?;
     let name = function.rsplit('.').next()?;
@@ -22,7 +22,7 @@ pub fn engine(text: &str, call: Node<'_>) -> Option<Engine> {
     }
 }
 
-/// A call as the command line that gives an engine the same arguments. Nothing where it gives none.
+/// A call as the command line that gives an engine the same arguments; `None` if it has none.
 pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<'t>) -> Option<Composed> {
     let function = span(call.child_by_field_name("function")?);
     let arguments = call.child_by_field_name("arguments")?;
@@ -98,7 +98,7 @@ fn unknown(composed: &mut Composed, node: Node<'_>) {
     composed.unknown(span(node));
 }
 
-/// A value of constants as JSON.
+/// A constant value as JSON.
 fn json<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Option<Json> {
     if depth > DEPTH || !names.spend() {
         return None;
