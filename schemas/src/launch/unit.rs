@@ -31,7 +31,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
     for entry in entries.iter().filter(|entry| matches!(entry.key, "ExecStart" | "Exec" | "ExecStartPre")) {
         let command = entry.value.trim_start_matches(['-', '@', '+', '!', ':', '|']);
         let is_flags = entry.key == "Exec";
-        // A dash may belong to a flag.
+        // `Exec=` contains flags only: its leading dash is not a prefix of systemd.
         let command = if is_flags { entry.value } else { command };
         if depth >= documents::DEEPEST || command.is_empty() {
             continue;

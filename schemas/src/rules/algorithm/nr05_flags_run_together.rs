@@ -61,7 +61,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let written = &argument.flag.value;
     let (first, behind) = written.split_at_checked(second)?;
     let span = argument.flag.span;
-    // Quotes and escapes would make the place in the text another one.
+    // Quotes and escapes would shift the position in the text.
     let plain = span.end - span.start == written.len();
     let edits = match plain {
         true => vec![Edit { span: Span::new(span.start + second, span.start + second), replacement: " ".into() }],

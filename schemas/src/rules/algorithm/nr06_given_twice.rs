@@ -62,7 +62,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         if first == last {
             return None;
         }
-        // A branch that gives another value means to.
+        // A branch that gives another value does so on purpose.
         if argument.in_branch != later.in_branch {
             return None;
         }

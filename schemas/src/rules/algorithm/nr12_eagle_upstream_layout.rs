@@ -60,7 +60,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Classes of whole models whose heads SGLang has under another name.
+/// Classes of whole models; SGLang has their heads under another name.
 const WHOLE: [&str; 4] = ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MixtralForCausalLM"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -52,7 +52,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle)?;
-    // There it is refused, which is another finding.
+    // There it is rejected, which is another finding.
     if context
         .target_config()
         .and_then(|target| target.architecture())

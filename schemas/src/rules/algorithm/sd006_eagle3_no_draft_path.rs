@@ -77,7 +77,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// A published head for this very target, where one is known.
+/// A published head for this target, if one is known.
 fn suggestion(context: &Context<'_>) -> Option<&'static str> {
     let target = crate::model::published::find(&context.target?.name)?;
     let mut heads = published().iter().filter(|row| row.draft_for.as_deref() == Some(target.name.as_str()));

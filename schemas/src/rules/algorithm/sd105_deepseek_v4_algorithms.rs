@@ -62,7 +62,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let class = context.target_config()?.architecture().filter(|class| class.starts_with("DeepseekV4"))?;
     let key = Key::SpeculativeAlgorithm;
     let written = context.launch.text(key)?.value.to_ascii_uppercase();
-    // EAGLE3 is refused for want of hidden states, which is another finding.
+    // EAGLE3 is rejected because hidden states are missing, which is another finding.
     if matches!(algorithm, Algorithm::Eagle | Algorithm::Dspark | Algorithm::Eagle3) && written != "NEXTN" {
         return None;
     }

@@ -59,7 +59,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// Slime's own flags that begin like the ones that it passes on.
+/// Slime's own flags that start like the ones that it passes on.
 const SLIMES_OWN: [&str; 3] = ["config", "router-", "server-concurrency"];
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

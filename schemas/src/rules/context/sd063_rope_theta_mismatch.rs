@@ -86,7 +86,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// The two bases, where both configs state theirs and they differ.
+/// The two bases, if both configs state theirs and they differ.
 fn thetas(target: &ModelConfig, draft: &ModelConfig) -> Option<(&'static str, String, String)> {
     let stated = |config: &ModelConfig| {
         config.rope_parameters.as_ref().and_then(|parameters| parameters.rope_theta).or(config.rope_theta)
@@ -95,7 +95,7 @@ fn thetas(target: &ModelConfig, draft: &ModelConfig) -> Option<(&'static str, St
     (of_target != of_draft).then(|| ("rope_theta", of_target.to_string(), of_draft.to_string()))
 }
 
-/// The two scalings, where the whole of both configs is known and they differ.
+/// The two scalings, if both configs are completely known and they differ.
 fn scalings(
     context: &Context<'_>,
     target: &ModelConfig,

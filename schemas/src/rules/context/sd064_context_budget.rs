@@ -61,7 +61,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The share of the context from which on the reserve is large.
+/// The reserve counts as large from 1/`LARGE` of the context.
 const LARGE: usize = 4;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -94,7 +94,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// Tokens of a request of a benchmark with random texts, where the launch is one.
+/// Tokens per request of a benchmark with random texts, if the launch is one.
 fn benchmark(context: &Context<'_>) -> Option<usize> {
     let length = |names: [&str; 2]| {
         let mut arguments = context.launch.arguments.iter();

@@ -75,7 +75,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Backends whose graphs hold such a mask.
+/// Backends whose graphs contain such a mask.
 const MASKED: [&str; 3] = ["aiter", "triton", "wave"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -104,7 +104,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// The longest sequence that slime asks for.
+/// The longest sequence that slime requests, in tokens.
 fn longest_rollout(context: &Context<'_>) -> Option<usize> {
     let given = |key: Key| context.launch.count(key).map(|tokens| tokens.value);
     if context.launch.has(Key::RolloutMaxContextLen) {

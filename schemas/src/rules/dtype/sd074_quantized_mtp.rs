@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let message = format!("the MTP layer of this {method} checkpoint may be stored unquantised, which does not load");
-    // What the table of published checkpoints knows says nothing of the layers that are left out.
+    // The table of published checkpoints does not record which layers are excluded.
     let most = if context.target?.partial { Severity::Warning } else { Severity::Error };
     Some(
         Finding::new(context.value_place(Key::ModelPath), message, "quantised, with MTP layers")

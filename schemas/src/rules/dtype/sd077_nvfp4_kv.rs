@@ -53,7 +53,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The least memory, in MiB, of GPUs that are of the generation SM100.
+/// Minimum memory, in MiB, of GPUs of the SM100 generation.
 const SM100_MEMORY: u64 = 160 * 1024;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -77,7 +77,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let requests = context.requests_per_worker()?;
     let (list, limit) = (context.span(Key::CudaGraphBs), context.span(Key::CudaGraphMaxBs));
     let largest = captured.largest();
-    // A default follows from the GPU's memory, which must be known then.
+    // The default depends on the GPU's memory, which must then be known.
     if largest >= requests || (list.is_none() && limit.is_none() && context.gpu_memory.is_none()) {
         return None;
     }

@@ -89,7 +89,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// When PR #10892 reset the positions of padded rows.
+/// Where PR #10892 started to reset the positions of padded rows.
 const MENDED: Edge = Edge::new(V0_5_2, V0_5_6);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -98,7 +98,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let written = context.span(decode).or(context.span(main));
     let known = written.is_some() || context.is_absent(main);
     let flashinfer = context.resolved.attention_backend.as_ref()?.value == "flashinfer";
-    // Latent attention has kernels of its own under the same name.
+    // Latent attention has its own kernels under the same name.
     let other_kernels = context.target_config().is_some_and(uses_mla);
     let other_draft = context.launch.has(Key::SpeculativeDraftAttentionBackend)
         && context.launch.text(Key::SpeculativeDraftAttentionBackend)?.value != "flashinfer";

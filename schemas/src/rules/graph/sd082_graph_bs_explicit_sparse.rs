@@ -58,7 +58,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Batches beyond this one pad little, relative to themselves, in any list that someone would write.
+/// Larger batches have little relative padding in any realistic list.
 const SMALL: usize = 32;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -54,7 +54,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Default tokens of a prefill pass on common GPUs.
+/// Default number of tokens per prefill pass on common GPUs.
 const PREFILL: usize = 8192;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -72,7 +72,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// Slime's own flags that begin like the ones that it passes on.
+/// Slime's own flags that start like the ones that it passes on.
 const SLIMES_OWN: &[&str] = &["config", "router-", "server-concurrency"];
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
@@ -119,14 +119,14 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     })
 }
 
-/// What the version calls the flag, where spectune knows the flag and the version has it.
+/// The flag's name in the version, if spectune knows the flag and the version has it.
 fn now_called(argument: &Argument, version: EngineVersion) -> Option<&'static str> {
     let name = argument.key?.name_in(version);
     flags::spelling(name).is_some_and(|spelling| spelling.exists_in(version)).then_some(name)
 }
 
-/// A flag that the version has, or had when it was last read: gone in the next version read, under a name that has a
-/// successor already.
+/// A flag that the last version read before this one has and the next one read no longer has, under a name whose
+/// successor already exists.
 fn going(context: &Context<'_>, argument: &Argument, spelling: &Spelling, now: Option<&str>) -> Option<Finding> {
     let gone = spelling.until?;
     let read = flags::sglang().versions();
@@ -145,7 +145,7 @@ fn going(context: &Context<'_>, argument: &Argument, spelling: &Spelling, now: O
     )
 }
 
-/// A flag of other versions only.
+/// A flag that only other versions have.
 fn unknown(context: &Context<'_>, argument: &Argument, spelling: &Spelling) -> Option<Finding> {
     let (written, version) = (&argument.flag.value, context.version());
     let message = match (spelling.until, spelling.since) {

@@ -65,7 +65,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The first version with the graphs.
+/// The first version with these graphs.
 const FIRST: EngineVersion = EngineVersion::new(0, 4, 6).post(5);
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -76,7 +76,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let target = context.target_config()?.hidden_size?;
-    // If only some fields are known, the one that would explain a difference may exist anyway.
+    // If the config is only partly known, the field that explains the difference may exist.
     let own = || draft.hidden_size.filter(|own| !facts.partial || *own == target);
     let expected = draft.target_hidden_size.or_else(own)?;
     if expected == target {

@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }) {
         return None;
     }
-    // The list may count layers by their input, as the default does, or by their output.
+    // The list may number layers by their input, as the default does, or by their output.
     let entered = [2, layers / 2, layers.checked_sub(3)?];
     let left = entered.map(|layer| layer.saturating_sub(1));
     if stated.as_slice() == entered || stated.as_slice() == left {

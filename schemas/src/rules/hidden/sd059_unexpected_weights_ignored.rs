@@ -182,7 +182,7 @@ impl Weights {
         let names = names(context.draft?)?;
         let prefix = PREFIXES.into_iter().find(|prefix| names.iter().any(|name| name.starts_with(prefix)))?;
         let in_layer: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix(prefix)).collect();
-        // Checkpoints of fused projections have other names.
+        // Checkpoints with fused projections use other names.
         if in_layer.iter().any(|name| name.contains("qkv_proj") || name.contains("gate_up_proj")) {
             return None;
         }

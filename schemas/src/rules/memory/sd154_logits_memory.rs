@@ -62,7 +62,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Logits from this size on are worth a word.
+/// Logits of at least this many bytes are reported.
 const LARGE: u64 = 1 << 30;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

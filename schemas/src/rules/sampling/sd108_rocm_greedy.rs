@@ -70,7 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let (place, device) = device(context)?;
     let key = Key::SpeculativeUseRejectionSampling;
     let turned_on = context.launch.has(key) || context.launch.has(Key::SpeculativeUseBlockVerification);
-    // It depends on the vocabularies, which need not be known.
+    // This depends on the vocabularies, which may be unknown.
     let by_itself = device == "an AMD GPU" && algorithm == Algorithm::Eagle && context.version() >= V0_5_23;
     if turned_on || by_itself {
         return None;
@@ -87,7 +87,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     })
 }
 
-/// A device without the sampling kernel, and what shows it.
+/// A device without the sampling kernel, with the span that implies it.
 fn device(context: &Context<'_>) -> Option<(Span, &'static str)> {
     let launch = context.launch;
     match launch.text(Key::Device).map(|device| (device.span, device.value)) {

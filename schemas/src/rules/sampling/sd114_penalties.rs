@@ -66,11 +66,11 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// The penalties, each with the value that punishes nothing.
+/// The penalties, each with its neutral value.
 const PENALTIES: [(&str, f64); 3] =
     [("frequency_penalty", 0.0), ("presence_penalty", 0.0), ("repetition_penalty", 1.0)];
 
-/// Switches the overlapped worker on where it is not the only one.
+/// Turns the overlapped worker on in versions that have others.
 const OVERLAPPED: &str = "SGLANG_ENABLE_SPEC_V2";
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

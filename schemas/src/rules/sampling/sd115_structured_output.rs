@@ -54,7 +54,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The version that the last of the reports names as repaired.
+/// The version that the last report names as fixed.
 const REPAIRED: EngineVersion = EngineVersion::new(0, 5, 16);
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -58,7 +58,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.algorithm().filter(|algorithm| matches!(algorithm, Algorithm::Eagle | Algorithm::Eagle3))?;
     let draft = context.span(Key::SpeculativeDraftModelPath)?;
-    // slime hands over token ids.
+    // slime sends token ids.
     let template = context.span(Key::ChatTemplate).filter(|_| context.launch.engine != Engine::Slime)?;
     Some(
         Finding::new(

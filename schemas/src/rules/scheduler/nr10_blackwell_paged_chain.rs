@@ -58,7 +58,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The memory in MiB from which a GPU is taken for a Blackwell.
+/// Memory, in MiB, from which a GPU is assumed to be a Blackwell.
 const BLACKWELL: u64 = 160 * 1024;
 
 /// Hybrid models, whose default backend follows the same choice.

@@ -52,12 +52,12 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Shares from here on have failed.
+/// Fractions from here on have failed.
 const TOO_MUCH: f64 = 0.95;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
-    // The KV pool is then the smaller of what the share gives and of this number, so that the share is not filled.
+    // This number may limit the KV pool below the fraction, which is then not filled.
     if context.launch.has(Key::MaxTotalTokens) {
         return None;
     }

@@ -64,7 +64,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// What SGLang resets the limit to.
+/// The limit that SGLang sets by default.
 const RESET: usize = 48;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

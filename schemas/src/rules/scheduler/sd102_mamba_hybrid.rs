@@ -83,7 +83,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// Beginnings of architectures with such layers.
+/// Prefixes of architectures with such layers.
 const HYBRID: [&str; 6] = ["FalconH1", "GraniteMoeHybrid", "KimiLinear", "NemotronH", "Qwen3Next", "Qwen3_5"];
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

@@ -62,7 +62,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Backends that no version read can draft on.
+/// Backends on which no known version can draft.
 const NEVER: &[&str] = &["cutlass_mla", "dual_chunk_flash_attn", "torch_native", "wave"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -81,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return Some(advised(context, Key::AttentionBackend, finding));
     }
     context.tree_algorithm()?;
-    // The draft's own backend comes first; of a split one, the decode half drafts.
+    // The draft's own backend takes precedence; of a split backend, the decode half drafts.
     let keys = [Key::SpeculativeDraftAttentionBackend, Key::DecodeAttentionBackend, Key::AttentionBackend];
     let key = keys.into_iter().find(|key| context.launch.has(*key))?;
     let backend = context.launch.text(key)?;

@@ -77,7 +77,7 @@ const KEYS: [Key; 4] = [
     Key::SpeculativeDraftAttentionBackend,
 ];
 
-/// Backends whose kernels are written for NVIDIA's GPUs.
+/// Backends with kernels for NVIDIA GPUs only.
 const NVIDIA: [&str; 11] = [
     "cutedsl_mla",
     "cutlass_mla",
@@ -111,7 +111,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     KEYS.into_iter().filter_map(look).collect()
 }
 
-/// What a backend needs, where the GPU is another.
+/// The GPU that a backend needs, if this one does not satisfy it.
 fn needs(backend: &str, gpu: Architecture, latent: bool, version: EngineVersion) -> Option<&'static str> {
     let nvidia = NVIDIA.contains(&backend);
     match (backend, gpu) {

@@ -109,7 +109,7 @@ fn library(context: &Context<'_>) -> Option<Finding> {
     })
 }
 
-/// Where DP attention is requested, with more than one rank as far as is known.
+/// The span that requests DP attention, unless it is known to have a single rank.
 fn attention_ranks(context: &Context<'_>) -> Option<Span> {
     let several = |key: Key| context.launch.count(key).filter(|ranks| ranks.value > 1).map(|ranks| ranks.span);
     let old = context.span(Key::EnableDpAttention).filter(|_| several(Key::DpSize).is_some());

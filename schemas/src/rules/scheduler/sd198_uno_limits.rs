@@ -55,7 +55,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// Flags that UNO refuses, each with its words.
+/// Flags that UNO rejects, each with its message.
 const REFUSED: [(Key, &str); 5] = [
     (Key::EnableDpAttention, "UNO does not support DP attention or context parallelism."),
     (Key::EnableLora, "UNO does not support public Multi-LoRA serving."),

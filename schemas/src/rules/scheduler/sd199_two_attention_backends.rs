@@ -83,7 +83,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// The backend of a phase, where the launch says it.
+/// The backend of a phase, if the launch sets it.
 fn backend<'a>(context: &Context<'a>, own: Key) -> Option<Located<&'a str>> {
     let key = if context.launch.has(own) { own } else { Key::AttentionBackend };
     context.launch.text(key)

@@ -53,7 +53,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// What each engine of a decoupled pair has to be given.
+/// The flags that each engine of a decoupled pair needs.
 const NEEDED: [Key; 3] = [Key::DecoupledSpecBindEndpoint, Key::DecoupledSpecConnectEndpoints, Key::DecoupledSpecRank];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

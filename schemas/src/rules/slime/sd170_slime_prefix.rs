@@ -76,7 +76,7 @@ fn look(argument: &Argument) -> Option<Finding> {
     let name = written.strip_prefix("--").filter(|name| name.starts_with("speculative-"))?;
     let prefixed = format!("--sglang-{name}");
     let message = format!("`{written}` never reaches the engine: slime passes on what begins with `--sglang-`");
-    // Flag and value of one quoted word have no separate spans.
+    // Flag and value in one quoted word have no separate spans.
     let tied = argument.values.iter().any(|value| value.span == argument.flag.span);
     let edits = if tied { Vec::new() } else { vec![Edit { span: argument.flag.span, replacement: prefixed.clone() }] };
     Some(Finding::new(argument.flag.span, message, "no prefix").help(format!("write `{prefixed}`")).fix(

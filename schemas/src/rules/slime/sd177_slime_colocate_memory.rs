@@ -68,7 +68,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The most that slime's recipes with speculation take.
+/// The largest fraction in slime's recipes with speculation.
 const MOST: f64 = 0.8;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

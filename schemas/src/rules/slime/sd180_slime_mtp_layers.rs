@@ -57,8 +57,8 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let (train, layers) = (Key::EnableMtpTraining, Key::MtpNumLayers);
     let place = context.span(train)?;
-    // Flags alone are an excerpt, and model arguments mostly come from a file of slime's, which a word such as
-    // `${MODEL_ARGS[@]}` stands for.
+    // Flags alone are an excerpt, and model arguments usually come from one of slime's files, by a word such as
+    // `${MODEL_ARGS[@]}`.
     let launch = context.launch;
     let excerpt = launch.arguments.iter().any(|argument| argument.span.join(launch.anchor) == argument.span);
     let whole = launch.syntax == Syntax::CommandLine && !excerpt && !launch.arguments.iter().any(stands_for_others);

@@ -51,7 +51,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Proposals that the transferred metadata holds.
+/// Number of proposals that the transferred metadata can hold.
 const ROOM: usize = 16;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

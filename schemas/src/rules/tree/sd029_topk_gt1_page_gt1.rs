@@ -74,7 +74,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Backends that take trees with pages, each with the versions between which it came to.
+/// Backends that support trees with pages, each with the versions between which support was added.
 const PAGED_TREES: &[(&str, Edge)] = &[
     ("flashinfer", Edge::new(V0_4_10, V0_5_2)),
     ("fa3", Edge::new(V0_5_2, V0_5_6)),
@@ -122,7 +122,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         )));
     }
     let backend = backend(context)?;
-    // Both have a rule of their own, whatever the page.
+    // Both have their own rule, regardless of the page size.
     if matches!(backend, "trtllm_mha" | "flashmla") {
         return None;
     }
@@ -157,7 +157,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(if side == Side::Between { finding.at_most(Severity::Warning) } else { finding })
 }
 
-/// The backend that the engine's own check looks at; none where only the split backends are written.
+/// The backend that the engine's own check uses; `None` if only split backends are given.
 fn backend<'a>(context: &Context<'a>) -> Option<&'a str> {
     if context.launch.has(Key::AttentionBackend) {
         return Some(context.launch.text(Key::AttentionBackend)?.value);

@@ -61,7 +61,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Beginnings of the classes that tell the engine their window.
+/// Prefixes of the classes that report their window to the engine.
 const WINDOWED: &[&str] = &["Afmoe", "Exaone4", "Gemma2", "Gemma3", "Gemma4", "GptOss", "Olmo2", "Olmo3"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -86,7 +86,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// The backend that the draft's steps attend with.
+/// The attention backend of the draft steps.
 fn draft_backend<'a>(context: &Context<'a>) -> Option<&'a str> {
     if context.launch.has(Key::SpeculativeDraftAttentionBackend) {
         return context.launch.text(Key::SpeculativeDraftAttentionBackend).map(|backend| backend.value);

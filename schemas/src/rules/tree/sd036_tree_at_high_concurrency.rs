@@ -64,7 +64,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 
 /// Maximum concurrency at which a tree has paid in published measurements.
 const FEW: usize = 8;
-/// Draft tokens from which on a chain, too, is large.
+/// Number of draft tokens from which a chain also counts as large.
 const MANY_TOKENS: usize = 16;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

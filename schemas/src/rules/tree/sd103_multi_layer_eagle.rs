@@ -58,7 +58,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Beginnings of classes for which it is turned on.
+/// Prefixes of classes for which it is turned on.
 const FAMILIES: [&str; 4] = ["Step3p5", "Step3p7", "MiMoV2", "GigaChat35"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -81,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// The shape that SGLang fills in where the user gives none is a tree for some targets.
+/// For some targets the shape that SGLang fills in by default is a tree.
 fn filled_in(context: &Context<'_>) -> Option<Finding> {
     let flag = context.span(Key::EnableMultiLayerEagle)?;
     let (steps, tokens) =

@@ -56,7 +56,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Beginnings of classes that take chains only.
+/// Prefixes of classes that support chains only.
 const FAMILIES: [&str; 2] = ["DeepseekV4", "IQuestQ1"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -52,7 +52,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The breadth unless it is given.
+/// The default breadth.
 const BREADTH: usize = 10;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

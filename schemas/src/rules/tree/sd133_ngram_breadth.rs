@@ -65,7 +65,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The breadths and the depth unless they are given.
+/// The default breadths and depth.
 const LEAST: i64 = 1;
 const GREATEST: i64 = 10;
 const DEPTH: i64 = 18;
@@ -119,7 +119,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// A trie that has no room for one path of its full depth.
+/// A trie that is too small for one path of its full depth.
 fn capacity(context: &Context<'_>) -> Option<Finding> {
     let is_own = |name: &str| name.replace('_', "-").ends_with("speculative-ngram-capacity");
     let argument = context.launch.arguments.iter().rfind(|argument| is_own(&argument.flag.value))?;

@@ -95,7 +95,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// Whether the draft is one that the backend serves, or may be one.
+/// Whether the backend supports the draft, or may support it.
 fn may_run(draft: &ModelFacts) -> bool {
     let config = &draft.config;
     let sliding = match &config.layer_types {

@@ -74,12 +74,12 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The key that lets the vocabularies differ.
+/// The key that allows the vocabularies to differ.
 const ANY_VOCABULARY: &str = "use_heterogeneous_vocab";
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
-    // Heads share the target's embedding, and bring a map where their own vocabulary is smaller.
+    // Heads share the target's embedding, and include a map if their own vocabulary is smaller.
     if config.method.as_deref().is_some_and(|method| method != "draft_model") {
         return None;
     }

@@ -69,13 +69,13 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The first version with a runner that may draft over stages, for prompt lookup and EAGLE heads.
+/// The first version with a runner that may draft across stages, for prompt lookup and EAGLE heads.
 const NEW_RUNNER: EngineVersion = EngineVersion::new(0, 8, 0);
 
-/// The first version read in which stages other than the last stop at a request.
+/// The first version read in which stages other than the last fail at a request.
 const NO_DRAFTER: EngineVersion = EngineVersion::new(0, 11, 0);
 
-/// The first version in which some drafts know of stages.
+/// The first version in which some drafts support stages.
 const SOME: EngineVersion = EngineVersion::new(0, 25, 0);
 
 /// The first version that drafts on the last stage.
@@ -95,7 +95,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .help(format!("write `--tensor-parallel-size {count}` instead, or use vllm 0.30 or later"))
     };
     if !is_told {
-        // Every version with these flags refuses stages.
+        // Every version with these flags rejects stages.
         let is_old = config.is_legacy && config.gives_tokens;
         let message = "no version of vllm with these flags speculates over pipeline stages";
         return is_old.then(|| found(message.to_owned()).at_most(Severity::Warning));

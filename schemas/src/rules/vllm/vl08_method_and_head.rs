@@ -62,7 +62,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Parts of a draft's name that vLLM takes for a method, in its order.
+/// Parts of a draft's name from which vLLM infers a method, in its order.
 const NAMES: [(&str, &str); 4] =
     [("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark")];
 
@@ -85,7 +85,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// A draft whose name makes another method of the one that is written.
+/// A draft whose name overrides the given method.
 fn renamed(method: &str, config: &VllmSpeculation) -> Option<Finding> {
     if !matches!(method, "draft_model" | "medusa" | "mlp_speculator") || config.is_legacy {
         return None;

@@ -81,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = Finding::new(config.span, message, "no model")
         .note("vllm says: `ValueError: num_speculative_tokens was provided but without speculative model.`")
         .help("add `\"model\": \"DRAFT\"`, or the method that needs none, as `\"method\": \"mtp\"` or `\"ngram\"`");
-    // A checkpoint of speculators names its own target, and the launch is given it in the target's place.
+    // A checkpoint of speculators names its own target, and is given in place of the target.
     let may_be_speculators = context.target_config().is_none() && matches!(method, "eagle" | "eagle3" | "dflash");
     Some(if may_be_speculators { finding.at_most(Severity::Warning) } else { finding })
 }

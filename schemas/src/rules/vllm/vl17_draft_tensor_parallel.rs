@@ -62,7 +62,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 /// Methods whose drafts are models with their own ranks.
 const METHODS: [&str; 6] = ["eagle", "eagle3", "dflash", "dspark", "draft_model", "mtp"];
 
-/// Methods that run over the target's ranks, whatever is written.
+/// Methods that always run on the target's ranks.
 const FIXED: [&str; 4] = ["eagle", "eagle3", "dflash", "mtp"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

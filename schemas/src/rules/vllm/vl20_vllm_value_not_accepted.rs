@@ -54,7 +54,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     let arguments = context.launch.arguments.iter().filter(|argument| !argument.is_positional());
     let found = arguments.filter_map(|argument| {
         let name = argument.flag.value.strip_prefix("--").filter(|name| !name.contains('.'))?.replace('_', "-");
-        // A key of the speculative configuration, whose words are another finding.
+        // A key of the speculative configuration; its values are checked by another rule.
         if name.starts_with("spec-") {
             return None;
         }

@@ -56,7 +56,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Beginnings of architectures that no version gives an MTP class.
+/// Prefixes of architectures for which no version has an MTP class.
 const WITHOUT: [&str; 22] = [
     "Apertus",
     "Cohere",

@@ -53,7 +53,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The versions that refuse fewer tokens than the block of a bundled draft.
+/// The versions that reject fewer tokens than the block of a bundled draft.
 const STRICT: std::ops::Range<EngineVersion> = EngineVersion::new(0, 26, 0)..EngineVersion::new(0, 28, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -68,7 +68,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         let told = draft.and_then(|draft| draft.block_size.or(draft.dspark_block_size));
         told.or_else(|| block_of_name(config.model.as_deref()?))?
     };
-    // The first place of a DFlash block is the token that is there already.
+    // The first position of a DFlash block is the token that already exists.
     let most = if method == "dflash" { block.saturating_sub(1) } else { block };
     let place = context.launch.vllm_key_place("num_speculative_tokens").unwrap_or(config.span);
     if bundled && tokens < block && STRICT.contains(&context.version()) {
@@ -96,7 +96,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     })
 }
 
-/// The block that a published name tells: `Qwen3-8B-DFlash-b16`, `dspark_qwen3_8b_block7`.
+/// The block size in a published name: `Qwen3-8B-DFlash-b16`, `dspark_qwen3_8b_block7`.
 fn block_of_name(name: &str) -> Option<usize> {
     let parts = name.rsplit('/').next()?.split(['-', '_']);
     parts.filter_map(|part| part.strip_prefix("block").or_else(|| part.strip_prefix('b'))?.parse().ok()).next_back()

@@ -73,7 +73,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if !lacks_states(architecture, context.version()) || reads_the_last_layer(context) {
         return None;
     }
-    // Transformers' own classes, wrapped, hand them out.
+    // The wrapped classes of Transformers return them.
     let may_be_wrapped = context.launch.vllm_flag("--model-impl").is_some() || !context.launch.is_complete();
     let message =
         format!("{method} cannot run on {architecture} in vllm {}: the class hands out no states", context.version());
@@ -91,7 +91,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(if is_open { finding.at_most(Severity::Warning) } else { finding })
 }
 
-/// Whether the head's config says that it reads no states of other layers.
+/// Whether the head's config states that it reads no states of other layers.
 fn reads_the_last_layer(context: &Context<'_>) -> bool {
     context
         .draft_config()

@@ -58,7 +58,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Rows are padded to a multiple of this.
+/// Rows are padded to a multiple of this number.
 const UNIT: usize = 64;
 const EDGE: Edge = Edge::new(V0_5_2, V0_5_6);
 

@@ -81,7 +81,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Standalone)?;
     let (target, draft) = (context.target_config()?.vocab_size?, context.draft_config()?.vocab_size?);
-    // Unequal sizes are SD040's; another tokenizer may replace the target's.
+    // Unequal sizes are reported by SD040; another tokenizer may replace the target's.
     if target != draft || context.launch.has(Key::TokenizerPath) || context.launch.has(Key::SkipTokenizerInit) {
         return None;
     }

@@ -65,10 +65,10 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Endings of files that hold no pickled tensor.
+/// Extensions of files that cannot contain a pickled tensor.
 const UNREADABLE: [&str; 4] = [".json", ".txt", ".npy", ".safetensors"];
 
-/// Endings of those that may.
+/// Extensions of files that may.
 const PICKLED: [&str; 4] = [".pt", ".pth", ".bin", ".pkl"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
