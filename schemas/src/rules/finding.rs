@@ -34,7 +34,7 @@ impl Finding {
         }
     }
 
-    /// Limits the severity to less than the rule's own.
+    /// Caps the severity, for cases that are less severe than the rule's own.
     pub fn at_most(mut self, severity: Severity) -> Self {
         self.severity = self.severity.min(severity);
         self

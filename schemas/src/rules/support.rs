@@ -123,7 +123,7 @@ impl<'a> Context<'a> {
         if self.launch.has(key) { "write" } else { "add" }
     }
 
-    /// The advice to set tensor parallelism to `size`, with this launch's flag.
+    /// The flag and value, as this launch's user writes them, that set tensor parallelism to `size`.
     pub(super) fn tensor_parallel_line(&self, size: usize) -> String {
         if self.launch.engine == Engine::Slime {
             let pipeline = self.launch.count(Key::PpSize).map_or(1, |pipeline| pipeline.value.max(1));

@@ -4,11 +4,11 @@
 //!
 //! ## What it does
 //!
-//! Looks for a flag with another one after it and no blank between.
+//! Looks for a flag that is directly followed by another one, with no blank between them.
 //!
 //! ## Why is this bad?
 //!
-//! Neither of them is read.
+//! Neither of them is recognised.
 //!
 //! ## What SGLang does
 //!

@@ -10,7 +10,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! A head learns the hidden states of one model. On another of the same shape it runs, and few of its tokens are accepted.
+//! A head learns the hidden states of one model. It runs on another model of the same shape, but few of its tokens are
+//! accepted.
 //!
 //! ## What SGLang does
 //!

@@ -9,12 +9,12 @@
 //!
 //! ## Why is this bad?
 //!
-//! SGLang builds the class that the config names. A plain Llama of one layer has no `fc`, so the head's own tensors find no
-//! place.
+//! SGLang builds the class that the config names. A plain Llama of one layer has no `fc`, so the head's own tensors
+//! have nowhere to go.
 //!
 //! ## What SGLang does
 //!
-//! It fails when the weights are loaded or when the scheduler starts; which message comes depends on the version.
+//! It fails when the weights are loaded or when the scheduler starts; the message depends on the version.
 //!
 //! ## Example
 //!

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! It is not, but logs, metrics and error messages say EAGLE, which surprises whoever reads them.
+//! It is not, but logs, metrics and error messages say EAGLE, which is confusing.
 //!
 //! ## What SGLang does
 //!

@@ -5,11 +5,11 @@
 //! ## What it does
 //!
 //! Looks for `--speculative-draft-model-path` under `--speculative-algorithm EAGLE3`, for targets whose own checkpoint
-//! is not taken for the draft.
+//! is not used as the draft.
 //!
 //! ## Why is this bad?
 //!
-//! The target is loaded a second time as if it were the head, which takes its memory twice and then fails.
+//! The target is loaded a second time as if it were the head, which doubles its memory and then fails.
 //!
 //! ## What SGLang does
 //!

@@ -38,7 +38,7 @@
 //!
 //! ## Versions
 //!
-//! The flag is in 0.5.9 and later; before, the draft always got the server's.
+//! The flag is in 0.5.9 and later; before that, the draft always got the server's.
 //!
 //! ## Source
 //!

@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Where DeepEP's low latency can be in use: compares the largest captured batch of a rank times the draft tokens with
-//! `SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK`, which may be at most 1024. Where the variable is not in sight, its default, 128,
-//! is taken, and the finding is a warning.
+//! If DeepEP's low-latency mode can be in use, compares the largest captured batch of a rank times the draft tokens
+//! with `SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK`, which may be at most 1024. If the variable may be set
+//! elsewhere, its default, 128, is assumed, and the finding is a warning.
 //!
 //! ## Why is this bad?
 //!

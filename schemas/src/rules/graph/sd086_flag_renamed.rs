@@ -13,9 +13,9 @@
 //! ## What SGLang does
 //!
 //! argparse stops: `error: ambiguous option: --cuda-graph-max-bs could match --cuda-graph-max-bs-decode,
-//! --cuda-graph-max-bs-prefill`, or `error: unrecognized arguments: …`. `--cuda-graph-bs` and `--cuda-graph-max-bs` are aliases
-//! of the names with `-decode` from 0.5.14 on, and were removed in 0.5.20. Abbreviations such as `--speculative-draft`
-//! were unique once.
+//! --cuda-graph-max-bs-prefill`, or `error: unrecognized arguments: …`. `--cuda-graph-bs` and `--cuda-graph-max-bs` are
+//! aliases of the names with `-decode` from 0.5.14 on, and were removed in 0.5.20. Abbreviations such as
+//! `--speculative-draft` used to be unique.
 //!
 //! ## Example
 //!
@@ -47,9 +47,9 @@
 //!
 //! ## Versions
 //!
-//! The flags were read from 0.4.7, 0.4.10, 0.5.2 and all versions from 0.5.6 to 0.5.23. In between, a flag that is on
-//! its way out is a warning, and one that is about to be added is not checked. If the version is not stated, what not
-//! every version refuses is a warning.
+//! The flags were read from 0.4.7, 0.4.10, 0.5.2 and all versions from 0.5.6 to 0.5.23. In between, a flag that the
+//! next of these versions lacks is a warning, and one that it adds is not checked. If the version is not stated, a flag
+//! that some versions accept is a warning.
 //!
 //! ## Source
 //!

@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The states that the target hands over do not fit the layer that takes them, or the weights do not fit the layer.
+//! The hidden states from the target do not fit the layer that receives them, or the weights do not fit the layer.
 //!
 //! ## What SGLang does
 //!

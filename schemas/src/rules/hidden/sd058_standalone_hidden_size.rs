@@ -1,11 +1,11 @@
 //! # SD058: standalone-hidden-size
 //!
-//! STANDALONE with another hidden size dies when requests are merged.
+//! STANDALONE with another hidden size crashes when requests are merged.
 //!
 //! ## What it does
 //!
-//! Compares the hidden sizes of target and draft under STANDALONE, before 0.5.15. Where one request runs at a time, nothing is
-//! merged, and nothing is found.
+//! Compares the hidden sizes of target and draft under STANDALONE, before 0.5.15. If only one request runs at a time,
+//! nothing is merged, and nothing is reported.
 //!
 //! ## Why is this bad?
 //!

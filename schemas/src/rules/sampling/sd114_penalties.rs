@@ -9,13 +9,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! Requests are sampled from another distribution than without speculation.
+//! Requests are sampled from a different distribution than without speculation.
 //!
 //! ## What SGLang does
 //!
-//! Penalties count the tokens up to the last round: all tokens of a round get the same, so that a token which repeats within a
-//! round is not punished (a finding of severity info). The overlapped worker of 0.5.6 to 0.5.9 does not apply them at all. Custom
-//! logit processors are not called when drafts are verified, from 0.5.15 on.
+//! Penalties count the tokens up to the last round: all tokens of a round get the same penalty, so a token that repeats
+//! within a round is not penalised (a finding of severity info). The overlapped worker of 0.5.6 to 0.5.9 does not apply
+//! them at all. Custom logit processors are not called when drafts are verified, from 0.5.15 on.
 //!
 //! ## Example
 //!

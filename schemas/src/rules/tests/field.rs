@@ -368,7 +368,7 @@ fn a_flag_of_old_versions_is_for_an_old_version() {
     finds(launch, None, "VL19", Severity::Warning);
     finds(launch, Some("0.33.0"), "VL19", Severity::Error);
     silent(launch, Some("0.7.3"), "VL19");
-    // The missing flag is the only finding.
+    // The unknown flag is the only finding.
     for code in ["VL02", "VL12", "VL15"] {
         silent("vllm serve m --num-speculative-tokens 0", Some("0.33.0"), code);
     }
