@@ -9,13 +9,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start, or dies when the draft's attention backend is built.
+//! The server does not start, or crashes when the draft's attention backend is built.
 //!
 //! ## What SGLang does
 //!
 //! - flex_attention, from 0.5.6 on: `AssertionError: Speculative decoding is currently not supported with Flex Attention
 //!   backend`.
-//! - torch_native with NGRAM: accepted, then it dies in the warm-up.
+//! - torch_native with NGRAM: accepted, then it crashes during warm-up.
 //! - Others: `ValueError: EAGLE is not supported in decode attention backend torch_native`. On torch_native, CUDA graphs are
 //!   turned off as well.
 //!

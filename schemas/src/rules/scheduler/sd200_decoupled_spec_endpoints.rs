@@ -32,7 +32,7 @@
 //!
 //! ## Versions
 //!
-//! Since the flags came (0.5.15); read in 0.5.16, 0.5.20 and 0.5.23.
+//! Since the flags were added (0.5.15); read in 0.5.16, 0.5.20 and 0.5.23.
 //!
 //! ## Source
 //!

@@ -4,16 +4,17 @@
 //!
 //! ## What it does
 //!
-//! Looks for flags that begin with `--speculative-` in a slime launch.
+//! Looks for flags that start with `--speculative-` in a slime launch.
 //!
 //! ## Why is this bad?
 //!
-//! slime passes on what begins with `--sglang-`. A bare flag never reaches the engine, which then runs without it.
+//! slime passes on flags that start with `--sglang-`. A flag without this prefix never reaches the engine, which then
+//! runs without it.
 //!
 //! ## What SGLang does
 //!
-//! It does not see the flag. slime's parser for the engine leaves it over, and it reaches Megatron's. An early version of
-//! slime's guide printed `--speculative-draft-model-path` this way.
+//! It does not see the flag. slime's parser for the engine leaves it to Megatron's parser. An early version of slime's
+//! guide printed `--speculative-draft-model-path` this way.
 //!
 //! ## Example
 //!

@@ -1,17 +1,17 @@
 //! # SD171: slime-skipped-flags
 //!
-//! slime does not pass this flag on: it sets it itself.
+//! slime does not pass this flag on: it sets the value itself.
 //!
 //! ## What it does
 //!
-//! Looks for `--sglang-` in front of flags that slime does not register: the model path, tensor parallelism, ports, ranks,
+//! Looks for `--sglang-` before flags that slime does not register: the model path, tensor parallelism, ports, ranks,
 //! seeds and the like.
 //!
 //! ## Why is this bad?
 //!
-//! The word is unknown to slime's parser and is left to Megatron, or ignored. miles, which is written in the same form, keeps
-//! `--sglang-tp-size` and overwrites it: there, and where which of the two it is cannot be told, another number than the one that runs
-//! is a warning.
+//! The flag is unknown to slime's parser and is left to Megatron, or ignored. miles, a descendant of slime, registers
+//! `--sglang-tp-size` but overwrites it: with miles, or if it is unclear which of the two is used, a number that
+//! differs from the one that runs is a warning.
 //!
 //! ## What SGLang does
 //!

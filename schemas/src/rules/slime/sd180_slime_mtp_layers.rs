@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for slime's `--enable-mtp-training` without `--mtp-num-layers`, where the whole command line of the trainer is in sight.
+//! Looks for slime's `--enable-mtp-training` without `--mtp-num-layers`, if the whole command line of the trainer is
+//! visible.
 //!
 //! ## Why is this bad?
 //!

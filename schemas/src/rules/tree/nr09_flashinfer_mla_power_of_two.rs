@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The server dies in its first verification.
+//! The server crashes in its first verify pass.
 //!
 //! ## What SGLang does
 //!

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The three numbers make one shape: all are given, or none. The server does not start.
+//! The three numbers form one shape: either all are given, or none. The server does not start.
 //!
 //! ## What SGLang does
 //!
@@ -35,7 +35,7 @@
 //!
 //! ## Versions
 //!
-//! The words are those of 0.5.2 and later; older versions fail in other places.
+//! The message is that of 0.5.2 and later; older versions fail in other places.
 //!
 //! ## Source
 //!

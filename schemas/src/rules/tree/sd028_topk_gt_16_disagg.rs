@@ -1,14 +1,14 @@
 //! # SD028: topk-gt-16-disagg
 //!
-//! More branches than the transfer between prefill and decode has room for.
+//! The transfer between prefill and decode has no room for this many branches.
 //!
 //! ## What it does
 //!
-//! Looks for topk above 16 where prefill and decode run apart.
+//! Looks for topk above 16 with disaggregated prefill and decode.
 //!
 //! ## Why is this bad?
 //!
-//! What a prefill engine hands over of the first proposals has room for 16 of them.
+//! The metadata that a prefill engine transfers has room for 16 of the first proposals.
 //!
 //! ## What SGLang does
 //!

@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The engine dies at the first verify.
+//! The engine crashes at the first verify pass.
 //!
 //! ## What SGLang does
 //!
@@ -40,7 +40,7 @@
 //!
 //! ## Versions
 //!
-//! The assertion is there from 0.5.2 to 0.5.23; before 0.5.6 trees with pages are refused on fa3 anyway (SD029).
+//! The assertion exists from 0.5.2 to 0.5.23; before 0.5.6 trees with pages are rejected on fa3 anyway (SD029).
 //!
 //! ## Source
 //!

@@ -1,6 +1,6 @@
 //! # SD104: architecture-topk1
 //!
-//! This target takes chains only.
+//! This target supports chains only.
 //!
 //! ## What it does
 //!
@@ -35,7 +35,7 @@
 //!
 //! ## Versions
 //!
-//! Since these models came; read in 0.5.23.
+//! Since these models were added; read in 0.5.23.
 //!
 //! ## Source
 //!

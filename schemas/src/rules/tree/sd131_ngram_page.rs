@@ -1,10 +1,10 @@
 //! # SD131: ngram-page
 //!
-//! NGRAM drafts a tree by default, which pages of several tokens do not take.
+//! NGRAM drafts a tree by default, which does not work with pages of several tokens.
 //!
 //! ## What it does
 //!
-//! Looks for `--page-size` above 1 under NGRAM with a breadth above 1 (default 10) on another backend than flashinfer.
+//! Looks for `--page-size` above 1 under NGRAM with a breadth above 1 (default 10) on a backend other than flashinfer.
 //!
 //! ## Why is this bad?
 //!

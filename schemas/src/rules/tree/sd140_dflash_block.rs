@@ -36,7 +36,7 @@
 //!
 //! ## Versions
 //!
-//! Since DFLASH came; read in 0.5.12 to 0.5.23.
+//! Since DFLASH was added; read in 0.5.12 to 0.5.23.
 //!
 //! ## Source
 //!

@@ -1,14 +1,14 @@
 //! # VL01: draft-vocabulary
 //!
-//! The draft model has another vocabulary than the target.
+//! The draft model's vocabulary differs from the target's.
 //!
 //! ## What it does
 //!
-//! Compares the vocabulary sizes of target and draft model (`draft_model`), where it is a whole model of its own.
+//! Compares the vocabulary sizes of target and draft if the draft is a separate whole model (`draft_model`).
 //!
 //! ## Why is this bad?
 //!
-//! A draft model's token ids are taken for the target's: with another vocabulary they mean other words, or none.
+//! A draft model's token ids are used as the target's: with another vocabulary they mean other words, or none.
 //!
 //! ## What vLLM does
 //!
@@ -38,7 +38,7 @@
 //! {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936}
 //! ```
 //!
-//! Versions that know `use_heterogeneous_vocab` draft the tokens alone that both have:
+//! Versions with `use_heterogeneous_vocab` draft only the tokens that both have:
 //!
 //! ```launch good
 //! vllm serve target --speculative-config '{"model": "draft", "num_speculative_tokens": 3, "use_heterogeneous_vocab": true}'

@@ -1,11 +1,11 @@
 //! # VL06: mtp-pipeline-parallel
 //!
-//! Drafts do not run over pipeline stages in these versions.
+//! Drafts do not run with pipeline stages in these versions.
 //!
 //! ## What it does
 //!
 //! Looks for `--pipeline-parallel-size` above 1 with speculation, up to 0.29. Flags that only old versions have
-//! (`--num-speculative-tokens`) tell such a version where none is named.
+//! (`--num-speculative-tokens`) imply such a version if none is stated.
 //!
 //! ## Why is this bad?
 //!
@@ -13,10 +13,11 @@
 //!
 //! ## What vLLM does
 //!
-//! Old versions refuse it: `NotImplementedError: Speculative decoding is currently incompatible with pipeline parallelism`. Later ones
-//! give the draft to the last stage, and the others stop at their first request: `AttributeError: 'GPUModelRunner' object has no
-//! attribute 'drafter'`. A draft whose class does not say that it knows of stages is refused: `NotImplementedError: Pipeline
-//! parallelism is not supported for this model`.
+//! Old versions reject it:
+//! `NotImplementedError: Speculative decoding is currently incompatible with pipeline parallelism`. Later ones load the
+//! draft on the last stage, and the other stages fail at their first request: `AttributeError: 'GPUModelRunner' object
+//! has no attribute 'drafter'`. A draft whose class does not declare support for stages is rejected:
+//! `NotImplementedError: Pipeline parallelism is not supported for this model`.
 //!
 //! ## Example
 //!
@@ -44,10 +45,10 @@
 //!
 //! ## Versions
 //!
-//! Every method up to 0.7 and from 0.11 to 0.24; MTP and DSpark in between too, where other methods are a warning. From 0.25 to
-//! 0.29 it is an error for DSpark, which came in 0.25, and a warning for the others: another model runner, which vLLM takes for
-//! some models, knows of stages. From 0.30 on vLLM drafts on the last stage. Read in 0.7.3, 0.8.5 and 8 versions from 0.11.0 to
-//! 0.29.0.
+//! Every method up to 0.7 and from 0.11 to 0.24; in between MTP and DSpark as well, while other methods are a warning.
+//! From 0.25 to 0.29 it is an error for DSpark, which was added in 0.25, and a warning for the others: another model
+//! runner, which vLLM uses for some models, supports stages. From 0.30 on vLLM drafts on the last stage. Read in 0.7.3,
+//! 0.8.5 and 8 versions from 0.11.0 to 0.29.0.
 //!
 //! ## Source
 //!

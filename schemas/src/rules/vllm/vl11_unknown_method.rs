@@ -10,7 +10,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! vLLM does not start. Names are taken in lower case only, and some are called otherwise than in SGLang.
+//! vLLM does not start. Names are accepted in lower case only, and some differ from SGLang's.
 //!
 //! ## What vLLM does
 //!
@@ -22,7 +22,7 @@
 //! vllm serve target --speculative-config '{"method": "EAGLE3", "model": "draft", "num_speculative_tokens": 3}'
 //! ```
 //!
-//! NEXTN is SGLang's word for layers that predict several tokens:
+//! NEXTN is SGLang's name for layers that predict several tokens:
 //!
 //! ```launch bad
 //! vllm serve target --spec-method nextn --spec-tokens 1
@@ -46,9 +46,9 @@
 //!
 //! ## Versions
 //!
-//! 0.10.0 and later; before, names that are not known were not refused in every case. The methods were read from 26
-//! versions; between two of them a method may have come in either. A name that resembles no known one is a warning: a
-//! version that was not read, or a fork, may have it.
+//! 0.10.0 and later; earlier versions did not reject unknown names in every case. The methods were read from 26
+//! versions; in a version between two of them, a method that only the later one has may or may not exist. A name that
+//! resembles no known one is a warning: a version that was not read, or a fork, may have it.
 //!
 //! ## Source
 //!

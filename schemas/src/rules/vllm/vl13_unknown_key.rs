@@ -8,8 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! vLLM does not start: it refuses keys that it does not have. So it does with `tensor_parallel_size`, which is a flag of the
-//! target.
+//! vLLM does not start: it rejects unknown keys, and also `tensor_parallel_size`, which is a flag of the target.
 //!
 //! ## What vLLM does
 //!
@@ -36,7 +35,7 @@
 //! vllm serve target --speculative-config '{"method": "mtp", "num_speculative_tokens": 3}'
 //! ```
 //!
-//! Dashes are taken for underscores:
+//! Dashes count as underscores:
 //!
 //! ```launch good
 //! vllm serve target --speculative-config '{"method": "mtp", "num-speculative-tokens": 3}'

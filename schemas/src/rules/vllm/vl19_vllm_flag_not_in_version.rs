@@ -30,9 +30,9 @@
 //!
 //! ## Versions
 //!
-//! The flags were read from 26 versions from 0.6.6 to 0.33.0. Between two of them a flag may have been added or removed
-//! in either. A flag that none of them has is a warning: a plug-in, a platform or a fork may have it. Where the text
-//! names a plug-in that adds flags (ArcticInference), its flags are not reported.
+//! The flags were read from 26 versions from 0.6.6 to 0.33.0. In a version between two of them, a flag that only one of
+//! them has may or may not exist. A flag that none of them has is a warning: a plugin, a platform or a fork may have
+//! it. If the text names a plugin that adds flags (ArcticInference), its flags are not reported.
 //!
 //! ## Source
 //!

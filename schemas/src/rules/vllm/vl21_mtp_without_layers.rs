@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for the method `mtp` without a draft, where the target's class has no MTP layers in vLLM, or where its config says that
-//! the checkpoint has none.
+//! Looks for the method `mtp` without a draft, if the target's class has no MTP layers in vLLM, or if its config says
+//! that the checkpoint has none.
 //!
 //! ## Why is this bad?
 //!

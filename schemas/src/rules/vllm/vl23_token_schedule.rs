@@ -1,10 +1,10 @@
 //! # VL23: token-schedule
 //!
-//! The schedule of draft tokens by batch size is refused, or is not followed.
+//! The schedule of draft tokens by batch size is rejected, or is not followed.
 //!
 //! ## What it does
 //!
-//! Looks at `num_speculative_tokens_per_batch_size`: its form, its ranges, and what turns it off.
+//! Looks at `num_speculative_tokens_per_batch_size`: its form, its ranges, and settings that turn it off.
 //!
 //! ## Why is this bad?
 //!
@@ -12,10 +12,10 @@
 //!
 //! ## What vLLM does
 //!
-//! It takes a list of `[first, last, tokens]` with ranges of batch sizes that begin at 1 and do not overlap; gaps keep the number
-//! before. Its errors are `Batch-size ranges must be non-overlapping and sorted.`, `The first batch-size range must start at 1 …` and
-//! others. Under data parallelism it warns and drafts `num_speculative_tokens` always. Numbers above `num_speculative_tokens` are cut
-//! down to it.
+//! It accepts a list of `[first, last, tokens]` with ranges of batch sizes that start at 1 and do not overlap; gaps
+//! keep the previous number. Its errors are `Batch-size ranges must be non-overlapping and sorted.`,
+//! `The first batch-size range must start at 1 …` and others. Under data parallelism it warns and always drafts
+//! `num_speculative_tokens`. Numbers above `num_speculative_tokens` are clamped to it.
 //!
 //! ## Example
 //!

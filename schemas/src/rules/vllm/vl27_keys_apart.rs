@@ -1,10 +1,10 @@
 //! # VL27: keys-apart
 //!
-//! Keys of the speculative configuration that do not go together.
+//! Keys of the speculative configuration that cannot be combined.
 //!
 //! ## What it does
 //!
-//! Looks for keys that the method does not take, and for pairs that vLLM refuses.
+//! Looks for keys that the method does not accept, and for pairs that vLLM rejects.
 //!
 //! ## Why is this bad?
 //!

@@ -1,6 +1,6 @@
 //! # SD040: standalone-vocab-size
 //!
-//! The draft model has another vocabulary size than the target.
+//! The draft model's vocabulary size differs from the target's.
 //!
 //! ## What it does
 //!
@@ -13,10 +13,11 @@
 //!
 //! ## What SGLang does
 //!
-//! From 0.5.15 on: `ValueError: STANDALONE speculative decoding requires the draft model to share the same vocabulary as the
-//! target model, but got target vocab_size=… and draft vocab_size=…`. Up to 0.5.12 it runs: wrong text, or an illegal memory
-//! access. Sizes that differ by padding only (Qwen2.5: 151936 and 152064) are refused as well from 0.5.15 on; before, they ran, and
-//! SGLang's own documentation shows such a pair, so that this is a warning.
+//! From 0.5.15 on: `ValueError: STANDALONE speculative decoding requires the draft model to share the same vocabulary
+//! as the target model, but got target vocab_size=… and draft vocab_size=…`. Up to 0.5.12 it runs: wrong text, or an
+//! illegal memory access. Sizes that differ by padding only (Qwen2.5: 151936 and 152064) are rejected as well from
+//! 0.5.15 on; before, they ran, and SGLang's own documentation shows such a pair, so for those versions this is a
+//! warning.
 //!
 //! ## Example
 //!

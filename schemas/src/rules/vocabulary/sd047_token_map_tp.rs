@@ -1,11 +1,11 @@
 //! # SD047: token-map-tp
 //!
-//! A token map under tensor parallelism cuts rows out of a head that is not whole.
+//! Under tensor parallelism, a token map selects rows from an output head that is split.
 //!
 //! ## What it does
 //!
 //! Looks for `--speculative-token-map` with EAGLE (or NEXTN) where tensor parallelism is above 1. NPUs
-//! (`--attention-backend ascend`) take it.
+//! (`--attention-backend ascend`) support it.
 //!
 //! ## Why is this bad?
 //!

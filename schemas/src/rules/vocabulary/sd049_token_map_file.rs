@@ -1,6 +1,6 @@
 //! # SD049: token-map-file
 //!
-//! `--speculative-token-map` names something that cannot be read as a map of tokens.
+//! `--speculative-token-map` names something that cannot be read as a token map.
 //!
 //! ## What it does
 //!
@@ -13,9 +13,9 @@
 //!
 //! ## What SGLang does
 //!
-//! If the file does not exist, everything before the last `/` is taken for a hub repository and downloaded, and
-//! the rest for a file in it. The file is read with `torch.load(weights_only=True)`. Its ids must be smaller than the
-//! target's `vocab_size`.
+//! If the file does not exist, everything before the last `/` is treated as a hub repository to download, and the rest
+//! as a file in it. The file is read with `torch.load(weights_only=True)`. Its ids must be smaller than the target's
+//! `vocab_size`.
 //!
 //! ## Example
 //!
