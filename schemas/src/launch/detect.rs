@@ -1,4 +1,4 @@
-//! Decides which engine a command line starts, and where its arguments start.
+//! Determines which engine a command line starts, and where its arguments start.
 //!
 //! The strongest evidence wins: the user's choice, the program, the prefix `--sglang-`, Hydra overrides, the image, and finally
 //! flags that only one engine has. Flags of an unknown program, or without a program, are a partial launch (`is_part`).

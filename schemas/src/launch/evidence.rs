@@ -280,7 +280,7 @@ const NAMES: [(&str, Engine); 5] = [
     ("vllm", Engine::Vllm),
 ];
 
-/// What may occur between an engine's name and the operator before its version.
+/// Texts that may occur between an engine's name and the operator before its version.
 const SUFFIXES: [&str; 16] = [
     "_image_tag",
     "_docker_tag",

@@ -43,7 +43,7 @@ pub fn program(texts: &[&str]) -> Option<Program> {
     None
 }
 
-/// Whether some words start an engine, whatever flags follow.
+/// Whether some words start an engine, regardless of the flags.
 pub fn starts_engine(texts: &[&str]) -> bool {
     program(texts).is_some()
 }
@@ -85,7 +85,7 @@ fn is_command_of_vllm(module: &str) -> bool {
     matches!(module, "vllm" | "vllm.entrypoints.cli.main")
 }
 
-/// What vLLM's command, whose name is the word at `at`, does with the words that follow.
+/// What vLLM's command, named by the word at `at`, starts with the words after it; `None` if it starts no engine.
 fn of_subcommand(rest: &[&str], at: usize) -> Option<(Engine, Launcher, usize)> {
     match *rest {
         ["bench", subcommand, ..] if is_client_benchmark(Some(&subcommand)) => None,

@@ -1,6 +1,6 @@
 //! Flags that set the speculative configuration, or a key of it.
 
-/// What a flag sets.
+/// The part of the speculative configuration that a flag sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named<'a> {
     /// The whole configuration, as JSON.

@@ -1,6 +1,6 @@
 //! # NR02: mla-backend-draft
 //!
-//! The target's attention backend supports MLA only, and the draft has no backend of its own.
+//! The target's attention backend supports MLA only, and the draft has no separate backend.
 //!
 //! ## What it does
 //!
