@@ -251,8 +251,9 @@ fn build(
         overrides = detect::as_flags(|span| source.slice(span), words);
         words = &overrides;
     }
-    // What follows is what GNU parallel puts into the command.
-    if let Some(end) = words.iter().position(|word| matches!(word.value.known(), Some(":::" | "::::"))) {
+    // What follows is what GNU parallel puts into the command, or a remark of the page.
+    let ends = |text: &str| matches!(text, ":::" | "::::") || split::is_remark(text);
+    if let Some(end) = words.iter().position(|word| word.value.known().is_some_and(ends)) {
         words = words.get(..end).unwrap_or_default();
     }
     if let Some(first) = words.get(MOST_WORDS).filter(|_| words.len() > MOST_WORDS) {

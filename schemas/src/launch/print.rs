@@ -3,7 +3,11 @@
 
 use std::fmt;
 
-use super::{Argument, Engine, Launch, Syntax, Value, arguments::split::is_flag, quoting::quoted};
+use super::{
+    Argument, Engine, Launch, Syntax, Value,
+    arguments::split::is_flag,
+    quoting::{is_plain, quoted},
+};
 
 impl fmt::Display for Launch {
     /// The program's name (slime has none), then the arguments in order, quoted for a shell.
@@ -44,9 +48,12 @@ impl fmt::Display for Launch {
     }
 }
 
-/// Whether a text opens a placeholder and does not close it, which a shell would take for a redirection.
+/// Whether a text opens a placeholder and does not close it, which a shell would take for a redirection, or has shell
+/// syntax after a bracket.
 fn is_opened(text: &str) -> bool {
-    text.starts_with('<') && !text.ends_with('>')
+    let is_bracket = |letter: char| matches!(letter, '[' | ']');
+    let has_signs = || !text.split(is_bracket).all(|part| part.is_empty() || is_plain(part));
+    (text.starts_with('<') && !text.ends_with('>')) || (text.starts_with('[') && has_signs())
 }
 
 impl Launch {
@@ -55,6 +62,19 @@ impl Launch {
         match argument.key.filter(|_| self.syntax == Syntax::Toml) {
             Some(key) => self.dashed(key, key.flag().name),
             None => argument.flag.value.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::launch::from_arguments;
+
+    #[test]
+    fn brackets_with_signs_of_a_shell_are_quoted() {
+        for (word, expected) in [("[a]", "[a]"), ("[a;", "'[a;'"), ("[a<b]", "'[a<b]'"), ("<a", "'<a'")] {
+            let (_, launch, _) = from_arguments(&["--model-path".to_owned(), word.to_owned()]);
+            assert_eq!(launch.to_string(), format!("spectune serve --model-path {expected}"));
         }
     }
 }

@@ -112,7 +112,7 @@ pub(super) fn soften(source: &Source, parsed: &mut Parsed) {
     let is_script = Kind::of(source) == Kind::Script;
     let page = Page::of(source);
     for launch in &mut parsed.launches {
-        let is_recorded = is_script && is_recorded(source, launch);
+        let is_recorded = is_script && (is_recorded(source, launch) || (page.is_page && is_labelled(source, launch)));
         launch.is_shown |= is_foreign || is_recorded || page.shows(launch) || is_escaped(source, launch);
     }
     let mut shown: Vec<Span> = parsed.launches.iter().filter(|one| one.is_shown).map(|one| one.span).collect();
@@ -147,13 +147,13 @@ fn is_of_test(name: &str) -> bool {
         let folders_of_name = name.rsplit(['/', '\\']).skip(1);
         folders_of_name.map(str::to_ascii_lowercase).any(|folder| folders.contains(&folder.as_str()))
     };
-    let is_data = base.ends_with(".json") || base.ends_with(".toml");
+    let is_json = base.ends_with(".json");
     match Kind::of_name(name) {
         Some(Kind::Python) => {
             let is_named = stem.starts_with("test_") || stem.ends_with("_test") || stem == "conftest";
             is_named || in_folder(&TESTS) || in_folder(&FIXTURES)
         }
-        Some(Kind::Yaml | Kind::Toml) => in_folder(&FIXTURES) || (is_data && in_folder(&TESTS)),
+        Some(Kind::Yaml) => in_folder(&FIXTURES) || (is_json && in_folder(&TESTS)),
         _ => false,
     }
 }
@@ -168,10 +168,19 @@ fn is_escaped(source: &Source, launch: &Launch) -> bool {
     written.contains('&') && ENTITIES.iter().any(|entity| written.contains(entity))
 }
 
+/// What is before the program in its line.
+fn before<'a>(source: &'a Source, launch: &Launch) -> &'a str {
+    source.text().get(source.line_start(launch.anchor.start)..launch.anchor.start).unwrap_or_default()
+}
+
+/// Whether a word with a colon precedes a launch in a page: `GPU 0: vllm serve …`.
+fn is_labelled(source: &Source, launch: &Launch) -> bool {
+    before(source, launch).split_whitespace().any(|word| word.ends_with(':'))
+}
+
 /// Whether the line of a launch is one of a log, or of a list of processes.
 fn is_recorded(source: &Source, launch: &Launch) -> bool {
-    let before = source.text().get(source.line_start(launch.anchor.start)..launch.anchor.start).unwrap_or_default();
-    let mut words = before.split_whitespace();
+    let mut words = before(source, launch).split_whitespace();
     let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let is_level = |word: &str| {
         let word = word.trim_matches(['[', ']', '(', ')', ':']);

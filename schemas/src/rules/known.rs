@@ -63,6 +63,9 @@ pub(super) struct Fault {
     /// Lower-case substrings of the target's name or quantisation method, any of them.
     #[serde(default)]
     formats: Vec<String>,
+    /// Lower-case substrings of the name of the image that runs it, any of them: for faults of plugins.
+    #[serde(default)]
+    images: Vec<String>,
     /// Flags that must be given with such values.
     #[serde(default)]
     with: Vec<Given>,
@@ -163,7 +166,7 @@ impl Fault {
         if !self.is_draft(context) || !self.is_gpu(context) || !self.has_tokens(context) {
             return None;
         }
-        if !self.has_keys(context) {
+        if !self.has_keys(context) || !self.is_image(context) {
             return None;
         }
         let mut causes = Vec::new();
@@ -199,6 +202,7 @@ impl Fault {
             (Some(since), Some(until)) => format!("known from {engine} {since} on, fixed in {until}"),
             (Some(since), None) => format!("known from {engine} {since} on; no version without it is known"),
             (None, Some(until)) => format!("fixed in {engine} {until}"),
+            (None, None) if !self.images.is_empty() => "told of this image".to_owned(),
             (None, None) => format!("no version of {engine} without it is known"),
         };
         format!("{range} ({})", self.sources.join(", "))
@@ -268,6 +272,11 @@ impl Fault {
             given.parts.iter().any(|part| text.contains(part.as_str()))
         };
         self.keys.iter().all(is_given) && !self.no_keys.iter().any(|key| config.may_give(key))
+    }
+
+    fn is_image(&self, context: &Context<'_>) -> bool {
+        let name = context.launch.image.as_deref().unwrap_or_default().to_ascii_lowercase();
+        self.images.is_empty() || self.images.iter().any(|part| name.contains(part.as_str()))
     }
 
     fn is_gpu(&self, context: &Context<'_>) -> bool {

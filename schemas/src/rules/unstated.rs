@@ -63,6 +63,10 @@ impl<'a> Candidates<'a> {
         if found.fix.is_some() && !holds(Severity::Info) {
             found.fix = None;
         }
+        if found.severity == Severity::Error && found.label == AMBIGUOUS && holds(Severity::Error) {
+            found.severity = Severity::Warning;
+            found.notes.push("a version that is older than those that are known may have one such flag only".into());
+        }
         if found.severity != Severity::Error || holds(Severity::Error) {
             return;
         }
@@ -126,6 +130,9 @@ fn takes(launch: &Launch, fix: &Fix, version: EngineVersion) -> bool {
     let spellings = names.filter(|name| name.contains('-')).filter_map(|name| registered.spelling(&name));
     spellings.into_iter().all(|spelling| spelling.exists_in(version))
 }
+
+/// The label of an abbreviation that stands for several flags.
+pub(super) const AMBIGUOUS: &str = "ambiguous";
 
 /// The versions for which the flag is true, with neighbours merged into ranges.
 fn runs(versions: impl Iterator<Item = (EngineVersion, bool)>) -> String {

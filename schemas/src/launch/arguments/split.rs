@@ -38,7 +38,8 @@ pub(in crate::launch) fn is_flag(text: &str) -> bool {
     match rest.strip_prefix('-') {
         Some(name) => {
             let own = name.trim_start_matches('-');
-            !own.is_empty() && !own.starts_with('=') && !(own.len() < name.len() && own.ends_with('-'))
+            let is_ruler = own.len() < name.len() && own.ends_with('-');
+            !own.is_empty() && !own.starts_with('=') && !is_ruler
         }
         None => rest.chars().next().is_some_and(|first| first.is_ascii_alphabetic()),
     }
@@ -48,6 +49,11 @@ pub(in crate::launch) fn is_flag(text: &str) -> bool {
 fn names_flag(text: &str) -> bool {
     let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     text.split_once('=').is_some_and(|(flag, _)| flag.starts_with("--") && is_flag(flag) && flag.bytes().all(in_name))
+}
+
+/// Whether a remark of the page begins with a word: `vllm serve m --port 1 ← the first of them`.
+pub(super) fn is_remark(text: &str) -> bool {
+    text.starts_with(['←', '→', '↑', '↓', '⇐', '⇒', '⟵', '⟶', '⬅', '➡']) || matches!(text, "—" | "–")
 }
 
 /// Whether a word after a command is a remark of the page: `（default）`.

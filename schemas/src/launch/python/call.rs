@@ -10,9 +10,15 @@ use super::{
 };
 
 /// The engine that a call starts, if it calls an engine's class.
-pub fn engine(text: &str, call: Node<'_>) -> Option<Engine> {
+///
+/// Other libraries have classes of the same names: a class of another module, or imported from one, is not an engine's.
+pub fn engine(text: &str, names: &Names<'_>, call: Node<'_>) -> Option<Engine> {
     let function = text.get(call.child_by_field_name("function")?.byte_range())?;
     let name = function.rsplit('.').next()?;
+    let module = function.rsplit_once('.').map_or("", |(module, _)| module);
+    if names.is_foreign(name) || !(module.is_empty() || module.contains("vllm") || module.contains("sgl")) {
+        return None;
+    }
     let of_sglang = matches!(name, "Engine" | "ServerArgs") && !function.contains("create_engine");
     let of_vllm = matches!(name, "LLM" | "EngineArgs" | "AsyncEngineArgs");
     match () {

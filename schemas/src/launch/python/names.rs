@@ -16,6 +16,8 @@ pub struct Names<'t> {
     changed: HashSet<&'t str>,
     /// Names that become a part of another text.
     joined: HashSet<&'t str>,
+    /// Names that the program imports from other modules than those of the engines.
+    foreign: HashSet<&'t str>,
     /// Number of inspected expressions.
     steps: Cell<usize>,
 }
@@ -45,6 +47,7 @@ impl<'t> Names<'t> {
             "augmented_assignment" => {
                 self.changed.extend(identifier(text, node.child_by_field_name("left")));
             }
+            "import_from_statement" => self.note_import(text, node),
             "interpolation" => {
                 self.joined.extend(identifier(text, node.child_by_field_name("expression")));
             }
@@ -59,6 +62,23 @@ impl<'t> Names<'t> {
             }
             _ => {}
         }
+    }
+
+    /// Records names that are imported from a module that does not belong to an engine.
+    fn note_import(&mut self, text: &'t str, node: Node<'t>) {
+        let module = node.child_by_field_name("module_name").and_then(|module| text.get(module.byte_range()));
+        let is_engines = |module: &str| ["vllm", "sglang", "sgl"].iter().any(|engine| module.contains(engine));
+        if module.is_none_or(is_engines) {
+            return;
+        }
+        let mut cursor = node.walk();
+        let names = node.children_by_field_name("name", &mut cursor);
+        self.foreign.extend(names.filter_map(|name| text.get(name.byte_range())));
+    }
+
+    /// Whether a name is imported from a module that does not belong to an engine.
+    pub fn is_foreign(&self, name: &str) -> bool {
+        self.foreign.contains(name)
     }
 
     /// Counts an inspected expression; false once the limit is reached.

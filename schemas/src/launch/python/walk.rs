@@ -166,7 +166,7 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
             if is_talker(text, node) {
                 return Look::Nothing;
             }
-            let started = call::engine(text, node).and_then(|engine| call::command(text, names, engine, node));
+            let started = call::engine(text, names, node).and_then(|engine| call::command(text, names, engine, node));
             started.map_or(Look::Deeper, |command| Look::Found(Found { command, is_part: false }))
         }
         "list" | "tuple" => list(text, names, node),

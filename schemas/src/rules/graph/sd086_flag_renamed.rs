@@ -59,7 +59,7 @@ use crate::{
     diagnostic::{Edit, Safety, Severity},
     flags::{self, Lookup, Spelling},
     launch::{Argument, Engine, Syntax},
-    rules::{Applies, Check, Context, Finding, Rule, versions::*},
+    rules::{Applies, Check, Context, Finding, Rule, unstated::AMBIGUOUS, versions::*},
     version::EngineVersion,
 };
 
@@ -95,7 +95,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => going(context, argument, spelling, now)?,
         Lookup::Ambiguous(candidates) => {
             let names: Vec<String> = candidates.iter().map(|one| format!("{prefix}{}", one.name)).collect();
-            Finding::new(argument.flag.span, format!("`{written}` is ambiguous in sglang {version}"), "ambiguous")
+            Finding::new(argument.flag.span, format!("`{written}` is ambiguous in sglang {version}"), AMBIGUOUS)
                 .engine_says(format!("error: ambiguous option: {written} could match {}", names.join(", ")))
         }
         Lookup::Unknown => {

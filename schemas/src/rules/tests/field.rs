@@ -770,3 +770,17 @@ fn what_a_program_that_is_not_known_is_given_is_no_error() {
     // In documentation a letter stands for a number.
     silent("vllm serve m --data-parallel-size N --data-parallel-rank K", Some("0.20.0"), "VL20");
 }
+
+#[test]
+fn faults_of_a_plugin_are_told_by_its_image() {
+    let with = |image: &str| {
+        format!(
+            "docker run {image} vllm serve m --speculative-config '{{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 2}}' --compilation-config '{{\"cudagraph_mode\": \"FULL_DECODE_ONLY\"}}'"
+        )
+    };
+    finds(&with("quay.io/ascend/vllm-ascend:v0.14.0rc1"), None, "VL24", Severity::Warning);
+    for image in ["quay.io/ascend/vllm-ascend:v0.18.0rc1", "vllm/vllm-openai:v0.14.0"] {
+        let found = found(&with(image), Beside::default());
+        assert_eq!(severity("VL24", &found), None, "{image}: {found:#?}");
+    }
+}

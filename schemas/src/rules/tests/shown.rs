@@ -252,3 +252,27 @@ fn what_another_section_installs_does_not_run() {
     none("a.md", &page("## Judge"));
     some("a.md", &page("Then:"));
 }
+
+#[test]
+fn remarks_and_labels_are_no_values() {
+    none("a.md", "```\nGPU 0: vllm serve --port 10000  ←  client shard 0\n```\n");
+    none("run.sh", "vllm serve org/m --port 10000 → the first\n");
+    none("a.md", "```\nrank 0: vllm serve org/m --tensor-parallel-size two\n```\n");
+    some("a.md", "```\nvllm serve org/m --port client\n```\n");
+}
+
+#[test]
+fn classes_of_other_libraries_are_no_engines() {
+    let call = "LLM(model=m, tensor_parallel_size=\"two\")\n";
+    some("a.py", &format!("from vllm import LLM\nx = {call}"));
+    some("a.py", &format!("import vllm\nx = vllm.{call}"));
+    none("a.py", &format!("from other import LLM\nbackend = \"vllm\"\nx = {call}"));
+    none("a.py", &format!("import other\nbackend = \"vllm\"\nx = other.{call}"));
+}
+
+#[test]
+fn abbreviations_without_a_version_may_be_of_an_older_one() {
+    let command = "python3 -m sglang.launch_server --model m --tp 8 --quant fp8\n";
+    none("run.sh", command);
+    some("run.sh", &format!("pip install sglang==0.5.9\n{command}"));
+}

@@ -42,7 +42,7 @@ use crate::{
     diagnostic::{Edit, Safety, Severity},
     flags::{self, Lookup, Spelling},
     launch::{Argument, Engine, Launcher, Syntax},
-    rules::{Applies, Check, Context, Finding, Rule},
+    rules::{Applies, Check, Context, Finding, Rule, unstated::AMBIGUOUS},
     text::distance,
 };
 
@@ -110,7 +110,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         Lookup::Ambiguous(candidates) => {
             let names: Vec<String> = candidates.iter().map(|one| format!("--{}", one.name)).collect();
             Some(
-                Finding::new(argument.flag.span, format!("`{written}` is ambiguous in vllm {version}"), "ambiguous")
+                Finding::new(argument.flag.span, format!("`{written}` is ambiguous in vllm {version}"), AMBIGUOUS)
                     .note(format!("vllm says: `error: ambiguous option: {written} could match {}`", names.join(", ")))
                     .by_version(context)
                     .help(format!("write one of {}", names.join(", "))),
