@@ -10,7 +10,7 @@ use super::{
 };
 
 impl fmt::Display for Launch {
-    /// The program's name (slime has none), then the arguments in order, quoted for a shell.
+    /// The environment, the program and the arguments in order, quoted for a shell.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in self.environment.iter() {
             match &value.value {

@@ -134,7 +134,7 @@ fn takes(launch: &Launch, fix: &Fix, version: EngineVersion) -> bool {
 /// The label of an abbreviation that stands for several flags.
 pub(super) const AMBIGUOUS: &str = "ambiguous";
 
-/// The versions for which the flag is true, with neighbours merged into ranges.
+/// The versions that are paired with true, as text, with neighbours merged into ranges.
 fn runs(versions: impl Iterator<Item = (EngineVersion, bool)>) -> String {
     let mut runs: Vec<(EngineVersion, EngineVersion)> = Vec::new();
     let mut goes_on = false;
