@@ -16,12 +16,14 @@ mod known_in;
 mod launcher;
 mod odd_blanks;
 mod origin;
+pub(crate) mod placeholder;
 mod print;
 mod problems;
 mod python;
 mod quoting;
 mod script;
 mod shell;
+mod shown;
 mod span_map;
 mod template;
 mod unit;
@@ -99,6 +101,7 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     odd_blanks::report(source, &mut parsed);
     launcher::tell_apart(source, &mut parsed.launches);
     launcher::allow_wrappers(&mut parsed);
+    shown::soften(source, &mut parsed);
     parsed
 }
 
@@ -205,6 +208,8 @@ pub struct Launch {
     pub image: Option<String>,
     /// Whether the surrounding text describes a modified engine: patches, or a plugin with its own values.
     pub is_changed: bool,
+    /// Whether the text shows, records or tests it, more likely than it runs it as it is written.
+    pub is_shown: bool,
     /// The plugins and forks that the text names.
     pub forks: Forks,
     /// Where and how a flag can be inserted.

@@ -144,6 +144,12 @@ pub fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
                 .push("the program that takes these flags is not known: they may mean something else to it".into());
         });
     }
+    if context.launch.is_shown {
+        found.iter_mut().filter(|one| one.severity == Severity::Error).for_each(|one| {
+            one.severity = Severity::Warning;
+            one.notes.push("the text shows this launch: it may not be run as it is written there".into());
+        });
+    }
     found.sort_by_key(|diagnostic| (diagnostic.span, diagnostic.code));
     found
 }

@@ -1,5 +1,6 @@
 //! From command lines to launches: which engine, which words are its arguments, and what each flag takes.
 
+mod annotations;
 mod joined;
 mod place;
 pub(super) mod split;
@@ -15,6 +16,7 @@ use super::{
     detect::{self, Detected, MOST_WORDS},
     documents, evidence,
     forks::Forks,
+    placeholder::stands_for_number,
     problems,
     quoting::quoted,
     script::{self, Field, Line, Text},
@@ -24,7 +26,7 @@ use super::{
 use crate::{
     diagnostic::Diagnostic,
     flags::{Key, Takes},
-    text::{Located, Source, Span, is_word_of_page},
+    text::{Located, Source, Span},
     version::EngineVersion,
 };
 
@@ -73,6 +75,9 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
             // A line of an unrelated command that ends too early is not reported.
             return found.code != problems::BROKEN_LINE.code;
         }
+        if is_prose && annotations::is_annotation(source.slice(found.span)) {
+            return false;
+        }
         launches.iter().any(|launch| launch.span.start <= at && at <= launch.span.end)
     };
     diagnostics.extend(script.troubles.into_iter().map(problems::of_trouble).filter(matters));
@@ -86,6 +91,11 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
 fn is_page(source: &Source) -> bool {
     let endings = [".md", ".markdown", ".mdx", ".rst"];
     endings.iter().any(|ending| source.name().ends_with(ending)) || source.text().contains("```")
+}
+
+/// Whether a text is a page, or a collection of commands.
+fn is_for_readers(source: &Source) -> bool {
+    is_page(source) || source.name().ends_with(".txt")
 }
 
 /// Whether a text is written for readers, with commands in it.
@@ -131,19 +141,23 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
         // One list of flags may be the other's alternative.
         let gap = Span::new(last.span.end, first.span.start);
         let is_list = is_flag(before.words.first());
-        if is_list && last.span.end <= first.span.start && is_apart(source.slice(gap), before, &line) {
+        let is_behind = last.span.end <= first.span.start;
+        // Flags by themselves, below an empty line of a page, are another thing to try.
+        let is_other = || is_for_readers(source) && is_another(source.slice(gap));
+        if is_behind && ((is_list && is_apart(source.slice(gap), before, &line)) || (!is_list && is_other())) {
             joined.push(line);
             continue;
         }
-        let adjacent =
-            last.span.end <= first.span.start && source.slice(gap).split('\n').map(str::trim).all(ends_nothing);
+        let between = || source.slice(gap).split('\n').map(str::trim);
+        let adjacent = last.span.end <= first.span.start && between().all(ends_nothing);
         if !adjacent {
             joined.push(line);
             continue;
         }
         // One line end is representative of all.
         let is_left_out = before.words.iter().any(|word| matches!(word.value.written(), "..." | "…" | "...."));
-        if !is_list && !is_left_out && before.broken_at.is_none() {
+        let is_annotated = is_page(source) && between().any(annotations::is_annotation);
+        if !is_list && !is_left_out && !is_annotated && before.broken_at.is_none() {
             before.broken_at = Some(first.span);
         }
         before.words.extend(line.words);
@@ -165,9 +179,20 @@ fn broken(first: Span) -> Diagnostic {
 /// Whether two lists of flags are told apart by what stands between them: an empty line, or a comment where they have a flag in
 /// common.
 fn is_apart(gap: &str, before: &Line<'_>, line: &Line<'_>) -> bool {
-    let lines: Vec<&str> = gap.split('\n').map(str::trim).collect();
-    let between = lines.get(1..lines.len().saturating_sub(1)).unwrap_or_default();
+    let between = lines_between(gap);
     between.contains(&"") || (!between.is_empty() && repeats(before, line))
+}
+
+/// Whether flags below a command are others to try: an empty line is between them, or a comment, and no backslash.
+fn is_another(gap: &str) -> bool {
+    let between = lines_between(gap);
+    between.contains(&"") || (!gap.contains('\\') && between.iter().any(|line| line.starts_with('#')))
+}
+
+/// The whole lines in what is between two words.
+fn lines_between(gap: &str) -> Vec<&str> {
+    let lines: Vec<&str> = gap.split('\n').map(str::trim).collect();
+    lines.get(1..lines.len().saturating_sub(1)).unwrap_or_default().to_vec()
 }
 
 /// Whether two lists of flags have one in common.
@@ -226,6 +251,11 @@ fn build(
         overrides = detect::as_flags(|span| source.slice(span), words);
         words = &overrides;
     }
+    // What follows is what GNU parallel puts into the command, or a remark of the page.
+    let ends = |text: &str| matches!(text, ":::" | "::::") || split::is_remark(text);
+    if let Some(end) = words.iter().position(|word| word.value.known().is_some_and(ends)) {
+        words = words.get(..end).unwrap_or_default();
+    }
     if let Some(first) = words.get(MOST_WORDS).filter(|_| words.len() > MOST_WORDS) {
         diagnostics.push(problems::too_many_words(first.span, MOST_WORDS));
         words = words.get(..MOST_WORDS).unwrap_or_default();
@@ -239,7 +269,10 @@ fn build(
     }
     // A page that lists flags for its readers leaves values out.
     let is_shown = detected.is_bare && is_page(source);
-    troubles.retain(|trouble| !is_shown || trouble.code != problems::MISSING_VALUE.code);
+    troubles.retain(|trouble| {
+        let is_left_out = is_shown || (is_page(source) && annotations::follows(source, trouble.span.end));
+        !is_left_out || trouble.code != problems::MISSING_VALUE.code
+    });
     if engine == Engine::Vllm {
         split::positional_model(&mut arguments);
         let message =
@@ -247,7 +280,10 @@ fn build(
         diagnostics.push(problems::VLLM_UNREAD.at(detected.anchor, message, "not checked"));
         // Whether a word belongs to a flag that is not read is not known.
         diagnostics.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
-        let wrong = vllm::bad_values(source, &arguments);
+        let mut wrong = vllm::bad_values(source, &arguments, false);
+        // Hydra has a grammar of its own, and what splits the text of a variable that is used elsewhere is not known.
+        let is_elsewhere = detected.launcher == Launcher::Hydra || line.is_variable;
+        wrong.retain(|one| !is_elsewhere || one.code != problems::JSON_SYNTAX.code);
         // A page that shows a flag by itself shows what is given, not how a shell is told.
         diagnostics.extend(wrong.into_iter().map(|one| if is_shown { problems::at_most_warning(one) } else { one }));
         bad_values(&arguments, engine, diagnostics);
@@ -295,6 +331,7 @@ fn build(
         engine_version: stated,
         image: line.surroundings.image.clone(),
         is_changed: false,
+        is_shown,
         forks: Forks::default(),
         insertion,
     }
@@ -309,7 +346,7 @@ fn bad_values(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diag
             Takes::Number => ("float", |text| text.trim().replace('_', "").parse::<f64>().is_ok()),
             Takes::Nothing | Takes::Text | Takes::Choice(_) | Takes::Size | Takes::Texts => continue,
         };
-        let is_bad = |text: &str| !is_read(text) && !stands_for_another(text);
+        let is_bad = |text: &str| !is_read(text) && !stands_for_number(&argument.flag.value, text);
         let bad = argument.values.iter().find(|value| value.value.known().is_some_and(is_bad));
         if let Some(bad) = bad {
             let shown: String = bad.value.written().chars().take(60).collect();
@@ -320,13 +357,6 @@ fn bad_values(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diag
             diagnostics.push(diagnostic);
         }
     }
-}
-
-/// Whether a text is a shell's pattern (`{1..8}`) or a placeholder of documentation (`N`, `[N]`, a [word](is_word_of_page)).
-pub(super) fn stands_for_another(text: &str) -> bool {
-    is_word_of_page(text)
-        || text.contains(['{', '}', '[', ']', '<', '>', '*', '?'])
-        || text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
 }
 
 /// Whether Python's `int` takes a text.
@@ -416,6 +446,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         engine_version: None,
         image: None,
         is_changed: false,
+        is_shown: false,
         forks: Forks::default(),
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };

@@ -1,4 +1,4 @@
-//! Where a launch text has comments.
+//! Comments of a launch text.
 
 use super::{documents, kind::Kind, script, shell};
 use crate::text::{Source, Span};
@@ -8,12 +8,12 @@ pub(crate) fn comments(source: &Source) -> Vec<Span> {
     within(source, 0)
 }
 
-/// The comments of a text inside this many here-documents.
+/// The comments of a text that is nested in `depth` here-documents.
 pub(super) fn within(source: &Source, depth: usize) -> Vec<Span> {
     let text = source.text();
     match Kind::of(source) {
         Kind::Toml => return toml(text),
-        // A `#` of theirs begins a comment where one of YAML does.
+        // Their `#` starts a comment in the same places as YAML's.
         Kind::Yaml | Kind::Python | Kind::Dockerfile | Kind::Unit => return yaml(text),
         Kind::Script if super::yaml::is_yaml(source) => return yaml(text),
         Kind::Script => {}
@@ -26,11 +26,11 @@ pub(super) fn within(source: &Source, depth: usize) -> Vec<Span> {
     comments
 }
 
-/// A quoted text of TOML.
+/// A quoted TOML string.
 #[derive(Clone, Copy)]
 struct Quote {
     byte: u8,
-    /// Three quotes, which may hold line ends.
+    /// Three quotes; the string may contain line breaks.
     long: bool,
 }
 
@@ -68,8 +68,8 @@ fn toml(text: &str) -> Vec<Span> {
     comments
 }
 
-/// YAML's `#` begins a comment at the start of a line or after a blank, outside of quotes. Quotes are followed within
-/// their line only.
+/// In YAML `#` starts a comment at the start of a line or after a blank, outside quotes. Quotes are tracked within a
+/// line only.
 fn yaml(text: &str) -> Vec<Span> {
     let bytes = text.as_bytes();
     let mut comments = Vec::new();

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::text::Span;
 
-/// A command in the making.
+/// A command that is being assembled.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Composed {
     pub text: String,
@@ -24,14 +24,14 @@ impl Composed {
         self.copy_whole(text, place, place.start);
     }
 
-    /// Adds a part of a larger whole, which begins at an offset.
+    /// Adds a part of a larger whole that starts at offset `whole`.
     pub fn copy_whole(&mut self, text: &str, place: Span, whole: usize) {
         let start = self.text.len();
         self.text.push_str(text);
         self.pieces.push(MappedPart { text: Span::new(start, self.text.len()), place, whole, with: () });
     }
 
-    /// Adds text in place of other text. Of the same length it would be taken for that text, byte for byte.
+    /// Adds text that replaces the text at `place`, even if both have the same length and would map byte for byte.
     pub fn put_for(&mut self, text: &str, place: Span) {
         let is_as_long = place.end - place.start == text.len();
         self.copy(text, if is_as_long { Span::new(place.start, place.start) } else { place });
@@ -42,7 +42,7 @@ impl Composed {
         self.text.push_str(text);
     }
 
-    /// Begins a new word.
+    /// Starts a new word.
     pub fn space(&mut self) {
         if !self.text.is_empty() && !self.text.ends_with(char::is_whitespace) {
             self.text.push(' ');
@@ -85,7 +85,7 @@ impl Composed {
         }
     }
 
-    /// The command as a text that is read by itself.
+    /// The command as a separate text to parse.
     pub fn into_document(self, kind: Kind) -> Document {
         Document { kind, text: self.text, pieces: self.pieces, surroundings: Surroundings::default(), version: None }
     }

@@ -1,4 +1,4 @@
-//! Decides which engine a command line starts, and where its arguments begin.
+//! Determines which engine a command line starts, and where its arguments start.
 //!
 //! The strongest evidence wins: the user's choice, the program, the prefix `--sglang-`, Hydra overrides, the image, and finally
 //! flags that only one engine has. Flags of an unknown program, or without a program, are a partial launch (`is_part`).
@@ -22,7 +22,7 @@ pub(super) use flags_of::engine_of_flags;
 pub(super) use hydra::as_flags;
 pub(super) use program::starts_engine;
 
-/// Substrings, one of which every text with a launch contains.
+/// Every text with a launch contains at least one of these substrings.
 const EVIDENT: [&str; 8] =
     ["sglang", "sgl.", "vllm", "spectune", "launch_server", "speculative-", "speculative_", "--model-path"];
 
@@ -35,15 +35,15 @@ pub(super) struct Detected {
     pub first_argument: usize,
     /// The words that represent the launch.
     pub anchor: Span,
-    /// The array that holds the flags, where one does.
+    /// The array that contains the flags, if there is one.
     pub array: Option<Span>,
-    /// Whether the words are the engine's own alone: an unknown program may have its own flags, and may add others.
+    /// Whether all the words belong to the engine: an unknown program may have its own flags, and may add others.
     pub is_sure: bool,
-    /// Whether there are flags and no program.
+    /// Whether there are flags but no program.
     pub is_bare: bool,
 }
 
-/// What a line reveals.
+/// What was inferred from a line.
 struct Told {
     engine: Engine,
     launcher: Launcher,
@@ -53,7 +53,7 @@ struct Told {
     is_sure: bool,
 }
 
-/// Looks for an engine in a line; `told` is the engine that the user set for all launches.
+/// Detects the engine in a line; `told` is the engine that the user set for all launches.
 pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> {
     let texts: Vec<&str> = line.words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
     let prefixed = texts.iter().position(|text| text.starts_with("--sglang-"));
@@ -81,13 +81,13 @@ pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> 
     })
 }
 
-/// Whether bare flags belong to an engine wherever they occur: a single flag could belong to many programs.
+/// Whether flags without a program belong to an engine: a single flag could belong to many programs.
 pub(super) fn is_list_of_flags(words: &[Field<'_>]) -> bool {
     let texts: Vec<&str> = words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
     flags_of::speaks_of_speculation(&texts) || flags_of::is_list(&texts)
 }
 
-/// The image that words in front of a program run, where they name one.
+/// The image that the words before a program run, if they name one.
 pub(super) fn image_of(before: &[Field<'_>]) -> Option<String> {
     let texts: Vec<&str> = before.iter().map(|word| word.value.known().unwrap_or_default()).collect();
     let run = image::run(&texts)?;
@@ -139,8 +139,8 @@ fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<E
     of_flags(line, texts, told)
 }
 
-/// Flags alone are a launch; after a program that is not known, or in a variable, they are one only where they can be
-/// nothing else.
+/// Flags alone are a launch. After an unknown program, or in a variable, they are one only if they cannot be anything
+/// else.
 fn of_flags(line: &Line<'_>, texts: &[&str], told: Option<Engine>) -> Option<Told> {
     let first = first_flag(texts);
     let flags = texts.get(first..).unwrap_or_default();
@@ -151,7 +151,7 @@ fn of_flags(line: &Line<'_>, texts: &[&str], told: Option<Engine>) -> Option<Tol
     }
     let engine = told.or_else(|| engine_of_flags(flags))?;
     let evident = match (alone, line.is_variable) {
-        // With the marks of a list or a sentence between them flags are spoken of.
+        // Flags separated by punctuation of a list or a sentence are only mentioned.
         (true, false) => told.is_some() || flags_of::speaks_of_speculation(flags) || !others::is_listing(flags),
         (true, true) => {
             flags_of::speaks_of_speculation(flags) || flags.iter().any(|flag| flag.starts_with("--model-path"))
@@ -168,7 +168,7 @@ fn of_flags(line: &Line<'_>, texts: &[&str], told: Option<Engine>) -> Option<Tol
     evident.then_some(Told { engine, launcher, first, words: None, is_sure: alone })
 }
 
-/// Whether a text may hold the launch of an engine.
+/// Whether a text may contain a launch of an engine.
 pub(super) fn names_engine(text: &str) -> bool {
     EVIDENT.iter().any(|name| text.contains(name))
 }

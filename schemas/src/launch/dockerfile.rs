@@ -132,7 +132,8 @@ impl Stage {
 
 /// A command in brackets, or as a shell reads it.
 fn command(source: &Source, place: Span) -> Composed {
-    let text = source.slice(place);
+    let text = without_comments(source.slice(place));
+    let text = text.as_str();
     let mut composed = Composed::default();
     match words_in_brackets(text) {
         Some(words) if is_shell(&words) => {
@@ -148,6 +149,15 @@ fn command(source: &Source, place: Span) -> Composed {
         None => composed.copy(text, place),
     }
     composed
+}
+
+/// An instruction with blanks in place of its comments and empty lines, which the builder takes out.
+fn without_comments(text: &str) -> String {
+    let is_nothing = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
+    let lines = text.split_inclusive('\n').enumerate();
+    lines
+        .map(|(number, line)| if number > 0 && is_nothing(line) { " ".repeat(line.len()) } else { line.to_owned() })
+        .collect()
 }
 
 /// `["sh", "-c", "…"]`.

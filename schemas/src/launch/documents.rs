@@ -1,6 +1,6 @@
 //! Texts inside texts: here-documents, Markdown blocks, scripts in YAML, ConfigMap files, arguments of `eval`.
 //!
-//! Each is read by its own kind, and every span maps back to the surrounding text.
+//! Each is parsed according to its kind, and every span maps back to the enclosing text.
 
 use super::{
     Options, Parsed, arguments, comments, dockerfile, embedded::Document, file, kind::Kind, origin::Origin, python,
@@ -8,18 +8,18 @@ use super::{
 };
 use crate::text::{Source, Span};
 
-/// How deep texts within texts are read.
+/// Maximum nesting of texts that is parsed.
 pub(super) const DEEPEST: usize = 3;
 
-/// Reads a text of a kind. `depth` is the number of enclosing texts.
+/// Parses a text of a kind. `depth` is the number of enclosing texts.
 pub(super) fn parse(source: &Source, kind: Kind, options: &Options, depth: usize) -> Parsed {
-    // A template of YAML may be YAML itself: its reader tries that first.
+    // A template of YAML may itself be valid YAML: the YAML reader tries that first.
     if kind == Kind::Yaml || !Kind::is_template(source.name()) {
         return parse_as(source, kind, options, depth);
     }
     match template::filled(source) {
         Some(filled) => parse_as(&filled, kind, options, depth),
-        // Which of its lines are in the output is not known.
+        // It is unknown which of its lines are rendered.
         None if template::opens(source.text()) => {
             Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] }
         }
@@ -40,7 +40,7 @@ fn parse_as(source: &Source, kind: Kind, options: &Options, depth: usize) -> Par
     }
 }
 
-/// Reads what a document holds. `depth` is that of the text around it.
+/// Parses a document. `depth` is that of the enclosing text.
 pub(super) fn read(document: &Document, around: &Source, options: &Options, depth: usize) -> Parsed {
     let version = document.version.filter(|stated| options.engine.is_none_or(|engine| stated.is_of(engine)));
     let inner =
@@ -57,7 +57,7 @@ pub(super) fn read(document: &Document, around: &Source, options: &Options, dept
     Origin { around, document }.back(parsed)
 }
 
-/// The comments in the documents of a script that itself is inside `depth` documents.
+/// The comments in the documents of a script that is itself nested in `depth` documents.
 pub(super) fn comments_in(around: &Source, depth: usize) -> Vec<Span> {
     let text = around.text();
     if depth >= DEEPEST || !["<<", "```", "~~~"].iter().any(|opener| text.contains(opener)) {

@@ -19,7 +19,7 @@ impl Launch {
         self.insertion.writing.name(flag)
     }
 
-    /// The flag of a key as this launch's engine takes it on a command line.
+    /// The flag of a key as this launch's engine spells it on a command line.
     pub(super) fn dashed(&self, key: Key, name: &str) -> String {
         match key {
             _ if self.engine != Engine::Slime => format!("--{name}"),
@@ -29,8 +29,8 @@ impl Launch {
         }
     }
 
-    /// The edit that gives a key a value (its words, blank-separated; empty for a switch): in place of the present one,
-    /// or as a further flag.
+    /// The edit that sets a key (`value` is blank-separated words; empty for a switch): replaces the current value, or
+    /// adds the flag.
     pub fn set(&self, key: Key, version: EngineVersion, value: &str) -> Edit {
         match self.setting(key) {
             Some(setting) => match setting.value {
@@ -45,7 +45,7 @@ impl Launch {
         }
     }
 
-    /// The edit that writes a further flag after the others.
+    /// The edit that adds a flag after the others.
     pub fn add(&self, key: Key, version: EngineVersion, value: &str) -> Edit {
         let insertion = &self.insertion;
         let flag = insertion.writing.flag(key, &self.spelled(key, version), value);
@@ -64,7 +64,7 @@ impl Launch {
         writing.flag(key, &self.spelled(key, version), value)
     }
 
-    /// The edit that takes a flag and its values out, if the launch gives it.
+    /// The edit that removes a flag and its values, if the launch has it.
     pub fn remove(&self, key: Key) -> Option<Edit> {
         let setting = self.setting(key)?;
         Some(Edit { span: setting.removal, replacement: String::new() })

@@ -10,20 +10,20 @@ use super::{
 };
 use crate::text::{Source, Span};
 
-/// Placeholder in a document for what the enclosing script fills in with an unknown value; no script assigns it.
+/// Placeholder in a document for an unknown value that the enclosing script fills in; no script assigns this variable.
 pub const UNKNOWN: &str = "$__outer__";
 
-/// A here-document that holds a script or YAML.
+/// A here-document that contains a script or YAML.
 #[derive(Clone, Debug)]
 pub struct Document {
     pub kind: Kind,
     /// Its text, expanded as far as the enclosing script is known.
     pub text: String,
-    /// Where its text comes from.
+    /// Maps its text back to the source.
     pub pieces: SpanMap<()>,
-    /// What the script around it says of the environment: what it exports may be there or not.
+    /// The environment, as far as the enclosing script sets it: its exports may or may not be present.
     pub surroundings: Surroundings,
-    /// The engine's version, where an image or a requirement names it.
+    /// The engine's version, if an image or a requirement names it.
     pub version: Option<Stated>,
 }
 
@@ -37,11 +37,11 @@ impl Document {
     }
 }
 
-/// The environment of a command, and whether it may hold more than is in sight.
+/// The environment of a command, and whether it may contain more variables than are visible.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     pub environment: Arc<Environment>,
     pub is_open: bool,
-    /// The image that the command runs in, where it names one.
+    /// The image that the command runs in, if it names one.
     pub image: Option<String>,
 }

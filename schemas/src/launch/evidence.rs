@@ -16,14 +16,14 @@ use crate::{
 /// Maximum number of mentions of an engine that are inspected per text.
 const MOST: usize = 1 << 12;
 
-/// A version that a text states, and of which engine.
+/// A version that a text states, with its engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stated {
     pub engine: Engine,
     pub version: Located<EngineVersion>,
 }
 
-/// How sure it is that the version is the one that runs.
+/// How certain it is that the version is the one that runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Strength {
     /// An image's tag, a requirement, a variable.
@@ -33,7 +33,7 @@ enum Strength {
 }
 
 impl Stated {
-    /// Whether it is about what a launch of this engine runs.
+    /// Whether it applies to a launch of this engine.
     pub fn is_of(&self, engine: Engine) -> bool {
         match engine {
             Engine::Sglang | Engine::Slime => self.engine == Engine::Sglang,
@@ -43,14 +43,14 @@ impl Stated {
     }
 }
 
-/// The version that an image's tag names: `lmsysorg/sglang:v0.5.9-cu129`.
+/// The version in an image's tag: `lmsysorg/sglang:v0.5.9-cu129`.
 pub(super) fn of_image(image: &str, span: Span) -> Option<Stated> {
     let found = all(image).into_iter().find(|(_, strength)| *strength == Strength::Tag)?.0;
     // Requirements are handled elsewhere.
     (!image.contains("==")).then_some(Stated { version: Located::new(found.version.value, span), ..found })
 }
 
-/// The engine whose image this is, by its name.
+/// The engine of an image, judging by its name.
 pub(super) fn engine_of_image(image: &str) -> Option<Engine> {
     let name = image.rsplit('/').next()?.split([':', '@']).next()?.to_ascii_lowercase();
     match () {
@@ -60,12 +60,12 @@ pub(super) fn engine_of_image(image: &str) -> Option<Engine> {
     }
 }
 
-/// Whether an image is one that the engines' projects or the makers of GPUs publish, by its house and its name.
+/// Whether an image is published by the engines' projects or by GPU vendors, judging by its namespace and name.
 pub(super) fn is_published(image: &str) -> bool {
     const HOUSES: [&str; 9] = ["amd", "ascend", "intel", "lmsysorg", "nvidia", "rocm", "sglang", "slimerl", "vllm"];
     let name = image.trim_start_matches("docker://").replace(['+', '#'], "/");
     let mut parts = name.rsplit('/').skip(1);
-    // A published image that was imported into a file; one without a house is built here.
+    // A published image may have been imported into a file; an image without a namespace is built locally.
     let is_file = name.starts_with(['/', '.', '~']) || name.ends_with(".sqsh");
     is_file || parts.next().is_some_and(|house| HOUSES.contains(&house.to_ascii_lowercase().as_str()))
 }
@@ -81,11 +81,11 @@ pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
     Some(Stated { engine, version: Located::new(plausible(version.trim().parse().ok()?)?, span) })
 }
 
-/// Fills in the version of the launches whose own words name none, from the text around them and from its name.
+/// Fills in the version of launches whose own words do not name one, from the surrounding text and its file name.
 ///
-/// An image of the launch's own that tells no version (`latest`, a house's own build) says that what the text tells of other
-/// images does not count. Where it is not certain that a statement is about this launch, a version that lacks what the launch
-/// uses is not the one that runs.
+/// If the launch's own image has no version (`latest`, a custom build), statements about other images do not count. A
+/// statement that is not certain to be about this launch is ignored if its version lacks something that the launch
+/// uses.
 pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
     if !launches.is_empty() {
         let (is_changed, forks) = (speaks_of_changes(source.text()), Forks::in_text(source));
@@ -111,7 +111,7 @@ pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
             true => nearest(source, &tags, launch.anchor),
             false => agreed(&tags),
         };
-        // In another section of a page, an image for one platform is not that of a launch for others.
+        // In another section of a page, an image for one platform does not apply to launches for others.
         let is_general = |stated: &&&Stated| !(is_markdown(source) && is_for_one_platform(source, stated.version.span));
         let uncertain = || match tags.is_empty() {
             false => agreed(&tags.iter().filter(is_general).copied().collect::<Vec<_>>()),
@@ -134,7 +134,7 @@ pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
     }
 }
 
-/// Whether the tag of an image goes on with a platform that is not NVIDIA's: `v0.5.9-rocm700-mi35x`.
+/// Whether an image's tag names a platform other than NVIDIA's: `v0.5.9-rocm700-mi35x`.
 fn is_for_one_platform(source: &Source, version: Span) -> bool {
     let tag = source.text().get(version.end..).unwrap_or_default();
     let tag = tag.split(|letter: char| letter.is_whitespace() || letter == '`').next().unwrap_or_default();
@@ -147,7 +147,7 @@ fn speaks_of_changes(text: &str) -> bool {
     WORDS.iter().any(|word| text.contains(word))
 }
 
-/// Whether a launch has a flag that names a fork by itself.
+/// Whether a launch has a flag that alone identifies a fork.
 fn has_flag_of_fork(launch: &Launch) -> bool {
     let mut names = launch.arguments.iter().filter_map(|argument| argument.flag.value.strip_prefix("--"));
     names.any(|name| forks::has_prefix(launch.engine, name))
@@ -161,13 +161,13 @@ fn base(engine: Engine) -> Engine {
     if engine == Engine::Slime { Engine::Sglang } else { engine }
 }
 
-/// The one version of several statements.
+/// The version on which several statements agree.
 fn agreed(stated: &[&Stated]) -> Option<Stated> {
     let (first, rest) = stated.split_first()?;
     rest.iter().all(|other| other.version.value == first.version.value).then_some(**first)
 }
 
-/// What is stated before the launch in the same section of Markdown.
+/// The version stated before the launch in the same section of Markdown, if all statements there agree.
 fn nearest(source: &Source, stated: &[&Stated], anchor: Span) -> Option<Stated> {
     let before = source.text().get(..anchor.start)?;
     let section = before.rfind("\n#").unwrap_or(0);
@@ -238,7 +238,7 @@ fn clones(text: &str) -> Vec<Stated> {
     found
 }
 
-/// The engine whose sources an address leads to.
+/// The engine whose source repository an address names.
 fn engine_of_sources(address: &str) -> Option<Engine> {
     let name = address.trim_end_matches('/').trim_end_matches(".git").rsplit(['/', ':']).next()?;
     match name {
@@ -271,7 +271,7 @@ fn all(text: &str) -> Vec<(Stated, Strength)> {
     found
 }
 
-/// Names of engines with what may follow them, in lower case; longer ones first.
+/// Names of engines, in lower case; longer ones first.
 const NAMES: [(&str, Engine); 5] = [
     ("sglang", Engine::Sglang),
     ("sgl-dev", Engine::Sglang),
@@ -280,7 +280,7 @@ const NAMES: [(&str, Engine); 5] = [
     ("vllm", Engine::Vllm),
 ];
 
-/// What may occur between an engine's name and the operator before its version.
+/// Texts that may occur between an engine's name and the operator before its version.
 const SUFFIXES: [&str; 16] = [
     "_image_tag",
     "_docker_tag",
@@ -315,7 +315,7 @@ fn stated_at(text: &str, at: usize) -> Option<(Stated, Strength)> {
     let (signs, version_text) = between.split_at_checked(signs)?;
     let (version, width) = version_at(version_text)?;
     let start = at + length + signs.len();
-    // `llm-scaler-vllm:0.21.0` is another house's product, numbered in its own way.
+    // `llm-scaler-vllm:0.21.0` is another vendor's product with its own version numbers.
     if text.get(..at).is_some_and(|before| before.ends_with('-')) {
         return None;
     }
@@ -350,7 +350,7 @@ fn ends_with_ignoring_case(text: &str, word: &str) -> bool {
     end.is_some_and(|end| end.eq_ignore_ascii_case(word))
 }
 
-/// The version at the beginning of a text, with three numbers, and its length.
+/// The three-part version at the start of a text, and its length in bytes.
 fn version_at(text: &str) -> Option<(EngineVersion, usize)> {
     let digits = text.strip_prefix('v').unwrap_or(text);
     let skipped = text.len() - digits.len();
@@ -374,7 +374,7 @@ fn version_at(text: &str) -> Option<(EngineVersion, usize)> {
     (!goes_on).then_some((digits.get(..length)?.parse().ok()?, skipped + length))
 }
 
-/// A version that an engine can have: images of other houses are numbered by the year.
+/// Filters out versions that no engine can have: some vendors number their images by year.
 fn plausible(version: EngineVersion) -> Option<EngineVersion> {
     (version.release[0] == 0 && version.release[1] > 0).then_some(version)
 }
@@ -457,7 +457,7 @@ mod tests {
                 "git clone https://github.com/sgl-project/sglang\ngit clone https://x.org/other\ngit checkout v0.5.9\n{launch}"
             ),
             format!("curl -O https://x.org/vllm-0.0.0.0.txt; echo sglang-0.0.0\n{launch}"),
-            // The command's own image says that it is another one.
+            // The command's own image is a different one.
             "docker pull lmsysorg/sglang:v0.5.9\ndocker run --gpus all me/sglang:mine python3 -m \
              sglang.launch_server --tp 2"
                 .into(),
@@ -476,12 +476,12 @@ mod tests {
         let section = |launch: &str| format!("# Setup\n`sglang:v0.5.9`\n# Run\n```\n{launch}\n```\n");
         check("a.md", &section(old), Some("0.5.9"));
         check("a.md", &section(new), None);
-        // In the launch's own section it is meant so.
+        // In the launch's own section it does apply.
         check("a.md", &format!("# Run\n`sglang:v0.5.9`\n```\n{new}\n```\n"), Some("0.5.9"));
         check("run.sh", &format!("IMAGE=lmsysorg/sglang:v0.5.9\n{new}"), Some("0.5.9"));
         check("run.sh", &format!("# Faster than SGLang 0.5.9.\n{new}"), None);
         check("v0.5.9/run.sh", new, None);
-        // No release of the engine is called so.
+        // The engine has no such release.
         check("versions/v0.5.0/a.md", &format!("```\n{old}\n```\n"), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Plugins and forks of the engines that add flags, methods and values: how a text names each of them, and the flags that they add.
+//! Plugins and forks of the engines that add flags, methods and values: how texts refer to them, and the flags that
+//! they add.
 
 use super::Engine;
 use crate::text::Source;
@@ -7,14 +8,14 @@ use crate::text::Source;
 #[derive(Debug)]
 struct Fork {
     engine: Engine,
-    /// Parts of a text that name it: modules, packages, images, folders of repositories, environment variables.
+    /// Substrings that identify it: modules, packages, images, folders of repositories, environment variables.
     signs: &'static [&'static str],
-    /// Flags that it adds, without dashes, as far as they resemble flags of the engine; a name that ends in a dash stands for all
-    /// that begin so, and names the fork by itself.
+    /// Flags that it adds, without dashes, if they resemble flags of the engine. A name that ends in a dash is a
+    /// prefix, and alone identifies the fork.
     flags: &'static [&'static str],
 }
 
-/// What texts in the field name, by engine.
+/// Plugins and forks found in published launches, by engine.
 static FORKS: [Fork; 9] = [
     // ArcticInference: flags for Ulysses and shift parallelism, methods `arctic` and `suffix`.
     Fork {
@@ -26,7 +27,7 @@ static FORKS: [Fork; 9] = [
     Fork { engine: Engine::Vllm, signs: &["vllm-gcu", "vllm_gcu"], flags: &[] },
     Fork { engine: Engine::Vllm, signs: &["vllm-kunlun", "vllm_kunlun", "vLLM-Kunlun"], flags: &[] },
     Fork { engine: Engine::Vllm, signs: &["vllm-metax", "vllm_metax", "vLLM-metax"], flags: &[] },
-    // KTransformers: experts on the processor.
+    // KTransformers: experts on the CPU.
     Fork {
         engine: Engine::Sglang,
         signs: &["KTransformers", "ktransformers", "kt-kernel", "kt_kernel", "sglang-kt"],
@@ -48,7 +49,7 @@ static FORKS: [Fork; 9] = [
             "nprocs-per-node",
         ],
     },
-    // TokenSpeed: an engine of its own, with flags of both.
+    // TokenSpeed: a separate engine, with flags of both.
     Fork { engine: Engine::Sglang, signs: &["TokenSpeed", "tokenspeed"], flags: &["drafter-attention-backend"] },
     Fork { engine: Engine::Vllm, signs: &["TokenSpeed", "tokenspeed"], flags: &[] },
 ];
@@ -59,15 +60,15 @@ impl Fork {
     }
 }
 
-/// The plugins and forks that a text, or the path to it, names.
+/// The plugins and forks that a text or its path names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Forks {
-    /// A bit for each of the table's rows.
+    /// Bit set over the rows of `FORKS`.
     named: u16,
 }
 
 impl Forks {
-    /// Those that a text names.
+    /// The plugins and forks that a text names.
     pub(super) fn in_text(source: &Source) -> Self {
         let is_named =
             |fork: &Fork| fork.signs.iter().any(|sign| source.text().contains(sign) || source.name().contains(sign));
@@ -75,13 +76,13 @@ impl Forks {
         Self { named: rows.fold(0, |named, (_, row)| named | (1 << row)) }
     }
 
-    /// Whether one of an engine is among them.
+    /// Whether any of them belongs to this engine.
     pub fn any_of(self, engine: Engine) -> bool {
         self.rows(engine).next().is_some()
     }
 
-    /// Whether a flag of no version of the engine belongs to a plugin or a fork: by its name, or because the text names one and
-    /// nothing says that it is a slip of the pen (`is_slip`).
+    /// Whether a flag that no version of the engine has belongs to a plugin or a fork: by its name, or because the text
+    /// names one and the flag is not a typo (`is_slip`).
     pub fn may_have(self, engine: Engine, name: &str, is_slip: bool) -> bool {
         let has = |fork: &Fork| fork.flags.contains(&name);
         has_prefix(engine, name) || self.rows(engine).any(|fork| !is_slip || has(fork))
@@ -96,7 +97,7 @@ impl Forks {
     }
 }
 
-/// Whether a flag begins with the prefix of a fork.
+/// Whether a flag starts with a fork's prefix.
 pub(super) fn has_prefix(engine: Engine, name: &str) -> bool {
     let own = FORKS.iter().filter(|fork| fork.is_of(engine)).flat_map(|fork| fork.flags);
     own.into_iter().any(|flag| flag.ends_with('-') && name.starts_with(flag))

@@ -27,7 +27,7 @@ const SCRIPTS: [&str; 10] = ["bash", "command", "job", "ksh", "lsf", "pbs", "sba
 
 /// What the names of samples end with, and those of templates.
 const SAMPLES: [&str; 2] = [".example", ".in"];
-const TEMPLATES: [&str; 6] = [".gotmpl", ".j2", ".jinja", ".jinja2", ".tmpl", ".tpl"];
+const TEMPLATES: [&str; 7] = [".erb", ".gotmpl", ".j2", ".jinja", ".jinja2", ".tmpl", ".tpl"];
 
 impl Kind {
     /// What a text is.

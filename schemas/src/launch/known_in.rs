@@ -1,5 +1,5 @@
-//! Which versions of an engine know what a launch uses: its flags, and the keys and the method of vLLM's speculative
-//! configuration. What no version knows says nothing about the version.
+//! Which versions of an engine support what a launch uses: its flags, and the keys and method of vLLM's speculative
+//! configuration. Anything that no version knows is not evidence for a version.
 
 use super::{Argument, Engine, Launch};
 use crate::{
@@ -15,7 +15,7 @@ impl Engine {
 }
 
 impl Launch {
-    /// Whether a version's parser takes every flag of the launch that any version takes.
+    /// Whether a version's parser accepts every flag of the launch that any version accepts.
     pub(crate) fn has_flags_of(&self, version: EngineVersion) -> bool {
         let registered = self.engine.registered();
         let is_flag = |name: &String| !matches!(registered.lookup(name, None), Lookup::Unknown);
@@ -25,7 +25,8 @@ impl Launch {
         self.arguments.iter().filter_map(|argument| name(self.engine, argument)).filter(is_flag).all(takes)
     }
 
-    /// Whether a version knows the method, and every key, of the speculative configuration that any version knows.
+    /// Whether a version knows the method and every key of the speculative configuration, except those that no version
+    /// knows.
     pub(crate) fn has_words_of(&self, version: EngineVersion) -> bool {
         let Some(config) = self.vllm_speculation() else { return true };
         let has = |kind: Speculative, text: &str| kind.word(text).is_none_or(|word| word.exists_in(version));
@@ -34,7 +35,8 @@ impl Launch {
     }
 }
 
-/// A flag's name for its engine's parser: without dashes and without a key after a dot. vLLM's takes underscores for dashes.
+/// A flag's name for its engine's parser: without dashes and without a key after a dot. vLLM's parser accepts
+/// underscores in place of dashes.
 fn name(engine: Engine, argument: &Argument) -> Option<String> {
     let flag = argument.flag.value.as_str();
     let name = flag.strip_prefix("--sglang-").or_else(|| flag.strip_prefix("--"))?;

@@ -6,7 +6,7 @@ use crate::{
     text::{Source, Span},
 };
 
-/// What starts an engine.
+/// The kind of program that starts an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Launcher {
     /// The engine's own program or class.
@@ -17,17 +17,17 @@ pub enum Launcher {
     Dynamo,
     /// slime.
     Slime,
-    /// miles, which grew out of slime and takes flags that slime does not.
+    /// miles, a descendant of slime with flags that slime does not have.
     Miles,
     /// slime or miles: the text does not say which.
     SlimeOrMiles,
-    /// A trainer with Hydra's overrides: verl, NeMo-RL.
+    /// A trainer with Hydra overrides: verl, NeMo-RL.
     Hydra,
-    /// A named program that is not known, with flags like the engine's: it may hand them on, or have flags and values of its own.
+    /// An unknown program with flags like the engine's: it may pass them on, or have its own flags and values.
     Wrapper,
 }
 
-/// Tells slime and miles apart, by how the text or its place calls them.
+/// Distinguishes slime from miles by their mentions in the text or its path.
 pub(super) fn tell_apart(source: &Source, launches: &mut [Launch]) {
     let mut of_either = launches.iter_mut().filter(|launch| launch.engine == Engine::Slime).peekable();
     if of_either.peek().is_none() {
@@ -42,8 +42,8 @@ pub(super) fn tell_apart(source: &Source, launches: &mut [Launch]) {
     of_either.for_each(|launch| launch.launcher = launcher);
 }
 
-/// What is found in the words of a program that is not known is no error: it may have flags and values of its own. How the
-/// shell cuts its command is known.
+/// Downgrades findings in the words of unknown programs to warnings and removes those about unknown flags without a
+/// fix: such a program may have its own flags and values. Broken lines stay errors.
 pub(super) fn allow_wrappers(parsed: &mut Parsed) {
     let wrapped: Vec<_> =
         parsed.launches.iter().filter(|one| one.launcher == Launcher::Wrapper).map(|one| one.span).collect();

@@ -1,4 +1,5 @@
-//! Blanks that no shell splits words at, as copied from web pages: they look like a space and join the words around them.
+//! Blanks that shells do not split words at, as copied from web pages: they look like a space but join the words around
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -24,12 +25,12 @@ fn is_odd(letter: char) -> bool {
     ODD.iter().any(|(odd, _)| *odd == letter)
 }
 
-/// The name of the first one in a text.
+/// The name of the first such character in a text.
 fn named(text: &str) -> Option<&'static str> {
     text.chars().find_map(|letter| ODD.iter().find(|(odd, _)| *odd == letter)).map(|(_, name)| *name)
 }
 
-/// Reports the words of launches that such blanks join, in place of what else was found in them.
+/// Reports words of launches that are joined by such blanks, in place of other findings in them.
 pub(super) fn report(source: &Source, parsed: &mut Parsed) {
     if !source.text().contains(is_odd) {
         return;
@@ -39,13 +40,13 @@ pub(super) fn report(source: &Source, parsed: &mut Parsed) {
     for launch in &mut parsed.launches {
         let found: Vec<Diagnostic> = words(launch).filter_map(|(text, span)| look(source, text, span)).collect();
         if !found.is_empty() {
-            // Which flags the words are meant to be is not known.
+            // It is unknown which flags the words were meant to be.
             launch.is_part = true;
             launches.push(launch.span);
         }
         joined.extend(found.into_iter().map(|one| (one.span, one)));
     }
-    // What belongs to a flag that is not recognised seems to belong to none.
+    // The values of an unrecognised flag seem to belong to no flag.
     let follows = |found: &Diagnostic| {
         let is_about_values = [problems::STRAY_VALUE.code, problems::MISSING_VALUE.code].contains(&found.code);
         is_about_values
@@ -60,7 +61,7 @@ pub(super) fn report(source: &Source, parsed: &mut Parsed) {
     parsed.diagnostics.extend(joined.into_values());
 }
 
-/// The words of a launch whose text is known.
+/// The words of a launch with known text.
 fn words(launch: &Launch) -> impl Iterator<Item = (&str, Span)> {
     launch.arguments.iter().flat_map(|argument| {
         let flag = Some((argument.flag.value.as_str(), argument.flag.span));
@@ -69,12 +70,12 @@ fn words(launch: &Launch) -> impl Iterator<Item = (&str, Span)> {
     })
 }
 
-/// What is amiss with a word: a flag is joined to what is around it, or a value begins or ends with such a blank.
+/// The problem of a word: a flag is joined to its neighbours, or a value starts or ends with such a blank.
 fn look(source: &Source, text: &str, span: Span) -> Option<Diagnostic> {
     let name = named(text)?;
     let trimmed = text.trim_matches(is_odd);
     let joins_flag = trimmed.starts_with('-') || text.split(is_odd).skip(1).any(|part| part.starts_with("--"));
-    // Python's numbers may have blanks of any kind around them.
+    // Python's number parsing accepts any blanks around a number.
     let is_around = trimmed.len() < text.len() && trimmed.parse::<f64>().is_err();
     if !(joins_flag || is_around) {
         return None;

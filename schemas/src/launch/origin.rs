@@ -1,4 +1,4 @@
-//! From launches of a text within a text back to the text around it: places, and how edits are written there.
+//! Maps launches of an embedded text back to the enclosing text: spans, and how edits are written there.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ pub(super) struct Origin<'a> {
 }
 
 impl Origin<'_> {
-    /// What was read of the document, with every place in the text around it.
+    /// The parse result of the document, with all spans in the enclosing text.
     pub fn back(&self, parsed: Parsed) -> Parsed {
         Parsed {
             launches: parsed.launches.into_iter().map(|launch| self.launch(launch)).collect(),
@@ -30,7 +30,7 @@ impl Origin<'_> {
         self.document.pieces.place(span)
     }
 
-    /// Whether an edit of a part of the document is one of a stretch of the text around it.
+    /// Whether a part of the document corresponds to one contiguous part of the enclosing text.
     fn is_one_stretch(&self, span: Span) -> bool {
         self.document.pieces.is_of_one_whole(span)
     }
@@ -55,7 +55,7 @@ impl Origin<'_> {
         launch
     }
 
-    /// A value with its place; what is not known is told in the user's words.
+    /// Maps a value back; an unknown value is shown as the user wrote it.
     fn value(&self, value: &mut Located<Value>) {
         value.span = self.place(value.span);
         if value.value.known().is_none_or(|text| text.contains(UNKNOWN)) {
@@ -85,7 +85,7 @@ impl Origin<'_> {
         setting.flag = self.place(setting.flag);
         for value in &mut setting.values {
             self.value(value);
-            // Rules must not edit what occurs in two places.
+            // Rules must not edit values assembled from two places.
             if !is_whole {
                 value.value = Value::Unknown(value.value.written().to_owned());
             }
@@ -100,7 +100,7 @@ impl Origin<'_> {
         let like_last = last.and_then(|start| {
             let blanks = Span::new(start.checked_sub(before.len())?, start);
             let is_like = self.document.text.get(blanks.range()) == Some(before.as_str());
-            // Tabs that the shell removes come after the last of them.
+            // Tabs that the shell removes follow the last of these.
             let end = self.place(Span::new(start, at)).start;
             (is_like && self.is_one_stretch(Span::new(blanks.start, at)))
                 .then(|| self.around.slice(Span::new(self.place(blanks).start, end)).to_owned())

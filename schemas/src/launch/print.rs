@@ -1,11 +1,16 @@
-//! A launch as one command line: the form in which two launches can be compared, and which reads back as the same one.
+//! Prints a launch as one command line: the form in which launches are compared, and which parses back to the same
+//! launch.
 
 use std::fmt;
 
-use super::{Argument, Engine, Launch, Syntax, Value, arguments::split::is_flag, quoting::quoted};
+use super::{
+    Argument, Engine, Launch, Syntax, Value,
+    arguments::split::is_flag,
+    quoting::{is_plain, quoted},
+};
 
 impl fmt::Display for Launch {
-    /// The arguments in order, quoted for a shell, after the program's name (slime's flags have none).
+    /// The environment, the program and the arguments in order, quoted for a shell.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (name, value) in self.environment.iter() {
             match &value.value {
@@ -21,7 +26,7 @@ impl fmt::Display for Launch {
         })?;
         for argument in &self.arguments {
             let flag = self.flag_of(argument);
-            // A value that looks like a flag is one unless it is tied to its own.
+            // A value that looks like a flag would be read as one unless it is joined to its flag by `=`.
             if let [value] = argument.values.as_slice()
                 && let Some(text) = value.value.known().filter(|text| is_flag(text))
             {
@@ -43,9 +48,12 @@ impl fmt::Display for Launch {
     }
 }
 
-/// Whether a text opens a placeholder that it does not close: a shell would take it for a redirection.
+/// Whether a text opens a placeholder and does not close it, which a shell would take for a redirection, or has shell
+/// syntax after a bracket.
 fn is_opened(text: &str) -> bool {
-    text.starts_with('<') && !text.ends_with('>')
+    let is_bracket = |letter: char| matches!(letter, '[' | ']');
+    let has_signs = || !text.split(is_bracket).all(|part| part.is_empty() || is_plain(part));
+    (text.starts_with('<') && !text.ends_with('>')) || (text.starts_with('[') && has_signs())
 }
 
 impl Launch {
@@ -54,6 +62,19 @@ impl Launch {
         match argument.key.filter(|_| self.syntax == Syntax::Toml) {
             Some(key) => self.dashed(key, key.flag().name),
             None => argument.flag.value.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::launch::from_arguments;
+
+    #[test]
+    fn brackets_with_signs_of_a_shell_are_quoted() {
+        for (word, expected) in [("[a]", "[a]"), ("[a;", "'[a;'"), ("[a<b]", "'[a<b]'"), ("<a", "'<a'")] {
+            let (_, launch, _) = from_arguments(&["--model-path".to_owned(), word.to_owned()]);
+            assert_eq!(launch.to_string(), format!("spectune serve --model-path {expected}"));
         }
     }
 }

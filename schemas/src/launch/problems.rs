@@ -1,4 +1,4 @@
-//! Problems of a launch text that are found before any rule runs.
+//! Problems of a launch text, found before any rule runs.
 
 use super::{Parsed, shell::Trouble};
 use crate::{
@@ -11,9 +11,9 @@ use crate::{
 pub struct Problem {
     /// Permanent, like the rules' codes.
     pub code: &'static str,
-    /// A name in words.
+    /// A name in kebab case.
     pub name: &'static str,
-    /// The most a finding of it can be.
+    /// The maximum severity of its findings.
     pub severity: Severity,
     /// One line for the table of codes.
     pub summary: &'static str,
@@ -73,7 +73,7 @@ pub(super) fn too_large(source: &Source) -> Parsed {
     Parsed { launches: Vec::new(), diagnostics: vec![diagnostic] }
 }
 
-/// A finding that is not an error if a fork may differ.
+/// Limits a finding to a warning, since a fork may differ.
 pub(super) fn at_most_warning(mut found: Diagnostic) -> Diagnostic {
     found.severity = found.severity.min(Severity::Warning);
     found

@@ -1,6 +1,6 @@
-//! Python that starts an engine: command lines in strings and lists, and calls of an engine's classes.
-//! What is found is assembled into a command line for the shell reader, with a map back for each word. What the
-//! program computes is not known. Edits are not made: a command that Python puts together has no place for a further word.
+//! Python that starts an engine: command lines in strings and lists, and calls of an engine's classes. These are
+//! assembled into a command line for the shell reader, with a map back for each word. Computed values are unknown. No
+//! edits are made: a command that Python assembles has no place for another word.
 
 mod call;
 mod names;
@@ -13,20 +13,20 @@ use super::{
 };
 use crate::{diagnostic::Severity, text::Source};
 
-/// Longest program that is read.
+/// Maximum length of a program, in bytes.
 const LONGEST: usize = 512 << 10;
 
-/// Most commands of one program.
+/// Maximum number of commands per program.
 const MOST_COMMANDS: usize = 256;
 
-/// A command that was found in a program.
+/// A command found in a program.
 struct Found {
     command: Composed,
     /// Whether other parts of the program may add to it.
     is_part: bool,
 }
 
-/// Reads the launches of a program.
+/// Parses the launches of a program.
 pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
     let text = source.text();
     if !names_engine(text) || depth >= documents::DEEPEST {
@@ -60,11 +60,11 @@ fn read(source: &Source, found: Found, options: &Options, depth: usize, parsed: 
         launch.is_part |= is_part;
         close(launch);
     }
-    // A name that is near to none may be an argument of the program's own.
+    // A name that resembles no flag may be the program's own argument.
     read.diagnostics.retain(|found| found.code != problems::UNKNOWN_FLAG.code || found.fix.is_some());
-    // What other parts of the program put around a text decides how its quotes are read.
+    // How its quotes are read depends on what other parts of the program put around the text.
     read.diagnostics.retain(|one| one.code != problems::JSON_SYNTAX.code || !is_part);
-    // Whether a shell reads a text of several lines, or the program splits it into words, is not known.
+    // It is unknown whether a shell reads a multi-line text or the program splits it into words.
     for found in read.diagnostics.iter_mut().filter(|found| found.code == problems::BROKEN_LINE.code) {
         found.severity = Severity::Warning;
     }

@@ -1,6 +1,6 @@
 //! Quoting of words for a shell.
 
-/// A word as a shell must read it: in single quotes where it holds anything that a shell would act on.
+/// A word quoted for a shell: in single quotes if it contains anything that a shell would interpret.
 pub fn quoted(word: &str) -> String {
     if is_plain(word) {
         return word.to_owned();
@@ -8,7 +8,7 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Whether a word holds nothing that a shell would act on.
+/// Whether a word contains nothing that a shell would interpret.
 pub fn is_plain(word: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=./:,@%+".contains(&byte);
     !word.is_empty() && word.bytes().all(plain)

@@ -25,6 +25,7 @@ use std::{
 
 use self::control_flow::{Conditional, Elements, Way};
 pub(super) use self::{
+    env_file::is_env_file,
     fences::regions,
     line::{ArrayPlace, Field, Line, Script, Text},
 };
@@ -103,7 +104,14 @@ pub(super) fn read(source: &Source) -> Script<'_> {
         interpreter.read_env_file();
         return interpreter.finish();
     }
+    let mut end = 0;
     for region in regions(source) {
+        // What one section of a page installs is not what runs in another.
+        if region.is_fenced && source.text().get(end..region.span.start).is_some_and(|between| between.contains("\n#"))
+        {
+            interpreter.pinned = None;
+        }
+        end = region.span.end;
         match region.kind {
             Kind::Script => interpreter.run(Reader::new(source.text(), region.span), 0),
             _ => interpreter.embed(region),

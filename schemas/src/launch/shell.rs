@@ -1,13 +1,12 @@
-//! A small reader of shell text: commands, assignments and arrays, with the byte span of every word.
+//! A small shell parser: commands, assignments and arrays, with the byte span of every word.
 //!
-//! It knows what launch scripts use (comments, quotes, continued lines, arrays, parameter and command substitution,
-//! redirections, here-documents) and what people paste around them. It never fails: what does not close is reported and
-//! read as plain text. Every construct that did not close once is not looked for again, so the work stays linear in the
-//! length of the text whatever it holds.
+//! It supports what launch scripts use (comments, quotes, continued lines, arrays, parameter and command substitution,
+//! redirections, here-documents) and what people paste around them. It never fails: an unclosed construct is reported
+//! and read as plain text. After a construct was found unclosed once, its end is not searched again, so the work is
+//! always linear in the length of the text.
 
 //!
-//! What is read borrows from the text, and one statement at a time is held: a long script costs its reading, not the
-//! memory that all of it would take.
+//! Statements borrow from the text and are produced one at a time, so a long script is never in memory as a whole tree.
 
 mod balance;
 mod body;
@@ -26,20 +25,20 @@ use std::borrow::Cow;
 
 use crate::text::Span;
 
-/// Most words of one command or array that are kept. No launch has a hundredth of them.
+/// Maximum number of words kept per command or array. No launch has a hundredth of them.
 pub(super) const MOST_WORDS: usize = 1 << 15;
 
-/// One thing that a script does, in order.
+/// One statement of a script, in order.
 #[derive(Clone, Debug)]
 pub(super) enum Statement<'a> {
     /// A simple command, or assignments alone (then without words).
     Command(Command<'a>),
     /// `NAME=( … )` or `NAME+=( … )`.
     Array(Array<'a>),
-    /// A here-document, after the commands that it goes through.
+    /// A here-document; it follows the commands that it is piped through.
     Document(Document<'a>),
-    /// The beginning of something that may not run, or runs several times: `if`, `for`, `case`, a function, a subshell,
-    /// what follows `&&` and `||`.
+    /// The start of code that may not run, or runs several times: `if`, `for`, `case`, a function, a subshell, commands
+    /// after `&&` and `||`.
     BlockOpens(Block),
     /// The end of one branch of a block and the start of the next one: `else`, `;;`.
     BlockTurns,
@@ -47,27 +46,27 @@ pub(super) enum Statement<'a> {
     BlockCloses,
 }
 
-/// A here-document: a text in a script that commands read.
+/// A here-document: text in a script that is the input of commands.
 #[derive(Clone, Debug)]
 pub(super) struct Document<'a> {
     /// Its lines, without the terminating one.
     pub body: Span,
     /// Whether its delimiter is quoted, so that the shell does not expand it.
     pub is_quoted: bool,
-    /// `<<-`: the tabs that its lines begin with are not part of it.
+    /// `<<-`: leading tabs of its lines are not part of it.
     pub strips_tabs: bool,
-    /// The command that reads it, and those after that one in the pipeline.
+    /// The command that reads it, and the later commands of the pipeline.
     pub stages: Vec<Command<'a>>,
 }
 
-/// What kind of block.
+/// The kind of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Block {
-    /// The body of a function, which may run after what is written below it.
+    /// The body of a function, which may run after the code below it.
     Function,
-    /// A subshell, which alone `)` closes.
+    /// A subshell, which only `)` closes.
     Subshell,
-    /// `case`, with patterns in front of each way.
+    /// `case`, with patterns before each branch.
     Case,
     /// Commands after `&&` and `||`, up to the end of the list.
     List,
@@ -78,7 +77,7 @@ pub(super) enum Block {
 /// A simple command.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Command<'a> {
-    /// `NAME=value` in front of it, or the operands of `export` and its kind.
+    /// `NAME=value` before it, or the operands of `export` and similar commands.
     pub assignments: Vec<Assignment<'a>>,
     /// Its words.
     pub words: Vec<Word<'a>>,
@@ -113,7 +112,7 @@ pub(super) struct Word<'a> {
     pub span: Span,
 }
 
-/// The parts of a word. Nearly every word is one text, which needs no allocation.
+/// The parts of a word. Nearly every word is a single text, which needs no allocation.
 #[derive(Clone, Debug)]
 pub(super) enum Parts<'a> {
     One(Part<'a>),
@@ -123,7 +122,7 @@ pub(super) enum Parts<'a> {
 /// A piece of a word.
 #[derive(Clone, Debug)]
 pub(super) enum Part<'a> {
-    /// Plain text, quotes and escapes resolved.
+    /// Plain text, with quotes and escapes resolved.
     Text(Cow<'a, str>),
     /// `$NAME`, `${NAME}` or `${NAME:-argument}`.
     Variable { name: &'a str, operator: Operator, argument: Vec<Part<'a>>, quoted: bool },
@@ -140,22 +139,22 @@ pub(super) enum Part<'a> {
 pub(super) enum Operator {
     /// Nothing: the value.
     Value,
-    /// `:-`, `-`, `:=` and `=`: the argument where the variable has no value.
+    /// `:-`, `-`, `:=` and `=`: the argument if the variable has no value.
     Default,
-    /// `:+` and `+`: the argument where the variable has a value.
+    /// `:+` and `+`: the argument if the variable has a value.
     Alternative,
 }
 
-/// Something that does not close, with its place.
+/// A syntax problem, with its span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Trouble {
     /// A quote or a substitution.
     Unclosed(Span),
     /// An array.
     UnclosedArray(Span),
-    /// A backslash with blanks after it, which does not continue the line.
+    /// A backslash followed by blanks, which does not continue the line.
     BlankAfterBackslash { span: Span, is_odd: bool },
-    /// A backslash with a comment after it, which does not continue the line either; of the comment alone.
+    /// A backslash followed by a comment, which does not continue the line either; the span is that of the comment.
     CommentAfterBackslash(Span),
 }
 
@@ -175,7 +174,7 @@ impl<'a> Parts<'a> {
 }
 
 impl<'a> Word<'a> {
-    /// The text of a word that is nothing but text.
+    /// The text of a word that consists of plain text only.
     pub fn text(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [] => Some(""),
@@ -184,7 +183,7 @@ impl<'a> Word<'a> {
         }
     }
 
-    /// The word as the name of a variable, where it is nothing but text.
+    /// The word as the name of a variable, if it consists of plain text only.
     pub fn name(&self) -> Option<Cow<'a, str>> {
         match self.parts.as_slice() {
             [Part::Text(text)] => Some(text.clone()),

@@ -9,13 +9,13 @@ pub(super) struct MappedPart<T> {
     pub text: Span,
     /// In the text that it was taken from.
     pub place: Span,
-    /// Which whole it is a part of, by where that begins: what lies between two pieces of one whole belongs to it too.
+    /// Start of the whole that it is a part of: the text between two pieces of one whole belongs to it too.
     pub whole: usize,
-    /// What else is known of it.
+    /// Additional data.
     pub with: T,
 }
 
-/// All pieces of a text, in its order.
+/// All pieces of a text, in order.
 #[derive(Clone, Debug)]
 pub(super) struct SpanMap<T>(Vec<MappedPart<T>>);
 
@@ -31,12 +31,12 @@ impl<T: Copy> SpanMap<T> {
         self.0.push(piece);
     }
 
-    /// All of them, in order.
+    /// All pieces, in order.
     pub fn iter(&self) -> impl Iterator<Item = &MappedPart<T>> {
         self.0.iter()
     }
 
-    /// The place of a part of the text.
+    /// The source span of a part of the text.
     pub fn place(&self, span: Span) -> Span {
         let touched = self.touched(span);
         let Some((first, last)) = touched.first().zip(touched.last()) else {
@@ -56,7 +56,7 @@ impl<T: Copy> SpanMap<T> {
             Some(offset) if last.is_verbatim() => last.place.end - offset,
             _ => last.place.end,
         };
-        // Parts of several wholes need not be in the order of the text.
+        // Pieces of several wholes need not be in source order.
         if end < start && touched.len() > 1 {
             return touched.iter().map(|piece| piece.place).reduce(Span::join).unwrap_or_default();
         }
@@ -92,7 +92,7 @@ impl<T> MappedPart<T> {
 mod tests {
     use super::*;
 
-    /// For `ab$X-ef`, where `$X` is the text at 0 to 5.
+    /// For `ab$X-ef`, where `$X` is the text at 0..5.
     fn pieces() -> SpanMap<()> {
         let mut pieces = SpanMap::default();
         for (text, place, whole) in [((0, 2), (10, 12), 10), ((2, 7), (0, 5), 0), ((8, 10), (15, 17), 10)] {

@@ -1,4 +1,4 @@
-//! Templates, such as Helm's and Jinja's, which are not valid YAML or shell themselves.
+//! Templates, such as Helm's, Jinja's and ERB, which are not valid YAML or shell themselves.
 
 use crate::text::Source;
 
@@ -43,7 +43,8 @@ fn next_opening(text: &str) -> Option<(usize, &'static str, &'static str, bool)>
     let of_shell = |at: usize| text.get(..at).is_some_and(|before| before.ends_with('$'));
     let place = |opening: &str| text.match_indices(opening).map(|(at, _)| at).find(|at| !of_shell(*at));
     let silent = SILENT.map(|(opening, closing)| (place(opening), opening, closing, true));
-    let all = silent.into_iter().chain([(text.find("{{"), "{{", "}}", false)]);
+    let spoken = [(text.find("{{"), "{{", "}}", false), (text.find("<%"), "<%", "%>", false)];
+    let all = silent.into_iter().chain(spoken);
     let found = all.filter_map(|(at, opening, closing, is_silent)| Some((at?, opening, closing, is_silent)));
     found.min_by_key(|(at, ..)| *at)
 }

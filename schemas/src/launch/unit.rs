@@ -1,4 +1,4 @@
-//! Units of systemd, and podman's in the same form: what `ExecStart=` starts.
+//! Units of systemd, and podman's units in the same format: the commands of `ExecStart=`.
 
 use std::sync::Arc;
 
@@ -12,17 +12,17 @@ use super::{
 };
 use crate::text::{Located, Source, Span};
 
-/// Most variables of one unit.
+/// Maximum number of variables per unit.
 const MOST_VARIABLES: usize = 128;
 
-/// A line with a key, over all of its continued lines.
+/// A key with its value, including continued lines.
 struct Entry<'a> {
     key: &'a str,
     value: &'a str,
     place: Span,
 }
 
-/// Reads the commands that a unit starts.
+/// Parses the commands that a unit starts.
 pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
     let entries = entries(source);
     let image = entries.iter().find(|entry| entry.key == "Image");
@@ -31,7 +31,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
     for entry in entries.iter().filter(|entry| matches!(entry.key, "ExecStart" | "Exec" | "ExecStartPre")) {
         let command = entry.value.trim_start_matches(['-', '@', '+', '!', ':', '|']);
         let is_flags = entry.key == "Exec";
-        // Flags start with their own dash.
+        // `Exec=` contains flags only: its leading dash is not a prefix of systemd.
         let command = if is_flags { entry.value } else { command };
         if depth >= documents::DEEPEST || command.is_empty() {
             continue;

@@ -18,25 +18,25 @@ use crate::{
 use keys::{Named, is_config, named};
 pub(super) use values::bad_values;
 
-/// What a vLLM launch says of speculation. A `None` is not given, or not known.
+/// The speculative configuration of a vLLM launch. `None` means not given, or unknown.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VllmSpeculation {
     /// Its span.
     pub span: Span,
-    /// Such as `eagle3`, `ngram`, `mtp`.
+    /// For example `eagle3`, `ngram`, `mtp`.
     pub method: Option<String>,
     /// The draft.
     pub model: Option<String>,
-    /// Draft tokens a round, the bonus token not counted.
+    /// Draft tokens per round, without the bonus token.
     pub num_speculative_tokens: Option<i64>,
-    /// Whether a number of draft tokens is given, be it known or not.
+    /// Whether a number of draft tokens is given, even if its value is unknown.
     pub gives_tokens: bool,
     /// Its keys, with underscores.
     pub keys: BTreeMap<String, VllmKey>,
     /// Whether it may have further keys.
     pub is_open: bool,
-    /// Whether it stands in flags that vLLM had before `--speculative-config`. Which of them it takes is another question than
-    /// what a version makes of them.
+    /// Whether it is given by the flags that vLLM had before `--speculative-config`. This does not say whether a
+    /// version accepts them.
     pub is_legacy: bool,
 }
 
@@ -47,7 +47,7 @@ pub struct VllmKey {
     pub span: Span,
     /// Its name as written.
     pub written: String,
-    /// Its value, where it is known.
+    /// Its value, if known.
     pub value: Option<Json>,
 }
 
@@ -57,23 +57,23 @@ impl VllmSpeculation {
         self.is_open || self.gives(key)
     }
 
-    /// The integer that a key has.
+    /// The value of a key, if it is an integer.
     pub fn integer(&self, key: &str) -> Option<i64> {
         values::integer(self.keys.get(key)?.value.as_ref()?)
     }
 
-    /// The text that a key has.
+    /// The value of a key, if it is a string.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.keys.get(key)?.value.as_ref()?.as_str()
     }
 
-    /// What a key has, as JSON writes it, a text without its quotes.
+    /// The value of a key as JSON, strings without quotes.
     pub fn shown(&self, key: &str) -> Option<String> {
         let value = self.keys.get(key)?.value.as_ref()?;
         Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned))
     }
 
-    /// Whether a key is given: what is null is not.
+    /// Whether a key is given; null does not count.
     pub fn gives(&self, key: &str) -> bool {
         self.keys.get(key).is_some_and(|key| key.value != Some(Json::Null))
     }
@@ -86,7 +86,7 @@ impl VllmSpeculation {
 }
 
 impl Launch {
-    /// The speculative configuration of a vLLM launch, where it gives one that can be read.
+    /// The speculative configuration of a vLLM launch, if it has one that can be parsed.
     pub fn vllm_speculation(&self) -> Option<VllmSpeculation> {
         if self.engine != Engine::Vllm {
             return None;
@@ -98,7 +98,7 @@ impl Launch {
         Some(found)
     }
 
-    /// Whether a vLLM flag is given, by its name with dashes.
+    /// The argument of a vLLM flag, by its name with dashes.
     pub fn vllm_flag(&self, name: &str) -> Option<&Argument> {
         self.arguments.iter().find(|argument| argument.flag.value.replace('_', "-") == name)
     }
@@ -117,7 +117,7 @@ impl Launch {
     }
 }
 
-/// What a flag means to vLLM, and how many words follow it where that is known.
+/// The key of a vLLM flag, and the number of words that follow it, if known.
 pub(super) fn meaning(spelling: &str) -> (Option<Key>, Option<Arity>) {
     let key = match spelling.replace('_', "-").as_str() {
         "--model" => Some(Key::ModelPath),
@@ -173,7 +173,7 @@ fn speculation(arguments: &[Argument]) -> Option<VllmSpeculation> {
 /// Keys that set the number of drafted tokens.
 const TOKENS: [&str; 2] = ["num_speculative_tokens", "num_speculative_tokens_per_batch_size"];
 
-/// The draft as a setting, so that what is known of it is looked up as for other engines.
+/// The draft as a setting, so that its facts are looked up as for other engines.
 pub(super) fn draft_setting(arguments: &[Argument]) -> Option<(Key, Setting)> {
     let VllmSpeculation { span, model, .. } = speculation(arguments)?;
     let value = Located::new(super::Value::Known(model?), span);

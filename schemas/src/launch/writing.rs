@@ -1,4 +1,4 @@
-//! How words are written where an edit puts them: for a shell, in TOML, in YAML, or for a shell inside of YAML.
+//! How edits write words at their place: for a shell, in TOML, in YAML, or for a shell inside YAML.
 
 use super::quoting::{is_plain, quoted};
 use crate::flags::{Key, Takes};
@@ -11,10 +11,10 @@ pub(crate) struct Writing {
     pub between: String,
 }
 
-/// What a place takes.
+/// The syntax of a place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Words of a shell, which may be inside a YAML scalar.
+    /// Shell words, which may be inside a YAML scalar.
     Shell(Option<Quotes>),
     /// A value of TOML.
     Toml,
@@ -34,10 +34,10 @@ pub(crate) enum Form {
     Inside(Quotes),
 }
 
-/// What surrounds the text of a YAML scalar.
+/// The delimiters of a YAML scalar's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Quotes {
-    /// Nothing: line ends fold.
+    /// None: line ends fold.
     Plain,
     /// `'…'`.
     Single,
@@ -58,7 +58,7 @@ impl Writing {
         Self { form: Form::Toml, between: ", ".into() }
     }
 
-    /// A flag, given with its dashes, in the spelling of such a place.
+    /// A flag, given with its dashes, as spelled at such a place.
     pub fn name(&self, flag: &str) -> String {
         match self.form {
             Form::Toml => flag.trim_start_matches('-').replace('-', "_"),
@@ -81,7 +81,7 @@ impl Writing {
         }
     }
 
-    /// The words of a value, blank-separated, as they are written at such a place.
+    /// The blank-separated words of a value, as written at such a place.
     pub fn value(&self, key: Key, value: &str) -> String {
         let words: Vec<&str> = if takes_several(key) { value.split_whitespace().collect() } else { vec![value] };
         let joined = |write: &dyn Fn(&str) -> String| {
@@ -89,7 +89,7 @@ impl Writing {
         };
         match self.form {
             Form::Shell(quotes) => {
-                // Of several words each may be a substitution such as `$(seq 1 8)`.
+                // Each of several words may be a substitution such as `$(seq 1 8)`.
                 let text = if takes_several(key) { value.to_owned() } else { quoted(value) };
                 quotes.map_or(text.clone(), |quotes| quotes.enclose(&text))
             }
@@ -115,7 +115,7 @@ impl Writing {
 }
 
 impl Quotes {
-    /// A text as it is written inside of such a scalar.
+    /// A text as written inside such a scalar.
     pub fn enclose(self, text: &str) -> String {
         match self {
             Self::Plain | Self::Block => text.to_owned(),
@@ -133,18 +133,18 @@ fn toml_text(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// A scalar that every reader of YAML takes for a text, never for a number, a truth value or nothing.
+/// A scalar that every YAML parser reads as a string, never as a number, a boolean or null.
 fn yaml_text(text: &str) -> String {
     let says_more = ["true", "false", "yes", "no", "on", "off", "y", "n", "null", "nan", "inf"];
     let bare = text.trim_start_matches(['-', '+', '.']);
     let is_text = bare.starts_with(|first: char| first.is_ascii_alphabetic())
         || (text.starts_with('/') || text.starts_with("./") || text.starts_with("../"));
     let is_word = says_more.iter().any(|word| bare.eq_ignore_ascii_case(word));
-    // A comma would end the scalar in brackets, a percent sign begins a directive.
+    // A comma would end the scalar in brackets, and a percent sign starts a directive.
     if is_plain(text) && is_text && !is_word && !text.contains([',', '%', '@']) && !text.ends_with(':') {
         return text.to_owned();
     }
-    // Every text in JSON is one in YAML.
+    // Every JSON string is a YAML string.
     serde_json::Value::from(text).to_string()
 }
 

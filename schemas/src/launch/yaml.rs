@@ -109,11 +109,13 @@ fn keys(tree: &Tree) -> HashMap<Id, &str> {
 }
 
 /// Keys of texts for a reader.
-const PROSE_KEYS: [&str; 20] = [
+const PROSE_KEYS: [&str; 26] = [
+    "answer",
     "changelog",
     "changes",
     "comment",
     "comments",
+    "completion",
     "description",
     "descriptions",
     "detail",
@@ -121,12 +123,16 @@ const PROSE_KEYS: [&str; 20] = [
     "doc",
     "docs",
     "help",
+    "instruction",
     "label",
     "message",
     "note",
     "notes",
+    "prompt",
+    "question",
     "reason",
     "release_notes",
+    "response",
     "summary",
     "text",
     "title",
@@ -238,7 +244,10 @@ impl Reader<'_> {
             used.extend(&container.scalars);
             let version = container.version.map(|stated| stated.version.value);
             let options = Options { version: self.options.version.or(version), ..*self.options };
-            let (mut launches, diagnostics) = self.excerpt(container.excerpt, &options);
+            let (mut launches, mut diagnostics) = self.excerpt(container.excerpt, &options);
+            // A program may add the value to a text of JSON.
+            let missing = diagnostics.iter_mut().filter(|one| one.code == problems::MISSING_VALUE.code);
+            missing.filter(|_| is_json(self.source)).for_each(|one| one.severity = Severity::Warning);
             for launch in &mut launches {
                 launch.environment_is_open |= container.variables.is_open;
                 launch.image = launch.image.take().or_else(|| container.image.map(str::to_owned));
@@ -281,7 +290,11 @@ impl Reader<'_> {
                 let (mut launches, mut diagnostics) = self.excerpt(excerpt, self.options);
                 // What a script assembles from several texts is complete in none of them, and how it splits them is not known.
                 let is_part = scalar.text.trim_start().starts_with("--");
-                launches.iter_mut().for_each(|launch| launch.is_part |= is_part);
+                // What runs a text of JSON, and how it splits it, is not known either.
+                let is_shown = is_json(self.source);
+                for launch in &mut launches {
+                    (launch.is_part, launch.is_shown) = (launch.is_part | is_part, launch.is_shown | is_shown);
+                }
                 diagnostics.retain(|one| !is_part || one.code != problems::JSON_SYNTAX.code);
                 // Lines that a folded text keeps apart are one command to a program that splits it into words.
                 let is_folded = scalar.style == ScalarStyle::Folded;

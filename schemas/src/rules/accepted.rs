@@ -4,8 +4,11 @@ use super::{Context, Finding, unstated};
 use crate::{
     diagnostic::{Edit, Safety, Severity},
     flags::{Accepted, Kind, Lookup, Registered, Word},
-    launch::{Argument, Value},
-    text::{Located, distance, is_word_of_page},
+    launch::{
+        Argument, Value,
+        placeholder::{stands_for_another, stands_for_number},
+    },
+    text::{Located, distance},
     version::EngineVersion,
 };
 
@@ -38,17 +41,14 @@ pub(super) fn refused(
             return (!own.any(|known| may_have(known, version, read)))
                 .then(|| not_listed(context, accepted, argument, word, text));
         }
-        (judges_numbers && !is_of(accepted.kind, text))
+        (judges_numbers && !is_of(accepted.kind, text) && !stands_for_number(&argument.flag.value, text))
             .then(|| not_of_kind(context, accepted.kind, argument, word, text))
     })
 }
 
 /// Whether a word is one that a user would write, and not a placeholder of documentation or a shell's pattern.
 fn is_plain(text: &str) -> bool {
-    let is_sign = |letter: char| matches!(letter, '{' | '}' | '[' | ']' | '<' | '>' | '*' | '?' | '$' | '…');
-    // `N` stands for a number.
-    let is_placeholder = text.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
-    !text.is_empty() && !text.contains(is_sign) && !text.contains("...") && !is_placeholder && !is_word_of_page(text)
+    !text.is_empty() && !stands_for_another(text)
 }
 
 /// Whether a version's list has a word, or may: between two versions that were read, a word may have come in either.

@@ -1,4 +1,4 @@
-//! Which algorithm runs, and whether there is a draft for it.
+//! The algorithm that runs, and the draft that it needs.
 
 pub(super) mod nr05_flags_run_together;
 pub(super) mod nr06_given_twice;

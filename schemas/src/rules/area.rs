@@ -1,15 +1,15 @@
-//! The areas of the rules: the folders that their files lie in.
+//! The areas of the rules: the folders of their files.
 
 use std::{collections::HashMap, sync::OnceLock};
 
 use super::RULES;
 use crate::launch::PROBLEMS;
 
-/// The area of the findings about the text itself.
+/// The area of findings about the text itself.
 pub const TEXT: &str = "text";
 
-/// Every area with the list of its rules' files, which is what says where a rule belongs. The first line of each list says
-/// what the area is about.
+/// Every area with the list of its rules' files, which defines the area of each rule. The first line of each list is
+/// the area's description.
 const LISTS: &[(&str, &str)] = &[
     ("algorithm", include_str!("algorithm.rs")),
     ("context", include_str!("context.rs")),
@@ -25,7 +25,7 @@ const LISTS: &[(&str, &str)] = &[
     ("vocabulary", include_str!("vocabulary.rs")),
 ];
 
-/// Every area with one line on what it is about.
+/// Every area with a one-line description.
 pub fn areas() -> impl Iterator<Item = (&'static str, &'static str)> {
     let about = |list: &'static str| list.lines().next().unwrap_or_default().trim_start_matches("//!").trim();
     LISTS

@@ -1,4 +1,4 @@
-//! How long a sequence can be.
+//! The maximum sequence length.
 
 pub(super) mod sd060_draft_context_shorter;
 pub(super) mod sd061_draft_context_env_ima;

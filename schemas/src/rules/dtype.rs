@@ -1,4 +1,4 @@
-//! Types of the weights.
+//! Dtypes of weights and caches.
 
 pub(super) mod nr19_w4afp8_mtp;
 pub(super) mod sd070_dtype_mismatch;

@@ -1,4 +1,4 @@
-//! The examples of the pages, as tests.
+//! Examples on the pages, run as tests.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub(super) struct Example {
 }
 
 impl Example {
-    /// The examples of a page, in its order.
+    /// The examples of a page, in order.
     pub fn all_of(page: &Page) -> Vec<Self> {
         let mut examples: Vec<Self> = Vec::new();
         for block in &page.blocks {
@@ -76,12 +76,12 @@ impl Example {
         }
     }
 
-    /// What all rules find in it.
+    /// The findings of all rules in it.
     pub fn findings(&self) -> Vec<Diagnostic> {
         self.findings_in(&self.source)
     }
 
-    /// What all rules find in its text once the rule's fixes are applied; none where it offers none.
+    /// The findings of all rules in its text after the rule's fixes are applied; `None` if it offers none.
     pub fn findings_when_fixed(&self, rule: &Rule) -> Option<Vec<Diagnostic>> {
         let own: Vec<Diagnostic> = self.findings().into_iter().filter(|found| found.code == rule.code).collect();
         if own.iter().all(|found| found.fix.is_none()) {

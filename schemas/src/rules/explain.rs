@@ -1,9 +1,9 @@
-//! What `spectune explain` prints.
+//! The output of `spectune explain`.
 
 use super::RULES;
 use crate::{diagnostic::Severity, launch::PROBLEMS};
 
-/// The page of a rule, by code or name in any case, as plain text; a line about a problem of the text itself.
+/// The page of a rule as plain text, by code or name in any case; one line for a problem of the text itself.
 pub fn explain(code: &str) -> Option<String> {
     let is = |own: &str, name: &str| code.eq_ignore_ascii_case(own) || code.eq_ignore_ascii_case(name);
     if let Some(rule) = RULES.iter().find(|rule| is(rule.code, rule.name)) {

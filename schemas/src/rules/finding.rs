@@ -1,4 +1,4 @@
-//! What a check finds, before the rule's own code and name are put on it.
+//! The findings of a check, before the rule's code and name are added.
 
 use super::{Context, Rule};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     text::Span,
 };
 
-/// One finding in the making.
+/// A finding under construction.
 pub(super) struct Finding {
     span: Span,
     message: String,
@@ -20,7 +20,7 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    /// A finding at a place: what will happen, in one sentence, and a few words for the place.
+    /// A finding at a place, with a one-sentence message and a short label for the place.
     pub fn new(span: Span, message: impl Into<String>, label: impl Into<String>) -> Self {
         Self {
             span,
@@ -34,19 +34,19 @@ impl Finding {
         }
     }
 
-    /// Less grave than the rule's own severity, here.
+    /// Caps the severity, for cases that are less severe than the rule's own.
     pub fn at_most(mut self, severity: Severity) -> Self {
         self.severity = self.severity.min(severity);
         self
     }
 
-    /// A fact after it.
+    /// Adds a note.
     pub fn note(mut self, text: impl Into<String>) -> Self {
         self.notes.push(text.into());
         self
     }
 
-    /// A fact after it, where there is one.
+    /// Adds a note, if there is one.
     pub fn maybe_note(self, text: Option<String>) -> Self {
         match text {
             Some(text) => self.note(text),
@@ -54,25 +54,25 @@ impl Finding {
         }
     }
 
-    /// The engine's own words, exactly.
+    /// Adds a note that quotes the engine's exact message.
     pub fn engine_says(self, text: impl AsRef<str>) -> Self {
         self.note(format!("sglang says: `{}`", text.as_ref()))
     }
 
-    /// What to do.
+    /// Adds advice.
     pub fn help(mut self, text: impl Into<String>) -> Self {
         self.help = Some(text.into());
         self
     }
 
-    /// Another place that explains it.
+    /// Adds another place that explains the finding.
     pub fn related(mut self, span: Option<Span>, label: impl Into<String>) -> Self {
         let elsewhere = span.filter(|span| *span != self.span);
         self.related.extend(elsewhere.map(|span| Related { span, label: label.into() }));
         self
     }
 
-    /// Edits that remove it.
+    /// Adds edits that remove the finding.
     pub fn fix(mut self, safety: Safety, description: impl Into<String>, edits: Vec<Edit>) -> Self {
         if !edits.is_empty() {
             self.fix = Some(Fix { description: description.into(), safety, edits });
@@ -80,12 +80,12 @@ impl Finding {
         self
     }
 
-    /// It rests on facts of the target: says whence they are where the checkpoint itself was not read.
+    /// Marks the finding as based on facts of the target, and notes their source if the checkpoint itself was not read.
     pub fn on_target(self, context: &Context<'_>) -> Self {
         self.maybe_note(context.target.and_then(|facts| provenance("target", facts)))
     }
 
-    /// It rests on facts of the draft: says whence they are where the checkpoint itself was not read.
+    /// Marks the finding as based on facts of the draft, and notes their source if the checkpoint itself was not read.
     pub fn on_draft(self, context: &Context<'_>) -> Self {
         self.maybe_note(context.draft.and_then(|facts| provenance("draft", facts)))
     }
@@ -95,7 +95,7 @@ impl Finding {
         self.maybe_note(context.assumed_version())
     }
 
-    /// With the rule's identity on it.
+    /// The diagnostic, with the rule's code and name.
     pub(super) fn of(self, rule: &Rule) -> Diagnostic {
         Diagnostic {
             code: rule.code,

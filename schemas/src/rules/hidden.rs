@@ -1,4 +1,4 @@
-//! Hidden states that the target hands to the draft.
+//! Hidden states that the target passes to the draft.
 
 pub(super) mod nr16_eagle3_narrow_draft;
 pub(super) mod sd050_eagle_hidden_size;

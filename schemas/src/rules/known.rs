@@ -1,8 +1,8 @@
-//! Faults of engines that are known over a range of versions: one table, from which rules of several kinds read.
+//! Known faults of engines over ranges of versions: one table, used by several rules.
 //!
-//! A row of `known/faults.json` says for which engine and versions, what a launch must hold to meet the fault, what happens,
-//! what helps and where it is told. Everything that a row asks for must be known of a launch, so that a launch of which less
-//! is known meets nothing.
+//! A row of `known/faults.json` states the engine and versions, the conditions on a launch, what happens, what helps,
+//! and the sources. Every condition of a row must be known to hold, so a launch with unknown parts matches no row that
+//! depends on them.
 
 mod names;
 
@@ -23,9 +23,9 @@ use crate::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Harm {
-    /// The server dies, at start or under load.
+    /// The server crashes, at start or under load.
     Crash,
-    /// The output is wrong, or drafts are refused for no good reason.
+    /// The output is wrong, or drafts are rejected without cause.
     Corruption,
 }
 
@@ -33,43 +33,46 @@ pub(super) enum Harm {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Fault {
-    /// Short, in words and dashes.
+    /// A short name in kebab case.
     #[cfg_attr(not(test), expect(dead_code, reason = "names the row for readers and tests"))]
     id: String,
     engine: Whose,
     harm: Harm,
-    /// First version that has it, where an older one is known to be free of it.
+    /// First version with the fault; omitted if no older version is known to be free of it.
     since: Option<String>,
     /// First version without the fault; omitted if none is known.
     until: Option<String>,
-    /// Whether a launch without a version is taken for one that has been fixed: most such launches are newer than the fault.
+    /// Whether a launch without a version counts as fixed: most such launches are newer than the fault.
     #[serde(default)]
     old: bool,
-    /// SGLang's algorithms as they are resolved, or vLLM's methods, with `none` where no method is written and the draft's name
-    /// decides over it; any of them. None is listed where the fault does not depend on speculation.
+    /// SGLang's resolved algorithms, or vLLM's methods (`none`: no method is given, and the draft's name implies none);
+    /// any of them. Empty if the fault does not depend on speculation.
     methods: Vec<String>,
-    /// Beginnings of the target's architecture, any of them. The names count where the architecture is not known.
+    /// Prefixes of the target's architecture, any of them. If the architecture is unknown, `models` decides.
     #[serde(default)]
     classes: Vec<String>,
-    /// Parts of the target's name in small letters, any of them.
+    /// Lower-case substrings of the target's name, any of them.
     #[serde(default)]
     models: Vec<String>,
-    /// Parts of its name in small letters that tell another checkpoint, which is free of the fault.
+    /// Lower-case substrings of its name that identify another checkpoint without the fault.
     #[serde(default)]
     not_models: Vec<String>,
-    /// Parts of the draft's name in small letters, any of them.
+    /// Lower-case substrings of the draft's name, any of them.
     #[serde(default)]
     drafts: Vec<String>,
-    /// Parts of the target's name or of its quantisation method in small letters, any of them.
+    /// Lower-case substrings of the target's name or quantisation method, any of them.
     #[serde(default)]
     formats: Vec<String>,
-    /// Flags that must be given so.
+    /// Lower-case substrings of the name of the image that runs it, any of them: for faults of plugins.
+    #[serde(default)]
+    images: Vec<String>,
+    /// Flags that must be given with such values.
     #[serde(default)]
     with: Vec<Given>,
-    /// Flags that must not be given so.
+    /// Flags that must not be given with such values.
     #[serde(default)]
     without: Vec<Given>,
-    /// Keys of vLLM's speculative configuration that must be given so.
+    /// Keys of vLLM's speculative configuration that must be given with such values.
     #[serde(default)]
     keys: Vec<GivenKey>,
     /// Keys of it that must not be given.
@@ -78,22 +81,22 @@ pub(super) struct Fault {
     /// Draft tokens: SGLang's `num_draft_tokens`, vLLM's `num_speculative_tokens`; any of them.
     #[serde(default)]
     tokens: Vec<u64>,
-    /// Fewest draft tokens.
+    /// Minimum number of draft tokens.
     tokens_at_least: Option<u64>,
-    /// Architectures of the GPU as they are printed (`SM 12.0`), any of them.
+    /// Architectures of the GPU as printed (`SM 12.0`), any of them.
     #[serde(default)]
     gpus: Vec<String>,
     /// What happens, in one sentence.
     message: String,
-    /// A few words for the place.
+    /// A short label for the place.
     label: String,
-    /// The engine's own words, where it says any.
+    /// The engine's message, if it prints one.
     says: Option<String>,
     /// What to do.
     help: String,
     /// Issues and pull requests: `sglang#36140`.
     sources: Vec<String>,
-    /// Whether it happens at every start or request, so that it is an error where the version is known.
+    /// Whether it happens at every start or request, which makes it an error if the version is known.
     certain: bool,
 }
 
@@ -104,28 +107,29 @@ enum Whose {
     Vllm,
 }
 
-/// How a launch tells the target's family, or the method.
+/// How certain a launch is about the target's family, or the method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     /// By the model's name or config; by the method's own key.
     Surely,
-    /// By what belongs to the family: a parser, the name that clients use. By what vLLM makes of the draft's name.
+    /// By something specific to the family: a parser, or the name that clients use. By the method that vLLM infers from
+    /// the draft's name.
     Probably,
 }
 
-/// A flag with values, any of them; any value where none is listed.
+/// A flag with any of these values; with any value if none is listed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Given {
     flag: String,
     #[serde(default)]
     values: Vec<String>,
-    /// Parts of the value, as of its JSON, in small letters; any of them.
+    /// Lower-case substrings of the value, such as parts of its JSON; any of them.
     #[serde(default)]
     parts: Vec<String>,
 }
 
-/// A key of vLLM's speculative configuration with a value of which any of these is a part, as JSON writes it.
+/// A key of vLLM's speculative configuration whose value, as JSON, contains any of these substrings.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct GivenKey {
@@ -139,7 +143,7 @@ fn faults() -> &'static [Fault] {
     FAULTS.get_or_init(|| serde_json::from_str(include_str!("known/faults.json")).unwrap_or_default())
 }
 
-/// The faults of one kind that a launch meets.
+/// The faults of one kind that match a launch.
 pub(super) fn met(context: &Context<'_>, harm: Harm) -> Vec<Finding> {
     let whose = if context.launch.engine == Engine::Vllm { Whose::Vllm } else { Whose::Sglang };
     let rows = faults().iter().filter(|fault| fault.engine == whose && fault.harm == harm);
@@ -152,7 +156,7 @@ impl Fault {
         if is_told && !self.is_in(context.version()) {
             return None;
         }
-        // A possible crash that has been fixed is reported only for launches with an affected version.
+        // A fixed crash that does not always happen is reported only for launches that state an affected version.
         let is_over = self.old || (self.harm == Harm::Crash && !self.certain);
         if !is_told && is_over && self.until.is_some() {
             return None;
@@ -162,7 +166,7 @@ impl Fault {
         if !self.is_draft(context) || !self.is_gpu(context) || !self.has_tokens(context) {
             return None;
         }
-        if !self.has_keys(context) {
+        if !self.has_keys(context) || !self.is_image(context) {
             return None;
         }
         let mut causes = Vec::new();
@@ -191,20 +195,21 @@ impl Fault {
             && edge(&self.until).is_none_or(|until: EngineVersion| version < until)
     }
 
-    /// For which versions it is told, and where.
+    /// A note on the affected versions and the sources.
     fn told(&self, context: &Context<'_>) -> String {
         let engine = unstated::name(context.launch.engine);
         let range = match (&self.since, &self.until) {
             (Some(since), Some(until)) => format!("known from {engine} {since} on, fixed in {until}"),
             (Some(since), None) => format!("known from {engine} {since} on; no version without it is known"),
             (None, Some(until)) => format!("fixed in {engine} {until}"),
+            (None, None) if !self.images.is_empty() => "told of this image".to_owned(),
             (None, None) => format!("no version of {engine} without it is known"),
         };
         format!("{range} ({})", self.sources.join(", "))
     }
 
-    /// The span of the method, if it is one of the row's; that of the launch where the row names none. A method that is not
-    /// written may be another one, if the draft's config says so.
+    /// The span of the method, if it is one of the row's; the span of the launch if the row lists none. A method that
+    /// is not given is only probable, since the draft's config may imply another.
     fn method(&self, context: &Context<'_>) -> Option<(Span, Told)> {
         if self.methods.is_empty() {
             return Some((context.launch.anchor, Told::Surely));
@@ -226,7 +231,7 @@ impl Fault {
         is_own(context.algorithm()?.name()).then(|| (place(), Told::Surely))
     }
 
-    /// How surely the target is one of the row's.
+    /// How certain it is that the target is one of the row's; `None` if it is not.
     fn target(&self, context: &Context<'_>) -> Option<Told> {
         let class = context.target_config().and_then(|config| config.architecture());
         let name = names::of_target(context);
@@ -239,7 +244,7 @@ impl Fault {
                 self.classes.iter().any(|known| class.starts_with(known.as_str())).then_some(Told::Surely)
             }
             _ if self.classes.is_empty() && self.models.is_empty() || has(&name, &self.models) => Some(Told::Surely),
-            // Of a model that is known, what else names it counts no more.
+            // Other hints do not count if the architecture is known.
             None if names::hints(context).iter().any(|hint| has(hint, &self.models)) => Some(Told::Probably),
             _ => None,
         };
@@ -267,6 +272,11 @@ impl Fault {
             given.parts.iter().any(|part| text.contains(part.as_str()))
         };
         self.keys.iter().all(is_given) && !self.no_keys.iter().any(|key| config.may_give(key))
+    }
+
+    fn is_image(&self, context: &Context<'_>) -> bool {
+        let name = context.launch.image.as_deref().unwrap_or_default().to_ascii_lowercase();
+        self.images.is_empty() || self.images.iter().any(|part| name.contains(part.as_str()))
     }
 
     fn is_gpu(&self, context: &Context<'_>) -> bool {

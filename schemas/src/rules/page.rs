@@ -1,7 +1,7 @@
 //! The page of a rule: the doc comment at the head of its file.
 //!
 //! A page is Markdown. Its first line is the title `# CODE: name`, its first paragraph the summary. Examples are fenced
-//! blocks, which are shown to the reader and run as tests:
+//! blocks, which are shown to the reader and also run as tests:
 //!
 //! - `launch bad` is a launch in which the rule finds something, `launch good` one in which it finds nothing. Further
 //!   words say what else is known: `toml` (a launch file), `version:0.5.9`, `concurrency:64`, `memory:81559`, and
@@ -20,7 +20,7 @@ pub struct Page {
     pub title: String,
     /// One sentence.
     pub summary: String,
-    /// What follows.
+    /// The rest of the page.
     pub blocks: Vec<Block>,
 }
 
@@ -31,16 +31,16 @@ pub enum Block {
     Heading(String),
     /// A line of text in Markdown; empty between paragraphs.
     Line(String),
-    /// A fenced block: the words after the fence, and the lines in it.
+    /// A fenced block.
     Fence {
-        /// The words.
+        /// The words after the fence.
         info: String,
-        /// The lines.
+        /// The lines inside it.
         lines: Vec<String>,
     },
 }
 
-/// What a fenced block holds: the first of the words after the fence.
+/// The content of a fenced block: the first word after the fence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Launch,
@@ -72,7 +72,7 @@ impl FromStr for Kind {
 }
 
 impl Page {
-    /// The page at the head of a file's text.
+    /// Parses the page at the head of a file's text.
     pub(super) fn of_file(text: &str) -> Self {
         let mut lines =
             text.lines().map_while(|line| line.strip_prefix("//!")).map(|line| line.strip_prefix(' ').unwrap_or(line));
@@ -93,7 +93,7 @@ impl Page {
         Self { title, summary: summary.join(" "), blocks }
     }
 
-    /// In Markdown, with every fenced block introduced in words.
+    /// The page as Markdown, with a caption before every fenced block.
     pub fn markdown(&self) -> String {
         let mut text = format!("# {}\n\n{}\n\n", self.title, self.summary);
         for block in &self.blocks {
@@ -111,7 +111,7 @@ impl Page {
         text
     }
 
-    /// For a terminal: headings bare, code indented.
+    /// The page for a terminal: headings without markup, code indented.
     pub fn plain(&self) -> String {
         let mut text = format!("{}\n\n{}\n\n", self.title, self.summary);
         for block in &self.blocks {
@@ -132,14 +132,14 @@ impl Page {
     }
 }
 
-/// A fenced block that follows another at once still begins a paragraph.
+/// A fenced block that directly follows another still starts a paragraph.
 fn separate(text: &mut String, next: &Block) {
     if matches!(next, Block::Fence { .. }) && !text.ends_with("\n\n") {
         text.push('\n');
     }
 }
 
-/// What a fenced block shows, in words; nothing of one that is no example, which no page has.
+/// The caption of a fenced block; empty if it is not an example, which no page has.
 fn caption(info: &str, lines: &[String]) -> String {
     let Ok(kind) = info.parse() else { return String::new() };
     let words = || info.split_whitespace().skip(1);

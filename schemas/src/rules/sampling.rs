@@ -1,4 +1,4 @@
-//! What is accepted.
+//! Acceptance of drafts, and sampling.
 
 pub(super) mod nr07_grammar_outlines;
 pub(super) mod sd108_rocm_greedy;

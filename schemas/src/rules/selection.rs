@@ -1,15 +1,15 @@
-//! Which rules look: `--select` and `--ignore`.
+//! Selection of rules: `--select` and `--ignore`.
 
 use super::{RULES, area_of, areas};
 use crate::{diagnostic::Diagnostic, launch::PROBLEMS, text::distance};
 
-/// How specific an area is: more than the rules of a source (`SD`), less than a row of the catalogue (`SD02`).
+/// Specificity of an area: more than a source of rules (`SD`), less than a row of the catalogue (`SD02`).
 const AREA: usize = 3;
 
-/// Which codes are wanted. By default all are.
+/// The selected codes (default: all).
 ///
-/// A selector is a code (`SD070`), the beginning of some (`SD`, `SD07`), a name (`dtype-mismatch`), an area (`graph`) or
-/// `ALL`. Where both lists match, the longer selector wins (an area counts as three letters); a tie goes to `ignore`.
+/// A selector is a code (`SD070`), a prefix of codes (`SD`, `SD07`), a name (`dtype-mismatch`), an area (`graph`) or
+/// `ALL`. If both lists match, the longer selector wins (an area counts as three letters); a tie goes to `ignore`.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     select: Vec<Selector>,
@@ -20,13 +20,13 @@ pub struct Selection {
 #[derive(Clone, Debug)]
 pub(crate) struct Selector(String);
 
-/// A selector that selects nothing.
+/// The error for a selector that selects nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("'{selector}' is not a rule's code or a prefix of one, a rule's name, or an area{}", suggested(.suggestion.as_deref()))]
 pub struct SelectionError {
     /// As written.
     pub selector: String,
-    /// What may have been meant.
+    /// The selector that was probably meant.
     pub suggestion: Option<String>,
 }
 
@@ -35,10 +35,10 @@ fn suggested(suggestion: Option<&str>) -> String {
 }
 
 impl Selection {
-    /// From the two lists of selectors; an empty `select` means all. Commas and blanks separate selectors within a text.
+    /// Creates a selection from two lists of selectors; an empty `select` means all. Commas and blanks separate
+    /// selectors within a string.
     ///
-    /// # Errors
-    /// When a selector matches no rule and no problem of the text.
+    /// # Errors If a selector matches no rule and no problem of the text.
     pub fn new<S: AsRef<str>>(select: &[S], ignore: &[S]) -> Result<Self, SelectionError> {
         let read = |list: &[S]| -> Result<Vec<Selector>, SelectionError> {
             let words = list.iter().flat_map(|text| text.as_ref().split([',', ' ']));
@@ -47,7 +47,7 @@ impl Selection {
         Ok(Self { select: read(select)?, ignore: read(ignore)? })
     }
 
-    /// Whether a code with that name is wanted.
+    /// Whether a code with this name is selected.
     pub fn admits(&self, code: &str, name: &str) -> bool {
         let longest = |list: &[Selector]| list.iter().filter_map(|selector| selector.matches(code, name)).max();
         let selected = if self.select.is_empty() { Some(0) } else { longest(&self.select) };
@@ -58,7 +58,7 @@ impl Selection {
         }
     }
 
-    /// Whether a finding is wanted, of a rule or about the text itself.
+    /// Whether a finding is selected, of a rule or about the text itself.
     pub fn admits_finding(&self, diagnostic: &Diagnostic) -> bool {
         self.admits(diagnostic.code, diagnostic.name)
     }
@@ -70,8 +70,7 @@ impl Selector {
         Self::known(word).map_err(|error| SelectionError { suggestion: nearest(word).map(str::to_owned), ..error })
     }
 
-    /// A selector that selects something, without a guess at what a wrong one may have meant: that costs a comparison
-    /// with every name.
+    /// As [`new`](Self::new), but an error contains no suggestion, which would cost a comparison with every name.
     pub fn known(word: &str) -> Result<Self, SelectionError> {
         let selector = Self(word.to_ascii_uppercase());
         if codes().any(|(code, name)| selector.matches(code, name).is_some()) {
@@ -80,7 +79,7 @@ impl Selector {
         Err(SelectionError { selector: word.chars().take(64).collect(), suggestion: None })
     }
 
-    /// How specific the match is, if it is one.
+    /// The specificity of the match, if there is one.
     fn matches(&self, code: &str, name: &str) -> Option<usize> {
         if self.0 == "ALL" {
             return Some(0);
@@ -94,25 +93,25 @@ impl Selector {
         area_of(code).is_some_and(|area| area.eq_ignore_ascii_case(&self.0)).then_some(AREA)
     }
 
-    /// The selector in capitals.
+    /// The selector in upper case.
     pub fn key(&self) -> &str {
         &self.0
     }
 
-    /// Whether any code that it means is one that a selection admits.
+    /// Whether a selection admits any code that this selector matches.
     pub fn is_looked_for(&self, selection: &Selection) -> bool {
         codes().any(|(code, name)| self.matches(code, name).is_some() && selection.admits(code, name))
     }
 }
 
-/// The keys of all selectors that mean a code, the most specific first.
+/// The keys of all selectors that match a code, most specific first.
 pub(crate) fn keys(code: &str, name: &str) -> Vec<String> {
     let beginnings = (1..=code.len()).rev().filter_map(|length| code.get(..length)).map(str::to_owned);
     let area = area_of(code).map(str::to_ascii_uppercase);
     [name.to_ascii_uppercase()].into_iter().chain(beginnings).chain(area).chain(["ALL".to_owned()]).collect()
 }
 
-/// The code, name or area that a wrong selector is a slip of the pen for.
+/// The code, name or area of which an invalid selector is a typo.
 fn nearest(word: &str) -> Option<&'static str> {
     let word = word.to_ascii_uppercase();
     let near = codes()

@@ -1,4 +1,4 @@
-//! What slime passes on.
+//! Flags of slime, and those that it passes on.
 
 pub(super) mod sd162_rl_drift;
 pub(super) mod sd163_wrong_metric;

@@ -1,4 +1,4 @@
-//! Questions that many rules ask of a launch.
+//! Queries on a launch that many rules share.
 
 use super::{Context, Finding, unstated};
 use crate::{
@@ -12,22 +12,22 @@ use crate::{
 };
 
 impl<'a> Context<'a> {
-    /// The SGLang version that is checked.
+    /// The SGLang version to check against.
     pub(super) fn version(&self) -> EngineVersion {
         self.resolved.version
     }
 
-    /// The algorithm that runs, where it is known.
+    /// The algorithm that runs, if known.
     pub(super) fn algorithm(&self) -> Option<Algorithm> {
         self.resolved.algorithm.as_ref().map(|algorithm| algorithm.value)
     }
 
-    /// The algorithm, where it drafts step by step so that steps, topk and draft tokens mean what they say.
+    /// The algorithm, if it drafts step by step, so that steps, topk and draft tokens have their usual meaning.
     pub(super) fn tree_algorithm(&self) -> Option<Algorithm> {
         self.algorithm().filter(|algorithm| algorithm.drafts_trees())
     }
 
-    /// Nothing, unless the algorithm is this one.
+    /// `Some` if the algorithm is this one.
     pub(super) fn only(&self, algorithm: Algorithm) -> Option<()> {
         (self.algorithm() == Some(algorithm)).then_some(())
     }
@@ -37,12 +37,12 @@ impl<'a> Context<'a> {
         self.launch.has(Key::SpeculativeAdaptive)
     }
 
-    /// The target's config, where anything is known of it.
+    /// The target's config, if anything is known about it.
     pub(super) fn target_config(&self) -> Option<&'a ModelConfig> {
         self.target.map(|target| &target.config)
     }
 
-    /// The draft's config, where the launch names a draft and anything is known of it.
+    /// The draft's config, if the launch names a draft and anything is known about it.
     pub(super) fn draft_config(&self) -> Option<&'a ModelConfig> {
         self.draft.filter(|_| self.launch.has(Key::SpeculativeDraftModelPath)).map(|draft| &draft.config)
     }
@@ -52,8 +52,8 @@ impl<'a> Context<'a> {
         self.launch.settings.get(&key)
     }
 
-    /// Whether a key is surely not given: not in sight, no branch may give it, no word of the launch may hide it, no file
-    /// may give or override it, and it is not there under a name that slime does not pass on (which is another finding).
+    /// Whether a key is certainly not given: not visibly, in no branch, in no unknown word, in no file, and not under a
+    /// name that slime does not pass on (which is another finding).
     pub(super) fn is_absent(&self, key: Key) -> bool {
         let launch = self.launch;
         let overridden = launch.engine == Engine::Slime && launch.has(Key::SglangConfig);
@@ -65,7 +65,7 @@ impl<'a> Context<'a> {
         !launch.has(key) && !launch.perhaps.contains(&key) && launch.is_complete() && !overridden && !bare()
     }
 
-    /// Where an environment variable is switched on, if it is.
+    /// The span where an environment variable is turned on, if it is.
     pub(super) fn switched_on(&self, variable: &str) -> Option<Span> {
         let value = self.launch.variable(variable)?;
         let on = ["1", "true", "yes", "y", "on"].iter().any(|on| value.value.eq_ignore_ascii_case(on));
@@ -113,17 +113,17 @@ impl<'a> Context<'a> {
         vec![self.launch.set(key, self.version(), value)]
     }
 
-    /// The edit that takes a flag out.
+    /// The edit that removes a flag.
     pub(super) fn remove(&self, key: Key) -> Vec<Edit> {
         self.launch.remove(key).into_iter().collect()
     }
 
-    /// The word before an advice: `add` for a key that is not given, `write` for one that is.
+    /// The verb of an advice: `add` for a key that is not given, `write` for one that is.
     pub(super) fn add_or_write(&self, key: Key) -> &'static str {
         if self.launch.has(key) { "write" } else { "add" }
     }
 
-    /// The flag that sets how many GPUs share the tensors, and its advice for a size.
+    /// The flag and value, as this launch's user writes them, that set tensor parallelism to `size`.
     pub(super) fn tensor_parallel_line(&self, size: usize) -> String {
         if self.launch.engine == Engine::Slime {
             let pipeline = self.launch.count(Key::PpSize).map_or(1, |pipeline| pipeline.value.max(1));
@@ -132,7 +132,7 @@ impl<'a> Context<'a> {
         self.line(Key::TpSize, &size.to_string())
     }
 
-    /// Requests that can run together on one worker, where that is known.
+    /// Maximum number of running requests per worker, if known.
     pub(super) fn requests_per_worker(&self) -> Option<usize> {
         let limit = self.resolved.max_running_requests.as_ref()?.value;
         Some((limit / self.launch.attention_ranks()?).max(1))
@@ -152,18 +152,18 @@ impl<'a> Context<'a> {
     }
 }
 
-/// A finding about the absence of a flag, at the launch's own place.
+/// A finding about a missing flag, at the launch.
 pub(super) fn missing(context: &Context<'_>, key: Key, message: impl Into<String>) -> Finding {
     Finding::new(context.launch.anchor, message, format!("no `{}` here", context.flag(key)))
 }
 
-/// A number with its thing, in the plural where it is not one.
+/// A number with its noun, in the plural unless the number is one.
 pub(super) fn count(number: usize, thing: &str) -> String {
     format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
-/// The method that vLLM takes: the one that is written, or what it makes of the draft's name where none is. None where it may be
-/// written out of sight.
+/// The method that vLLM uses: the given one, or else the one it infers from the draft's name. `None` if it may be given
+/// elsewhere.
 pub(super) fn method_of(config: &VllmSpeculation) -> Option<&str> {
     if config.may_give("method") {
         return config.method.as_deref();
@@ -180,7 +180,7 @@ pub(super) fn method_of(config: &VllmSpeculation) -> Option<&str> {
         _ if name.contains("eagle3") => "eagle3",
         _ if name.contains("dflash") => "dflash",
         _ if name.contains("dspark") => "dspark",
-        // What the checkpoint's own config says comes before the default, and is not known here.
+        // The checkpoint's own config precedes the default, and is unknown here.
         _ if name.contains("mtp") || name.contains("assistant") => return None,
         _ => "draft_model",
     })

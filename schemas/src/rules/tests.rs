@@ -2,3 +2,4 @@ mod acceptance;
 mod field;
 mod fixes;
 mod pages;
+mod shown;

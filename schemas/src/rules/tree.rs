@@ -38,12 +38,12 @@ pub(super) mod sd160_negative_speedup;
 
 use super::Context;
 
-/// What SGLang logs when it replaces the draft tokens of a chain.
+/// SGLang's log message when it replaces the draft tokens of a chain.
 const ADJUSTED: &str =
     "speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when speculative_eagle_topk == 1";
 
-/// The triple that runs, all of it known and not chosen at run time. Unlike [`TreeShape`](crate::tree::TreeShape) it may
-/// be no tree at all.
+/// The triple that runs, if completely known and not chosen at run time. Unlike [`TreeShape`](crate::tree::TreeShape)
+/// it may be an invalid tree.
 struct Shape {
     num_steps: usize,
     topk: usize,
@@ -61,7 +61,7 @@ impl Shape {
         })
     }
 
-    /// The most draft tokens that the tree can have, the root included.
+    /// Maximum number of draft tokens of the tree, including the root.
     fn bound(&self) -> usize {
         let (num_steps, topk, num_draft_tokens) = (self.num_steps, self.topk, self.num_draft_tokens);
         crate::tree::TreeShape { num_steps, topk, num_draft_tokens }.largest_num_draft_tokens()

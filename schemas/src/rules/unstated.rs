@@ -1,7 +1,7 @@
 //! Findings for launches without a stated engine version. Such a launch is checked for the newest version, but may be
-//! written for an older one. So each error is searched in every version that the launch may be for, and what is not an
-//! error in all of them is a warning that names the versions. No rule has to know of this: a rule is a function of the
-//! version, and is asked again.
+//! written for an older one. So each error is checked in every version that the launch may be for, and becomes a
+//! warning that names the versions unless it is an error in all of them. Rules are unaware of this: a rule is a
+//! function of the version and is evaluated again.
 
 use std::cell::OnceCell;
 
@@ -13,11 +13,11 @@ use crate::{
     version::EngineVersion,
 };
 
-/// The oldest versions that a launch without one is taken to be written for, unless only older ones know all of its flags.
+/// The oldest versions assumed for a launch without a version, unless only older ones have all of its flags.
 const OLDEST_SGLANG: EngineVersion = EngineVersion::new(0, 5, 2);
 const OLDEST_VLLM: EngineVersion = EngineVersion::new(0, 10, 0);
 
-/// The versions that a launch may be for, with what each would run.
+/// The versions that a launch may be for, with the resolved configuration of each.
 pub(super) struct Candidates<'a> {
     context: Context<'a>,
     all: OnceCell<Vec<Candidate>>,
@@ -25,7 +25,7 @@ pub(super) struct Candidates<'a> {
 
 struct Candidate {
     resolved: Resolved,
-    /// Whether the version knows every flag of the launch.
+    /// Whether the version has every flag of the launch.
     knows_flags: bool,
 }
 
@@ -34,8 +34,8 @@ impl<'a> Candidates<'a> {
         Self { context: *context, all: OnceCell::new() }
     }
 
-    /// What a rule found, as grave as it is in every version that the launch may be for. A fix that any of them would not
-    /// take, or that belongs to a finding that some of them lack, is omitted.
+    /// Lowers a finding to the severity that it has in every version that the launch may be for. Its fix is removed if
+    /// any of them would not accept it, or lacks the finding.
     pub fn settle(&self, rule: &Rule, mut found: Diagnostic) -> Diagnostic {
         let (context, is_told) = (&self.context, self.context.resolved.version_given);
         let is_judged = found.severity == Severity::Error || found.fix.is_some();
@@ -62,6 +62,10 @@ impl<'a> Candidates<'a> {
         let holds = |least: Severity| possible().all(|(_, severity)| *severity >= Some(least));
         if found.fix.is_some() && !holds(Severity::Info) {
             found.fix = None;
+        }
+        if found.severity == Severity::Error && found.label == AMBIGUOUS && holds(Severity::Error) {
+            found.severity = Severity::Warning;
+            found.notes.push("a version that is older than those that are known may have one such flag only".into());
         }
         if found.severity != Severity::Error || holds(Severity::Error) {
             return;
@@ -103,7 +107,7 @@ impl<'a> Candidates<'a> {
         self.all().iter().any(|candidate| candidate.knows_flags)
     }
 
-    /// The versions that know every flag of the launch; all where none does.
+    /// The versions that have every flag of the launch; all if none does.
     fn possible(&self) -> Vec<EngineVersion> {
         let any = self.any_knows_flags();
         let known = self.all().iter().filter(|candidate| candidate.knows_flags || !any);
@@ -111,7 +115,7 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// The engine whose version counts.
+/// The name of the engine whose version counts.
 pub(super) fn name(engine: Engine) -> &'static str {
     if engine == Engine::Vllm { "vllm" } else { "sglang" }
 }
@@ -127,7 +131,10 @@ fn takes(launch: &Launch, fix: &Fix, version: EngineVersion) -> bool {
     spellings.into_iter().all(|spelling| spelling.exists_in(version))
 }
 
-/// The versions of which something is so, neighbours drawn together.
+/// The label of an abbreviation that stands for several flags.
+pub(super) const AMBIGUOUS: &str = "ambiguous";
+
+/// The versions that are paired with true, as text, with neighbours merged into ranges.
 fn runs(versions: impl Iterator<Item = (EngineVersion, bool)>) -> String {
     let mut runs: Vec<(EngineVersion, EngineVersion)> = Vec::new();
     let mut goes_on = false;
@@ -156,7 +163,7 @@ mod tests {
         text::Source,
     };
 
-    /// Codes with severities, and all notes, of a launch without a version.
+    /// The findings of a launch without a version.
     fn found(text: &str) -> Vec<Diagnostic> {
         let parsed = parse(&Source::new("run.sh", text), &Options::default());
         let launch = parsed.launches.first().expect("a launch");
@@ -194,7 +201,7 @@ mod tests {
         let launch = "python3 -m sglang.launch_server --model-path m --max-running-requests 16 \
                       --speculative-algorithm EAGLE --speculative-num-steps 3";
         check(launch, "SD021", Severity::Error, &[]);
-        // The flag came in 0.5.14: what older versions do does not count.
+        // The flag was added in 0.5.14, so older versions do not count.
         check(&format!("{launch} --cuda-graph-bs-decode 1 2"), "SD021", Severity::Error, &[]);
     }
 

@@ -2,18 +2,18 @@
 
 use crate::version::EngineVersion;
 
-/// Where behaviour changed: somewhere between two versions that were read.
+/// A change of behaviour: between two versions whose sources were read.
 #[derive(Clone, Copy)]
 pub(super) struct Edge {
     last_before: EngineVersion,
     first_after: EngineVersion,
 }
 
-/// On which side of a change a version lies.
+/// The side of a change on which a version is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Before,
-    /// Not known.
+    /// Between the two versions read, so unknown.
     Between,
     After,
 }
@@ -33,7 +33,7 @@ impl Edge {
         }
     }
 
-    /// For a version between: that it is not known, and why.
+    /// For a version between the two: a note that its behaviour is unknown, and why.
     pub fn doubt(self, version: EngineVersion) -> Option<String> {
         (self.side(version) == Side::Between).then(|| {
             format!(
@@ -52,7 +52,7 @@ pub(super) const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
 pub(super) const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
 pub(super) const V0_5_10: EngineVersion = EngineVersion::new(0, 5, 10);
 pub(super) const V0_5_11: EngineVersion = EngineVersion::new(0, 5, 11);
-/// The plain release; the name without it is that of its post-release.
+/// The plain release; `V0_5_12` is its post-release.
 pub(super) const V0_5_12_0: EngineVersion = EngineVersion::new(0, 5, 12);
 pub(super) const V0_5_12: EngineVersion = EngineVersion::new(0, 5, 12).post(1);
 pub(super) const V0_5_13: EngineVersion = EngineVersion::new(0, 5, 13);

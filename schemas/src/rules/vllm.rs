@@ -1,4 +1,4 @@
-//! What vLLM does with its flags and its speculative configuration.
+//! vLLM's flags and its speculative configuration.
 
 pub(super) mod vl01_draft_vocabulary;
 pub(super) mod vl02_num_speculative_tokens_missing;

@@ -4,7 +4,7 @@ use super::super::{Argument, Engine};
 use crate::flags::{self, Lookup};
 
 impl Argument {
-    /// Where a second flag begins in this one, where both are flags of the engine (in bytes of the flag as written).
+    /// Byte offset, within the flag as written, at which a second flag starts, if both are flags of the engine.
     pub fn second_flag(&self, engine: Engine) -> Option<usize> {
         let prefix = match engine {
             Engine::Slime => "--sglang-",

@@ -1,9 +1,9 @@
-//! Where flags can be added and what goes when one is removed.
+//! Where flags can be added, and which text a removal deletes.
 
 use super::super::{Argument, Engine, Insertion, Syntax, writing::Writing};
 use crate::text::{Source, Span};
 
-/// What goes with an argument: the blanks before it, or the whole of its lines where an array has nothing else there.
+/// The text to delete with an argument: the blanks before it, or its whole lines if an array has nothing else on them.
 pub(super) fn removal(source: &Source, argument: Span, syntax: Syntax) -> Span {
     let text = source.text();
     let start_of_line = source.line_start(argument.start);
@@ -20,7 +20,7 @@ pub(super) fn removal(source: &Source, argument: Span, syntax: Syntax) -> Span {
     Span::new(blanks_start(text, argument.start), argument.end)
 }
 
-/// Where a further flag goes: after the last one that is written where this launch's flags are.
+/// Where to insert another flag: after the last one that is written where this launch's flags are.
 pub(super) fn insertion(
     source: &Source,
     arguments: &[Argument],
@@ -63,7 +63,7 @@ pub(super) fn insertion(
 fn blanks_start(text: &str, at: usize) -> usize {
     let before = text.get(..at).unwrap_or_default();
     let mut rest = before.trim_end_matches([' ', '\t', '\r', '\n']);
-    // A backslash counts as blank only where it continues a line.
+    // A backslash counts as blank only if it continues a line.
     while let Some(shorter) = rest.strip_suffix('\\')
         && before.get(rest.len()..).is_some_and(|tail| tail.starts_with('\n') || tail.starts_with("\r\n"))
     {

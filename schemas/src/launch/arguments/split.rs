@@ -32,11 +32,15 @@ const NOT_FORWARDED: &[&str] = &[
     "trust-remote-code",
 ];
 
-/// Whether a word is written as a flag, not as a value (negative numbers are values).
+/// Whether a word is written as a flag, not as a value (negative numbers are values) or a ruler (`-----`, `--- or ---`).
 pub(in crate::launch) fn is_flag(text: &str) -> bool {
     let Some(rest) = text.strip_prefix('-') else { return false };
     match rest.strip_prefix('-') {
-        Some(name) => !name.is_empty() && !name.starts_with('='),
+        Some(name) => {
+            let own = name.trim_start_matches('-');
+            let is_ruler = own.len() < name.len() && own.ends_with('-');
+            !own.is_empty() && !own.starts_with('=') && !is_ruler
+        }
         None => rest.chars().next().is_some_and(|first| first.is_ascii_alphabetic()),
     }
 }
@@ -45,6 +49,16 @@ pub(in crate::launch) fn is_flag(text: &str) -> bool {
 fn names_flag(text: &str) -> bool {
     let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     text.split_once('=').is_some_and(|(flag, _)| flag.starts_with("--") && is_flag(flag) && flag.bytes().all(in_name))
+}
+
+/// Whether a remark of the page begins with a word: `vllm serve m --port 1 ← the first of them`.
+pub(super) fn is_remark(text: &str) -> bool {
+    text.starts_with(['←', '→', '↑', '↓', '⇐', '⇒', '⟵', '⟶', '⬅', '➡']) || matches!(text, "—" | "–")
+}
+
+/// Whether a word after a command is a remark of the page: `（default）`.
+fn is_said(text: &str) -> bool {
+    text.starts_with(['（', '→', '←', '—', '–', '✓', '✔', '✅', '❌', '…']) || text.contains(['，', '；', '。', '：'])
 }
 
 /// Splits the words of a launch into arguments; what is amiss goes to `diagnostics`.
@@ -72,6 +86,7 @@ pub(super) fn split(
             if let Value::Known(text) = &value.value
                 && let Some(flag) = complete.take()
                 && text != "--"
+                && !is_said(text)
             {
                 diagnostics.push(stray(&flag, text, word.span));
             }

@@ -1,4 +1,4 @@
-//! Flags that no version of the engine has: most often slips of the pen.
+//! Flags that no version of the engine has: usually typos.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,20 @@ use crate::{
     text::{Span, distance},
 };
 
-/// Farthest that a slip of the pen is taken for the flag that was meant.
+/// Maximum edit distance at which an unknown flag counts as a typo of a known one.
 const SLIP: usize = 2;
 
-/// Maximum number of flags of a launch for which the intended one is searched: each is compared with the whole table.
+/// Maximum number of unknown flags per launch for which the intended flag is searched: each is compared with the whole
+/// table.
 const MOST_GUESSES: usize = 64;
 
-/// Slime's own flags that begin like the ones it forwards.
+/// Slime's own flags that start like the ones it forwards.
 const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-server-concurrency"];
 
 /// Reports flags that are unknown to the engine.
 pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
     let mut guesses = 0..MOST_GUESSES;
-    // Of two flags in one word a rule says more.
+    // Two flags in one word have a rule of their own.
     let judged = |argument: &&Argument| !argument.is_positional() && argument.second_flag(engine).is_none();
     for argument in arguments.iter().filter(judged) {
         let written = argument.flag.value.as_str();
@@ -46,7 +47,7 @@ pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnost
     }
 }
 
-/// Removes the findings about flags of plugins and forks that the text names, and makes those about slips warnings.
+/// Removes findings about flags of plugins and forks that the text names, and turns those about typos into warnings.
 pub(in crate::launch) fn allow_forks(parsed: &mut Parsed) {
     let named = parsed.launches.iter().filter(|launch| launch.forks != Forks::default());
     let flags: BTreeMap<Span, (Engine, Forks, &str)> = named
@@ -70,7 +71,7 @@ pub(in crate::launch) fn allow_forks(parsed: &mut Parsed) {
     });
 }
 
-/// The name by which the engine would know a flag; none where the flag is another program's.
+/// The name by which the engine would know a flag; `None` if the flag belongs to another program.
 fn own_name(written: &str, engine: Engine) -> Option<&str> {
     match engine {
         Engine::Vllm => None,
@@ -89,7 +90,7 @@ fn unsupported(argument: &Argument) -> Diagnostic {
     diagnostic
 }
 
-/// The flag that a name is a slip of the pen for.
+/// The flag of which a name is a typo.
 fn nearest(name: &str) -> Option<&'static str> {
     let known =
         flags::spellings().iter().map(|spelling| spelling.name).chain(flags::FLAGS.iter().map(|flag| flag.name));
@@ -101,7 +102,8 @@ fn nearest(name: &str) -> Option<&'static str> {
     near.map(|(_, known)| known)
 }
 
-/// Whether the last words of two names of as many words are more similar than different: `mtp` is not a typo of `mis`.
+/// Whether the last words of two names with equal word counts are more similar than different: `mtp` is not a typo of
+/// `mis`.
 fn ends_alike(known: &str, name: &str) -> bool {
     let (known_last, last) = (last_word(known), last_word(name));
     known.matches('-').count() != name.matches('-').count() || distance(known_last, last) * 2 <= last.len()

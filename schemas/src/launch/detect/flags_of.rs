@@ -1,11 +1,11 @@
-//! The engine whose flags a list of words holds.
+//! The engine to which a list of flags belongs.
 
 use crate::{
     flags::{self, Lookup},
     launch::Engine,
 };
 
-/// Whose flag it is.
+/// The engines that have a flag.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Whose {
     Sglang,
@@ -14,7 +14,7 @@ enum Whose {
     Neither,
 }
 
-/// The engine that has most of these flags exclusively. Flags of several engines are not evidence.
+/// The engine that has most of these flags to itself. Flags that several engines share are not evidence.
 pub fn engine_of_flags(words: &[&str]) -> Option<Engine> {
     let (mut sglang, mut vllm, mut both, mut neither) = (0, 0, 0, 0);
     for word in words.iter().filter(|word| word.starts_with("--") || word.starts_with("-sc")) {
@@ -26,7 +26,7 @@ pub fn engine_of_flags(words: &[&str]) -> Option<Engine> {
         }
     }
     match () {
-        // Of another program most flags are not known.
+        // Most of another program's flags are unknown.
         () if neither > sglang + vllm + both => None,
         () if vllm > sglang => Some(Engine::Vllm),
         () if sglang > 0 => Some(Engine::Sglang),
@@ -41,7 +41,7 @@ fn whose(word: &str) -> Whose {
     let name = word.trim_start_matches('-').split('=').next().unwrap_or_default();
     let of_sglang = match flags::lookup(name, None) {
         Lookup::Exact(_) => true,
-        // A single word is a flag of many programs.
+        // Many programs have flags of a single word.
         Lookup::Abbreviation(_) => name.len() >= 5 && name.contains('-') && !name.contains('_'),
         _ => false,
     };
@@ -53,13 +53,13 @@ fn whose(word: &str) -> Whose {
     }
 }
 
-/// vLLM takes underscores for dashes, and a key of a flag's JSON after a dot.
+/// vLLM accepts underscores in place of dashes, and a key of the flag's JSON after a dot.
 fn is_of_vllm(name: &str) -> bool {
     let name = name.split('.').next().unwrap_or_default().replace('_', "-");
     flags::vllm().spelling(&name).is_some()
 }
 
-/// Whether any flag is about speculation: no other program is likely to have these.
+/// Whether any flag is about speculation, which other programs are unlikely to have.
 pub fn speaks_of_speculation(words: &[&str]) -> bool {
     words.iter().any(|word| {
         let named = word.starts_with("--speculative") || word.starts_with("--spec-");
@@ -67,7 +67,7 @@ pub fn speaks_of_speculation(words: &[&str]) -> bool {
     })
 }
 
-/// Whether flags by themselves are an engine's: where the target is, or two that engines have.
+/// Whether flags without a program belong to an engine: one names the target, or two are flags of engines.
 pub fn is_list(words: &[&str]) -> bool {
     let mut names: Vec<&str> =
         words.iter().filter(|word| word.starts_with("--")).filter_map(|word| word.split('=').next()).collect();
@@ -77,7 +77,7 @@ pub fn is_list(words: &[&str]) -> bool {
     known.nth(1).is_some() || words.iter().any(|word| word.starts_with("--model-path"))
 }
 
-/// Whether the flags can be those of an engine alone: several that no other has.
+/// Whether the flags can only be an engine's: several of them exist in no other program.
 pub fn is_evident(words: &[&str]) -> bool {
     let own = words.iter().filter(|word| word.starts_with("--") && matches!(whose(word), Whose::Sglang | Whose::Vllm));
     own.count() >= 2

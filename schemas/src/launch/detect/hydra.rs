@@ -1,4 +1,4 @@
-//! Trainers with Hydra's overrides, `path.of.key=value`: verl and NeMo-RL, which start engines themselves.
+//! Trainers with Hydra overrides, `path.of.key=value`: verl and NeMo-RL, which start engines themselves.
 
 use std::borrow::Cow;
 
@@ -20,14 +20,14 @@ const SECTIONS: [(&str, Engine); 6] = [
     ("sglang.", Engine::Sglang),
 ];
 
-/// verl's section about multi-token prediction, which it hands on to the engine.
+/// verl's section on multi-token prediction, which it passes on to the engine.
 const MTP: &str = ".model.mtp.";
 
 /// The index of the word that names the program.
 pub fn program(texts: &[&str], words: &[Field<'_>]) -> Option<usize> {
     let given = || texts.iter().any(|text| argument(text).is_some());
     let at = words.iter().position(|word| {
-        // A variable in front of it may say in which folder it lies.
+        // A variable before it may hold its folder.
         let text = word.value.written();
         let module = text.ends_with(".py") || text.starts_with("verl.") || text.starts_with("areal.");
         module || text.starts_with("nemo_rl.") || text.starts_with("recipe.")
@@ -50,10 +50,10 @@ pub fn engine(texts: &[&str]) -> Option<Engine> {
 /// An override that is an argument of the engine.
 struct Override<'t> {
     engine: Option<Engine>,
-    /// Where its key begins.
+    /// Offset of its key.
     key: usize,
     name: &'t str,
-    /// Where its value begins.
+    /// Offset of its value.
     value: usize,
 }
 
@@ -76,7 +76,7 @@ fn argument(text: &str) -> Option<Override<'_>> {
     (!of_mtp || name.starts_with("speculative_")).then_some(Override { engine, key, name, value: path.len() + 1 })
 }
 
-/// The engine's arguments among some words, as flags with their values, each at its own place.
+/// The engine's arguments among some words, as flags with their values, each with its own span.
 pub fn as_flags<'a>(source_of: impl Fn(Span) -> &'a str, words: &[Field<'a>]) -> Vec<Field<'a>> {
     let mut fields = Vec::new();
     for word in words {

@@ -1,11 +1,11 @@
-//! A container's image that has the engine as its entry point: what follows it are the engine's arguments.
+//! Container images whose entry point is the engine: the words after the image are the engine's arguments.
 
 use crate::launch::{Engine, evidence::engine_of_image};
 
 /// Programs that run an image.
 const PROGRAMS: [&str; 3] = ["docker", "nerdctl", "podman"];
 
-/// Options of `docker run` that take no value, except combined letters.
+/// Options of `docker run` that take no value; combined short options are handled separately.
 const SWITCHES: [&str; 15] = [
     "--detach",
     "--disable-content-trust",
@@ -33,7 +33,7 @@ pub struct Run {
     pub engine: Option<Engine>,
 }
 
-/// Whether a word after an image is a program that runs in it, and no model that its entry point is given.
+/// Whether a word after an image is a program to run in it, not a model for its entry point.
 pub fn is_program(word: &str) -> bool {
     let name = word.rsplit('/').next().unwrap_or_default();
     ["bash", "env", "nvidia-smi", "pip", "python", "python3", "sh", "sleep", "tail"].contains(&name)
@@ -49,14 +49,14 @@ pub fn run(texts: &[&str]) -> Option<Run> {
     }
     let image = texts.get(at)?;
     let named = engine_of_image(image);
-    // A name that is not known may be an image too, and so may be one of another house.
+    // An unknown name, or one of another publisher, may be an image too.
     Some(Run { at, first: at + 1, engine: named })
 }
 
 fn takes_value(option: &str) -> bool {
     match option.strip_prefix("--") {
         Some(long) => !long.contains('=') && !SWITCHES.contains(&option),
-        // `-it` are switches, `-p` is none, and `-p8000:8000` has its value.
+        // `-it` are switches, `-p` takes a value, and `-p8000:8000` includes it.
         None => option.len() == 2 && !matches!(option, "-d" | "-i" | "-t" | "-P" | "-q"),
     }
 }

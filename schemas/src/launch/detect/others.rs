@@ -16,7 +16,7 @@ const CLIENTS: &[&str] = &[
     "perf_analyzer",
 ];
 
-/// Engines and trainers that have flags for speculation too.
+/// Other engines and trainers with flags for speculation.
 const OTHERS: &[&str] = &[
     "fastdeploy",
     "huggingfaceserver",
@@ -43,7 +43,7 @@ const OTHERS: &[&str] = &[
     "xllm",
 ];
 
-/// Flags of SGLang's server for diffusion models alone, without dashes.
+/// Flags that only SGLang's server for diffusion models has, without dashes.
 const OF_DIFFUSION: &[&str] = &[
     "cfg-parallel-size",
     "decoder-urls",
@@ -76,7 +76,7 @@ pub fn is_client(texts: &[&str]) -> bool {
         texts.iter().take_while(|text| !text.starts_with("--")).any(|text| is(CLIENTS, text) || is(OTHERS, text));
     let modules = texts.iter().zip(texts.iter().skip(1)).filter(|(flag, _)| **flag == "-m").map(|(_, module)| *module);
     let of_engine = |module: &str| {
-        // What starts an engine was looked for before.
+        // Programs that start an engine were checked earlier.
         ["sglang.", "vllm.", "sglang_router.", "dynamo."].iter().any(|package| module.starts_with(package))
     };
     let subcommands = texts.windows(2).any(|pair| {
@@ -88,7 +88,7 @@ pub fn is_client(texts: &[&str]) -> bool {
         || modules.into_iter().any(|module| of_engine(module) || is(CLIENTS, module) || is(OTHERS, module))
 }
 
-/// Parts of the names of images that hold other engines.
+/// Parts of the names of images of other engines.
 const OTHER_IMAGES: [&str; 12] = [
     "aphrodite",
     "huggingfaceserver",
@@ -104,22 +104,22 @@ const OTHER_IMAGES: [&str; 12] = [
     "xinference",
 ];
 
-/// Whether an image holds another engine, by its name.
+/// Whether an image contains another engine, judging by its name.
 pub fn is_image(image: &str) -> bool {
     let name = image.rsplit('/').next().and_then(|name| name.split([':', '@']).next()).unwrap_or_default();
     let name = name.to_ascii_lowercase();
     OTHER_IMAGES.iter().any(|other| name == *other || (other.len() > 3 && name.contains(other)))
 }
 
-/// Whether words are the list of flags that a parser prints (`--dtype DTYPE, --max-len MAX_LEN`), or those of a table or a
-/// sentence.
+/// Whether words are the list of flags that a parser prints (`--dtype DTYPE, --max-len MAX_LEN`), or come from a table
+/// or a sentence.
 pub fn is_listing(words: &[&str]) -> bool {
     let ends = |word: &&str| word.ends_with([',', ']']) && !word.contains(['{', '[', '"']);
     let is_name = |word: &str| {
         let name = word.trim_matches(['[', ']', ',']);
         name.len() > 1 && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
     };
-    // Names without a value between them are a list of names.
+    // Flags without any value are a list of names.
     let are_names = words.len() > 1 && words.iter().all(|word| word.starts_with("--") && !word.contains('='));
     are_names || words.iter().any(|word| (ends(word) && is_name(word)) || matches!(*word, "|" | "←" | "→"))
 }
@@ -132,13 +132,13 @@ pub fn is_diffusion(flags: &[&str]) -> bool {
     flags.iter().filter_map(name).any(|name| OF_DIFFUSION.contains(&name.as_str()))
 }
 
-/// Whether a program that is neither slime nor miles hands `--sglang-` flags on: SpecForge trains drafts.
+/// Whether a program other than slime and miles forwards `--sglang-` flags: SpecForge, which trains drafts.
 pub fn takes_prefixed_flags(texts: &[&str]) -> bool {
     let of_trainer = ["--target-model-path", "--draft-model-config", "--target-model-backend", "--draft-config-path"];
     texts.iter().any(|text| of_trainer.iter().any(|own| text.starts_with(own)))
 }
 
-/// Whether the words before the flags can be a program that hands its flags on to an engine.
+/// Whether the words before the flags can be a program that passes its flags on to an engine.
 pub fn may_be_wrapper(before: &[Field<'_>]) -> bool {
     let Some(first) = before.first() else { return false };
     let Some(program) = first.value.known() else { return true };
@@ -146,7 +146,7 @@ pub fn may_be_wrapper(before: &[Field<'_>]) -> bool {
     let in_program = |byte: u8| byte.is_ascii_alphanumeric() || b"_-./~+".contains(&byte);
     let is_program = program.bytes().all(in_program) && !program.ends_with(['.', ':']);
     let is_path = program.contains('/') || program.contains('.');
-    // A word with a capital begins a sentence, unless it is a path.
+    // A capitalised word starts a sentence, unless it is a path.
     let reads_as_program = is_path || !program.bytes().any(|byte| byte.is_ascii_uppercase());
     // Commands have few operands before their first flag; sentences have many words.
     let few =
@@ -155,7 +155,7 @@ pub fn may_be_wrapper(before: &[Field<'_>]) -> bool {
     is_assignment || (is_program && reads_as_program && few)
 }
 
-/// Whether the words before a program are the beginning of a sentence.
+/// Whether the words before a program are the start of a sentence.
 pub fn is_sentence(before: &[&str]) -> bool {
     let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphabetic() || b"'-".contains(&byte));
     let begins = |text: &str| {
@@ -168,7 +168,7 @@ pub fn is_sentence(before: &[&str]) -> bool {
     before.first().is_some_and(|first| is_word(first) && begins(first)) || before.iter().any(ends)
 }
 
-/// Whether the program is a variable of which nothing is known, so that it may be the engine's own.
+/// Whether the program is a variable of unknown value, which may be the engine's own program.
 pub fn is_unknown_program(before: &[Field<'_>]) -> bool {
     matches!(before, [program] if program.value.known().is_none())
 }

@@ -6,7 +6,7 @@ use crate::launch::{Engine, Launcher};
 pub struct Program {
     pub engine: Engine,
     pub launcher: Launcher,
-    /// The index of the first and of the last word that name it.
+    /// Indices of the first and last word that name it.
     pub from: usize,
     pub last: usize,
 }
@@ -24,7 +24,7 @@ pub fn program(texts: &[&str]) -> Option<Program> {
             "sglang" if next == "serve" => Some((Engine::Sglang, Launcher::Own, at + 1)),
             "vllm" if next == "serve" => Some((Engine::Vllm, Launcher::Own, at + 1)),
             "vllm" if next == "bench" && !is_client_benchmark(texts.get(at + 2)) => {
-                // What is timed is the subcommand's own name.
+                // The name of the benchmark is a subcommand.
                 let has_name = texts.get(at + 2).is_some_and(|name| !name.starts_with('-') && !name.is_empty());
                 Some((Engine::Vllm, Launcher::Benchmark, at + 1 + usize::from(has_name)))
             }
@@ -43,12 +43,12 @@ pub fn program(texts: &[&str]) -> Option<Program> {
     None
 }
 
-/// Whether some words start an engine, whatever flags follow.
+/// Whether some words start an engine, regardless of the flags.
 pub fn starts_engine(texts: &[&str]) -> bool {
     program(texts).is_some()
 }
 
-/// The engine that a module of Python starts.
+/// The engine that a Python module starts.
 fn of_module(module: &str) -> Option<(Engine, Launcher)> {
     match () {
         () if takes_server_flags(module) && module.contains("bench") => Some((Engine::Sglang, Launcher::Benchmark)),
@@ -66,7 +66,8 @@ fn is_component(module: &str, engine: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Whether a module of SGLang reads the server's flags: a server, or what times one in its own process. Clients do not, nor do tests.
+/// Whether a module of SGLang reads the server's flags: a server, or a benchmark that runs one in its own process.
+/// Clients and tests do not.
 fn takes_server_flags(module: &str) -> bool {
     let of_sglang = module.strip_prefix("sglang.").is_some_and(|module| {
         let module = module.strip_prefix("benchmark.").or_else(|| module.strip_prefix("bench_")).unwrap_or(module);
@@ -84,7 +85,7 @@ fn is_command_of_vllm(module: &str) -> bool {
     matches!(module, "vllm" | "vllm.entrypoints.cli.main")
 }
 
-/// What vLLM's command, whose name stands at `at`, does with the words that follow it.
+/// What vLLM's command, named by the word at `at`, starts with the words after it; `None` if it starts no engine.
 fn of_subcommand(rest: &[&str], at: usize) -> Option<(Engine, Launcher, usize)> {
     match *rest {
         ["bench", subcommand, ..] if is_client_benchmark(Some(&subcommand)) => None,
@@ -97,7 +98,7 @@ fn of_subcommand(rest: &[&str], at: usize) -> Option<(Engine, Launcher, usize)> 
     }
 }
 
-/// `vllm bench serve` asks a server that is there already.
+/// `vllm bench serve` measures a server that is already running.
 fn is_client_benchmark(subcommand: Option<&&str>) -> bool {
     matches!(subcommand, Some(&("serve" | "sweep" | "startup")))
 }

@@ -182,6 +182,7 @@ fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnosti
         engine_version,
         image: None,
         is_changed: false,
+        is_shown: false,
         forks: Forks::default(),
         insertion: insertion(source, last_end),
     }

@@ -1,4 +1,4 @@
-//! Calls of an engine's classes: `sgl.Engine(…)`, `LLM(…)`.
+//! Calls of engine classes: `sgl.Engine(…)`, `LLM(…)`.
 
 use serde_json::{Map, Value as Json};
 use tree_sitter::Node;
@@ -9,10 +9,16 @@ use super::{
     strings::{DEPTH, known, named_children, parts, span},
 };
 
-/// The engine that a call starts, if it is one of an engine's class.
-pub fn engine(text: &str, call: Node<'_>) -> Option<Engine> {
+/// The engine that a call starts, if it calls an engine's class.
+///
+/// Other libraries have classes of the same names: a class of another module, or imported from one, is not an engine's.
+pub fn engine(text: &str, names: &Names<'_>, call: Node<'_>) -> Option<Engine> {
     let function = text.get(call.child_by_field_name("function")?.byte_range())?;
     let name = function.rsplit('.').next()?;
+    let module = function.rsplit_once('.').map_or("", |(module, _)| module);
+    if names.is_foreign(name) || !(module.is_empty() || module.contains("vllm") || module.contains("sgl")) {
+        return None;
+    }
     let of_sglang = matches!(name, "Engine" | "ServerArgs") && !function.contains("create_engine");
     let of_vllm = matches!(name, "LLM" | "EngineArgs" | "AsyncEngineArgs");
     match () {
@@ -22,7 +28,7 @@ pub fn engine(text: &str, call: Node<'_>) -> Option<Engine> {
     }
 }
 
-/// A call as the command line that gives an engine the same arguments. Nothing where it gives none.
+/// A call as the command line that gives an engine the same arguments; `None` if it has none.
 pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<'t>) -> Option<Composed> {
     let function = span(call.child_by_field_name("function")?);
     let arguments = call.child_by_field_name("arguments")?;
@@ -98,7 +104,7 @@ fn unknown(composed: &mut Composed, node: Node<'_>) {
     composed.unknown(span(node));
 }
 
-/// A value of constants as JSON.
+/// A constant value as JSON.
 fn json<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Option<Json> {
     if depth > DEPTH || !names.spend() {
         return None;

@@ -12,25 +12,27 @@ use tree_sitter::Node;
 pub struct Names<'t> {
     /// The value of each name that is assigned once.
     values: HashMap<&'t str, Option<Node<'t>>>,
-    /// Names whose value is added to or changed after it was assigned.
+    /// Names whose value is extended or changed after the assignment.
     changed: HashSet<&'t str>,
     /// Names that become a part of another text.
     joined: HashSet<&'t str>,
+    /// Names that the program imports from other modules than those of the engines.
+    foreign: HashSet<&'t str>,
     /// Number of inspected expressions.
     steps: Cell<usize>,
 }
 
-/// Maximum number of inspected expressions per program: the value of a name is inspected again wherever it is used.
+/// Maximum number of inspected expressions per program: the value of a name is inspected at every use.
 const MOST_STEPS: usize = 1 << 20;
 
-/// Most parentheses and sums around a text that are looked through for what it is assigned to.
+/// Maximum number of parentheses and sums around a text that are searched for the name it is assigned to.
 const MOST_AROUND: usize = 8;
 
 /// Methods that add to a list.
 const ADDS: [&str; 4] = ["append", "extend", "insert", "remove"];
 
 impl<'t> Names<'t> {
-    /// Notes what a node says of a name.
+    /// Records what a node says about a name.
     pub fn note(&mut self, text: &'t str, node: Node<'t>) {
         match node.kind() {
             "assignment" => {
@@ -39,12 +41,13 @@ impl<'t> Names<'t> {
                 if value.is_none() {
                     return;
                 }
-                // Of a name that is assigned again nothing is known.
+                // The value of a name that is assigned again is unknown.
                 self.values.entry(name).and_modify(|known| *known = None).or_insert(value);
             }
             "augmented_assignment" => {
                 self.changed.extend(identifier(text, node.child_by_field_name("left")));
             }
+            "import_from_statement" => self.note_import(text, node),
             "interpolation" => {
                 self.joined.extend(identifier(text, node.child_by_field_name("expression")));
             }
@@ -61,18 +64,35 @@ impl<'t> Names<'t> {
         }
     }
 
-    /// Counts an expression that is looked at; false where there were enough of them.
+    /// Records names that are imported from a module that does not belong to an engine.
+    fn note_import(&mut self, text: &'t str, node: Node<'t>) {
+        let module = node.child_by_field_name("module_name").and_then(|module| text.get(module.byte_range()));
+        let is_engines = |module: &str| ["vllm", "sglang", "sgl"].iter().any(|engine| module.contains(engine));
+        if module.is_none_or(is_engines) {
+            return;
+        }
+        let mut cursor = node.walk();
+        let names = node.children_by_field_name("name", &mut cursor);
+        self.foreign.extend(names.filter_map(|name| text.get(name.byte_range())));
+    }
+
+    /// Whether a name is imported from a module that does not belong to an engine.
+    pub fn is_foreign(&self, name: &str) -> bool {
+        self.foreign.contains(name)
+    }
+
+    /// Counts an inspected expression; false once the limit is reached.
     pub fn spend(&self) -> bool {
         self.steps.set(self.steps.get() + 1);
         self.steps.get() <= MOST_STEPS
     }
 
-    /// The value that a name has wherever it is used.
+    /// The value of a name that is the same at every use.
     pub fn value(&self, name: &str) -> Option<Node<'t>> {
         self.values.get(name).copied().flatten().filter(|_| !self.changed.contains(name))
     }
 
-    /// Whether more is added to what a node is assigned to, or it is added to something else.
+    /// Whether the name that a node is assigned to is extended, or is added to something else.
     pub fn grows(&self, text: &'t str, node: Node<'t>) -> bool {
         let is_part = |parent: &Node<'_>| matches!(parent.kind(), "parenthesized_expression" | "binary_operator");
         let mut around = node.parent();

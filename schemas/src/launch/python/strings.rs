@@ -156,7 +156,14 @@ pub fn known(parts: &[Part]) -> Option<(String, Span)> {
 
 /// Adds a text verbatim.
 pub fn copy(composed: &mut Composed, parts: &[Part]) {
+    let mut before: Option<&Part> = None;
     for part in parts {
+        // What the program decides to add ends before a flag.
+        if let (Some(Part::Unknown(_)), Part::Text(text, _)) = (before.replace(part), part)
+            && text.starts_with("--")
+        {
+            composed.space();
+        }
         match part {
             Part::Text(text, span) => composed.copy(text, *span),
             Part::Unknown(span) => composed.unknown(*span),

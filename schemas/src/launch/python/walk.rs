@@ -10,8 +10,13 @@ use super::{
 };
 
 /// Functions that say what they are given, define a flag, or take flags of other programs too, by their last names.
-const TALKERS: [&str; 19] = [
+const TALKERS: [&str; 26] = [
+    "Markdown",
+    "Panel",
+    "Text",
     "add_argument",
+    "caption",
+    "code",
     "confirm",
     "critical",
     "debug",
@@ -21,12 +26,14 @@ const TALKERS: [&str; 19] = [
     "fail",
     "info",
     "log",
+    "markdown",
     "option",
     "parse_known_args",
     "print",
     "prompt",
     "secho",
     "skip",
+    "success",
     "warn",
     "warning",
     "write",
@@ -36,7 +43,29 @@ const TALKERS: [&str; 19] = [
 const COMPLAINTS: [&str; 5] = ["BadParameter", "Error", "Exception", "Exit", "Warning"];
 
 /// Arguments that hold words for a reader.
-const PROSE: [&str; 7] = ["aliases", "description", "doc", "epilog", "help", "message", "reason"];
+const PROSE: [&str; 21] = [
+    "aliases",
+    "answer",
+    "caption",
+    "completion",
+    "description",
+    "doc",
+    "epilog",
+    "example",
+    "help",
+    "hint",
+    "instruction",
+    "label",
+    "message",
+    "note",
+    "notes",
+    "placeholder",
+    "prompt",
+    "question",
+    "reason",
+    "response",
+    "usage",
+];
 
 /// What a test calls around what has to fail.
 const REFUSALS: [&str; 3] = ["assertRaises", "pytest.raises", "with raises("];
@@ -132,11 +161,12 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
         // A text that nothing takes is a docstring.
         "expression_statement" if node.named_child(0).is_some_and(|child| child.kind() == "string") => Look::Nothing,
         "keyword_argument" if is_prose_argument(text, node) => Look::Nothing,
+        "pair" if is_prose_pair(text, node) => Look::Nothing,
         "call" => {
             if is_talker(text, node) {
                 return Look::Nothing;
             }
-            let started = call::engine(text, node).and_then(|engine| call::command(text, names, engine, node));
+            let started = call::engine(text, names, node).and_then(|engine| call::command(text, names, engine, node));
             started.map_or(Look::Deeper, |command| Look::Found(Found { command, is_part: false }))
         }
         "list" | "tuple" => list(text, names, node),
@@ -180,6 +210,12 @@ fn is_talker(text: &str, call: Node<'_>) -> bool {
 fn is_prose_argument(text: &str, argument: Node<'_>) -> bool {
     let name = argument.child_by_field_name("name").and_then(|name| text.get(name.byte_range()));
     name.is_some_and(|name| PROSE.contains(&name))
+}
+
+/// Whether an entry of a dictionary holds words for a reader.
+fn is_prose_pair(text: &str, pair: Node<'_>) -> bool {
+    let key = pair.child_by_field_name("key").and_then(|key| text.get(key.byte_range()));
+    key.is_some_and(|key| PROSE.contains(&key.trim_matches(['"', '\''])))
 }
 
 /// A list of words.

@@ -1,4 +1,4 @@
-//! Blocks, which may not run, or run several times: what is assigned in them is not known after them.
+//! Blocks, which may not run, or run several times: variables assigned in them are unknown after them.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl<'a> Interpreter<'a> {
         // A function may not run at all.
         self.forget_since(before, depth + 1, !of_function);
         while let Some((_, name, value)) = self.pending.pop_if(|(block, _, _)| *block > depth) {
-            // On the way that exports it, it has this value; on the others it has none.
+            // On the path that exports it, it has this value; on the others it is unset.
             if !of_function && !self.varied.contains(name) {
                 Arc::make_mut(&mut self.exported).insert(name.to_owned(), value);
                 self.assigned(name);
@@ -56,7 +56,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// A variable that was assigned in a block that may not have run can hold anything.
+    /// Makes a variable unknown that was assigned in a block that may not have run.
     fn forget(&mut self, name: &'a str, depth: usize, keeps_exports: bool) {
         if let Some(scalar) = self.scalars.get_mut(name) {
             scalar.value = anything(name);

@@ -1,4 +1,4 @@
-//! Commands: which of them may start an engine, with which words, and in what they run.
+//! Commands: which of them may start an engine, with which words, and in which environment.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::text::Located;
 
-/// Maximum number of words of a command without flags in which an engine's program is searched.
+/// Maximum number of words of a command without flags that are searched for an engine's program.
 const MOST_BEFORE: usize = 64;
 
 impl<'a> Interpreter<'a> {
@@ -97,7 +97,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// `eval "$COMMAND"` reads its words again as a command. False where they are not known.
+    /// `eval "$COMMAND"` parses its words again as a command. False if they are unknown.
     fn evaluate(&mut self, command: &Command<'a>, used: &mut Used<'a>) -> bool {
         let mut text = Composed::default();
         for word in command.words.iter().skip(1) {
@@ -112,7 +112,7 @@ impl<'a> Interpreter<'a> {
         self.run_later(text, surroundings, used)
     }
 
-    /// Keeps a text that is read as a separate command. False if it starts no engine.
+    /// Keeps a text to parse as a separate command. False if it starts no engine.
     pub(super) fn run_later(&mut self, text: Composed, surroundings: Surroundings, used: &Used<'a>) -> bool {
         if !detect::names_engine(&text.text) || self.documents.len() >= MOST_LINES {
             return false;
@@ -124,7 +124,7 @@ impl<'a> Interpreter<'a> {
         true
     }
 
-    /// Exported variables, with the assignments before a command.
+    /// The exported variables and the assignments before a command.
     pub(super) fn surroundings(&self, own: &[Assignment<'a>]) -> Surroundings {
         let mut environment = Arc::clone(&self.exported);
         for assignment in own {
@@ -136,7 +136,7 @@ impl<'a> Interpreter<'a> {
     }
 }
 
-/// What `eval` makes of quotes in a word is not known here.
+/// How `eval` interprets quotes in a word is unknown here.
 fn leave_quotes_open(word: &mut Field<'_>) {
     if let Some(text) = word.value.known().filter(|text| text.contains(['\'', '"', '\\'])) {
         word.value = Text::Unknown(text.to_owned().into());
@@ -149,13 +149,13 @@ fn names_program(command: &Command<'_>) -> bool {
     detect::starts_engine(&texts)
 }
 
-/// Whether a word may hold a flag once it is expanded.
+/// Whether a word may contain a flag once it is expanded.
 fn may_hold_flag(word: &Word<'_>) -> bool {
     word.text().is_none_or(has_flag)
 }
 
-/// Whether a word holds a flag, by itself or in a quoted command, or an override of Hydra that becomes one. vLLM's short flag
-/// for speculation may stand alone.
+/// Whether a word contains a flag, by itself or in a quoted command, or a Hydra override that becomes one. vLLM's short
+/// flag for speculation counts on its own.
 fn has_flag(text: &str) -> bool {
     text.contains("_kwargs.")
         || text.contains(".mtp.")

@@ -1,6 +1,6 @@
-//! The ways that a script may go, and what arrays hold on each of them. An array is often assembled in parts, some of
-//! them in branches that may not run. A command that uses such an array is one launch for each path: with the words
-//! that are present on it, and with note of the ones that may be present too.
+//! The paths through a script, and the contents of arrays on each of them. An array is often assembled in parts, some
+//! of them in branches that may not run. A command that uses such an array yields one launch per path: the words that
+//! are present on it, and separately the words that may be present.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::text::Span;
 /// Maximum depth of blocks that are distinguished.
 pub const DEEPEST: usize = 16;
 
-/// Most parts of an array that are kept apart.
+/// Maximum number of parts of an array that are distinguished.
 const MOST_PARTS: usize = 32;
 
 /// Maximum number of paths for one command.
@@ -23,7 +23,7 @@ pub struct Way {
     pub block: u32,
     /// The index of the branch, of which only one runs.
     pub turn: u32,
-    /// Whether it is the body of a function, which may run after what is below it.
+    /// Whether it is the body of a function, which may run after the code below it.
     pub of_function: bool,
 }
 
@@ -33,7 +33,7 @@ impl Way {
     }
 }
 
-/// When words are part of an array.
+/// The condition under which words are part of an array.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
     /// The branches that must all run, starting with the outermost block.
@@ -88,11 +88,11 @@ impl Conditional {
 struct Piece<'a> {
     fields: Vec<Field<'a>>,
     condition: Rc<Condition>,
-    /// Whether it was put after what the array held.
+    /// Whether it was appended to earlier contents.
     appended: bool,
 }
 
-/// What an array holds.
+/// The contents of an array.
 #[derive(Clone, Debug, Default)]
 pub struct Elements<'a> {
     pieces: Vec<Piece<'a>>,
@@ -103,13 +103,13 @@ pub struct Elements<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// Whether it holds words of a command, not one value.
+    /// Whether it contains words of a command, not a single value.
     pub fn is_list(&self) -> bool {
         let is_flag = |field: &Field<'a>| field.value.written().starts_with('-') && field.value.known().is_some();
         self.pieces.iter().any(|piece| piece.fields.len() > 1 || piece.fields.iter().any(is_flag))
     }
 
-    /// Takes out what functions append: they may yet run where the array is assigned anew.
+    /// Removes and returns what functions append: they may still run after the array is reassigned.
     pub fn take_appended_by_functions(&mut self) -> Self {
         let later = |piece: &Piece<'a>| piece.appended && piece.condition.on.first().is_some_and(|way| way.of_function);
         let (taken, rest) = std::mem::take(&mut self.pieces).into_iter().partition(later);
@@ -117,7 +117,7 @@ impl<'a> Elements<'a> {
         Self { pieces: taken, ..Self::default() }
     }
 
-    /// Puts words in front of all that is there.
+    /// Inserts words before all others.
     pub fn begin(&mut self, fields: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way], appended: bool) {
         let mut first = Self::default();
         first.append(fields, conditional, gone);
@@ -135,7 +135,7 @@ impl<'a> Elements<'a> {
     ) -> Option<Vec<Field<'a>>> {
         let Some(innermost) = gone.last().filter(|_| self.pieces.len() < MOST_PARTS) else { return Some(fields) };
         self.pieces.retain_mut(|piece| {
-            // A branch that assigns the name again and again replaces the same words.
+            // A branch that assigns the name repeatedly replaces the same words.
             if !piece.condition.not_on.contains(innermost) {
                 Rc::make_mut(&mut piece.condition).not_on.push(*innermost);
             }
@@ -165,7 +165,7 @@ impl<'a> Elements<'a> {
         if fields.is_empty() {
             return;
         }
-        // Beyond that many parts the last ones are not distinguished.
+        // Beyond this number of parts the last ones are not distinguished.
         let full = self.pieces.len() > 2 * MOST_PARTS;
         match self.pieces.last_mut() {
             Some(last) if full || last.condition == condition => last.fields.extend(fields),
@@ -185,16 +185,16 @@ impl<'a> Elements<'a> {
     }
 }
 
-/// The words of a command on one way.
+/// The words of a command on one path.
 pub struct OnWay<'a> {
     pub words: Vec<Field<'a>>,
-    /// Words that may be there too.
+    /// Words that may also be present.
     pub perhaps: Vec<Field<'a>>,
     /// Spans of the words that are not present on every path.
     pub branches: Vec<Span>,
 }
 
-/// What a list of words comes to on each of the ways that matter to it.
+/// The words of a list on each path that affects it.
 pub fn ways<'a>(words: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way]) -> Vec<OnWay<'a>> {
     let mut longest: Vec<&[Way]> = Vec::new();
     for part in conditional {
@@ -210,7 +210,7 @@ pub fn ways<'a>(words: Vec<Field<'a>>, conditional: &[Conditional], gone: &[Way]
     if longest.is_empty() {
         return vec![OnWay { words, perhaps: Vec::new(), branches: Vec::new() }];
     }
-    // Words that others take the place of are there where those are not.
+    // Words that a branch replaces are present on the paths without that branch.
     for part in conditional.iter().filter(|part| !part.condition.not_on.is_empty()) {
         let is_there = |way: &&[Way]| part.condition.is_met(&[gone, way].concat());
         if longest.len() < MOST_WAYS && !longest.iter().any(is_there) {

@@ -3,10 +3,10 @@
 use super::line::Field;
 use crate::launch::kind::Kind;
 
-/// Shells, which run their input.
+/// Shells that run their input.
 const SHELLS: &[&str] = &["ash", "bash", "dash", "ksh", "sh", "zsh"];
 
-/// Programs that run another one after them.
+/// Programs that run the program named after them.
 const WRAPPERS: &[&str] = &["command", "env", "exec", "ionice", "nice", "nohup", "stdbuf", "sudo", "time", "timeout"];
 
 /// Programs that run a command elsewhere.
@@ -45,7 +45,7 @@ pub struct Stage<'a> {
     pub writes: Option<Field<'a>>,
 }
 
-/// The kind of a document that is piped through these commands; `None` if nothing runs it.
+/// The kind of a document that is piped through these commands; `None` if no command runs it.
 pub fn kind_of(stages: &[Stage<'_>], body: &str) -> Option<Kind> {
     for stage in stages {
         let words: Vec<&str> = stage.words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
@@ -70,7 +70,7 @@ pub fn kind_of(stages: &[Stage<'_>], body: &str) -> Option<Kind> {
     None
 }
 
-/// The index of the program after those that only run it.
+/// The index of the program, after any wrappers that run it.
 fn program_at(words: &[&str]) -> Option<usize> {
     let first = words.first()?;
     if !WRAPPERS.contains(&base(first)) {
@@ -88,7 +88,7 @@ fn base(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or_default()
 }
 
-/// What a program takes its input for.
+/// The kind of input that a program expects.
 fn of_program(words: &[&str], body: &str) -> Option<Kind> {
     let (program, rest) = words.split_first()?;
     let name = base(program);
@@ -107,7 +107,7 @@ fn of_program(words: &[&str], body: &str) -> Option<Kind> {
     if !SHELLS.contains(&name) && !RUNNERS.contains(&name) {
         return None;
     }
-    // What runs elsewhere may be one quoted word.
+    // A command that runs elsewhere may be one quoted word.
     let words: Vec<&str> = rest.iter().flat_map(|word| word.split_whitespace()).collect();
     if let Some(file) = written_file(&words) {
         return of_file(file, body);
@@ -116,7 +116,7 @@ fn of_program(words: &[&str], body: &str) -> Option<Kind> {
     takes_script(words.get(shell + 1..)?).then_some(Kind::Script)
 }
 
-/// Whether `-f -` is there.
+/// Whether `-f -` is given.
 fn takes_manifest(words: &[&str]) -> bool {
     let is_option = |word: &str| matches!(word, "-f" | "--file" | "--filename" | "--values");
     let is_input = |word: &str| matches!(word, "-" | "/dev/stdin");
@@ -126,7 +126,7 @@ fn takes_manifest(words: &[&str]) -> bool {
         })
 }
 
-/// Whether a shell with these words after it reads its script from its input.
+/// Whether a shell with these arguments reads its script from its input.
 fn takes_script(words: &[&str]) -> bool {
     let mut words = words.iter().take_while(|word| !matches!(**word, "&&" | "||" | "|" | ";"));
     while let Some(word) = words.next() {
@@ -143,13 +143,13 @@ fn takes_script(words: &[&str]) -> bool {
     true
 }
 
-/// Whether `ssh` with these words after it starts a shell: a host, and no command.
+/// Whether `ssh` with these arguments starts a shell: a host and no command.
 fn is_remote_shell(words: &[&str]) -> bool {
     let mut operands = 0;
     let mut words = words.iter();
     while let Some(word) = words.next() {
         match word.strip_prefix('-') {
-            // The value of an option may be tied to it.
+            // The value of an option may be joined to it.
             Some(option) if option.len() == 1 && SSH_OPTIONS.contains(option) => drop(words.next()),
             Some(_) => {}
             None => operands += 1,
@@ -169,7 +169,7 @@ fn written_file<'w>(words: &[&'w str]) -> Option<&'w str> {
     if first.is_empty() { rest.get(1).copied() } else { Some(first) }
 }
 
-/// What a file is, by its name, or else by the first line of what is written into it.
+/// The kind of a file, from its name, or else from the first line of its content.
 fn of_file(name: &str, body: &str) -> Option<Kind> {
     let name = base(name).trim_matches(['"', '\'', ';']);
     match name.rsplit_once('.').filter(|(stem, ending)| !stem.is_empty() && !ending.contains(['$', '}', ')'])) {
@@ -191,7 +191,7 @@ mod tests {
     use super::{super::line::Text, *};
     use crate::text::{Located, Span};
 
-    /// Commands with `|` between them and `>` in front of a file; a word with `+` in it has blanks there.
+    /// Commands separated by `|`, with `>` before a file; `+` in a word represents a blank.
     fn check(pipeline: &str, body: &str, expected: Option<Kind>) {
         let field = |word: &str| {
             let text = word.replace('+', " ");

@@ -1,4 +1,4 @@
-//! Here-documents that hold a script or YAML, as the shell hands them on.
+//! Here-documents that contain a script or YAML, as the shell expands them.
 
 use std::sync::Arc;
 
@@ -23,10 +23,10 @@ use crate::{
     text::{Located, Source, Span},
 };
 
-/// Most here-documents of one text that are read.
+/// Maximum number of here-documents per text.
 const MOST_DOCUMENTS: usize = 256;
 
-/// Most bytes that what is filled in may add to one document.
+/// Maximum number of bytes that expansion may add to one document.
 const MOST_FILLED: usize = 1 << 16;
 
 impl<'a> Interpreter<'a> {
@@ -38,7 +38,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Keeps a here-document, where something runs it.
+    /// Keeps a here-document if a command runs it.
     pub(super) fn document(&mut self, document: &shell::Document<'a>) {
         if self.documents.len() >= MOST_DOCUMENTS {
             return;
@@ -59,7 +59,7 @@ impl<'a> Interpreter<'a> {
         let (text, pieces) = self.filled(document, kind, &mut used);
         match names_engine(&text) {
             true => self.mark(&used),
-            // The keys of a config file name none.
+            // A config file names its engine only in its keys.
             false if kind == Kind::Yaml => {}
             false => return,
         }
@@ -68,7 +68,8 @@ impl<'a> Interpreter<'a> {
         self.documents.push(Document { kind, text, pieces, surroundings, version });
     }
 
-    /// The environment of what commands are given: what is exported here may not be there, or have another value.
+    /// The environment of a document that is passed to commands: exports of this script may be missing there, or have
+    /// another value.
     fn around(&self, words: &[Field<'a>]) -> Surroundings {
         let exported = self.exported.iter();
         let unknown = exported
@@ -80,13 +81,13 @@ impl<'a> Interpreter<'a> {
         surroundings
     }
 
-    /// The text of a document, and where it comes from.
+    /// The text of a document, and its map back to the source.
     fn filled(&self, document: &shell::Document<'a>, kind: Kind, used: &mut Used<'a>) -> (String, SpanMap<()>) {
         let mut filled = Filled { whole: document.body.start, ..Filled::default() };
         for chunk in shell::chunks(self.source.text(), document) {
             match chunk {
                 Chunk::Text(span) => filled.write(self.source.slice(span), span, filled.whole),
-                // A script's reader knows it, and tells what is amiss after it.
+                // The script reader handles it, and reports problems after it.
                 Chunk::Continuation(span) if kind == Kind::Script => {
                     filled.write(self.source.slice(span), span, filled.whole);
                 }
@@ -97,7 +98,7 @@ impl<'a> Interpreter<'a> {
         (filled.text, filled.pieces)
     }
 
-    /// Writes what the shell fills in at a place.
+    /// Writes the shell's expansion at `span`.
     fn fill(&self, part: Part<'a>, span: Span, filled: &mut Filled, used: &mut Used<'a>) {
         let bytes_of = |fields: &[Field<'a>]| fields.iter().map(|field| field.value.written().len() + 1).sum();
         if let Some(fields) = self.words_behind(&part, used).filter(|fields| filled.takes(bytes_of(fields))) {
@@ -110,7 +111,7 @@ impl<'a> Interpreter<'a> {
             return;
         }
         let value = match part {
-            // Its numbers are on separate lines, which end a command.
+            // A sequence's numbers are on separate lines, which end a command.
             Part::Sequence { .. } | Part::Elements(_) | Part::Opaque => None,
             part => self.text(&Parts::One(part), span, used).known().map(str::to_owned),
         };
@@ -121,7 +122,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The words that a variable or an array holds, if each of them is written verbatim at its own span.
+    /// The words of a variable or an array, if each is written verbatim at its own span.
     fn words_behind(&self, part: &Part<'a>, used: &mut Used<'a>) -> Option<Vec<Field<'a>>> {
         let fields = match part {
             Part::Variable { name, operator: Operator::Value | Operator::Default, .. } => {
@@ -129,7 +130,7 @@ impl<'a> Interpreter<'a> {
                 let fields = scalar.words.certain(&self.gone)?;
                 let is_flag = fields.first()?.value.written().starts_with('-');
                 let agrees = |text: &str| text.split_whitespace().eq(fields.iter().map(|field| field.value.written()));
-                // A single value is where it is used.
+                // A single value maps to the place where it is used.
                 if (fields.len() < 2 && !is_flag) || !scalar.value.known().is_some_and(agrees) {
                     return None;
                 }
@@ -156,16 +157,16 @@ impl<'a> Interpreter<'a> {
     }
 }
 
-/// A document while it is filled in.
+/// A document under expansion.
 #[derive(Default)]
 struct Filled {
     text: String,
     pieces: SpanMap<()>,
-    /// Where the document begins.
+    /// Start of the document.
     whole: usize,
-    /// Bytes that were filled in.
+    /// Number of bytes that expansion has added.
     added: usize,
-    /// The whole that was written of last, and where in it.
+    /// The whole that was written last, and the offset reached in it.
     last: Option<(usize, usize)>,
 }
 
@@ -180,7 +181,7 @@ impl Filled {
         self.pieces.push(MappedPart { text: Span::new(start, self.text.len()), place, whole, with: () });
     }
 
-    /// A word of a list, which is one whole with the word before where nothing but blanks is between the two.
+    /// Writes a word of a list. It belongs to the same whole as the previous word if only blanks separate the two.
     fn write_word(&mut self, source: &Source, field: &Field<'_>) {
         let follows = self.last.is_some_and(|(whole, end)| {
             let between = source.text().get(end..field.span.start).unwrap_or("x");
@@ -190,7 +191,7 @@ impl Filled {
         self.write(field.value.written(), field.span, whole);
     }
 
-    /// Counts this many bytes that are to be filled in, if there is room for them.
+    /// Reserves `bytes` for an expansion; false if the limit would be exceeded.
     fn takes(&mut self, bytes: usize) -> bool {
         let added = self.added + bytes;
         let fits = added <= MOST_FILLED;

@@ -12,7 +12,7 @@ use crate::{
 };
 
 /// Whether a text is such a file: by its name, and by what each of its lines is.
-pub(super) fn is_env_file(source: &Source) -> bool {
+pub fn is_env_file(source: &Source) -> bool {
     let base = source.name().rsplit(['/', '\\']).next().unwrap_or_default();
     let is_named = base.ends_with(".env") || base.starts_with(".env") || base.contains(".env.");
     is_named

@@ -1,4 +1,4 @@
-//! From words before expansion to the words that a command gets.
+//! Expands words to the words that a command receives.
 
 use super::{
     super::shell::{Operator, Part, Parts, Word},
@@ -8,13 +8,13 @@ use super::{
 };
 use crate::text::{Located, Span};
 
-/// Longest list that `$(seq …)` is written out to.
+/// Maximum length of a list expanded from `$(seq …)`.
 const LONGEST_SEQUENCE: usize = 4096;
 
-/// Most words that all expansions of a text may produce together, so that arrays of arrays cannot grow without bound.
+/// Maximum total number of words from all expansions of a text, so that arrays of arrays cannot grow without bound.
 const MOST_WORDS: usize = 1 << 18;
 
-/// Most bytes of text that all expansions may produce together.
+/// Maximum total number of bytes from all expansions.
 const MOST_BYTES: usize = 1 << 26;
 
 impl<'a> Interpreter<'a> {
@@ -26,7 +26,7 @@ impl<'a> Interpreter<'a> {
                 continue;
             }
             if self.words > MOST_WORDS || self.bytes.get() > MOST_BYTES {
-                // What is omitted may contain anything.
+                // The omitted words may contain anything.
                 fields.push(self.unknown(word.span));
                 break;
             }
@@ -34,7 +34,7 @@ impl<'a> Interpreter<'a> {
             self.expand(word, used, &mut fields);
             let more = fields.get(before..).unwrap_or_default();
             self.words += more.len();
-            // A word that is joined of its parts is counted there.
+            // A word joined from its parts is counted when it is joined.
             if more.len() > 1 || matches!(word.parts.as_slice(), [Part::Elements(_)]) {
                 let bytes: usize = more.iter().map(|field| field.value.written().len()).sum();
                 self.bytes.set(self.bytes.get() + bytes);
@@ -43,12 +43,12 @@ impl<'a> Interpreter<'a> {
         fields
     }
 
-    /// Whether expansions may produce more.
+    /// Whether expansions are still within their limits.
     pub(super) fn has_room(&self) -> bool {
         self.words <= MOST_WORDS && self.bytes.get() <= MOST_BYTES
     }
 
-    /// The text of parts taken together, where it is known.
+    /// The concatenated text of the parts, if it is known.
     pub(super) fn text(&self, parts: &Parts<'a>, span: Span, used: &mut Used<'a>) -> Text<'a> {
         if let Parts::One(Part::Text(text)) = parts {
             return Text::Known(text.clone());
@@ -76,7 +76,7 @@ impl<'a> Interpreter<'a> {
                         return;
                     }
                 }
-                // Whether the caller sets it is not known: words of flags are there on one way.
+                // It is unknown whether the caller sets it: flags in it are present on one path only.
                 (Operator::Alternative, None | Some(Scalar { value: Text::Unknown(_), .. }))
                     if !argument.is_empty() =>
                 {
@@ -113,9 +113,9 @@ impl<'a> Interpreter<'a> {
                 let bare = parts.iter().any(|part| matches!(part, Part::Variable { quoted: false, .. }));
                 let value = self.text(&word.parts, word.span, used);
                 match value.known().filter(|_| bare) {
-                    // A shell takes it for no word at all.
+                    // An empty expansion yields no word.
                     Some("") => {}
-                    // A shell splits it into several words, which have no separate spans.
+                    // The shell splits it into several words, which have no separate spans.
                     Some(text) if text.contains(char::is_whitespace) => fields.push(self.unknown(word.span)),
                     _ => fields.push(Located::new(value, word.span)),
                 }
@@ -123,7 +123,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The place of `argument` in `${NAME:-argument}`.
+    /// The span of `argument` in `${NAME:-argument}`.
     fn argument_inside(&self, word: Span, name: &str) -> Option<Span> {
         let tail = self.source.slice(word).strip_prefix("${")?.strip_prefix(name)?;
         let argument = tail.strip_prefix(':').unwrap_or(tail).strip_prefix(['-', '=', '+'])?.strip_suffix('}')?;
@@ -148,7 +148,7 @@ impl<'a> Interpreter<'a> {
                         (_, Some(Text::Unknown(_))) | (Operator::Value, None) => return None,
                         (Operator::Value, Some(Text::Known(text))) => whole.push_str(text),
                         (Operator::Default, Some(Text::Known(text))) if !text.is_empty() => whole.push_str(text),
-                        // It is there for the caller to set.
+                        // The caller is expected to set it.
                         (Operator::Default, None) if argument.is_empty() => return None,
                         (Operator::Default, _) => whole.push_str(&self.join(argument, used)?),
                         (Operator::Alternative, Some(Text::Known(text))) if !text.is_empty() => {

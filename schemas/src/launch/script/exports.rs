@@ -1,4 +1,4 @@
-//! What a script says of the environment and of what is installed in it.
+//! What a script says about the environment and the packages installed in it.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// `export NAME` of variables that have their values already.
+    /// `export NAME` of variables that already have a value.
     pub(super) fn export_by_name(&mut self, command: &Command<'_>) {
         for word in command.words.iter().skip(1) {
             if let Some(name) = word.text()
@@ -36,13 +36,13 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The version of the engine that runs with these words: of an image that they name, or what is installed.
+    /// The version of the engine that these words run: from an image that they name, or from the installed package.
     pub(super) fn version_beside(&self, words: &[Field<'_>]) -> Option<Stated> {
         let image = |word: &Field<'_>| of_image(word.value.known()?, word.span);
         words.iter().find_map(image).or(self.pinned.flatten())
     }
 
-    /// The version that a `pip install` pins. Where two are named, none is known.
+    /// Records the version that a `pip install` pins. If two are named, the version is unknown.
     pub(super) fn note_requirement(&mut self, command: &Command<'_>) {
         for word in &command.words {
             if let Some(found) = word.text().and_then(|text| of_requirement(text, word.span)) {

@@ -1,11 +1,11 @@
-//! Markdown: the blocks of it that hold commands.
+//! Markdown blocks that contain commands.
 
 use crate::{
     launch::kind::Kind,
     text::{Source, Span},
 };
 
-/// A part of a text that is read by itself.
+/// A part of a text that is parsed separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
     pub span: Span,
@@ -14,7 +14,7 @@ pub struct Region {
     pub is_fenced: bool,
 }
 
-/// A fence that opened: its letter, how many of it, and what it holds.
+/// An open fence: its character, their number, and its content.
 struct Fence<'a> {
     letter: char,
     count: usize,
@@ -22,9 +22,9 @@ struct Fence<'a> {
     from: usize,
 }
 
-/// The fenced blocks of a text that has any, otherwise all of it. A script that begins with `#!` is read as a whole:
-/// a fence in it is part of a text that it prints. Without that line nothing is known, and launches are pasted from Markdown
-/// under any name.
+/// The fenced blocks of a text, or the whole text if it has none. A script that starts with `#!` is parsed as a whole:
+/// a fence in it is part of a text that it prints. The file name is no evidence otherwise, since launches are pasted
+/// from Markdown into files of any name.
 pub fn regions(source: &Source) -> Vec<Region> {
     let text = source.text();
     if source.name().ends_with(".rst") {
@@ -66,11 +66,12 @@ pub fn regions(source: &Source) -> Vec<Region> {
     if seen { regions } else { whole() }
 }
 
-/// The blocks of reStructuredText: what is indented below a `code-block` or its like, or below a paragraph that ends in `::`.
+/// The blocks of reStructuredText: indented text below a `code-block` or similar directive, or below a paragraph that
+/// ends in `::`.
 fn directives(source: &Source) -> Vec<Region> {
     const NAMES: [&str; 6] = ["code::", "code-block::", "parsed-literal::", "prompt::", "sourcecode::", "code-cell::"];
     let mut regions = Vec::new();
-    // The block that is read: its language, how far its opener is indented, and where it begins and ends.
+    // The current block: its language, the indentation of its opener, and its span.
     let mut opened: Option<(&str, usize, Option<Span>)> = None;
     let mut close = |block: (&str, usize, Option<Span>)| {
         let Some(span) = block.2 else { return };
@@ -88,7 +89,7 @@ fn directives(source: &Source) -> Vec<Region> {
                 continue;
             }
             if indent > *outer {
-                // Options of the directive are right below it.
+                // Options of the directive directly follow it.
                 if span.is_some() || !said.starts_with(':') {
                     *span = Some(span.map_or(Span::new(start, at), |span| Span::new(span.start, at)));
                 }
@@ -111,13 +112,14 @@ fn directives(source: &Source) -> Vec<Region> {
     regions
 }
 
-/// The parts of a fence line, and the text after it. In a quotation or in a list it is indented or marked.
+/// The character and length of a fence, and the text after it. In a quotation or in a list the line is indented or
+/// marked.
 fn fence(line: &str) -> Option<(char, usize, &str)> {
     let line = line.trim_start_matches([' ', '\t', '>']).trim_end();
     let letter = line.chars().next().filter(|letter| matches!(letter, '`' | '~'))?;
     let info = line.trim_start_matches(letter);
     let count = line.len() - info.len();
-    // A backtick after it closes code within a line.
+    // A later backtick makes it inline code.
     (count >= 3 && !info.contains('`')).then(|| (letter, count, info.trim()))
 }
 

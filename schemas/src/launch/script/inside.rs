@@ -1,4 +1,4 @@
-//! Commands inside of quoted words: `bash -c "…"`, `ssh host '…'`.
+//! Commands inside quoted words: `bash -c "…"`, `ssh host '…'`.
 
 use super::{
     super::shell::{Command, Operator, Part, Reader, Word},
@@ -9,14 +9,14 @@ use crate::text::Span;
 /// Maximum nesting of quoted commands (`ssh host "bash -c '…'"`).
 const NESTING: usize = 2;
 
-/// Commands that print or search for their arguments, and run none of them.
+/// Commands that print or search for their arguments and do not run them; sorted.
 const TALKERS: &[&str] = &[
     "[", "[[", "abort", "awk", "cat", "debug", "die", "echo", "egrep", "error", "fail", "fatal", "fgrep", "grep",
     "info", "kill", "killall", "message", "msg", "note", "notice", "pgrep", "pkill", "print", "printf", "ps", "rg",
     "say", "sed", "test", "usage", "warn", "warning",
 ];
 
-/// Commands that run their arguments.
+/// Commands that run their arguments; sorted.
 const RUNNERS: &[&str] = &[
     "apptainer",
     "ash",
@@ -47,7 +47,7 @@ const RUNNERS: &[&str] = &[
     "zsh",
 ];
 
-/// What a text that is a command begins with.
+/// First words of a text that is a command.
 const BEGINNINGS: &[&str] = &[
     "cd",
     "env",
@@ -71,7 +71,7 @@ pub fn only_talks(command: &str) -> bool {
 }
 
 impl<'a> Interpreter<'a> {
-    /// Runs what is quoted in a command.
+    /// Interprets the quoted words of a command.
     pub(super) fn look_inside(&mut self, command: &Command<'a>, nesting: usize) {
         if nesting >= NESTING {
             return;
@@ -80,7 +80,7 @@ impl<'a> Interpreter<'a> {
         let runs = command.words.iter().filter_map(name).any(|name| RUNNERS.binary_search(&name.as_str()).is_ok());
         for word in &command.words {
             let whole = self.source.slice(word.span);
-            // The whole script of a batch job may be one option.
+            // A single option may contain the whole script of a batch job.
             let option = if whole.starts_with("--wrap=") { "--wrap=".len() } else { 0 };
             let span = Span::new(word.span.start + option, word.span.end);
             if self.reads_variable(command, word, runs) {
@@ -92,7 +92,7 @@ impl<'a> Interpreter<'a> {
                 continue;
             }
             let quote = self.source.slice(span).as_bytes().first().copied();
-            // What is escaped for the quotes around it means something else to the command inside.
+            // Escapes for the enclosing quotes mean something else to the command inside.
             let is_escaped = match quote {
                 Some(b'"') => text.contains("\\\""),
                 _ => text.contains("'\\''"),
@@ -110,7 +110,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Runs a command that a variable holds: `bash -c "$COMMAND"`.
+    /// Interprets a command that a variable holds: `bash -c "$COMMAND"`.
     fn reads_variable(&mut self, command: &Command<'a>, word: &Word<'a>, runs: bool) -> bool {
         let [Part::Variable { name, operator: Operator::Value, quoted: true, .. }] = word.parts.as_slice() else {
             return false;
@@ -123,7 +123,7 @@ impl<'a> Interpreter<'a> {
         self.run_later(literal, surroundings, &used)
     }
 
-    /// What is between the quotes that a word begins and ends with, if there are blanks in it.
+    /// The part between the quotes around a word, if it contains blanks.
     fn inside(&self, span: Span) -> Option<Span> {
         let text = self.source.slice(span);
         let quote = text.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
@@ -132,7 +132,7 @@ impl<'a> Interpreter<'a> {
     }
 }
 
-/// Whether a quoted text could hold the launch of an engine.
+/// Whether a quoted text could contain the launch of an engine.
 fn names_an_engine(text: &str) -> bool {
     ["sglang", "vllm", "spectune", "--speculative"].iter().any(|name| text.contains(name))
 }

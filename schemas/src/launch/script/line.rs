@@ -1,4 +1,4 @@
-//! What a script comes to: command lines of words.
+//! The result of interpreting a script: command lines of words.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ pub type Field<'a> = Located<Text<'a>>;
 pub type Text<'a> = Value<Cow<'a, str>>;
 
 impl Text<'_> {
-    /// Whether its text is known and has blanks in it.
+    /// Whether its text is known and contains blanks.
     pub fn has_blanks(&self) -> bool {
         self.known().is_some_and(|text| text.contains(char::is_whitespace))
     }
@@ -31,35 +31,35 @@ impl Text<'_> {
     }
 }
 
-/// A command line, or a list of words that a script names and that no command in it uses.
+/// A command line, or a list of words in a variable that no command of the script uses.
 #[derive(Clone, Debug, Default)]
 pub struct Line<'a> {
     /// Its words.
     pub words: Vec<Field<'a>>,
-    /// Words that may be there too: those of branches of which it is not known whether they run with this one.
+    /// Words that may also be present: from branches that may or may not run together with this path.
     pub perhaps: Vec<Field<'a>>,
     /// Spans of the words that are present in one branch only.
     pub branches: Vec<Span>,
     /// Whether the words are held by a variable that no command uses.
     pub is_variable: bool,
-    /// Where flags follow that are no longer part of it, because its line is not continued.
+    /// Where flags follow that are not part of it because its line is not continued.
     pub broken_at: Option<Span>,
-    /// The arrays that went into it.
+    /// The arrays that it uses.
     pub arrays: Vec<ArrayPlace>,
     /// The environment it runs in, as far as the text sets it.
     pub surroundings: Surroundings,
-    /// The engine's version, where an image or a requirement names it.
+    /// The engine's version, if an image or a requirement names it.
     pub version: Option<Stated>,
 }
 
 impl Line<'_> {
-    /// Whether the words are only a part of a command that is put together elsewhere: a text that no command here uses. An
-    /// array of flags is the form in which whole launches are published.
+    /// Whether the words are only a part of a command that is assembled elsewhere: a text that no command here uses. An
+    /// array of flags counts as whole, since launches are published in this form.
     pub fn is_part(&self, in_array: bool) -> bool {
         self.is_variable && !in_array && self.arrays.is_empty()
     }
 
-    /// Marks words as unknown that an enclosing script fills in, whatever their quotes.
+    /// Marks words that an enclosing script fills in as unknown, quoted or not.
     pub fn leave_open(&mut self) {
         for word in self.words.iter_mut().chain(&mut self.perhaps) {
             if let Some(text) = word.value.known().filter(|text| text.contains(UNKNOWN)) {
@@ -78,13 +78,13 @@ pub struct ArrayPlace {
     pub span: Span,
 }
 
-/// What a script says.
+/// The result of interpreting a script.
 #[derive(Clone, Debug, Default)]
 pub struct Script<'a> {
     /// Commands in order, then the variables that no command uses.
     pub lines: Vec<Line<'a>>,
-    /// Here-documents that hold scripts or YAML.
+    /// Here-documents that contain scripts or YAML.
     pub documents: Vec<Document>,
-    /// What did not close.
+    /// Constructs that were not closed.
     pub troubles: Vec<Trouble>,
 }

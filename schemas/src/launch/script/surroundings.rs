@@ -1,4 +1,4 @@
-//! What precedes a program and defines its environment: containers, jobs, images.
+//! Words before a program that define its environment: containers, jobs, images.
 
 use std::sync::Arc;
 
@@ -10,17 +10,17 @@ use super::{
 };
 use crate::text::{Located, Span};
 
-/// Most exported variables: each launch gets a copy of them.
+/// Maximum number of exported variables: each launch gets a copy of them.
 pub(super) const MOST_EXPORTED: usize = 128;
 
-/// Longest description of a runtime environment that is read.
+/// Maximum length of the description of a runtime environment, in bytes.
 const LONGEST_JSON: usize = 1 << 14;
 
 /// Programs that run others in a separate environment.
 const CONTAINERS: [&str; 6] = ["apptainer", "docker", "kubectl", "nerdctl", "podman", "singularity"];
 
 impl Surroundings {
-    /// Adds what the words in front of a program set.
+    /// Adds the variables that the words before a program set.
     pub fn add(&mut self, before: &[Field<'_>]) {
         let mut in_container = false;
         let mut words = before.iter();
@@ -64,7 +64,7 @@ impl Surroundings {
         }
     }
 
-    /// `NAME=value`, or `NAME` of a variable that is handed on.
+    /// `NAME=value`, or the `NAME` of a variable that is passed on.
     fn assignment(&mut self, word: Located<Option<&str>>) {
         let Some(text) = word.value else {
             self.is_open = true;

@@ -1,4 +1,4 @@
-//! Lists of words that no command uses: what a variable or an array holds may be a launch by itself.
+//! Lists of words that no command uses: the words of a variable or an array may themselves be a launch.
 
 use std::sync::Arc;
 

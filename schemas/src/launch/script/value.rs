@@ -1,4 +1,4 @@
-//! What a variable holds: its text, and the words that a bare use of it comes to.
+//! The value of a variable: its text, and the words that an unquoted use expands to.
 
 use super::{
     super::{
@@ -14,7 +14,7 @@ use crate::{
     text::{Located, Source, Span},
 };
 
-/// Most bytes of one text that is kept for a command that reads it again.
+/// Maximum length, in bytes, of a text that is kept for a command that parses it again.
 const LONGEST_LITERAL: usize = 1 << 16;
 
 /// A text split into words.
@@ -24,7 +24,7 @@ pub(super) struct Split<'a> {
     pub conditional: Vec<Conditional>,
     /// The raw text, quotes included, for `eval` and similar commands.
     pub literal: Composed,
-    /// Whether the text is known in one branch only, so that it is absent in the others.
+    /// Whether the text is known in one branch only, and absent in the others.
     pub is_open: bool,
     /// The word that is being read.
     current: Option<Current>,
@@ -44,7 +44,7 @@ impl<'a> Split<'a> {
         current.is_known &= is_known;
     }
 
-    /// A verbatim text at a span. A shell that splits it does not remove quotes from it.
+    /// Adds verbatim text at a span. A shell that splits it does not remove quotes from it.
     fn verbatim(&mut self, source: &'a Source, place: Span) {
         let text = source.slice(place);
         let mut at = place.start;
@@ -72,7 +72,7 @@ impl<'a> Split<'a> {
 }
 
 impl<'a> Interpreter<'a> {
-    /// Splits the text of a word, its own quotes taken away, as a shell splits what an expansion comes to.
+    /// Splits the text of a word, without its own quotes, as a shell splits the result of an expansion.
     pub(super) fn split_value(&mut self, span: Span, used: &mut Used<'a>) -> Split<'a> {
         let source = self.source;
         let mut split = Split::default();
@@ -91,7 +91,7 @@ impl<'a> Interpreter<'a> {
         split
     }
 
-    /// The value of most assignments: one word in which a shell does nothing.
+    /// The common case of an assignment's value: one word without anything that a shell would interpret.
     pub(super) fn plain_value(&mut self, span: Span) -> Option<Split<'a>> {
         let written = self.source.slice(span);
         let means = |byte: u8| matches!(byte, b'"' | b'\'' | b'\\' | b'$' | b'`') || byte.is_ascii_whitespace();
@@ -128,7 +128,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// Adds the words of a list that a variable or an array holds, each at its own place.
+    /// Adds the words of a variable or an array, each at its own span.
     fn list_of(&mut self, part: &Part<'a>, split: &mut Split<'a>, used: &mut Used<'a>) -> bool {
         let from = split.fields.len();
         match part {
@@ -164,7 +164,7 @@ impl<'a> Interpreter<'a> {
         true
     }
 
-    /// The text of a split word for a command that reads it again, where it is known.
+    /// The text of a split word for a command that parses it again, if it is known.
     pub(super) fn literal_of(split: &Split<'a>) -> Option<Composed> {
         let is_kept = !split.is_open && split.literal.text.len() <= LONGEST_LITERAL;
         (is_kept && split.literal.text.contains(char::is_whitespace)).then(|| split.literal.clone())
@@ -172,7 +172,7 @@ impl<'a> Interpreter<'a> {
 }
 
 impl<'a> Elements<'a> {
-    /// The words, where they are the same on every way.
+    /// The words, if they are the same on every path.
     pub fn certain(&self, gone: &[super::control_flow::Way]) -> Option<Vec<Field<'a>>> {
         let (mut fields, mut conditional) = (Vec::new(), Vec::new());
         self.expand(gone, &mut fields, &mut conditional);

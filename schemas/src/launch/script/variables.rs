@@ -1,4 +1,4 @@
-//! Assignments of variables and arrays, and whether a command uses what they hold.
+//! Assignments of variables and arrays, and whether a command uses their values.
 
 use super::{
     super::shell::{Array, Assignment, Reader, Statement},
@@ -13,7 +13,7 @@ impl<'a> Interpreter<'a> {
         let mut used = Used::default();
         let value = self.text(&assignment.value.parts, assignment.value.span, &mut used);
         if stands_for_readers_own(value.written()) {
-            // Whoever runs it writes something else there.
+            // The reader replaces the value before running the script.
             return self.assign_unknown(assignment);
         }
         let split = self.plain_value(assignment.value.span);
@@ -45,7 +45,7 @@ impl<'a> Interpreter<'a> {
                 old.words.append(fields, &split.conditional, gone);
             }
             old => {
-                // In a branch the new words take the place of the old ones on that way alone.
+                // In a branch the new words replace the old ones on that path only.
                 let mut old = old;
                 let kept = old.as_deref_mut().filter(|_| !gone.is_empty()).map(|old| std::mem::take(&mut old.words));
                 let mut words = kept.unwrap_or_default();
@@ -123,7 +123,7 @@ impl<'a> Interpreter<'a> {
         }
     }
 
-    /// The words of a part of the text, each at its own place.
+    /// The words of a part of the text, each at its own span.
     pub(super) fn words_of(&mut self, inside: Span) -> Vec<Field<'a>> {
         let mut fields = Vec::new();
         for statement in Reader::new(self.source.text(), inside) {
@@ -135,7 +135,7 @@ impl<'a> Interpreter<'a> {
     }
 }
 
-/// Whether a value is what documentation writes in place of the reader's own: `your port`.
+/// Whether a value is a placeholder of documentation for the reader's own: `your port`.
 fn stands_for_readers_own(text: &str) -> bool {
     // Most values have one word.
     if !text.contains(' ') {

@@ -1,6 +1,6 @@
-//! Finding where a quote or a substitution ends, whatever is nested in it.
+//! Finds the end of a quote or a substitution, including everything nested in it.
 
-/// What opened.
+/// The opening delimiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::launch) enum Opener {
     /// `"`.
@@ -13,7 +13,7 @@ pub(in crate::launch) enum Opener {
     Backquote,
 }
 
-/// Openers that were found not to close: from there on they are plain text.
+/// Openers that were found unclosed: from there on they are plain text.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::launch) struct Hopeless {
     double: bool,
@@ -33,8 +33,8 @@ impl Hopeless {
         }
     }
 
-    /// The offset just after the end of what opened, given the offset just after the opener. Works on bytes with a
-    /// separate stack, so that deep nesting costs neither call stack nor time.
+    /// The offset just after the closing delimiter, given the offset just after the opener. Works on bytes with an
+    /// explicit stack, so deep nesting uses no call stack and stays fast.
     pub fn end_of(&mut self, opener: Opener, text: &[u8], from: usize) -> Option<usize> {
         if *self.slot(opener) {
             return None;
@@ -58,8 +58,8 @@ impl Hopeless {
 
     fn search(&mut self, opener: Opener, text: &[u8], from: usize) -> Option<usize> {
         let mut stack = vec![opener];
-        // How many double quotes are open in the innermost command, and in those around it: a substitution of a command begins
-        // without quotes, whatever stands around it.
+        // Number of open double quotes in the innermost command, and in the enclosing ones: a command substitution
+        // starts unquoted, even inside quotes.
         let mut doubles = usize::from(opener == Opener::Double);
         let mut around = Vec::new();
         let mut at = from;
@@ -95,7 +95,7 @@ impl Hopeless {
                 (_, b'"', _) => Some((Opener::Double, 0)),
                 (Opener::Parenthesis, b'(', _) => Some((Opener::Parenthesis, 0)),
                 (Opener::Parenthesis, b'\'', _) | (Opener::Brace, b'\'', _) if doubles == 0 => {
-                    // A quote that never closes is an apostrophe.
+                    // An unclosed quote is an apostrophe.
                     at = self.end_of_single(text, at).map_or(at, |end| end + 1);
                     None
                 }

@@ -10,12 +10,12 @@ pub(in crate::launch) enum Chunk<'a> {
     Text(Span),
     /// A backslash before the end of a line, which continues it.
     Continuation(Span),
-    /// What the shell fills in.
+    /// An expansion by the shell.
     Expansion(Part<'a>, Span),
 }
 
-/// Cuts a body into its parts, in order. What the shell takes out is in none of them: the backslash before a `$` that
-/// is not its own, tabs after `<<-`.
+/// Splits a body into its parts, in order. They omit what the shell removes: the backslash before an escaped `$`, and
+/// leading tabs with `<<-`.
 pub(in crate::launch) fn chunks<'a>(text: &'a str, document: &Document<'_>) -> Vec<Chunk<'a>> {
     let mut reader = Reader::new(text, document.body);
     let mut chunks = Vec::new();
@@ -46,7 +46,7 @@ pub(in crate::launch) fn chunks<'a>(text: &'a str, document: &Document<'_>) -> V
                 let rest = reader.bytes().get(start + 1..).unwrap_or_default();
                 let stop = rest.iter().position(|byte| means(byte) || *byte == b'\n').unwrap_or(rest.len());
                 line_begins = byte == b'\n';
-                // A line's end closes its own part.
+                // The end of a line closes its part.
                 let ends = usize::from(!line_begins && rest.get(stop) == Some(&b'\n'));
                 line_begins |= ends > 0;
                 reader.at = if byte == b'\n' { start + 1 } else { start + 1 + stop + ends };

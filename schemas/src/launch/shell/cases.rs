@@ -3,7 +3,7 @@
 use super::{Block, lexer::Reader};
 
 impl Reader<'_> {
-    /// `case WORD in`, after the first word of it.
+    /// `case WORD in`, after its first word.
     pub(super) fn case(&mut self) {
         self.open_block(Block::Case);
         self.skip_blanks();
@@ -17,7 +17,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The second byte of `;;` or `;&`: the next way of the innermost `case`.
+    /// The second byte of `;;` or `;&`: the next branch of the innermost `case`.
     pub(super) fn next_case(&mut self) {
         if self.innermost() == Some(Block::Case) {
             self.at += self.bytes().iter().skip(self.at).take(2).take_while(|byte| matches!(byte, b';' | b'&')).count();
@@ -45,13 +45,13 @@ impl Reader<'_> {
                     self.at += 1;
                     return;
                 }
-                // Not what a shell takes: what follows is read as commands.
+                // Not valid for a shell: the following text is read as commands.
                 _ => return,
             }
         }
     }
 
-    /// Blanks, lines' ends and comments.
+    /// Skips blanks, line ends and comments.
     fn skip_lines(&mut self) {
         loop {
             self.skip_blanks();

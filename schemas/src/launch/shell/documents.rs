@@ -1,15 +1,15 @@
-//! Here-documents: where their bodies are, and which commands they go through.
+//! Here-documents: where their bodies are, and which commands they are piped through.
 
 use super::{Command, Document, MOST_WORDS, Reader, Statement, Word};
 use crate::text::Span;
 
-/// Most here-documents that one line announces of which it is told what reads them.
+/// Maximum number of here-documents announced on one line for which the reading commands are recorded.
 const MOST_ANNOUNCED: usize = 16;
 
-/// Most commands of a pipeline that a here-document is followed through.
+/// Maximum number of commands of a pipeline through which a here-document is followed.
 const MOST_STAGES: usize = 8;
 
-/// A here-document of which not all is read yet.
+/// A here-document that is not read completely yet.
 pub(super) struct Announced<'a> {
     delimiter: String,
     body: Option<Span>,
@@ -19,7 +19,7 @@ pub(super) struct Announced<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Notes a here-document whose body begins on the next line.
+    /// Records a here-document whose body starts on the next line.
     pub(super) fn announce(&mut self, delimiter: &Word<'_>, strips_tabs: bool) {
         let Some(text) = delimiter.text().filter(|text| !text.is_empty()) else { return };
         let is_quoted = text.len() != delimiter.span.end - delimiter.span.start;
@@ -28,7 +28,7 @@ impl<'a> Reader<'a> {
         self.documents.push(Announced { delimiter: text.to_owned(), body: None, is_complete, document });
     }
 
-    /// Notes a command that the announced documents go through.
+    /// Records a command that the announced documents are piped through.
     pub(super) fn pass_documents_through(&mut self, command: &Command<'a>) {
         let followed = self.documents.iter_mut().take(MOST_ANNOUNCED);
         for announced in followed.filter(|announced| !announced.is_complete) {
@@ -39,12 +39,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Notes the end of a pipeline.
+    /// Records the end of a pipeline.
     pub(super) fn complete_documents(&mut self) {
         self.documents.iter_mut().take(MOST_ANNOUNCED).for_each(|announced| announced.is_complete = true);
     }
 
-    /// Passes over the bodies that begin here, and tells the documents that are complete.
+    /// Skips the bodies that start here, and emits the documents that are complete.
     pub(super) fn read_documents(&mut self) {
         let announced = std::mem::take(&mut self.documents);
         for mut announced in announced {
@@ -52,7 +52,7 @@ impl<'a> Reader<'a> {
                 Some(body) => body,
                 None => match self.body(&announced.delimiter) {
                     Some(body) => body,
-                    // Its lines are read as commands.
+                    // Without an end, its lines are read as commands.
                     None => return,
                 },
             };
@@ -65,7 +65,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Passes over a body with the line that ends it.
+    /// Skips a body and the line that ends it.
     fn body(&mut self, delimiter: &str) -> Option<Span> {
         if self.document_hopeless {
             return None;

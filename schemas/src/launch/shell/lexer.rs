@@ -1,4 +1,4 @@
-//! From text to statements.
+//! Splits text into statements.
 
 use std::collections::VecDeque;
 
@@ -19,24 +19,24 @@ pub(in crate::launch) fn comments(text: &str, span: Span) -> Vec<Span> {
     reader.comments
 }
 
-/// Inside a quoted text whose gaps are skipped, see `quote_gaps`.
+/// State inside a quoted text whose gaps are skipped, see `quote_gaps`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct QuoteGaps {
     /// The quote that the text is in.
     pub outer: u8,
-    /// Whether it is left now.
+    /// Whether the current place is outside this quote.
     pub left: bool,
     /// Whether the text in the gap has different quotes.
     pub quoted: bool,
 }
 
-/// Reads the statements of a text, one after another.
+/// Parses the statements of a text, one at a time.
 pub(in crate::launch) struct Reader<'a> {
     /// The text up to the end of the part that is read.
     pub(super) text: &'a str,
     pub(super) at: usize,
     pub(super) hopeless: Hopeless,
-    /// What was read and is not taken yet.
+    /// Statements that are parsed but not taken yet.
     statements: VecDeque<Statement<'a>>,
     troubles: Vec<Trouble>,
     comments: Vec<Span>,
@@ -44,21 +44,21 @@ pub(in crate::launch) struct Reader<'a> {
     command: Command<'a>,
     /// The open blocks.
     blocks: Vec<Block>,
-    /// Whether `name()` was read, whose body comes next.
+    /// Whether `name()` was just read, so that its body follows.
     function: bool,
-    /// Where the text is inside a quote that it leaves in places.
+    /// Set if the text is inside a quote with gaps.
     pub(super) seams: Option<QuoteGaps>,
-    /// Whether `&&` or `||` was read last, which a line's end does not end.
+    /// Whether `&&` or `||` was read last, so that the list continues on the next line.
     goes_on: bool,
-    /// Here-documents of which not all is read.
+    /// Here-documents that are not read completely.
     pub(super) documents: Vec<Announced<'a>>,
-    /// Set once a here-document had no end.
+    /// Set once a here-document was found to have no end.
     pub(super) document_hopeless: bool,
     /// Whether `|` was read last, so that the pipeline continues.
     pipes: bool,
-    /// The file descriptor in front of a redirection.
+    /// The file descriptor before a redirection.
     descriptor: Option<&'a str>,
-    /// Whether the lines begin with `>`, as in a part of a page that quotes another.
+    /// Whether the lines start with `>`, as in a quotation.
     is_quotation: bool,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What did not close, up to where it was read.
+    /// The problems found so far.
     pub fn into_troubles(self) -> Vec<Trouble> {
         self.troubles
     }
@@ -121,7 +121,7 @@ impl<'a> Reader<'a> {
         self.text.get(start..end).unwrap_or_default()
     }
 
-    /// Reads one thing; false at the end.
+    /// Reads one token; false at the end.
     fn step(&mut self) -> bool {
         self.skip_blanks();
         let Some(byte) = self.peek(0) else {
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
         self.statements.push_back(Statement::BlockOpens(block));
     }
 
-    /// The next way of the innermost block.
+    /// Starts the next branch of the innermost block.
     pub(super) fn turn_block(&mut self) {
         self.statements.push_back(Statement::BlockTurns);
     }
@@ -199,7 +199,7 @@ impl<'a> Reader<'a> {
         self.blocks.last().copied()
     }
 
-    /// `&&` and `||`: what follows may not run, and after `||` it runs where the last one did not.
+    /// `&&` and `||`: the following command may not run; after `||` it runs if the previous one did not succeed.
     fn and_or(&mut self, or: bool) {
         self.end_pipeline();
         self.at += 2;
@@ -252,7 +252,7 @@ impl<'a> Reader<'a> {
         self.complete_documents();
     }
 
-    /// Blanks, line ends of other systems and continued lines.
+    /// Skips blanks, carriage returns and continued lines.
     pub(super) fn skip_blanks(&mut self) {
         while let Some(byte) = self.peek(0) {
             match byte {
@@ -271,8 +271,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The width of a continued line's end as PowerShell (a backquote) and Windows' command processor (`^`) write it, where
-    /// the next line begins with a flag.
+    /// The width of a line continuation of PowerShell (a backquote) or Windows' command processor (`^`), if the next
+    /// line starts with a flag.
     fn continuation_elsewhere(&self) -> Option<usize> {
         let rest = self.rest();
         let after_blank = self.at > 0 && matches!(self.bytes().get(self.at - 1), Some(b' ' | b'\t'));
@@ -284,10 +284,10 @@ impl<'a> Reader<'a> {
         (next == Some(&b'-')).then_some(width + 1)
     }
 
-    /// The width of a continued line's end at the present place. Blanks after the backslash are a mistake that is read
-    /// as what was meant, and told.
+    /// The width of a line continuation at the current place. Blanks after the backslash are a mistake: they are
+    /// reported, and the line counts as continued.
     pub(super) fn continuation(&mut self) -> Option<usize> {
-        // A no-break space is written in these two bytes.
+        // These two bytes encode a no-break space.
         let is_blank = |byte: &u8| matches!(byte, b' ' | b'\t' | b'\r' | 0xC2 | 0xA0);
         let blanks = self.rest().iter().skip(1).take_while(|byte| is_blank(byte)).count();
         if self.rest().len() == 1 && self.at > 0 {
@@ -308,8 +308,8 @@ impl<'a> Reader<'a> {
         Some(2 + blanks)
     }
 
-    /// The width of a backslash, a comment after it and the line's end, where the next line begins with a flag or `...`: what a shell
-    /// takes for a word and a new command was meant to continue.
+    /// The width of a backslash, a comment and the line end, if the next line starts with a flag or `...`: a shell
+    /// starts a new command there, but a continuation was meant.
     fn commented_continuation(&mut self) -> Option<usize> {
         let rest = self.rest();
         let blanks = rest.iter().skip(1).take_while(|byte| matches!(byte, b' ' | b'\t')).count();
@@ -318,7 +318,7 @@ impl<'a> Reader<'a> {
         }
         let line = rest.iter().position(|byte| *byte == b'\n')?;
         let next = rest.get(line + 1..)?.iter().find(|byte| !matches!(byte, b' ' | b'\t'));
-        // `...` is what a page omits.
+        // Pages write `...` for omitted text.
         if !matches!(next, Some(b'-' | b'.')) {
             return None;
         }
@@ -367,8 +367,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether `>` begins a line of a text that a page quotes, as its first line did, or as a flag after it shows: no file is
-    /// called so.
+    /// Whether `>` starts a line of a quotation: the first line started with it too, or a flag follows, which cannot be
+    /// a file name.
     fn is_quoting(&self) -> bool {
         let before = self.text.get(..self.at).unwrap_or_default().trim_end_matches([' ', '\t', '>']);
         let after = self.rest().iter().skip(1).find(|byte| !matches!(byte, b' ' | b'\t' | b'>'));
@@ -377,7 +377,7 @@ impl<'a> Reader<'a> {
             && (self.is_quotation || after == Some(&b'-'))
     }
 
-    /// A word from a placeholder on, with what touches it: a scheme ahead of an address, a port after it.
+    /// A word that contains placeholders, with adjoining text: a scheme before an address, a port after it.
     fn word_with_placeholders(&mut self) {
         let mut span = Span::new(self.at, self.at);
         if let Some(before) = self.command.words.pop_if(|word| word.span.end == span.start) {
@@ -425,7 +425,7 @@ impl<'a> Reader<'a> {
             }
         }
         let Some(word) = self.word(false) else {
-            // No byte can stop here but one that opens nothing; skipping it keeps the reader moving.
+            // Only a byte that opens nothing can stop here; skipping it guarantees progress.
             self.at += 1;
             return;
         };
@@ -440,7 +440,7 @@ impl<'a> Reader<'a> {
         self.push_word(word);
     }
 
-    /// Handles a reserved word in the place of a command.
+    /// Handles a reserved word in command position.
     fn keyword(&mut self, word: &Word<'_>) -> bool {
         let plain = word.text().filter(|text| text.len() == word.span.end - word.span.start);
         match plain {
@@ -456,7 +456,7 @@ impl<'a> Reader<'a> {
             }
             Some("for" | "select") => {
                 self.open_block(Block::Other);
-                return false; // the loop's variable is wanted
+                return false; // the loop variable follows
             }
             Some("fi" | "done" | "esac" | "}") => {
                 self.close_lists();
@@ -475,7 +475,7 @@ impl<'a> Reader<'a> {
         true
     }
 
-    /// `NAME=` or `NAME+=` at the present place.
+    /// `NAME=` or `NAME+=` at the current place.
     fn assignment_name(&self) -> Option<(&'a str, bool)> {
         let rest = self.rest();
         let length = name_length(rest);
@@ -527,7 +527,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The length of the name of a variable that some bytes begin with.
+/// The length of the variable name at the start of some bytes.
 pub(in crate::launch) fn name_length(bytes: &[u8]) -> usize {
     let first = bytes.first().is_some_and(|byte| byte.is_ascii_alphabetic() || *byte == b'_');
     if first { bytes.iter().take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'_').count() } else { 0 }

@@ -3,13 +3,13 @@
 use super::lexer::{QuoteGaps, Reader};
 
 impl Reader<'_> {
-    /// Passes over the places where the text leaves the quote that it is in.
+    /// Skips the places where the text leaves the quote that it is in.
     pub fn in_quotes(mut self, outer: u8) -> Self {
         self.seams = Some(QuoteGaps { outer, left: false, quoted: false });
         self
     }
 
-    /// Whether the text is left or begun again here, which is passed over.
+    /// Skips the end or the restart of the quote here; false if there is neither.
     pub(super) fn seam(&mut self) -> bool {
         let (here, next) = (self.peek(0), self.peek(1));
         let Some(seams) = &mut self.seams else { return false };

@@ -1,9 +1,9 @@
-//! The text of a word before expansion, cut where a shell does something.
+//! The text of a word before expansion, split wherever the shell interprets something.
 
 use super::{Chunk, Reader};
 use crate::text::Span;
 
-/// Cuts a word into its parts, in order: what is left of it once quotes are taken away, and what the shell fills in.
+/// Splits a word into its parts, in order: its text without quotes, and the shell's expansions.
 pub(in crate::launch) fn chunks_of_word(text: &str, span: Span) -> Vec<Chunk<'_>> {
     let mut reader = Reader::new(text, span);
     let mut chunks = Vec::new();
@@ -30,7 +30,7 @@ pub(in crate::launch) fn chunks_of_word(text: &str, span: Span) -> Vec<Chunk<'_>
             (b'$', Some(b'"')) if !in_double => reader.at += 1,
             (b'$' | b'`', _) => {
                 let part = reader.expansion();
-                // Nothing may be passed over, and nothing taken twice.
+                // No byte may be skipped or taken twice.
                 reader.at = reader.at.max(start + 1);
                 let place = Span::new(start, reader.at);
                 chunks.push(part.map_or(Chunk::Text(place), |part| Chunk::Expansion(part, place)));

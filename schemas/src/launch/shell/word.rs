@@ -1,4 +1,4 @@
-//! From text to words.
+//! Splits text into words.
 
 use std::borrow::Cow;
 
@@ -9,10 +9,10 @@ use super::{
 };
 use crate::text::Span;
 
-/// How deep `${A:-${B:-…}}` is followed.
+/// Maximum depth to which `${A:-${B:-…}}` is followed.
 const DEPTH: usize = 4;
 
-/// Longest text between a template's braces that is one value.
+/// Maximum length of the text between a template's braces, in bytes.
 const LONGEST_HOLE: usize = 120;
 
 impl<'a> Reader<'a> {
@@ -57,7 +57,7 @@ impl<'a> Reader<'a> {
         (end > start).then(|| Word { parts: parts.finish(), span: Span::new(start, end) })
     }
 
-    /// The width of what a template fills in: `{{ .Values.port }}`.
+    /// The width of a template expression: `{{ .Values.port }}`.
     fn hole_of_template(&self) -> Option<usize> {
         let inside = self.rest().strip_prefix(b"{{")?;
         let is_inner = |byte: &&u8| byte.is_ascii() && !matches!(byte, b'{' | b'}' | b'\n');
@@ -68,7 +68,7 @@ impl<'a> Reader<'a> {
         (is_value && is_closed).then_some(length + 4)
     }
 
-    /// Takes what is nothing but text, up to a byte that means something.
+    /// Takes plain text up to a byte that `means` something.
     fn run(&mut self, parts: &mut Reading<'a>, means: impl Fn(u8) -> bool) {
         self.run_until(self.text.len(), parts, means);
     }
@@ -80,10 +80,10 @@ impl<'a> Reader<'a> {
         self.at += length;
     }
 
-    /// Takes one character, whole, as text.
+    /// Takes one whole character as text.
     fn character(&mut self, parts: &mut Reading<'a>) {
         let character = self.text.get(self.at..).and_then(|rest| rest.chars().next());
-        // Off a character's boundary a byte is passed over, so that the reader moves on whatever it is given.
+        // Off a character boundary one byte is skipped, which guarantees progress on any input.
         let width = character.map_or(usize::from(self.at < self.text.len()), char::len_utf8);
         parts.push_str(self.slice(self.at, self.at + width));
         self.at += width;
@@ -100,7 +100,7 @@ impl<'a> Reader<'a> {
             Some(end) => {
                 parts.quoted = true;
                 self.at += 1;
-                // The double quotes around the whole command are those of a shell that has filled it in.
+                // The double quotes around the whole command belong to a shell that has already expanded it.
                 while self.seams.is_some_and(|seams| seams.outer == b'"') && self.at < end {
                     self.run_until(end, parts, |byte| byte == b'$');
                     match self.at < end && self.bytes().get(self.at - 1) != Some(&b'\\') {
@@ -129,7 +129,7 @@ impl<'a> Reader<'a> {
         self.at = end;
     }
 
-    /// Text in which only `\`, `$` and backquotes mean anything.
+    /// Text in which only `\`, `$` and backquotes are special.
     fn quoted_until(&mut self, end: usize, parts: &mut Reading<'a>, depth: usize) {
         while self.at < end {
             match self.peek(0) {
@@ -236,7 +236,7 @@ impl<'a> Reader<'a> {
             [b'-' | b'=', ..] => (Operator::Default, 1),
             [b':', b'+', ..] => (Operator::Alternative, 2),
             [b'+', ..] => (Operator::Alternative, 1),
-            // `${X:?message}` is X wherever the script continues.
+            // `${X:?message}` is X whenever the script continues.
             [b':', b'?', ..] | [b'?', ..] => {
                 return Part::Variable { name, operator: Operator::Value, argument: Vec::new(), quoted };
             }
@@ -270,7 +270,7 @@ impl<'a> Reader<'a> {
                 _ => {
                     let rest = self.bytes().get(self.at..end).unwrap_or_default();
                     let plain = rest.iter().position(|byte| matches!(byte, b'"' | b'\'')).unwrap_or(rest.len());
-                    // A substitution may itself hold quotes and end past the first of them.
+                    // A substitution may itself contain quotes and end after the first of them.
                     self.quoted_until(self.at + plain, &mut parts, depth);
                 }
             }
@@ -298,7 +298,7 @@ fn is_special(byte: u8, in_array: bool) -> bool {
 struct Reading<'a> {
     parts: Vec<Part<'a>>,
     text: Cow<'a, str>,
-    /// Whether there was a quote, which makes even an empty word a word.
+    /// Whether there was a quote, which makes even an empty text a word.
     quoted: bool,
 }
 

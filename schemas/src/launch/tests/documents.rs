@@ -5,8 +5,8 @@ use crate::{diagnostic::Edit, flags::Key, text::Source, version::EngineVersion};
 
 const VERSION: EngineVersion = EngineVersion::new(0, 5, 23);
 
-/// Each launch of a text: the line and column of its anchor, its environment, and its flags with their values, those that
-/// are not known in angle brackets; then what is amiss with the text.
+/// Each launch of a text: the line and column of its anchor, its environment, and its flags with their values (unknown
+/// values in angle brackets); then the findings about the text.
 fn launches(text: &str) -> Vec<String> {
     let source = Source::new("test.sh", text);
     let at = |offset: usize| {
@@ -39,7 +39,7 @@ fn check(text: &str, expected: &[&str]) {
     assert_eq!(launches(text), expected, "{text}");
 }
 
-/// That a text has a launch of its own only.
+/// Checks that a text has only its own launch, none from a document.
 fn check_unread(text: &str) {
     check(&format!("{text}\nsglang serve --tp 2"), &[&format!("{}:1 --tp 2", text.lines().count() + 1)]);
 }
@@ -171,7 +171,7 @@ fn what_is_amiss_in_a_document_has_its_place() {
     check("cat > a.sh <<'EOF'\necho \"\nEOF\nsglang serve --tp 2", &["4:1 --tp 2"]);
 }
 
-/// What an edit makes of a text.
+/// Checks the text after an edit.
 fn check_edit(text: &str, edit: impl Fn(&Launch) -> Edit, expected: &str) {
     let parsed = parse(&Source::new("test.sh", text), &Options::default());
     let Edit { span, replacement } = edit(parsed.launches.first().expect("a launch"));

@@ -1,9 +1,9 @@
-//! Kinds of text that launches are kept in, and of which a shell's reading is wrong or says a thing twice.
+//! Kinds of text that contain launches and that a shell parser would misread or report twice.
 
 use super::super::{Options, Value, parse};
 use crate::{flags::Key, text::Source};
 
-/// What is found amiss, errors and warnings, as code and place.
+/// The errors and warnings of a text, as code and place.
 fn amiss(name: &str, text: &str) -> Vec<String> {
     let source = Source::new(name, text);
     let found = parse(&source, &Options::default()).diagnostics;
@@ -42,7 +42,7 @@ fn quotes_stay_in_files_of_variables() {
         is_clean(name, &text);
         assert_eq!(count(name, &text), 1, "{name}");
     }
-    // A shell reads a file with commands in it.
+    // A file that contains commands is read as shell.
     let script = text.replace("MODEL=m", "export MODEL=m\necho \"$MODEL\"");
     assert!(amiss("prod.env", &script).iter().any(|one| one.starts_with("LT14")), "{script}");
     let quoted = "ARGS='--model-path m --speculative-algorithm NGRAM --tp 2' # all\n";
@@ -107,7 +107,7 @@ fn lines_of_a_text_in_python_may_be_split_into_words() {
 
 #[test]
 fn what_stands_for_a_text_of_the_same_length_is_not_that_text() {
-    // The name that is called is as long as the command that it comes to.
+    // The called name is as long as the resulting command.
     let text = "import sglang\nllm = sgl.éééééééééé.Engine(mod=3)\n";
     let source = Source::new("a.py", text);
     for launch in parse(&source, &Options::default()).launches {
@@ -135,7 +135,7 @@ fn templates_of_scripts_are_read_where_they_have_one_way() {
     }
     let counted = script.replace("export DEBUG=1", "echo ${#ARGUMENTS[@]}");
     assert_eq!(count("run.sh.j2", &counted), 1);
-    // Nothing to fill in: an ordinary script.
+    // No template expressions: an ordinary script.
     let plain = "sglang serve --model-path a --page-size\n";
     assert_eq!(amiss("run.sh.j2", plain), amiss("run.sh", plain));
     assert_eq!(amiss("run.sh.j2", plain).len(), 1);

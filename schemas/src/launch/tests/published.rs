@@ -7,7 +7,7 @@ fn launches(name: &str, text: &str) -> Vec<Launch> {
     parse(&Source::new(name, text), &Options::default()).launches
 }
 
-/// The codes of what is amiss with a text, but for what is info.
+/// The codes of the findings about a text, without infos.
 fn amiss(name: &str, text: &str) -> Vec<&'static str> {
     let found = parse(&Source::new(name, text), &Options::default()).diagnostics;
     found.into_iter().filter(|one| one.severity > Severity::Info).map(|one| one.code).collect()
@@ -72,7 +72,7 @@ fn what_pages_leave_out_ends_no_command() {
     let launch = one("a.md", text);
     assert_eq!(launch.integer(Key::ContextLength).map(|length| length.value), Some(9));
     one("a.md", "```bash\nvllm serve ...\n  --enable-auto-tool-choice\n  --tool-call-parser hermes\n```\n");
-    // A line that does end is told.
+    // A line that does end is reported.
     let text = "```bash\nvllm serve m\n  --max-model-len 9\n```\n";
     assert_eq!(amiss("a.md", text), ["LT04"]);
 }
@@ -203,7 +203,7 @@ fn flags_of_forks_are_theirs() {
     let named = format!("git clone https://github.com/meituan-longcat/SGLang-FluentLLM\n{flags}");
     assert_eq!(amiss("run.sh", &named), Vec::<&str>::new());
     assert_eq!(amiss("SGLang-FluentLLM/run.sh", flags), Vec::<&str>::new());
-    // A slip of the pen is told, as a warning.
+    // A typo is reported as a warning.
     let slip = format!("{named} --max-running-requestz 4\n");
     let found = parse(&Source::new("run.sh", slip.as_str()), &Options::default()).diagnostics;
     assert_eq!(found.iter().map(|one| (one.code, one.severity)).collect::<Vec<_>>(), [("LT09", Severity::Warning)]);
@@ -237,7 +237,7 @@ fn blanks_that_separate_no_words_are_named() {
     let after = told("sglang serve --model-path m \\\u{a0}\n --tp 8");
     assert_eq!(after.len(), 1, "{after:#?}");
     assert!(after[0].starts_with("LT04 a no-break space (U+00A0) after the backslash"), "{after:#?}");
-    // Python reads such a number, and a text in quotes may hold any blank.
+    // Python parses such a number, and a quoted string may contain any blank.
     for text in [
         "sglang serve --model-path m --tp 8\u{a0} --dtype auto",
         "sglang serve --model-path m --served-model-name \"my\u{a0}model\"",
@@ -248,7 +248,7 @@ fn blanks_that_separate_no_words_are_named() {
 
 #[test]
 fn programs_that_are_not_known_may_have_values_of_their_own() {
-    // Another engine, whose flags are like those of both.
+    // Another engine, with flags similar to those of both.
     check_none(
         "run.sh",
         "ts serve --model m --kv-cache-dtype fp8 --speculative-algorithm MTP --speculative-num-steps 3",
@@ -278,7 +278,7 @@ fn what_a_template_fills_in_is_not_known() {
     let text = "```\n--port {{ .Values.port }} \\\n--gpu-memory-utilization={{ .Values.gpu }} \\\n--max-model-len {{ len }}\n```\n";
     let launch = one("a.md", text);
     assert!(launch.arguments.iter().all(|argument| argument.values.iter().all(|value| value.value.known().is_none())));
-    // Braces that hold no value are text.
+    // Braces without a value are text.
     assert_eq!(amiss("run.sh", "vllm serve m --max-model-len {{9}}"), Vec::<&str>::new());
 }
 
@@ -293,7 +293,7 @@ fn variables_in_a_quoted_script_are_filled_in_by_the_shell_around_it() {
 fn what_a_test_asks_a_program_about_is_not_started() {
     let argv = "    argv = [\"vllm\", \"serve\", \"--speculative-config\", \"garbage\"]\n";
     check_none("test_a.py", &format!("def test_k():\n{argv}    assert tokens(argv) == 0\n"));
-    // Its cases stand above it, or apart from it.
+    // Its cases are above it, or elsewhere.
     let case = "(['--speculative-config \\'{\"num_speculative_tokens\": 2}\\' --tp 8'], ['--tp', '8'])";
     let above = format!(
         "@pytest.mark.parametrize('given, words', [{case}])\ndef test_k(given, words):\n    assert split(given) == words\n"
@@ -342,7 +342,7 @@ fn quoted_blocks_of_a_page_are_read_without_their_signs() {
     let page = "> Like this:\n>\n> ```shell\n> vllm serve m \\\n>   --host 0.0.0.0 --port 8888 \\\n>   --max-model-len 9\n> ```\n";
     let launch = one("a.md", page);
     assert!(launch.arguments.iter().all(|argument| argument.values.len() <= 1), "{launch:#?}");
-    // A file that output goes to stays one.
+    // A redirection to a file stays one.
     let log = one("run.sh", "vllm serve m --port 8888 \\\n  > log 2>&1\n");
     assert_eq!(log.arguments.len(), 2);
 }

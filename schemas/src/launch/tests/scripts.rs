@@ -1,9 +1,10 @@
-//! Scripts that put their launches together.
+//! Scripts that assemble their launches.
 
 use super::super::{Options, parse};
 use crate::text::Source;
 
-/// Each launch of a text: its environment, what it may be given too (`?`), and its flags with their values.
+/// Each launch of a text: its environment, the arguments that it may also receive (`?`), and its flags with their
+/// values.
 fn launches(text: &str) -> Vec<String> {
     let parsed = parse(&Source::new("test.sh", text), &Options::default());
     let shown = |launch: &super::super::Launch| {

@@ -5,8 +5,8 @@ use std::fmt::Write;
 use super::super::{Options, Parsed, Syntax, parse};
 use crate::text::Source;
 
-/// The launches of a text in a form that a test can hold: engine, anchor, environment, and each flag with its values;
-/// then the findings about the text itself.
+/// The launches of a text, for comparison in tests: engine, anchor, environment, and each flag with its values; then
+/// the findings about the text itself.
 fn shown(text: &str) -> String {
     let source = Source::new("test.sh", text);
     let Parsed { launches, diagnostics } = parse(&source, &Options::default());
@@ -290,7 +290,7 @@ fn a_word_that_may_hold_flags_makes_a_launch_incomplete() {
     check("A=( --sglang-dtype half )\npython3 train.py ${A[@]} ${MORE_SGLANG_ARGS[@]}", false);
 }
 
-/// What an edit makes of a text.
+/// The text after an edit.
 fn edited(text: &str, edit: impl Fn(&super::super::Launch) -> crate::diagnostic::Edit) -> String {
     let source = Source::new("test.sh", text);
     let parsed = parse(&source, &Options::default());

@@ -12,7 +12,7 @@ use crate::{
 
 const VERSION: EngineVersion = EngineVersion::new(0, 5, 9);
 
-/// The launches of a text: engine, syntax and anchor; then each flag with its place and its values with theirs.
+/// The launches of a text: engine, syntax and anchor; then each flag and its values with their places.
 fn shown(text: &str) -> String {
     let source = Source::new("<stdin>", text);
     let Parsed { launches, diagnostics } = parse(&source, &Options::default());
@@ -48,7 +48,7 @@ fn shown(text: &str) -> String {
     out
 }
 
-/// What an edit makes of a text, and that the text then says what was meant.
+/// Checks the text after an edit, and that it parses to the intended launch.
 fn check(text: &str, edit: impl Fn(&Launch) -> Edit, expected: &str) {
     let first = |text: &str| {
         let parsed = parse(&Source::new("x.yaml", text), &Options::default());
@@ -71,7 +71,7 @@ fn values(text: &str, key: Key) -> Option<Vec<String>> {
     Some(values.iter().map(|value| value.value.written().to_owned()).collect())
 }
 
-/// Every fix that rules ask for, in one text: a value, a list, a further flag, a removal.
+/// Every kind of edit that rules make, in one text: a value, a list, another flag, a removal.
 fn edits(text: &str) {
     let first = |text: &str| {
         let parsed = parse(&Source::new("x.yaml", text), &Options::default());

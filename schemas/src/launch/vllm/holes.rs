@@ -4,10 +4,10 @@ use serde_json::{Map, Value as Json};
 
 use crate::launch::Value;
 
-/// Stands for what is set elsewhere.
+/// Represents a value that is set elsewhere.
 const HOLE: char = '\u{fffc}';
 
-/// Signs of a text that a template or a reader fills in.
+/// Marks of a text that a template or the reader fills in.
 const PLACEHOLDERS: [&str; 3] = ["...", "…", "{{"];
 
 /// Quotes of a shell.
@@ -18,7 +18,7 @@ enum Quotes {
     Double,
 }
 
-/// The JSON object of a word, as far as it is known.
+/// The JSON object of a word; unknown values contain [`HOLE`].
 pub(super) fn object(word: &Value) -> Option<Map<String, Json>> {
     match word {
         Value::Known(text) => serde_json::from_str(text).ok(),
@@ -29,12 +29,12 @@ pub(super) fn object(word: &Value) -> Option<Map<String, Json>> {
     }
 }
 
-/// Whether a text is not known to the end.
+/// Whether a part of a text is unknown.
 pub(super) fn has_hole(text: &str) -> bool {
     text.contains(HOLE) || PLACEHOLDERS.iter().any(|sign| text.contains(sign))
 }
 
-/// A shell's word without its quotes; what it fills in stays.
+/// A shell word without its quotes; expansions stay.
 fn without_quotes(word: &str) -> Option<String> {
     let mut text = String::with_capacity(word.len());
     let mut quotes = Quotes::None;
@@ -56,8 +56,8 @@ fn without_quotes(word: &str) -> Option<String> {
     (quotes == Quotes::None).then_some(text)
 }
 
-/// JSON with a mark where the shell fills something in; a text of its own where none stands around it. None where what is
-/// filled in cannot be told from what stands there.
+/// JSON with a [`HOLE`] for each expansion of the shell, quoted unless it is inside a string. `None` if the extent of
+/// an expansion is unclear.
 fn marked(text: &str) -> Option<String> {
     let mut json = String::with_capacity(text.len());
     let (mut in_text, mut rest) = (false, text);
@@ -88,7 +88,7 @@ fn marked(text: &str) -> Option<String> {
     Some(json)
 }
 
-/// What follows a variable's name, its dollar taken.
+/// The text after a variable's name, given the text after its `$`.
 fn behind_name(text: &str) -> Option<&str> {
     if let Some(inside) = text.strip_prefix('{') {
         let (name, rest) = inside.split_once('}')?;

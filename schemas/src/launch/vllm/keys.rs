@@ -1,16 +1,16 @@
-//! Which flags give the speculative configuration, or a key of it.
+//! Flags that set the speculative configuration, or a key of it.
 
-/// What a flag gives.
+/// The part of the speculative configuration that a flag sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Named<'a> {
-    /// The whole, as JSON.
+    /// The whole configuration, as JSON.
     Whole,
     /// One key of it.
     Key(&'a str),
 }
 
-/// What a flag gives of the speculative configuration, if anything. vLLM takes underscores for dashes up to the first dot
-/// (`utils/argparse_utils.py`), and `-sc` for `--speculative-config` (`engine/arg_utils.py`).
+/// The part of the speculative configuration that a flag sets, if any. vLLM accepts underscores in place of dashes up
+/// to the first dot (`utils/argparse_utils.py`), and `-sc` as short for `--speculative-config` (`engine/arg_utils.py`).
 pub(super) fn named(spelling: &str) -> Option<Named<'_>> {
     let (flag, key) = match spelling.split_once('.') {
         Some((flag, key)) => (flag, Some(key)),

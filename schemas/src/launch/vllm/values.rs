@@ -5,7 +5,12 @@ use serde_json::{Map, Value as Json};
 use super::keys::{Named, named};
 use crate::{
     diagnostic::Diagnostic,
-    launch::{Argument, Value, arguments::stands_for_another, problems},
+    launch::{
+        Argument, Value,
+        kind::Kind,
+        placeholder::{self, stands_for_another},
+        problems, script,
+    },
     text::{Located, Source, Span},
 };
 
@@ -23,14 +28,19 @@ const INTEGERS: [&str; 6] = [
 const TEXTS: [&str; 4] = ["method", "model", "quantization", "revision"];
 
 /// What of the speculative configuration cannot be read, each with its place.
-pub(in crate::launch) fn bad_values(source: &Source, arguments: &[Argument]) -> Vec<Diagnostic> {
+///
+/// In a file of settings a list of numbers may be the values that a sweep goes through.
+pub(in crate::launch) fn bad_values(source: &Source, arguments: &[Argument], is_config: bool) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     for argument in arguments {
         let Some(word) = argument.values.first() else { continue };
         let Some(text) = word.value.known().filter(|text| !stands_for_what_is_not_shown(text)) else { continue };
+        if !text.contains('{') && !text.starts_with('[') && stands_for_another(text) {
+            continue;
+        }
         match named(&argument.flag.value) {
             None => {}
-            Some(Named::Whole) => whole(source, argument, word, text, &mut found),
+            Some(Named::Whole) => whole(source, argument, word, text, is_config, &mut found),
             Some(Named::Key(key)) => {
                 let value = serde_json::from_str(text).unwrap_or_else(|_| Json::from(text));
                 // A text that looks like a number is a text all the same.
@@ -72,20 +82,32 @@ fn has_placeholder(text: &str) -> bool {
 }
 
 /// The JSON of the whole configuration.
-fn whole(source: &Source, argument: &Argument, word: &Located<Value>, text: &str, found: &mut Vec<Diagnostic>) {
+fn whole(
+    source: &Source,
+    argument: &Argument,
+    word: &Located<Value>,
+    text: &str,
+    is_config: bool,
+    found: &mut Vec<Diagnostic>,
+) {
     let flag = &argument.flag.value;
     // vLLM takes both for none.
     if matches!(text, "" | "None") {
         return;
     }
     match serde_json::from_str(text) {
-        Ok(Json::Object(object)) => of_object(source, word, text, &object, found),
+        Ok(Json::Object(mut object)) => {
+            object.retain(|_, value| !(is_config && value.is_array()));
+            of_object(source, word, text, &object, found);
+        }
         Ok(_) => {
             let message = format!("`{flag}` takes a JSON object, but got `{}`", shown(text));
             let mut diagnostic = problems::BAD_VALUE.at(word.span, message, "not an object");
             diagnostic.help = Some(EXAMPLE.into());
             found.push(diagnostic);
         }
+        Err(error) if placeholder::is_in_json(text, place_of_error(text, &error).start) => {}
+        Err(_) if is_filled_in(source, text) || has_other_quotes(source.slice(word.span)) => {}
         Err(_) if is_bare_in_shell(source, word) => found.push(taken_apart(flag, word, text)),
         Err(error) => {
             let place = place_of(source, word, text, place_of_error(text, &error));
@@ -98,6 +120,20 @@ fn whole(source: &Source, argument: &Argument, word: &Located<Value>, text: &str
             found.push(diagnostic);
         }
     }
+}
+
+/// Whether quotes are written as PowerShell, `cmd`, CSV or a text within a text has them: `{""method""`, a backquote or two
+/// backslashes in front of each.
+fn has_other_quotes(written: &str) -> bool {
+    ["{\"\"", "`\"", "\\\\\""].iter().any(|quotes| written.contains(quotes))
+}
+
+/// Whether what reads the text first fills in variables, in single quotes too, or has quotes of its own: compose, a template, a
+/// file of variables.
+fn is_filled_in(source: &Source, text: &str) -> bool {
+    let name = source.name().to_ascii_lowercase();
+    let is_yaml = [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending));
+    script::is_env_file(source) || ((is_yaml || Kind::is_template(&name)) && text.contains('$'))
 }
 
 /// Whether JSON is unquoted in a shell's text.

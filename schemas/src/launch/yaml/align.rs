@@ -1,21 +1,20 @@
-//! Maps each byte of a scalar's text to the YAML: quotes, escapes, folds and the indentation of blocks lie
-//! between the two.
+//! Maps each byte of a scalar's text to the YAML, across quotes, escapes, folds and the indentation of blocks.
 
 use saphyr_parser::ScalarStyle;
 
 use crate::{launch::writing::Quotes, text::Span};
 
-/// A scalar as the parser gives it.
+/// A scalar as the parser returns it.
 #[derive(Debug)]
 pub(super) struct Scalar {
-    /// Its text, quotes, escapes and folds resolved; in no more room than it takes, which the parser gives plenty of.
+    /// Its text, with quotes, escapes and folds resolved, in an exact allocation (the parser overallocates).
     pub text: String,
     pub style: ScalarStyle,
-    /// Its place: may reach over the comments and empty lines after it.
+    /// Its span, which may include comments and empty lines after it.
     pub span: Span,
 }
 
-/// A part of a scalar's text with its place. A part as long as its span is verbatim.
+/// A part of a scalar's text with its place. It is verbatim if both have the same length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     /// In the scalar's text.
@@ -24,7 +23,7 @@ pub(super) struct Part {
     pub place: Span,
 }
 
-/// A scalar with all of its places.
+/// A scalar aligned with the YAML.
 #[derive(Clone, Debug)]
 pub(super) struct Aligned {
     /// In the order of the text, without gaps.
@@ -34,7 +33,7 @@ pub(super) struct Aligned {
     pub quotes: Quotes,
 }
 
-/// Aligns a scalar; nothing where its text cannot be found again in the YAML.
+/// Aligns a scalar; `None` if its text cannot be located in the YAML.
 pub(super) fn align(yaml: &str, scalar: &Scalar) -> Option<Aligned> {
     let (parts, quotes, quote) = match scalar.style {
         ScalarStyle::Plain => (flow(yaml, scalar, scalar.span.start)?, Quotes::Plain, 0),
@@ -48,7 +47,7 @@ pub(super) fn align(yaml: &str, scalar: &Scalar) -> Option<Aligned> {
         _ => Span::new(scalar.span.start + quote, scalar.span.start + quote),
     };
     let outer = Span::new(place.start.saturating_sub(quote), place.end + quote);
-    // The last line ends of a block are not part of it to an eye.
+    // To a reader, the trailing line ends of a block are not part of it.
     let end = outer.start + yaml.get(outer.range())?.trim_end().len();
     Some(Aligned { parts, outer: Span::new(outer.start, end), quotes })
 }
@@ -125,7 +124,7 @@ fn flow(yaml: &str, scalar: &Scalar, from: usize) -> Option<Vec<Part>> {
     Some(parts.0)
 }
 
-/// Where the first line of a block's content begins: below the line of its `|` or `>`.
+/// The start of the first line of a block's content: below the line of its `|` or `>`.
 fn content(yaml: &str, scalar: &Scalar) -> Option<usize> {
     let header = yaml.get(..scalar.span.start)?.trim_end().len();
     Some(header + yaml.get(header..)?.find('\n')? + 1)
@@ -155,7 +154,7 @@ fn literal(yaml: &str, scalar: &Scalar) -> Option<Vec<Part>> {
     Some(parts.0)
 }
 
-/// Words are verbatim; what is between them folds.
+/// Words are verbatim; blanks and line ends between them fold.
 fn folded(yaml: &str, scalar: &Scalar) -> Option<Vec<Part>> {
     let (text, source) = (scalar.text.as_bytes(), yaml.as_bytes());
     let mut parts = Parts::default();
@@ -168,7 +167,7 @@ fn folded(yaml: &str, scalar: &Scalar) -> Option<Vec<Part>> {
         let (length, width) = match (run, width) {
             (0, 0) if text.get(at) == source.get(place) => (1, 1),
             (0, _) | (_, 0) => return None,
-            // The last line end stays on its line, whatever is below the block.
+            // The last line end maps to its own line, regardless of the text below the block.
             _ if at + run == text.len() => {
                 let end = source.get(place..)?.iter().position(|byte| *byte == b'\n');
                 (run, end.map_or(source.len() - place, |length| length + 1))

@@ -174,6 +174,7 @@ impl<'a> Reader<'a> {
             engine_version: None,
             image: None,
             is_changed: false,
+            is_shown: false,
             forks: Forks::default(),
             insertion: self.insertion(map, &entries, writing),
         };
@@ -185,7 +186,7 @@ impl<'a> Reader<'a> {
             launch.settings.extend(vllm::draft_setting(&launch.arguments));
             let message = "vLLM launch: its flags and its speculative configuration are checked, but not combinations of other flags";
             diagnostics.push(problems::VLLM_UNREAD.at(anchor, message, "not checked"));
-            diagnostics.extend(vllm::bad_values(self.source, &launch.arguments));
+            diagnostics.extend(vllm::bad_values(self.source, &launch.arguments, true));
         }
         let mut found = Vec::new();
         unknown::report(&launch.arguments, engine, &mut found);

@@ -16,16 +16,16 @@ use crate::{
     text::Span,
 };
 
-/// The keys whose words make up a command, in their order.
+/// The keys whose words make up a command, in order.
 const COMMAND: [&str; 3] = ["entrypoint", "command", "args"];
 
-/// A command with what is known of its surroundings.
+/// A command with its environment.
 pub(super) struct Container<'a> {
     pub excerpt: Excerpt,
     pub variables: Variables<'a>,
-    /// The version of the engine that the image's tag names.
+    /// The version of the engine in the image's tag.
     pub version: Option<Stated>,
-    /// The image that it runs, where that is known.
+    /// The image that it runs, if known.
     pub image: Option<&'a str>,
     /// Whether the words are only a part of a command.
     pub is_part: bool,
@@ -38,21 +38,21 @@ struct Word<'a> {
     id: Id,
     scalar: &'a Scalar,
     aligned: Aligned,
-    /// The list that it is an item of; a text by itself is a line of several words.
+    /// The list that contains it; `None` for a scalar that is a line of several words.
     list: Option<Id>,
-    /// Whether the list has it by an alias.
+    /// Whether the list contains it as an alias.
     alias: bool,
 }
 
 impl<'a> Container<'a> {
-    /// Reads a mapping that may be a container which starts an engine. `compose` says whether a command in one text is
-    /// split into words without a shell.
+    /// Reads a mapping that may be a container that starts an engine. `compose` says whether a command given as a
+    /// single string is split into words without a shell.
     pub fn of(yaml: &str, tree: &'a Tree, map: &'a Map, compose: bool) -> Option<Self> {
         let words = words(yaml, tree, COMMAND.iter().filter_map(|key| tree.get(map, key)))?;
         let image = tree.get(map, "image").and_then(|id| tree.scalar(id));
         let version = image.and_then(|image| of_image(&image.text, image.span));
         let of_image = image.and_then(|image| Some((engine_of_image(&image.text)?, image, tree.align(yaml, image)?)));
-        // An entry point without arguments is nothing to judge, and has no place for a further flag.
+        // An entry point without arguments has nothing to check, and no place for another flag.
         let has_arguments = words.iter().any(|word| word.scalar.text != "serve");
         let of_image = of_image.filter(|_| has_arguments && is_entry_points(&words));
         let evident = words.iter().any(|word| names_engine(&word.scalar.text));
@@ -62,7 +62,7 @@ impl<'a> Container<'a> {
             return None;
         }
         let scalars = words.iter().map(|word| word.id).collect();
-        // Flags under `args` alone are passed on by a launcher, which adds others.
+        // If there is only `args`, a launcher passes the flags on and adds others.
         let own_command = ["image", "entrypoint", "command"].iter().any(|key| tree.get(map, key).is_some());
         let is_part = !own_command && words.first().is_some_and(|word| word.scalar.text.starts_with("--"));
         let mut excerpt = Excerpt::default();
@@ -82,7 +82,7 @@ impl<'a> Container<'a> {
         Some(Self { excerpt, variables, version, image, is_part, scalars })
     }
 
-    /// The lists of flags in a mapping under other keys, as `extraArgs` in the values of a chart.
+    /// The lists of flags under other keys of a mapping, such as `extraArgs` in the values of a chart.
     pub fn lists_of(yaml: &str, tree: &'a Tree, map: &'a Map) -> Vec<Self> {
         let is_flag = |id: &Id| {
             let text = tree.scalar(*id).map_or("", |scalar| &scalar.text);
@@ -97,7 +97,7 @@ impl<'a> Container<'a> {
                 let excerpt = Excerpt::default();
                 let excerpt = Writer { tree, variables: &variables, excerpt, is_joined: true }.write_all(&words, false);
                 let scalars = words.iter().map(|word| word.id).collect();
-                // The whole of what is said of speculation stands in one list; a chart adds where the model is and the like.
+                // All flags about speculation are in one list; a chart adds the model path and similar flags.
                 let is_part = !words.iter().any(speculates);
                 Some(Self { excerpt, variables, version: None, image: None, is_part, scalars })
             })
@@ -116,7 +116,7 @@ fn words<'a>(yaml: &str, tree: &'a Tree, ids: impl Iterator<Item = Id>) -> Optio
         };
         match tree.node(id)? {
             Node::List(list) => {
-                // Nodes are numbered in the order of the text: only an alias goes back.
+                // Nodes are numbered in text order, so only an alias refers back.
                 let mut last = id;
                 for item in &list.items {
                     add(*item, Some(id), *item <= last)?;
@@ -130,13 +130,13 @@ fn words<'a>(yaml: &str, tree: &'a Tree, ids: impl Iterator<Item = Id>) -> Optio
     (!words.is_empty()).then_some(words)
 }
 
-/// Whether a word asks for speculation.
+/// Whether a word is a flag about speculation.
 fn speculates(word: &Word<'_>) -> bool {
     let text = word.scalar.text.replace('_', "-");
     text.starts_with("--speculative-algo") || text.starts_with("--speculative-config")
 }
 
-/// What a text is where no one sets the variable that it is: `${IMAGE:-name:tag}`.
+/// The value of a text if its variable is not set: `${IMAGE:-name:tag}`.
 fn default_of(text: &str) -> &str {
     let inside = text.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
     inside.and_then(|inside| inside.split_once('-')).map_or(text, |(_, default)| default)
@@ -156,7 +156,7 @@ fn is_entry_points(words: &[Word<'_>]) -> bool {
     (first.scalar.text.starts_with("--") || is_serve || is_model) && !starts_engine(&texts)
 }
 
-/// The text after `sh -c`.
+/// The word after `sh -c`.
 fn script<'w, 'a>(words: &'w [Word<'a>]) -> Option<&'w Word<'a>> {
     let is_shell =
         |word: &Word<'_>| matches!(word.item().rsplit('/').next(), Some("sh" | "bash" | "dash" | "ash" | "zsh"));
@@ -166,13 +166,13 @@ fn script<'w, 'a>(words: &'w [Word<'a>]) -> Option<&'w Word<'a>> {
     };
     let shell = words.iter().position(is_shell).unwrap_or(0);
     let option = words.iter().skip(shell).position(takes_script)? + shell;
-    // Without a shell in sight, the image's own may be one.
+    // If no shell is named, the image's entry point may be one.
     let runs = option == 0 || words.get(shell).is_some_and(is_shell);
     words.get(option + 1).filter(|_| runs)
 }
 
 impl Word<'_> {
-    /// The text of an item of a list.
+    /// The text of a list item.
     fn item(&self) -> &str {
         self.list.map_or("", |_| &self.scalar.text)
     }
@@ -189,17 +189,17 @@ pub(super) fn lone_script(yaml: &str, tree: &Tree, scalar: &Scalar) -> Option<Ex
     Some(excerpt)
 }
 
-/// Writes commands of containers for the shell reader.
+/// Writes the commands of containers for the shell reader.
 struct Writer<'a> {
     tree: &'a Tree,
     variables: &'a Variables<'a>,
     excerpt: Excerpt,
-    /// Whether a launcher joins the words of a list by blanks, so that one of them may be a flag with its value.
+    /// Whether a launcher joins the words of a list with blanks, so that one of them may be a flag with its value.
     is_joined: bool,
 }
 
 impl<'a> Writer<'a> {
-    /// Writes words after what is there.
+    /// Appends words.
     fn write_all(mut self, words: &[Word<'_>], compose: bool) -> Excerpt {
         let writer = &mut self;
         match script(words) {
@@ -212,9 +212,9 @@ impl<'a> Writer<'a> {
         self.excerpt
     }
 
-    /// A script, after the variables that it is run with.
+    /// Writes a script after the variables that it runs with.
     fn script(&mut self, word: &Word<'_>) {
-        // Compose fills in `${NAME}` before the script sees it; `$${NAME}` is the container's own.
+        // Compose fills in `${NAME}` before the script sees it; `$${NAME}` is a variable of the container.
         if !self.variables.of_compose || word.scalar.text.contains("$$") {
             self.variables.list.iter().for_each(|variable| self.export(variable));
         }
@@ -236,13 +236,14 @@ impl<'a> Writer<'a> {
         self.excerpt.write(&format!("export {name}="));
         match &variable.scalar {
             Some((scalar, aligned)) => self.excerpt.quote(scalar, aligned, Span::new(0, scalar.text.len())),
-            // Whatever it is, it has a value.
+            // Its value is unknown, but it has one.
             None => self.excerpt.write(&format!("\"${{{name}}}\"")),
         }
         self.excerpt.write("\n");
     }
 
-    /// The text of a scalar. What Kubernetes, compose or a template fills in is filled in, or made what a shell fills in.
+    /// Writes the text of a scalar. References of Kubernetes, compose and templates are filled in, or turned into shell
+    /// expansions.
     fn filled(&mut self, word: &Word<'_>) {
         let (scalar, aligned) = (word.scalar, &word.aligned);
         for (span, chunk) in chunks(&scalar.text) {
@@ -261,7 +262,8 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// What Kubernetes fills in. Of several words each has its place in the variable's own value.
+    /// Writes a reference that Kubernetes fills in. If its value has several words, each maps to its place in the
+    /// variable's own value.
     fn reference(&mut self, word: &Word<'_>, span: Span, name: &str) {
         let Some(text) = self.known(name) else {
             self.excerpt.copy(word.scalar, &word.aligned, span);
@@ -275,13 +277,13 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The value of a variable that Kubernetes fills in.
+    /// The value of a variable that Kubernetes fills in, if known.
     fn known(&self, name: &str) -> Option<String> {
         let text = self.variables.get(name).filter(|_| !self.variables.of_compose)?.value.value.known()?;
         self.tree.spend(text.len()).then(|| text.to_owned())
     }
 
-    /// A text of several words. Compose splits it without a shell, so that a line's end is a blank.
+    /// Writes a text of several words. Compose splits it without a shell, so a line end is a blank.
     fn line(&mut self, word: &Word<'_>, compose: bool) {
         self.space();
         let start = self.excerpt.text.len();
@@ -297,7 +299,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A word of a list, as a shell must read it to get that word.
+    /// Writes a word of a list, quoted so that a shell reads this word.
     fn word(&mut self, word: &Word<'_>, list: Id) {
         self.space();
         let start = self.excerpt.text.len();
@@ -319,7 +321,7 @@ impl<'a> Writer<'a> {
         self.excerpt.items.push(Item { text, outer: aligned.outer, quotes: aligned.quotes, list, alias: word.alias });
     }
 
-    /// The parts of a word with the text of those that Kubernetes fills in; nothing where one of them is not known.
+    /// The parts of a word, with the text of those that Kubernetes fills in; `None` if one of these is unknown.
     fn parts(&self, word: &Word<'_>) -> Option<Vec<(Span, Option<String>)>> {
         let whole = || vec![(Span::default(), Chunk::Text)];
         let chunks = Some(chunks(&word.scalar.text)).filter(|chunks| !chunks.is_empty()).unwrap_or_else(whole);
@@ -331,7 +333,7 @@ impl<'a> Writer<'a> {
         chunks.into_iter().map(part).collect()
     }
 
-    /// A word whose text is not known. A flag in front of it is.
+    /// Writes a word of unknown text; a flag before it is known.
     fn unknown(&mut self, word: &Word<'_>) {
         let (scalar, aligned) = (word.scalar, &word.aligned);
         let text = scalar.text.as_str();

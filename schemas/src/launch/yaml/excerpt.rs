@@ -13,15 +13,15 @@ use crate::{
     text::Span,
 };
 
-/// A text made of scalars and of what a shell needs around them.
+/// A text made of scalars and of the shell syntax around them.
 #[derive(Debug, Default)]
 pub(super) struct Excerpt {
     pub text: String,
-    /// What comes from the YAML.
+    /// The pieces that come from the YAML.
     pieces: SpanMap<Quotes>,
     /// The words of lists.
     pub items: Vec<Item>,
-    /// The start of the command, after the variables that it is run with.
+    /// The start of the command, after the variables that it runs with.
     pub command: usize,
 }
 
@@ -35,17 +35,17 @@ pub(super) struct Item {
     pub quotes: Quotes,
     /// The list that contains it.
     pub list: Id,
-    /// Whether the list contains an alias of it.
+    /// Whether the list contains it as an alias.
     pub alias: bool,
 }
 
 impl Excerpt {
-    /// What is added from here on is the command.
+    /// Marks the current end as the start of the command.
     pub fn begin_command(&mut self) {
         self.command = self.text.len();
     }
 
-    /// Adds text that the YAML does not have.
+    /// Adds text that does not occur in the YAML.
     pub fn write(&mut self, text: &str) {
         self.text.push_str(text);
     }
@@ -66,8 +66,8 @@ impl Excerpt {
         }
     }
 
-    /// Adds a part of a scalar so that a shell takes it as it is. A flag in front of its value stands outside of the
-    /// quotes, so that the two have places of their own.
+    /// Adds a part of a scalar, quoted for a shell. A flag before its value is outside the quotes, so that both have
+    /// separate spans.
     pub fn quote(&mut self, scalar: &Scalar, aligned: &Aligned, range: Span) {
         let text = scalar.text.get(range.range()).unwrap_or_default();
         if is_plain(text) {
@@ -99,7 +99,7 @@ impl Excerpt {
         self.pieces.push(MappedPart { text, place, whole: aligned.outer.start, with: aligned.quotes });
     }
 
-    /// Makes the ends of lines blanks, those after a backslash not taken.
+    /// Replaces line ends by blanks, except after a backslash.
     pub fn join_lines(&mut self, from: usize) {
         let lines = self.text.split_off(from.min(self.text.len()));
         for character in lines.chars() {
@@ -118,12 +118,12 @@ impl Excerpt {
         self.pieces.is_of_one_whole(span)
     }
 
-    /// What surrounds the text at an offset in the YAML.
+    /// The YAML quotes around the text at an offset.
     pub fn quotes(&self, at: usize) -> Option<Quotes> {
         self.pieces.at(at).map(|piece| piece.with)
     }
 
-    /// The first and last item that a part of the text touches.
+    /// Indices of the first and last item that a part of the text touches.
     pub fn items_of(&self, span: Span) -> Option<(usize, usize)> {
         let first = self.items.partition_point(|item| item.text.end <= span.start);
         let last = self.items.partition_point(|item| item.text.start < span.end).checked_sub(1)?;

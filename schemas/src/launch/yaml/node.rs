@@ -1,5 +1,5 @@
-//! YAML as a tree with places. The tree is an arena, and an alias is the number of the node it stands for: nothing is
-//! copied, so that a small text cannot grow into a large tree.
+//! YAML as a tree with spans. The tree is an arena, and an alias is the id of its node: nothing is copied, so a small
+//! text cannot grow into a large tree.
 
 use std::cell::Cell;
 
@@ -8,16 +8,16 @@ use saphyr_parser::{Event, Parser, ScanError};
 use super::align::{Aligned, Scalar, align};
 use crate::text::Span;
 
-/// How deep nodes may be nested. Manifests stay below twenty.
+/// Maximum nesting depth of nodes. Manifests stay below twenty.
 const DEPTH: usize = 128;
 
-/// Most entries and bytes that are looked at in one text: what aliases stand for is looked at again wherever they are.
+/// Maximum number of entries and bytes inspected per text: the node of an alias is inspected again at each use.
 const MOST_STEPS: usize = 1 << 24;
 
-/// How deep `<<` is followed.
+/// Maximum depth to which `<<` is followed.
 const MERGES: usize = 8;
 
-/// A node of a [`Tree`], by its number.
+/// The index of a node of a [`Tree`].
 pub(super) type Id = usize;
 
 /// All documents of a text.
@@ -41,7 +41,7 @@ pub(super) struct List {
     pub items: Vec<Id>,
     /// Whether it is written in brackets.
     pub flow: bool,
-    /// From the opening bracket to the closing one, where it has them.
+    /// From the opening to the closing bracket, if it has them.
     pub span: Span,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Map {
     pub entries: Vec<(Id, Id)>,
     /// Whether it is written in braces.
     pub flow: bool,
-    /// From the opening brace to the closing one, where it has them.
+    /// From the opening to the closing brace, if it has them.
     pub span: Span,
 }
 
@@ -91,7 +91,7 @@ impl Tree {
         }
     }
 
-    /// The items of a list; none where the node is something else.
+    /// The items of a list; empty if the node is something else.
     pub fn items(&self, id: Id) -> &[Id] {
         match self.node(id) {
             Some(Node::List(list)) => &list.items,
@@ -99,19 +99,19 @@ impl Tree {
         }
     }
 
-    /// The value of a key, the merged mappings looked at last.
+    /// The value of a key; merged mappings are searched last.
     pub fn get(&self, map: &Map, key: &str) -> Option<Id> {
         self.find(map, key, 0)
     }
 
-    /// Counts work on what may be looked at many times; false where there was enough of it.
+    /// Counts work on nodes that may be inspected many times; false once the limit is reached.
     pub fn spend(&self, steps: usize) -> bool {
         let steps = self.steps.get().saturating_add(steps);
         self.steps.set(steps);
         steps <= MOST_STEPS
     }
 
-    /// The place of each byte of a scalar, where it can be told.
+    /// The place of each byte of a scalar, if it can be determined.
     pub fn align(&self, yaml: &str, scalar: &Scalar) -> Option<Aligned> {
         if self.spend(scalar.text.len() + 1) { align(yaml, scalar) } else { None }
     }
@@ -183,7 +183,7 @@ impl Builder {
     fn push(&mut self, node: Node, anchor: usize) -> Id {
         let id = self.tree.nodes.len();
         self.tree.nodes.push(node);
-        // Numbers of anchors only grow.
+        // Anchor numbers only increase.
         if self.anchors.last().map_or(0, |(number, _)| *number) < anchor {
             self.anchors.push((anchor, id));
         }
@@ -209,7 +209,7 @@ impl Builder {
         }
     }
 
-    /// Puts a node where the text has it.
+    /// Attaches a node to its parent in the text.
     fn attach(&mut self, id: Id) {
         let Some(open) = self.open.last_mut() else {
             self.tree.roots.push(id);
@@ -226,9 +226,9 @@ impl Builder {
     }
 }
 
-/// The byte of each character, since the parser counts characters.
+/// The byte offset of each character, since the parser counts characters.
 struct Offsets {
-    /// Nothing where every character is one byte.
+    /// `None` if every character is one byte.
     bytes: Option<Vec<usize>>,
     length: usize,
 }

@@ -1,4 +1,4 @@
-//! From launches of an excerpt back to the YAML that it was taken from: places, and how edits are written there.
+//! Maps launches of an excerpt back to its YAML: spans, and how edits are written there.
 
 use super::{
     excerpt::{Excerpt, Item},
@@ -60,7 +60,7 @@ impl Origin<'_> {
         }
     }
 
-    /// The place of a part of the excerpt, the quotes of items not included.
+    /// The place of a part of the excerpt, without the quotes of items.
     fn place(&self, span: Span) -> Span {
         self.excerpt.place(span)
     }
@@ -70,7 +70,7 @@ impl Origin<'_> {
         self.excerpt.items.get(first..=last)
     }
 
-    /// The place of words, the quotes of items included.
+    /// The place of words, with the quotes of items.
     fn whole(&self, span: Span) -> Span {
         let items = self.items(span).unwrap_or_default();
         items.iter().map(|item| item.outer).reduce(Span::join).unwrap_or_else(|| self.place(span))
@@ -97,7 +97,8 @@ impl Origin<'_> {
                 setting.removal = self.removal(items);
             }
             None => {
-                // Words of a variable after those of the command: an edit of both would reach over what is between.
+                // The words of a variable may follow those of the command: an edit of both would cover the text between
+                // them.
                 let first = || setting.values.first().map_or(setting.span, |value| value.span);
                 let whole = |value: Span| if self.excerpt.is_of_one_scalar(value) { value } else { first() };
                 setting.value = setting.value.map(|value| self.place(whole(value)));
@@ -117,8 +118,8 @@ impl Origin<'_> {
         item(flag).is_some() && item(flag) == item(value)
     }
 
-    /// The place of what goes with a removal; the indentation of a block goes with whole lines.
-    /// Nothing goes where a part of another scalar would.
+    /// The place of the text that a removal deletes; whole lines of a block are deleted with their indentation. Only
+    /// the argument is deleted if the removal would reach into another scalar.
     fn lines(&self, removal: Span, argument: Span) -> Span {
         let place = self.place(removal);
         if !self.excerpt.is_of_one_scalar(removal) {
@@ -139,7 +140,8 @@ impl Origin<'_> {
         matches!(self.tree.node(item.list), Some(Node::List(list)) if list.flow)
     }
 
-    /// What goes with items: their lines, or in brackets a comma. Nothing where more than the items would go.
+    /// The text to delete with items: their lines, or in brackets a comma. Empty if more than the items would be
+    /// deleted.
     fn removal(&self, items: &[Item]) -> Span {
         let (Some(first), Some(last)) = (items.first(), items.last()) else { return Span::default() };
         let words = Span::new(first.outer.start, last.outer.end.max(first.outer.start));
@@ -161,7 +163,7 @@ impl Origin<'_> {
         }
     }
 
-    /// Text before a new item of the same list.
+    /// The text before a new item of the same list.
     fn separator(&self, item: &Item) -> String {
         if self.is_flow(item) {
             return ", ".into();
@@ -191,7 +193,7 @@ impl Origin<'_> {
         Insertion { at, before: writing.between.clone(), after: String::new(), writing }
     }
 
-    /// After the last flag, with the same blanks before it.
+    /// Inserts after the last flag, with the same blanks before it.
     fn shell_insertion(&self, launch: &Launch) -> Insertion {
         let Insertion { at, before, after, .. } = &launch.insertion;
         let last = launch.arguments.iter().filter(|argument| argument.span.end <= *at);

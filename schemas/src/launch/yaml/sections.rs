@@ -1,4 +1,4 @@
-//! Mappings within a larger file whose keys are an engine's arguments: recipes of srt-slurm, trainers' configurations.
+//! Mappings in a larger file whose keys are an engine's arguments: recipes of srt-slurm, configurations of trainers.
 
 use std::sync::Arc;
 
@@ -13,20 +13,20 @@ use crate::{
     text::{Located, Span},
 };
 
-/// Keys under which srt-slurm has the arguments of its workers, by their roles.
+/// Keys under which srt-slurm keeps the arguments of its workers, by role.
 const WORKERS: [(&str, Engine); 2] = [("sglang_config", Engine::Sglang), ("vllm_config", Engine::Vllm)];
 
 /// Roles of workers.
 const ROLES: [&str; 5] = ["agg", "aggregated", "decode", "prefill", "encode"];
 
-/// Most launches of one file.
+/// Maximum number of launches per file.
 const MOST: usize = 256;
 
-/// Sections in which trainers have arguments of SGLang, told without an algorithm.
+/// Sections in which trainers keep arguments of SGLang, recognised even without an algorithm.
 const OF_SGLANG: [&str; 5] = ["mtp", "sglang", "sglang_cfg", "sglang_config", "sglang_kwargs"];
 
 impl<'a> Reader<'a> {
-    /// The launches of the mappings below the document's own.
+    /// The launches of mappings below the top-level one.
     pub fn sections(&self) -> (Vec<Launch>, Vec<Diagnostic>) {
         let (mut launches, mut diagnostics) = (Vec::new(), Vec::new());
         let mut read: Vec<Id> = Vec::new();
@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
         (launches, diagnostics)
     }
 
-    /// The mappings of workers, each with its role and the place of that.
+    /// The mappings of workers, each with its role and the role's span.
     fn roles(&self, section: &'a Map) -> Vec<(&'a str, Span, &'a Map, Id)> {
         let role = |(key, id): &(Id, Id)| {
             let key = self.tree.scalar(*key)?;
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         section.entries.iter().filter_map(role).collect()
     }
 
-    /// The variables that a role's workers get: `decode_environment`.
+    /// Adds the variables of a role's workers: `decode_environment`.
     fn add_environment(&self, backend: &Map, role: &str, launch: &mut Launch) {
         let Some(map) = self.tree.get(backend, &format!("{role}_environment")).and_then(|id| self.tree.map(id)) else {
             return;
@@ -88,7 +88,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The engine whose arguments a section holds. Speculation is what tells: no other program has these names.
+    /// The engine whose arguments a section contains. The evidence is speculation: no other program has these names.
     fn engine_of_section(&self, name: &str, section: &Map) -> Option<Engine> {
         let given = |wanted: &str| {
             section.entries.iter().find_map(|(key, value)| {

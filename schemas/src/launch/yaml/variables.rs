@@ -10,16 +10,16 @@ use crate::{
     text::{Located, Span},
 };
 
-/// Most variables of one container.
+/// Maximum number of variables per container.
 const MOST: usize = 256;
 
 /// The variables that a container sets.
 #[derive(Debug, Default)]
 pub(super) struct Variables<'a> {
     pub list: Vec<Variable<'a>>,
-    /// Whether they are of compose, which fills in `${NAME}` from elsewhere before they are set.
+    /// Whether they belong to compose, which fills in `${NAME}` from elsewhere before they are set.
     pub of_compose: bool,
-    /// Whether there may be others: a file or another object holds them.
+    /// Whether there may be others, in a file or another object.
     pub is_open: bool,
 }
 
@@ -27,12 +27,12 @@ pub(super) struct Variables<'a> {
 pub(super) struct Variable<'a> {
     pub name: &'a str,
     pub value: Located<Value>,
-    /// The scalar that is the whole value, where there is one and it is known.
+    /// The scalar that is the whole value, if there is one and it is known.
     pub scalar: Option<(&'a Scalar, Aligned)>,
 }
 
 impl<'a> Variables<'a> {
-    /// Those of `env` (a list of names with values) or `environment` (a mapping, or a list of `NAME=value`).
+    /// The variables of `env` (a list of names with values) or `environment` (a mapping, or a list of `NAME=value`).
     pub fn of(yaml: &str, tree: &'a Tree, container: &Map) -> Self {
         let is_open = ["env_file", "envFrom"].iter().any(|key| tree.get(container, key).is_some());
         if let Some(list) = tree.get(container, "env") {
@@ -107,11 +107,11 @@ pub(super) enum Chunk<'a> {
     Template,
 }
 
-/// Cuts a text at its references.
+/// Splits a text at its references.
 pub(super) fn chunks(text: &str) -> Vec<(Span, Chunk<'_>)> {
     let mut chunks = Vec::new();
     let (mut from, mut at) = (0, 0);
-    // What opens and does not close once does not close further on either.
+    // If one opener is not closed, later ones are not either.
     let mut hopeless = false;
     while let Some(next) = text.get(at..).and_then(|rest| rest.find(['$', '{'])) {
         at += next;
@@ -143,7 +143,7 @@ pub(super) fn chunks(text: &str) -> Vec<(Span, Chunk<'_>)> {
     chunks
 }
 
-/// The length of a reference at the beginning of a text, and what it is.
+/// The length and kind of the reference at the start of a text.
 fn dollar(text: &str) -> Option<(usize, Chunk<'_>)> {
     let rest = text.get(1..)?;
     let in_name = |character: char| character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.');
@@ -153,7 +153,7 @@ fn dollar(text: &str) -> Option<(usize, Chunk<'_>)> {
         return (closes && !name.is_empty()).then_some((name.len() + 3, Chunk::Reference(name)));
     }
     if rest.starts_with('{') {
-        // Names are short; so are the defaults that people write.
+        // Names and the defaults that people write are short.
         let end = rest.char_indices().take(256).find(|(_, character)| *character == '}')?.0;
         return Some((end + 2, Chunk::Dollar));
     }

@@ -4,11 +4,11 @@
 //!
 //! ## What it does
 //!
-//! Looks for a flag with another one after it and no blank between.
+//! Looks for a flag that is directly followed by another one, with no blank between them.
 //!
 //! ## Why is this bad?
 //!
-//! Neither of them is read.
+//! Neither of them is recognised.
 //!
 //! ## What SGLang does
 //!
@@ -61,7 +61,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let written = &argument.flag.value;
     let (first, behind) = written.split_at_checked(second)?;
     let span = argument.flag.span;
-    // Quotes and escapes would make the place in the text another one.
+    // Quotes and escapes would shift the position in the text.
     let plain = span.end - span.start == written.len();
     let edits = match plain {
         true => vec![Edit { span: Span::new(span.start + second, span.start + second), replacement: " ".into() }],

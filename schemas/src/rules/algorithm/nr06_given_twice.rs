@@ -8,11 +8,11 @@
 //!
 //! ## Why is this bad?
 //!
-//! One of the two was meant. Which one runs depends on their order alone.
+//! Only one of the two can be intended. Which one takes effect depends only on their order.
 //!
 //! ## What SGLang does
 //!
-//! argparse takes the last.
+//! argparse uses the last one.
 //!
 //! ## Example
 //!
@@ -62,7 +62,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         if first == last {
             return None;
         }
-        // A branch that gives another value means to.
+        // A branch that gives another value does so on purpose.
         if argument.in_branch != later.in_branch {
             return None;
         }

@@ -10,7 +10,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! A head learns the hidden states of one model. On another of the same shape it runs, and few of its tokens are accepted.
+//! A head learns the hidden states of one model. It runs on another model of the same shape, but few of its tokens are
+//! accepted.
 //!
 //! ## What SGLang does
 //!
@@ -62,7 +63,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Families, and their generations as they are written without a dot; `qwen32` may be a size.
+/// Families, and their generations as written without a dot; `qwen32` may be a size.
 const FAMILIES: [(&str, &[&str]); 2] =
     [("llama", &["31", "32", "33"]), ("qwen", &["15", "25", "35", "36", "37", "38"])];
 
@@ -92,7 +93,7 @@ fn generation(path: &str) -> Option<(&'static str, String)> {
         let rest = rest.strip_prefix(['-', '_']).unwrap_or(rest);
         let length = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(rest.len());
         let (number, behind) = rest.split_at(length);
-        // The size of a model (7b) is no generation.
+        // The size of a model (7b) is not a generation.
         if behind.starts_with('b') {
             return None;
         }
@@ -107,7 +108,7 @@ fn generation(path: &str) -> Option<(&'static str, String)> {
     })
 }
 
-/// The digit of `-5` or `_5`, where nothing that makes it a size or a date follows.
+/// The digit of `-5` or `_5`, unless the following text makes it a size or a date.
 fn minor(behind: &str) -> Option<char> {
     let mut letters = behind.strip_prefix(['-', '_'])?.chars();
     let digit = letters.next().filter(char::is_ascii_digit)?;

@@ -9,12 +9,12 @@
 //!
 //! ## Why is this bad?
 //!
-//! SGLang builds the class that the config names. A plain Llama of one layer has no `fc`, so the head's own tensors find no
-//! place.
+//! SGLang builds the class that the config names. A plain Llama of one layer has no `fc`, so the head's own tensors
+//! have nowhere to go.
 //!
 //! ## What SGLang does
 //!
-//! It fails when the weights are loaded or when the scheduler starts; which message comes depends on the version.
+//! It fails when the weights are loaded or when the scheduler starts; the message depends on the version.
 //!
 //! ## Example
 //!
@@ -60,7 +60,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Classes of whole models whose heads SGLang has under another name.
+/// Classes of whole models; SGLang has their heads under another name.
 const WHOLE: [&str; 4] = ["LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM", "MixtralForCausalLM"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -8,8 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! An EAGLE-3 head reads several hidden states of the target; an MTP layer reads one. The class that is loaded has neither
-//! the weights nor the methods.
+//! An EAGLE-3 head reads several hidden states of the target; an MTP layer reads one. The loaded class has neither the
+//! weights nor the methods of a head.
 //!
 //! ## What SGLang does
 //!

@@ -59,7 +59,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The model type that vLLM gives its EAGLE heads and that no other library has.
+/// The model type of vLLM's EAGLE heads, which no other library has.
 const VLLM: &str = "eagle";
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -1,6 +1,6 @@
 //! # NR15: dummy-nextn
 //!
-//! Random weights and MTP layers do not go together here.
+//! Random weights and MTP layers cannot be combined in this version.
 //!
 //! ## What it does
 //!
@@ -12,7 +12,7 @@
 //!
 //! ## What SGLang does
 //!
-//! The loader of MTP layers reads tensors that dummy loading does not have.
+//! The loader of MTP layers reads tensors that dummy loading does not create.
 //!
 //! ## Example
 //!

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! An EAGLE head shares embedding and head with the target, and asks the wrapper for them.
+//! An EAGLE head shares embedding and head with the target, and gets them from the wrapper.
 //!
 //! ## What SGLang does
 //!

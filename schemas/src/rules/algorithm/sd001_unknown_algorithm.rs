@@ -44,7 +44,7 @@
 use crate::{
     diagnostic::{Safety, Severity},
     flags::Key,
-    launch::Engine,
+    launch::{Engine, placeholder::stands_for_another},
     resolve::{Algorithm, NEWEST_SGLANG, parse_algorithm},
     rules::{Applies, Check, Context, Finding, Rule, versions::*},
     text::distance,
@@ -79,6 +79,10 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let version = context.version();
     // It is the name for no speculation, which argparse's list does not have.
     if name.value.eq_ignore_ascii_case("NONE") && version >= V0_5_12_0 {
+        return None;
+    }
+    // `your_algorithm` is for the reader. Names in capitals are names of algorithms.
+    if stands_for_another(name.value) && name.value.contains(|letter: char| letter.is_lowercase()) {
         return None;
     }
     let spell = |known: &str| context.launch.set(Key::SpeculativeAlgorithm, version, known);

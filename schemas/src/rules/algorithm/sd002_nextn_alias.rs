@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! It is not, but logs, metrics and error messages say EAGLE, which surprises whoever reads them.
+//! It is not, but logs, metrics and error messages say EAGLE, which is confusing.
 //!
 //! ## What SGLang does
 //!
@@ -52,7 +52,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle)?;
-    // There it is refused, which is another finding.
+    // There it is rejected, which is another finding.
     if context
         .target_config()
         .and_then(|target| target.architecture())

@@ -15,8 +15,8 @@
 //!
 //! ## What SGLang does
 //!
-//! The target hands over one hidden state instead of three. The head sees that it is as wide as the embedding, skips its
-//! `fc` layer and goes on. The target's output head also takes the place of the draft's own.
+//! The target passes one hidden state instead of three. Since that is as wide as the embedding, the head skips its `fc`
+//! layer and continues. The target's output head also replaces the draft's own.
 //!
 //! ## Example
 //!

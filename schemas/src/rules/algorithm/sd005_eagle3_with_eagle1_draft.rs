@@ -9,11 +9,11 @@
 //!
 //! ## Why is this bad?
 //!
-//! The engine dies when it captures the draft's graphs or at the first request.
+//! The engine crashes when it captures the draft's graphs or at the first request.
 //!
 //! ## What SGLang does
 //!
-//! The target hands over three hidden states, so that `fc` gets four times the hidden size where it takes two:
+//! The target passes three hidden states, so `fc` receives four times the hidden size instead of twice:
 //! `RuntimeError: mat1 and mat2 shapes cannot be multiplied`.
 //!
 //! ## Example

@@ -5,11 +5,11 @@
 //! ## What it does
 //!
 //! Looks for `--speculative-draft-model-path` under `--speculative-algorithm EAGLE3`, for targets whose own checkpoint
-//! is not taken for the draft.
+//! is not used as the draft.
 //!
 //! ## Why is this bad?
 //!
-//! The target is loaded a second time as if it were the head, which takes its memory twice and then fails.
+//! The target is loaded a second time as if it were the head, which doubles its memory and then fails.
 //!
 //! ## What SGLang does
 //!
@@ -77,7 +77,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// A published head for this very target, where one is known.
+/// A published head for this target, if one is known.
 fn suggestion(context: &Context<'_>) -> Option<&'static str> {
     let target = crate::model::published::find(&context.target?.name)?;
     let mut heads = published().iter().filter(|row| row.draft_for.as_deref() == Some(target.name.as_str()));

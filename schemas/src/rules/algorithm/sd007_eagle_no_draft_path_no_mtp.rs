@@ -14,7 +14,7 @@
 //!
 //! ## What SGLang does
 //!
-//! For a class without an MTP layer the target is loaded again as the draft. For DeepSeek's kind without the layer:
+//! For a class without an MTP layer the target is loaded again as the draft. For DeepSeek's classes without the layer:
 //! `ValueError: num_nextn_predict_layers is not in the config`, or `AssertionError: Only 1 nextn layer is supported`.
 //!
 //! ## Example
@@ -28,7 +28,7 @@
 //!
 //! ## Use instead
 //!
-//! A head, or a target that brings the layer:
+//! A head, or a target that has the layer:
 //!
 //! ```launch good version:0.5.15.post1
 //! sglang serve --model-path XiaomiMiMo/MiMo-7B-RL --speculative-algorithm EAGLE

@@ -9,7 +9,7 @@
 //! ## Why is this bad?
 //!
 //! The target drafts for itself: this doubles the memory, and each draft step costs as much as the target step that it
-//! should save.
+//! is meant to save.
 //!
 //! ## What SGLang does
 //!

@@ -35,7 +35,7 @@
 //!
 //! ## Versions
 //!
-//! As read in 0.5.23; DFLASH the same since it came.
+//! As read in 0.5.23; DFLASH has behaved the same since it was added.
 //!
 //! ## Source
 //!

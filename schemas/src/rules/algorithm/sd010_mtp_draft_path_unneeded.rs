@@ -1,10 +1,10 @@
 //! # SD010: mtp-draft-path-unneeded
 //!
-//! A draft is named although the target brings its own.
+//! A draft is named although the target has its own.
 //!
 //! ## What it does
 //!
-//! Points out a `--speculative-draft-model-path` under EAGLE or NEXTN for targets whose MTP layer lies in their own
+//! Points out a `--speculative-draft-model-path` under EAGLE or NEXTN for targets whose MTP layer is in their own
 //! checkpoint (DeepSeek V3, GLM 4.5 and later, Ling, Hunyuan, …).
 //!
 //! ## Why is this bad?

@@ -13,10 +13,10 @@
 //!
 //! ## What SGLang does
 //!
-//! It loads what is there and leaves the rest at random values, or stops with a load error; which depends on the model.
+//! It loads what exists and leaves the rest at random values, or stops with a load error, depending on the model.
 //!
-//! If a checkpoint has an index, only the files in the index are loaded. An `mtp.safetensors` beside them is added for
-//! GLM-4.5 to 4.7 from 0.5.8 on and for their small models from 0.5.13 on, and for no other.
+//! If a checkpoint has an index, only the files in the index are loaded. An `mtp.safetensors` next to them is added for
+//! GLM-4.5 to 4.7 from 0.5.8 on and for their small models from 0.5.13 on, and for no others.
 //!
 //! ## Example
 //!

@@ -1,11 +1,11 @@
 //! # SD012: eagle3-target-unsupported
 //!
-//! The target's class cannot hand its hidden states to an EAGLE-3 head.
+//! The target's class cannot pass its hidden states to an EAGLE-3 head.
 //!
 //! ## What it does
 //!
-//! Compares the target's architecture, under EAGLE3, with the classes that have no `set_eagle3_layers_to_capture` in any
-//! version read. Architectures that are not in sglang at all, or came to support it later, are not judged.
+//! Compares the target's architecture, under EAGLE3, with the classes that have no `set_eagle3_layers_to_capture` in
+//! any version read. Architectures that are not in sglang at all, or that gained support later, are not checked.
 //!
 //! ## Why is this bad?
 //!

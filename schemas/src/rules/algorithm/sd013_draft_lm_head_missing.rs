@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The head stays as it was initialised, at random: accept length 1.00, answers still come with HTTP 200.
+//! The head keeps its random initial values: the accept length is 1.00, and requests still return HTTP 200.
 //!
 //! ## What SGLang does
 //!
@@ -31,7 +31,7 @@
 //!
 //! ## Use instead
 //!
-//! Ship the head, or leave `draft_vocab_size` out so that the target's is borrowed:
+//! Ship the head, or omit `draft_vocab_size` so that the target's is borrowed:
 //!
 //! ```launch good version:0.5.23
 //! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft \

@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The trained head is ignored, and the embedding that takes its place has another number of rows and is then replaced
+//! The trained head is ignored, and the embedding used in its place has a different number of rows and is then replaced
 //! by the target's.
 //!
 //! ## What SGLang does

@@ -9,13 +9,13 @@
 //! ## Why is this bad?
 //!
 //! Without `draft_vocab_size` the target's output head is shared with the draft. A head that was trained along with the
-//! draft is lost then, and fewer tokens are accepted. A draft that was trained on the target's own head is fine as it
+//! draft is then lost, and fewer tokens are accepted. A draft that was trained with the target's own head is fine as it
 //! is.
 //!
 //! ## What SGLang does
 //!
-//! It takes `vocab_size` for the draft's vocabulary and borrows the target's head. Where the key is missing altogether
-//! rather than null, some versions fail with an `AttributeError` instead.
+//! It uses `vocab_size` as the draft's vocabulary and borrows the target's head. If the key is missing rather than
+//! null, some versions fail with an `AttributeError` instead.
 //!
 //! ## Example
 //!

@@ -9,8 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The draft is loaded from the target's checkpoint at the target's revision. The revision that was written is lost without
-//! a word.
+//! The draft is loaded from the target's checkpoint at the target's revision. The given revision is silently ignored.
 //!
 //! ## What SGLang does
 //!

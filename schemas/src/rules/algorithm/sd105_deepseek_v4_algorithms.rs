@@ -1,11 +1,11 @@
 //! # SD105: deepseek-v4-algorithms
 //!
-//! DeepSeek V4 runs with EAGLE and DSPARK only, written so.
+//! DeepSeek V4 runs with EAGLE and DSPARK only, under exactly these names.
 //!
 //! ## What it does
 //!
-//! Looks at the algorithm for a DeepSeek V4 target. NEXTN is one of those that are refused: the model looks at the name before it is
-//! taken for EAGLE.
+//! Looks at the algorithm for a DeepSeek V4 target. NEXTN is rejected too: the model checks the name before it is
+//! resolved to EAGLE.
 //!
 //! ## Why is this bad?
 //!
@@ -13,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `AssertionError: Only EAGLE and DSPARK speculative algorithms are supported for DeepSeek V4` (up to 0.5.15: EAGLE alone).
+//! `AssertionError: Only EAGLE and DSPARK speculative algorithms are supported for DeepSeek V4` (up to 0.5.15: EAGLE
+//! only).
 //!
 //! ## Example
 //!
@@ -35,7 +36,7 @@
 //!
 //! ## Versions
 //!
-//! Since the model came (0.5.12); read in all versions from 0.5.13 to 0.5.23.
+//! Since the model was added (0.5.12); read in all versions from 0.5.13 to 0.5.23.
 //!
 //! ## Source
 //!
@@ -62,7 +63,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let class = context.target_config()?.architecture().filter(|class| class.starts_with("DeepseekV4"))?;
     let key = Key::SpeculativeAlgorithm;
     let written = context.launch.text(key)?.value.to_ascii_uppercase();
-    // EAGLE3 is refused for want of hidden states, which is another finding.
+    // EAGLE3 is rejected because hidden states are missing, which is another finding.
     if matches!(algorithm, Algorithm::Eagle | Algorithm::Dspark | Algorithm::Eagle3) && written != "NEXTN" {
         return None;
     }

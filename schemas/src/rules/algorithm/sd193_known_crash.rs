@@ -1,6 +1,6 @@
 //! # SD193: known-crash
 //!
-//! The server is known to die with this configuration in these versions.
+//! The server is known to crash with this configuration in these versions.
 //!
 //! ## What it does
 //!
@@ -10,11 +10,11 @@
 //! ## Why is this bad?
 //!
 //! The configuration passes the engine's own checks, but the engine crashes anyway: at start, or hours later under
-//! load. Where it happens at every start and the version is known, it is an error, else a warning.
+//! load. If it happens at every start and the version is known, it is an error, otherwise a warning.
 //!
 //! ## What SGLang does
 //!
-//! The finding quotes it, and names the versions and the issues.
+//! The finding quotes SGLang's message, and names the versions and the issues.
 //!
 //! ## Example
 //!

@@ -1,20 +1,21 @@
 //! # SD195: value-not-accepted
 //!
-//! The parser of this version refuses a flag's value.
+//! The parser of this version rejects a flag's value.
 //!
 //! ## What it does
 //!
-//! Holds the words after each flag against the list and the type that the version's parser registers.
+//! Compares the values of each flag with the list and the type that the version's parser registers.
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start. It is the commonest failure that needs no model: a word of another engine, of another version, or a
-//! slip of the pen.
+//! The server does not start. It is the most common failure that needs no model: a value of another engine or another
+//! version, or a typo.
 //!
 //! ## What SGLang does
 //!
-//! argparse stops: `error: argument --kv-cache-dtype: invalid choice: 'fp8' (choose from 'auto', 'fp8_e5m2', …)`. Lists that
-//! plug-ins can add to (attention backends, quantisation methods, load formats and some others) are a warning.
+//! argparse stops: `error: argument --kv-cache-dtype: invalid choice: 'fp8' (choose from 'auto', 'fp8_e5m2', …)`. For
+//! lists that plugins can extend (attention backends, quantisation methods, load formats and some others) it is a
+//! warning.
 //!
 //! ## Example
 //!
@@ -37,7 +38,8 @@
 //!
 //! ## Versions
 //!
-//! The lists were read from 0.4.7, 0.4.10, 0.5.2 and all versions from 0.5.6 to 0.5.23. Algorithms are another finding (SD001).
+//! The lists were read from 0.4.7, 0.4.10, 0.5.2 and all versions from 0.5.6 to 0.5.23. Algorithms are checked by
+//! SD001.
 //!
 //! ## Source
 //!
@@ -59,7 +61,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// Slime's own flags that begin like the ones that it passes on.
+/// Slime's own flags that start like the ones that it passes on.
 const SLIMES_OWN: [&str; 3] = ["config", "router-", "server-concurrency"];
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

@@ -6,21 +6,21 @@ use crate::{
     text::Span,
 };
 
-/// The variable that lets a context be longer than the config says.
+/// The variable that allows a context longer than the config's.
 pub(super) const OVERWRITE: &str = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN";
 
-/// When that variable's default became false (PR #9388).
+/// Where that variable's default became false (PR #9388).
 pub(super) const DEFAULT_CHANGED: Edge = Edge::new(V0_5_0, V0_5_2);
 
 /// A draft that is shorter than the context.
 pub(super) struct Short {
     /// Maximum sequence length of the draft, in tokens.
     pub draft: usize,
-    /// Tokens that a sequence can have.
+    /// Maximum sequence length of the launch, in tokens.
     pub context: usize,
     /// Whether SGLang continues anyway.
     pub allowed: bool,
-    /// Where it is requested: the context length, or the variable.
+    /// The setting that requests it: the context length, or the variable.
     pub asked: Option<Span>,
 }
 

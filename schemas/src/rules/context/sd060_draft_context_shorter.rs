@@ -4,9 +4,10 @@
 //!
 //! ## What it does
 //!
-//! Compares the context length (`--context-length`, or what the target's config gives) with the length that SGLang derives
-//! from the draft's config: the first of `max_sequence_length`, `seq_length`, `max_seq_len`, `model_max_length` and
-//! `max_position_embeddings`, times the factor of the rotary scaling; 2048 without any. Most EAGLE heads for Llama 3 say 2048.
+//! Compares the context length (`--context-length`, or the target's config) with the length that SGLang derives from
+//! the draft's config: the first of `max_sequence_length`, `seq_length`, `max_seq_len`, `model_max_length` and
+//! `max_position_embeddings`, times the factor of the rotary scaling; 2048 if none of them is given. Most EAGLE heads
+//! for Llama 3 have 2048.
 //!
 //! ## Why is this bad?
 //!
@@ -36,7 +37,7 @@
 //!
 //! ## Use instead
 //!
-//! The draft's length, or the variable where all sequences stay within it:
+//! The draft's length, or the variable if all sequences stay within it:
 //!
 //! ```launch good version:0.5.9
 //! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --speculative-algorithm EAGLE3 --dtype float16 \
@@ -68,7 +69,7 @@
 //!
 //! ## Versions
 //!
-//! 0.5.1 and later (PR #9388; read in 0.5.2). Before, the variable is on by default: see SD061.
+//! 0.5.1 and later (PR #9388; read in 0.5.2). In earlier versions the variable is on by default: see SD061.
 //!
 //! ## Source
 //!

@@ -4,13 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Like SD060, where the context may be longer than the draft's config says: the variable
-//! `SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN` is set, or the version has it on by default, and the version does not lengthen
-//! the draft's table.
+//! Like SD060, but for launches whose context may be longer than the draft's config allows: the variable
+//! `SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN` is set, or the version has it on by default, and the version does not
+//! lengthen the draft's table.
 //!
 //! ## Why is this bad?
 //!
-//! The server starts, and dies at the first sequence that is longer than the draft's length.
+//! The server starts, and crashes at the first sequence that is longer than the draft's length.
 //!
 //! ## What SGLang does
 //!

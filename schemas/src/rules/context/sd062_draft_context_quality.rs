@@ -4,12 +4,12 @@
 //!
 //! ## What it does
 //!
-//! Compares the draft's context length with the longest sequence, where the engine lets the longer one pass.
+//! Compares the draft's context length with the longest sequence, where the engine accepts a longer one.
 //!
 //! ## Why is this bad?
 //!
-//! A draft that was trained at 2,048 tokens has never seen a longer text: after that length few of its tokens are accepted,
-//! and speculation can become slower than none.
+//! A draft that was trained at 2,048 tokens has never seen a longer text: beyond that length few of its tokens are
+//! accepted, and decoding can become slower than without speculation.
 //!
 //! ## What SGLang does
 //!

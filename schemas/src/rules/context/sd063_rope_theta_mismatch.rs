@@ -1,16 +1,16 @@
 //! # SD063: rope-theta-mismatch
 //!
-//! The MTP layer's positions are encoded in another way than the target's.
+//! The MTP layer encodes positions differently from the target.
 //!
 //! ## What it does
 //!
-//! Compares `rope_theta` and the rotary scaling of target and draft, where the draft is an MTP layer in a checkpoint of
-//! its own. An EAGLE head is trained from scratch and may differ.
+//! Compares `rope_theta` and the rotary scaling of target and draft, where the draft is an MTP layer in a separate
+//! checkpoint. An EAGLE head is trained from scratch and may differ.
 //!
 //! ## Why is this bad?
 //!
-//! An MTP layer is trained along with the target, with the same rotary embedding. A config that was written anew on
-//! export often loses it. There is no error; acceptance falls with the distance between tokens.
+//! An MTP layer is trained along with the target, with the same rotary embedding. A config that is rewritten on export
+//! often loses it. There is no error; acceptance drops as the distance between tokens grows.
 //!
 //! ## What SGLang does
 //!
@@ -86,7 +86,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// The two bases, where both configs state theirs and they differ.
+/// The two bases, if both configs state theirs and they differ.
 fn thetas(target: &ModelConfig, draft: &ModelConfig) -> Option<(&'static str, String, String)> {
     let stated = |config: &ModelConfig| {
         config.rope_parameters.as_ref().and_then(|parameters| parameters.rope_theta).or(config.rope_theta)
@@ -95,7 +95,7 @@ fn thetas(target: &ModelConfig, draft: &ModelConfig) -> Option<(&'static str, St
     (of_target != of_draft).then(|| ("rope_theta", of_target.to_string(), of_draft.to_string()))
 }
 
-/// The two scalings, where the whole of both configs is known and they differ.
+/// The two scalings, if both configs are completely known and they differ.
 fn scalings(
     context: &Context<'_>,
     target: &ModelConfig,

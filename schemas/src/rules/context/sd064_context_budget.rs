@@ -4,18 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Reckons the tokens that speculation keeps free of each request's context, max(topk × steps, draft tokens), and looks
-//! whether that is a quarter of it or more, or whether the lengths of a benchmark (`--random-input-len`,
-//! `--random-output-len`) leave no room for it.
+//! Computes the tokens that speculation reserves in each request's context, max(topk × steps, draft tokens), and checks
+//! whether they are a quarter of it or more, or whether the lengths of a benchmark (`--random-input-len`,
+//! `--random-output-len`) leave no room for them.
 //!
 //! ## Why is this bad?
 //!
-//! Requests whose prompt does not leave that room are refused, and answers end early.
+//! Requests whose prompt does not leave that room are rejected, and answers end early.
 //!
 //! ## What SGLang does
 //!
-//! The tokens are reserved in every request; an input that reaches into them is rejected as too long. Older versions may run
-//! over the edge: `scatter gather kernel index out of bounds`.
+//! The tokens are reserved in every request; an input that reaches into them is rejected as too long. Older versions
+//! may run past the end: `scatter gather kernel index out of bounds`.
 //!
 //! ## Example
 //!
@@ -61,7 +61,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The share of the context from which on the reserve is large.
+/// The reserve counts as large from 1/`LARGE` of the context.
 const LARGE: usize = 4;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -94,7 +94,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// Tokens of a request of a benchmark with random texts, where the launch is one.
+/// Tokens per request of a benchmark with random texts, if the launch is one.
 fn benchmark(context: &Context<'_>) -> Option<usize> {
     let length = |names: [&str; 2]| {
         let mut arguments = context.launch.arguments.iter();

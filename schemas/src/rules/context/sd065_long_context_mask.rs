@@ -4,14 +4,14 @@
 //!
 //! ## What it does
 //!
-//! Compares the longest rollout that slime asks for (`--rollout-max-context-len`, else prompt and response together)
-//! and the draft tokens with the context length, for backends whose verify graphs keep a mask over the whole context:
-//! triton, aiter, wave.
+//! Compares the longest rollout that slime requests (`--rollout-max-context-len`, else prompt plus response) plus the
+//! draft tokens with the context length, for backends whose verify graphs keep a mask over the whole context: triton,
+//! aiter, wave.
 //!
 //! ## Why is this bad?
 //!
 //! The mask of a full batch has room for sequences of the context length, and a verify pass adds the draft tokens to
-//! each. At the end of the context it is overrun.
+//! each. At the end of the context this overruns the mask.
 //!
 //! ## What SGLang does
 //!
@@ -75,7 +75,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Backends whose graphs hold such a mask.
+/// Backends whose graphs contain such a mask.
 const MASKED: [&str; 3] = ["aiter", "triton", "wave"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -104,7 +104,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// The longest sequence that slime asks for.
+/// The longest sequence that slime requests, in tokens.
 fn longest_rollout(context: &Context<'_>) -> Option<usize> {
     let given = |key: Key| context.launch.count(key).map(|tokens| tokens.value);
     if context.launch.has(Key::RolloutMaxContextLen) {

@@ -6,16 +6,16 @@ use crate::{
     rules::{Context, Finding},
 };
 
-/// Two types that differ.
+/// The dtypes of target and draft, which differ.
 pub(super) struct Loaded {
     pub target: String,
     pub draft: String,
 }
 
 impl Loaded {
-    /// The types of target and draft, where each follows its own config and they differ.
+    /// The dtypes, if each model follows its own config and they differ.
     pub fn apart(context: &Context<'_>) -> Option<Self> {
-        // A model of its own shares neither hidden states nor embedding with the target.
+        // A separate model shares neither hidden states nor embedding with the target.
         if matches!(context.algorithm()?, Algorithm::Standalone | Algorithm::Ngram) {
             return None;
         }
@@ -28,12 +28,12 @@ impl Loaded {
         (target != draft).then_some(Self { target, draft })
     }
 
-    /// How it ends.
+    /// The resulting failure.
     pub fn end(&self, context: &Context<'_>) -> &'static str {
         if captures(context) { "the capture of CUDA graphs fails" } else { "the first request kills the engine" }
     }
 
-    /// The finding, but for its message.
+    /// The finding with this message and label.
     pub fn finding(&self, context: &Context<'_>, message: String, label: String) -> Finding {
         let graphs = captures(context);
         let key = Key::Dtype;

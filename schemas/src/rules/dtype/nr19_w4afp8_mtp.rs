@@ -8,11 +8,11 @@
 //!
 //! ## Why is this bad?
 //!
-//! The layer is stored otherwise than the scheme says, and very few of its tokens are accepted.
+//! The layer is stored in a different format, and very few of its tokens are accepted.
 //!
 //! ## What SGLang does
 //!
-//! The draft inherits the target's quantisation. It starts, and only the accept length shows it.
+//! The draft inherits the target's quantisation. It starts, and only the accept length shows the fault.
 //!
 //! ## Example
 //!

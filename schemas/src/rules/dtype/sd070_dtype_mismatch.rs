@@ -1,21 +1,21 @@
 //! # SD070: dtype-mismatch
 //!
-//! Target and draft are loaded in different types.
+//! Target and draft are loaded in different dtypes.
 //!
 //! ## What it does
 //!
-//! Without `--dtype`, each checkpoint is loaded in the type that its own config.json names (`dtype` or `torch_dtype`).
-//! Compares the two. A STANDALONE draft is a separate model and may differ.
+//! Without `--dtype`, each checkpoint is loaded in the dtype that its own config.json names (`dtype` or `torch_dtype`).
+//! The rule compares the two. A STANDALONE draft is a separate model and may differ.
 //!
 //! ## Why is this bad?
 //!
-//! The target's hidden states and its embedding are fed to the draft as they are. The engine dies when it captures its CUDA
-//! graphs. The EAGLE-3 heads published for Llama 3.1 are float16, the model is bfloat16.
+//! The target's hidden states and its embedding are fed to the draft as they are. The engine crashes when it captures
+//! its CUDA graphs. The EAGLE-3 heads published for Llama 3.1 are float16, the model is bfloat16.
 //!
 //! ## What SGLang does
 //!
-//! `Capture cuda graph failed: expected mat1 and mat2 to have the same dtype, but got: c10::BFloat16 != c10::Half`. Without
-//! graphs the same words come with the first request.
+//! `Capture cuda graph failed: expected mat1 and mat2 to have the same dtype, but got: c10::BFloat16 != c10::Half`.
+//! Without graphs the same error appears at the first request.
 //!
 //! ## Example
 //!

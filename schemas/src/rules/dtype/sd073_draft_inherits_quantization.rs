@@ -38,7 +38,7 @@
 //!
 //! ## Versions
 //!
-//! The flag is in 0.5.9 and later; before, the draft always got the server's.
+//! The flag is in 0.5.9 and later; before that, the draft always got the server's.
 //!
 //! ## Source
 //!
@@ -59,7 +59,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The draft's own flag came between.
+/// The draft's own flag was added between these.
 const EDGE: Edge = Edge::new(V0_5_6, V0_5_9);
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -4,13 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks at targets that are quantised as NVFP4, MXFP4, AWQ, GPTQ or compressed tensors and draft with their own MTP layers. Where
-//! only the table of published checkpoints knows the target, this is a warning.
+//! Looks at targets that are quantised as NVFP4, MXFP4, AWQ, GPTQ or compressed tensors and draft with their own MTP
+//! layers. If the target is known only from the table of published checkpoints, this is a warning.
 //!
 //! ## Why is this bad?
 //!
-//! Many such checkpoints leave the MTP layer in bfloat16 and do not list it, under the name that SGLang uses, among the
-//! layers to ignore: its weights then do not fit.
+//! Many such checkpoints keep the MTP layer in bfloat16 without listing it, under the name that SGLang uses, among the
+//! ignored layers: its weights then do not fit.
 //!
 //! ## What SGLang does
 //!
@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let message = format!("the MTP layer of this {method} checkpoint may be stored unquantised, which does not load");
-    // What the table of published checkpoints knows says nothing of the layers that are left out.
+    // The table of published checkpoints does not record which layers are excluded.
     let most = if context.target?.partial { Severity::Warning } else { Severity::Error };
     Some(
         Finding::new(context.value_place(Key::ModelPath), message, "quantised, with MTP layers")

@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-moe-runner-backend flashinfer_trtllm` in the versions that refuse it.
+//! Looks for `--speculative-moe-runner-backend flashinfer_trtllm` in the versions that reject it.
 //!
 //! ## Why is this bad?
 //!
@@ -13,7 +13,7 @@
 //! ## What SGLang does
 //!
 //! `AssertionError: Currently speculative MoE runner backend cannot be flashinfer_trtllm for risk in some draft
-//! models.` Without the flag the draft takes the target's backend, and `auto` where that is `flashinfer_trtllm`.
+//! models.` Without the flag the draft uses the target's backend, or `auto` if that is `flashinfer_trtllm`.
 //!
 //! ## Example
 //!
@@ -31,8 +31,8 @@
 //!
 //! ## Versions
 //!
-//! Read in 0.5.9. On whether the versions between 0.5.6 and 0.5.12.post1 refuse it nothing is known, and a finding
-//! there is a warning.
+//! Read in 0.5.9. Whether the other versions between 0.5.6 and 0.5.12.post1 reject it is unknown, so a finding there is
+//! a warning.
 //!
 //! ## Source
 //!

@@ -4,18 +4,17 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--kv-cache-dtype nvfp4` with DFLASH or DSPARK, and with NGRAM whose breadth is above 1 (it is 10 unless
-//! told otherwise).
+//! Looks for `--kv-cache-dtype nvfp4` with DFLASH or DSPARK, and with NGRAM whose breadth is above 1 (default: 10).
 //!
 //! ## Why is this bad?
 //!
-//! On a GPU with native NVFP4 (SM100) the server does not start. Where the GPU is not known to be one the finding is a
+//! On a GPU with native NVFP4 (SM100) the server does not start. If the GPU is not known to be one, the finding is a
 //! warning.
 //!
 //! ## What SGLang does
 //!
-//! It refuses the combination. The draft attends with `trtllm_mha` then, which verifies chains only, and the attention
-//! mode `prefill` becomes `decode`.
+//! It rejects the combination. With this cache the draft's attention runs on `trtllm_mha`, which verifies chains only,
+//! and the attention mode `prefill` becomes `decode`.
 //!
 //! ## Example
 //!
@@ -53,7 +52,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The least memory, in MiB, of GPUs that are of the generation SM100.
+/// Minimum memory, in MiB, of GPUs of the SM100 generation.
 const SM100_MEMORY: u64 = 160 * 1024;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -4,9 +4,9 @@
 //!
 //! ## What it does
 //!
-//! Where DeepEP's low latency can be in use: compares the largest captured batch of a rank times the draft tokens with
-//! `SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK`, which may be at most 1024. Where the variable is not in sight, its default, 128,
-//! is taken, and the finding is a warning.
+//! If DeepEP's low-latency mode can be in use, compares the largest captured batch of a rank times the draft tokens
+//! with `SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK`, which may be at most 1024. If the variable may be set
+//! elsewhere, its default, 128, is assumed, and the finding is a warning.
 //!
 //! ## Why is this bad?
 //!
@@ -59,10 +59,10 @@ pub(in crate::rules) const RULE: Rule = Rule {
 
 const VARIABLE: &str = "SGLANG_DEEPEP_NUM_MAX_DISPATCH_TOKENS_PER_RANK";
 
-/// The limit where the variable is not set.
+/// The limit if the variable is not set.
 const DEFAULT: usize = 128;
 
-/// The most that DeepEP's low latency can send.
+/// Maximum number of tokens that DeepEP's low-latency mode can send.
 const MOST: usize = 1024;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -73,7 +73,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let set = !launch.lacks_variable(VARIABLE);
-    // slime's engines get their environment from a place that is not in sight.
+    // The environment of slime's engines is set elsewhere.
     if !set && launch.engine == Engine::Slime {
         return None;
     }
@@ -95,7 +95,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let largest = context.resolved.capture_sizes.as_ref()?.value.iter().copied().max()?;
     let tokens = context.resolved.num_draft_tokens.as_ref()?.value;
-    // The ranks that share one attention layer share its tokens out.
+    // The ranks of one attention layer split its tokens among them.
     let sharing = (context.resolved.tp_size.as_ref()?.value / context.launch.attention_ranks()?).max(1);
     let rows = largest.checked_mul(tokens)?.div_ceil(sharing);
     if rows <= limit {

@@ -1,12 +1,12 @@
-//! Batches and the captured sizes that they pad up to.
+//! Batches and the capture sizes that they pad up to.
 
 use crate::{flags::Key, launch::Syntax, rules::Context};
 
-/// Batch sizes for which a decode graph is captured, of an engine that decodes.
+/// Batch sizes for which an engine that decodes captures a graph.
 pub(super) struct Captured<'a>(&'a [usize]);
 
 impl<'a> Captured<'a> {
-    /// The sizes, where speculation is on, they are known, and there are any.
+    /// The capture sizes, if speculation is on and they are known and not empty.
     pub fn of(context: &Context<'a>) -> Option<Self> {
         let mode = context.launch.setting(Key::DisaggregationMode);
         let decodes = match mode {
@@ -22,17 +22,17 @@ impl<'a> Captured<'a> {
         self.0.last().copied().unwrap_or_default()
     }
 
-    /// How many graphs.
+    /// Number of graphs.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The size that a batch runs at; none beyond the largest, where it runs without a graph.
+    /// The capture size at which a batch runs; `None` beyond the largest, where it runs without a graph.
     pub fn padded(&self, batch: usize) -> Option<usize> {
         self.0.get(self.0.partition_point(|size| *size < batch)).copied()
     }
 
-    /// The smallest batch that is padded, and its size, up to the given batch.
+    /// The smallest batch of at most `up_to` that is padded, and its capture size.
     pub fn first_gap(&self, up_to: usize) -> Option<(usize, usize)> {
         let mut before = 0_usize;
         for size in self.0 {
@@ -44,7 +44,7 @@ impl<'a> Captured<'a> {
         None
     }
 
-    /// The batch that pads the most relative to itself, and its size, up to the given batch.
+    /// The batch of at most `up_to` with the most padding relative to itself, and its capture size.
     pub fn widest_gap(&self, up_to: usize) -> Option<(usize, usize)> {
         let starts = std::iter::once(0).chain(self.0.iter().copied());
         let gaps = starts.zip(self.0.iter().copied()).map(|(before, size)| (before.saturating_add(1), size));
@@ -53,7 +53,7 @@ impl<'a> Captured<'a> {
         within.max_by(|(one, wide), (other, wider)| ratio(*wide, *other).cmp(&ratio(*wider, *one)))
     }
 
-    /// Rows computed in vain as a share of the rows wanted, over all batches up to the given one that have a graph.
+    /// Padded rows as a share of the needed rows, over all batches of at most `up_to` that have a graph.
     pub fn mean_waste(&self, up_to: usize) -> f64 {
         let (mut wanted, mut computed) = (0_u64, 0_u64);
         for batch in 1..=up_to.min(self.largest()) {
@@ -64,7 +64,7 @@ impl<'a> Captured<'a> {
     }
 }
 
-/// A list of sizes without gaps, as the launch's user would write it.
+/// The flag with a list of sizes without gaps, as this launch's user would write it.
 pub(super) fn dense_line(context: &Context<'_>, largest: usize) -> String {
     let flag = context.flag(Key::CudaGraphBs);
     match context.launch.syntax {

@@ -4,17 +4,17 @@
 //!
 //! ## What it does
 //!
-//! Compares the largest batch size with a CUDA graph (`--cuda-graph-bs`, `--cuda-graph-max-bs`, or the default of a GPU whose
-//! memory is known) with the requests that can run together on one worker.
+//! Compares the largest batch size with a CUDA graph (`--cuda-graph-bs`, `--cuda-graph-max-bs`, or the default of a GPU
+//! whose memory is known) with the number of requests that can run together on one worker.
 //!
 //! ## Why is this bad?
 //!
-//! A batch larger than the largest graph runs without one, verify and draft both: many small kernels, each started by the CPU.
-//! Throughput drops just when there is much to do.
+//! A batch larger than the largest graph runs without one, verify and draft both: many small kernels, each started by
+//! the CPU. Throughput drops just when the load is high.
 //!
 //! ## What SGLang does
 //!
-//! It says nothing but `cuda graph: False` in the lines of the decode log.
+//! The only sign is `cuda graph: False` in the decode log.
 //!
 //! ## Example
 //!
@@ -40,7 +40,7 @@
 //!   --cuda-graph-max-bs 8 --max-running-requests 8
 //! ```
 //!
-//! Among how many ranks the requests are shared may be set elsewhere:
+//! The number of ranks that share the requests may be set elsewhere:
 //!
 //! ```launch good version:0.5.9
 //! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 \
@@ -49,7 +49,7 @@
 //!
 //! ## Versions
 //!
-//! All versions read. Without a limit of one's own, 48 requests run together under speculation (SD090).
+//! All versions read. Without an explicit limit, 48 requests run together under speculation (SD090).
 //!
 //! ## Source
 //!
@@ -77,7 +77,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let requests = context.requests_per_worker()?;
     let (list, limit) = (context.span(Key::CudaGraphBs), context.span(Key::CudaGraphMaxBs));
     let largest = captured.largest();
-    // A default follows from the GPU's memory, which must be known then.
+    // The default depends on the GPU's memory, which must then be known.
     if largest >= requests || (list.is_none() && limit.is_none() && context.gpu_memory.is_none()) {
         return None;
     }

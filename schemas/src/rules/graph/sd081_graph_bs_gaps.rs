@@ -4,13 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Where speculation runs on flashinfer (as written, or by default: with topk above 1 it is) with CUDA graphs, looks
-//! for batch sizes below the largest captured one that have no graph and so are padded up to the next.
+//! If speculation runs with CUDA graphs on flashinfer (as given, or by default, as it is with topk above 1), looks for
+//! batch sizes below the largest captured one that have no graph and so are padded up to the next.
 //!
 //! ## Why is this bad?
 //!
-//! The draft's buffers of the padded rows hold values of earlier batches. The engine dies in the middle of its work, most
-//! often when the number of running requests shrinks, as at the end of a rollout.
+//! The draft's buffers for the padded rows contain values of earlier batches. The engine crashes while it is serving,
+//! most often when the number of running requests shrinks, as at the end of a rollout.
 //!
 //! ## What SGLang does
 //!
@@ -43,7 +43,7 @@
 //!
 //! ## Use instead
 //!
-//! Another backend, or every size captured:
+//! Another backend, or capture every size:
 //!
 //! ```launch good version:0.5.2
 //! sglang serve --model-path meta-llama/Llama-2-7b-chat-hf --speculative-algorithm EAGLE --max-running-requests 48 \
@@ -65,7 +65,7 @@
 //!
 //! ## Versions
 //!
-//! The main cause was mended by PR #10892 (in 0.5.6), another by PR #18647 (in 0.5.12). Crashes of this kind are still
+//! The main cause was fixed by PR #10892 (in 0.5.6), another by PR #18647 (in 0.5.12). Crashes of this kind are still
 //! reported for later versions: #28569, #32691.
 //!
 //! ## Source
@@ -89,7 +89,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// When PR #10892 reset the positions of padded rows.
+/// Where PR #10892 started to reset the positions of padded rows.
 const MENDED: Edge = Edge::new(V0_5_2, V0_5_6);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -98,7 +98,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let written = context.span(decode).or(context.span(main));
     let known = written.is_some() || context.is_absent(main);
     let flashinfer = context.resolved.attention_backend.as_ref()?.value == "flashinfer";
-    // Latent attention has kernels of its own under the same name.
+    // Latent attention has its own kernels under the same name.
     let other_kernels = context.target_config().is_some_and(uses_mla);
     let other_draft = context.launch.has(Key::SpeculativeDraftAttentionBackend)
         && context.launch.text(Key::SpeculativeDraftAttentionBackend)?.value != "flashinfer";

@@ -1,17 +1,17 @@
 //! # SD082: graph-bs-explicit-sparse
 //!
-//! A list of capture sizes with wide gaps makes small batches compute much in vain.
+//! A list of capture sizes with wide gaps makes small batches waste much of their work.
 //!
 //! ## What it does
 //!
-//! Looks at a `--cuda-graph-bs` of the user's own for the batch, of up to 32 requests, that pads up the farthest, and finds it
-//! where it runs at 1.5 times its size or more.
+//! In an explicit `--cuda-graph-bs`, looks for the batch of up to 32 requests with the most padding, and reports it if
+//! it runs at 1.5 times its size or more.
 //!
 //! ## Why is this bad?
 //!
-//! A batch runs at the next captured size. Under speculation each padded request costs its draft rows and all its rows of
-//! verify. SGLang's own list for speculation has every size up to 8 and every second one up to 32; lists made for decoding
-//! without speculation (`1 2 4 8 16 24 …`) have far fewer.
+//! A batch runs at the next captured size. Under speculation each padded request costs its draft rows and all its
+//! verify rows. SGLang's own list for speculation has every size up to 8 and every second size up to 32; lists made for
+//! decoding without speculation (`1 2 4 8 16 24 …`) have far fewer.
 //!
 //! ## What SGLang does
 //!
@@ -58,7 +58,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Batches beyond this one pad little, relative to themselves, in any list that someone would write.
+/// Larger batches have little relative padding in any realistic list.
 const SMALL: usize = 32;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -4,12 +4,12 @@
 //!
 //! ## What it does
 //!
-//! Looks for the switch where speculation is on and graphs are captured.
+//! Looks for the switch if speculation is on and graphs are captured.
 //!
 //! ## Why is this bad?
 //!
-//! It is often tried against crashes with padded batches (SD081). Up to 0.5.2 the list of sizes for speculation ignores it.
-//! From 0.5.6 on every size up to the largest is captured, which takes long at start and much memory.
+//! It is often tried against crashes with padded batches (SD081). Up to 0.5.2 the list of sizes for speculation ignores
+//! it. From 0.5.6 on every size up to the largest is captured, which makes the start slow and takes much memory.
 //!
 //! ## What SGLang does
 //!

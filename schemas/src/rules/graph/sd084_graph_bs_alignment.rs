@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Under DP attention a captured batch must have a multiple of as many tokens as there are GPUs that share one
-//! attention (tp over dp). Looks for a list of sizes of which none is left.
+//! Under DP attention the number of tokens of a captured batch must be a multiple of the number of GPUs that share one
+//! attention (tp / dp). Looks for a list of which no size satisfies this.
 //!
 //! ## Why is this bad?
 //!

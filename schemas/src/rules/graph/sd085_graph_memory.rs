@@ -1,6 +1,6 @@
 //! # SD085: graph-memory
 //!
-//! The largest verify graph computes more rows than memory is kept free for.
+//! The largest verify graph computes more rows than the memory reserve allows for.
 //!
 //! ## What it does
 //!
@@ -9,8 +9,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! Activations and logits grow with the rows of a pass. Capture runs out of memory, or, worse, a full batch does so in
-//! the middle of traffic.
+//! Activations and logits grow with the rows of a pass. Capture runs out of memory or, worse, a full batch does so
+//! under load.
 //!
 //! ## What SGLang does
 //!
@@ -54,7 +54,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Default tokens of a prefill pass on common GPUs.
+/// Default number of tokens per prefill pass on common GPUs.
 const PREFILL: usize = 8192;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

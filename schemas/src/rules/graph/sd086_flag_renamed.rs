@@ -13,9 +13,9 @@
 //! ## What SGLang does
 //!
 //! argparse stops: `error: ambiguous option: --cuda-graph-max-bs could match --cuda-graph-max-bs-decode,
-//! --cuda-graph-max-bs-prefill`, or `error: unrecognized arguments: …`. `--cuda-graph-bs` and `--cuda-graph-max-bs` are aliases
-//! of the names with `-decode` from 0.5.14 on, and were removed in 0.5.20. Abbreviations such as `--speculative-draft`
-//! were unique once.
+//! --cuda-graph-max-bs-prefill`, or `error: unrecognized arguments: …`. `--cuda-graph-bs` and `--cuda-graph-max-bs` are
+//! aliases of the names with `-decode` from 0.5.14 on, and were removed in 0.5.20. Abbreviations such as
+//! `--speculative-draft` used to be unique.
 //!
 //! ## Example
 //!
@@ -47,9 +47,9 @@
 //!
 //! ## Versions
 //!
-//! The flags were read from 0.4.7, 0.4.10, 0.5.2 and all versions from 0.5.6 to 0.5.23. In between, a flag that is on
-//! its way out is a warning, and one that is about to be added is not checked. If the version is not stated, what not
-//! every version refuses is a warning.
+//! The flags were read from 0.4.7, 0.4.10, 0.5.2 and all versions from 0.5.6 to 0.5.23. In between, a flag that the
+//! next of these versions lacks is a warning, and one that it adds is not checked. If the version is not stated, a flag
+//! that some versions accept is a warning.
 //!
 //! ## Source
 //!
@@ -59,7 +59,7 @@ use crate::{
     diagnostic::{Edit, Safety, Severity},
     flags::{self, Lookup, Spelling},
     launch::{Argument, Engine, Syntax},
-    rules::{Applies, Check, Context, Finding, Rule, versions::*},
+    rules::{Applies, Check, Context, Finding, Rule, unstated::AMBIGUOUS, versions::*},
     version::EngineVersion,
 };
 
@@ -72,7 +72,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// Slime's own flags that begin like the ones that it passes on.
+/// Slime's own flags that start like the ones that it passes on.
 const SLIMES_OWN: &[&str] = &["config", "router-", "server-concurrency"];
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
@@ -95,7 +95,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => going(context, argument, spelling, now)?,
         Lookup::Ambiguous(candidates) => {
             let names: Vec<String> = candidates.iter().map(|one| format!("{prefix}{}", one.name)).collect();
-            Finding::new(argument.flag.span, format!("`{written}` is ambiguous in sglang {version}"), "ambiguous")
+            Finding::new(argument.flag.span, format!("`{written}` is ambiguous in sglang {version}"), AMBIGUOUS)
                 .engine_says(format!("error: ambiguous option: {written} could match {}", names.join(", ")))
         }
         Lookup::Unknown => {
@@ -119,14 +119,14 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     })
 }
 
-/// What the version calls the flag, where spectune knows the flag and the version has it.
+/// The flag's name in the version, if spectune knows the flag and the version has it.
 fn now_called(argument: &Argument, version: EngineVersion) -> Option<&'static str> {
     let name = argument.key?.name_in(version);
     flags::spelling(name).is_some_and(|spelling| spelling.exists_in(version)).then_some(name)
 }
 
-/// A flag that the version has, or had when it was last read: gone in the next version read, under a name that has a
-/// successor already.
+/// A flag that the last version read before this one has and the next one read no longer has, under a name whose
+/// successor already exists.
 fn going(context: &Context<'_>, argument: &Argument, spelling: &Spelling, now: Option<&str>) -> Option<Finding> {
     let gone = spelling.until?;
     let read = flags::sglang().versions();
@@ -145,7 +145,7 @@ fn going(context: &Context<'_>, argument: &Argument, spelling: &Spelling, now: O
     )
 }
 
-/// A flag of other versions only.
+/// A flag that only other versions have.
 fn unknown(context: &Context<'_>, argument: &Argument, spelling: &Spelling) -> Option<Finding> {
     let (written, version) = (&argument.flag.value, context.version());
     let message = match (spelling.until, spelling.since) {

@@ -13,8 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! argparse: `unrecognized arguments`. The nearest thing in SGLang itself is an environment variable, which turns the
-//! graphs of one of the draft's two passes off.
+//! argparse: `unrecognized arguments`. The closest equivalent in SGLang itself is an environment variable that turns
+//! off the graphs of one of the draft's two passes.
 //!
 //! ## Example
 //!

@@ -1,6 +1,6 @@
 //! # SD088: cuda-graph-disabled
 //!
-//! Speculation without CUDA graphs is normally slower than none.
+//! Without CUDA graphs, speculation is normally slower than no speculation.
 //!
 //! ## What it does
 //!
@@ -9,8 +9,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! A round is many small kernels, several times as many as a decode step. Without a graph the CPU starts each of them, and the
-//! GPU waits. Measured for EAGLE-3: 276 tokens a second without graphs, 379 with them.
+//! A round consists of many small kernels, several times as many as a decode step. Without a graph the CPU launches
+//! each of them, and the GPU waits. Measured for EAGLE-3: 276 tokens per second without graphs, 379 with them.
 //!
 //! ## What SGLang does
 //!

@@ -1,14 +1,14 @@
 //! # NR16: eagle3-narrow-draft
 //!
-//! The draft is narrower than the target, which the first draft-extend graphs do not know.
+//! The draft is narrower than the target, which the first draft-extend graphs do not support.
 //!
 //! ## What it does
 //!
-//! Looks for an EAGLE-3 head of another hidden size than the target's, on 0.4.6.post5 to 0.4.7 with CUDA graphs.
+//! Looks for an EAGLE-3 head whose hidden size differs from the target's, on 0.4.6.post5 to 0.4.7 with CUDA graphs.
 //!
 //! ## Why is this bad?
 //!
-//! The server dies while it captures its graphs.
+//! The server crashes while it captures its graphs.
 //!
 //! ## What SGLang does
 //!
@@ -42,7 +42,7 @@
 //!
 //! ## Versions
 //!
-//! 0.4.6.post5 to 0.4.7: PR #6606 brought the graphs.
+//! 0.4.6.post5 to 0.4.7: PR #6606 added the graphs.
 //!
 //! ## Source
 //!
@@ -65,7 +65,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The first version with the graphs.
+/// The first version with these graphs.
 const FIRST: EngineVersion = EngineVersion::new(0, 4, 6).post(5);
 
 fn check(context: &Context<'_>) -> Option<Finding> {

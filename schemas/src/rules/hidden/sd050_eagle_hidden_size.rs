@@ -4,11 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Compares `hidden_size` of target and draft under EAGLE, for a draft that is not an EAGLE-3 head (which SD004 finds).
+//! Compares `hidden_size` of target and draft under EAGLE, for a draft that is not an EAGLE-3 head (which SD004
+//! reports).
 //!
 //! ## Why is this bad?
 //!
-//! The head's `fc` takes the target's embedding and hidden state side by side. In another width they do not fit.
+//! The input of the head's `fc` is the target's embedding and hidden state, concatenated. With another width they do
+//! not fit.
 //!
 //! ## What SGLang does
 //!

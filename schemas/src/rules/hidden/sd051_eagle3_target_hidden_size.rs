@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Under EAGLE3, compares the target's `hidden_size` with the draft's `target_hidden_size`, or with its `hidden_size` where it
-//! does not give the former.
+//! Under EAGLE3, compares the target's `hidden_size` with the draft's `target_hidden_size`, or with its `hidden_size`
+//! if it does not have the former.
 //!
 //! ## Why is this bad?
 //!
-//! The head's `fc` takes several hidden states of the target side by side. In another width they do not fit.
+//! The input of the head's `fc` is several hidden states of the target, concatenated. With another width they do not
+//! fit.
 //!
 //! ## What SGLang does
 //!
@@ -30,7 +31,7 @@
 //!
 //! ## Use instead
 //!
-//! A head for this target; its own hidden size may differ where `target_hidden_size` says so:
+//! A head for this target; its own hidden size may differ if it gives `target_hidden_size`:
 //!
 //! ```launch good version:0.5.9
 //! sglang serve --model-path meta-llama/Llama-3.3-70B-Instruct --speculative-algorithm EAGLE3 --max-running-requests 8 \
@@ -76,7 +77,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     let target = context.target_config()?.hidden_size?;
-    // If only some fields are known, the one that would explain a difference may exist anyway.
+    // If the config is only partly known, the field that explains the difference may exist.
     let own = || draft.hidden_size.filter(|own| !facts.partial || *own == target);
     let expected = draft.target_hidden_size.or_else(own)?;
     if expected == target {

@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The states that the target hands over do not fit the layer that takes them, or the weights do not fit the layer.
+//! The hidden states from the target do not fit the layer that receives them, or the weights do not fit the layer.
 //!
 //! ## What SGLang does
 //!
@@ -76,14 +76,14 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// What SGLang assumes where the config does not say.
+/// The number that SGLang assumes if the config does not state it.
 const ASSUMED: usize = 3;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Eagle3)?;
     let (facts, draft) = (context.draft?, context.draft_config()?);
     let eagle = draft.eagle_config.as_ref();
-    // One hidden state only: `fc` has another meaning then.
+    // With a single hidden state `fc` has another meaning.
     let single = eagle.is_some_and(|eagle| eagle.use_aux_hidden_state == Some(false));
     if single || !draft.looks_like_eagle3(facts.tensors.as_ref()) {
         return None;

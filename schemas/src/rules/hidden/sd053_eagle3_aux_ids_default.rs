@@ -5,17 +5,17 @@
 //! ## What it does
 //!
 //! Looks for a list `eagle_aux_hidden_state_layer_ids` next to `eagle_config` in the draft's config.json, as vLLM's
-//! speculators write it, that differs from the layers that SGLang takes by default. A config that names no layers at
-//! everything works for most published heads, and is not reported.
+//! speculators write it, that differs from the layers that SGLang uses by default. A config that names no layers at all
+//! works for most published heads, and is not reported.
 //!
 //! ## Why is this bad?
 //!
-//! The head gets hidden states of other layers than it was trained on. There is no error; acceptance collapses.
+//! The head gets hidden states of different layers than it was trained on. There is no error; acceptance collapses.
 //!
 //! ## What SGLang does
 //!
 //! It reads the ids in `eagle_config` only. Without them it captures on entry to layers 2, n/2 and n − 3 of n. The
-//! outer list decides how wide `fc` is, and nothing else.
+//! outer list only determines the width of `fc`.
 //!
 //! ## Example
 //!
@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }) {
         return None;
     }
-    // The list may count layers by their input, as the default does, or by their output.
+    // The list may number layers by their input, as the default does, or by their output.
     let entered = [2, layers / 2, layers.checked_sub(3)?];
     let left = entered.map(|layer| layer.saturating_sub(1));
     if stated.as_slice() == entered || stated.as_slice() == left {

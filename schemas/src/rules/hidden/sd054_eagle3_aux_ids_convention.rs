@@ -1,21 +1,21 @@
 //! # SD054: eagle3-aux-ids-convention
 //!
-//! The layer ids of the EAGLE-3 head look as if they counted by inputs, and SGLang counts by outputs.
+//! The layer ids of the EAGLE-3 head seem to refer to layer inputs, but SGLang uses outputs.
 //!
 //! ## What it does
 //!
 //! Looks for ids in `eagle_config` that are exactly 2, n/2 and n − 3 for a Llama or Qwen target of n layers: the layers
-//! on entry to which EAGLE-3 captures by custom.
+//! on whose entry EAGLE-3 captures by convention.
 //!
 //! ## Why is this bad?
 //!
-//! SGLang takes an id for the layer whose output is wanted and captures one layer later. The head gets hidden states
-//! that are off by one layer and proposes a little worse, without a word.
+//! SGLang interprets an id as the layer whose output is needed and captures one layer later. The head gets hidden
+//! states that are off by one layer, and its proposals silently become a little worse.
 //!
 //! ## What SGLang does
 //!
-//! Llama's and Qwen's classes always add one to the ids. DeepSeek's and GLM's add one only where the first id is 1, so
-//! they are not judged.
+//! Llama's and Qwen's classes always add one to the ids. DeepSeek's and GLM's add one only if the first id is 1, so
+//! they are not checked.
 //!
 //! ## Example
 //!

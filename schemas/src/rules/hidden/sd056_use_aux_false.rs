@@ -13,7 +13,7 @@
 //!
 //! ## What SGLang does
 //!
-//! It captures the last hidden state alone.
+//! It captures only the last hidden state.
 //!
 //! ## Example
 //!

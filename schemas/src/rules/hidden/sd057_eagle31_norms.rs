@@ -1,6 +1,6 @@
 //! # SD057: eagle31-norms
 //!
-//! The head has norms that older versions drop without a word.
+//! The head has norms that older versions silently drop.
 //!
 //! ## What it does
 //!
@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! A head of EAGLE-3.1 was trained with these norms. Without them it proposes poorly, and nothing says why.
+//! A head of EAGLE-3.1 was trained with these norms. Without them its proposals are poor, and no message says why.
 //!
 //! ## What SGLang does
 //!
@@ -36,7 +36,7 @@
 //!
 //! ## Versions
 //!
-//! Seen in 0.5.23, not in 0.5.15.post1; between is not known.
+//! Supported in 0.5.23, not in 0.5.15.post1; unknown in between.
 //!
 //! ## Source
 //!

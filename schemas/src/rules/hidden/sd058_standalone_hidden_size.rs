@@ -1,11 +1,11 @@
 //! # SD058: standalone-hidden-size
 //!
-//! STANDALONE with another hidden size dies when requests are merged.
+//! STANDALONE with another hidden size crashes when requests are merged.
 //!
 //! ## What it does
 //!
-//! Compares the hidden sizes of target and draft under STANDALONE, before 0.5.15. Where one request runs at a time, nothing is
-//! merged, and nothing is found.
+//! Compares the hidden sizes of target and draft under STANDALONE, before 0.5.15. If only one request runs at a time,
+//! nothing is merged, and nothing is reported.
 //!
 //! ## Why is this bad?
 //!
@@ -65,7 +65,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The fix lies between.
+/// The fix was released between these.
 const EDGE: Edge = Edge::new(V0_5_12, V0_5_15);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -75,7 +75,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if target == draft || EDGE.side(version) == Side::After {
         return None;
     }
-    // Nothing is merged where one request runs alone.
+    // Nothing is merged if only one request runs.
     let most = context.resolved.max_running_requests.as_ref().map(|requests| requests.value);
     if most == Some(1) || context.expected_concurrency == Some(1) {
         return None;

@@ -1,17 +1,17 @@
 //! # SD059: unexpected-weights-ignored
 //!
-//! The EAGLE-3 head's checkpoint lacks weights that SGLang's class has, or brings some that it has not.
+//! The EAGLE-3 head's checkpoint lacks weights of SGLang's class, or has some that the class lacks.
 //!
 //! ## What it does
 //!
 //! Compares the names of the draft's tensors with those of `LlamaForCausalLMEagle3`: `fc`, `norm`, and one layer
-//! `midlayer` (or `layers.0`). A checkpoint in which no such layer shows, a quantised one, and one of several layers
-//! are not judged.
+//! `midlayer` (or `layers.0`). A checkpoint without such a layer, a quantised one, and one with several layers are not
+//! checked.
 //!
 //! ## Why is this bad?
 //!
-//! A weight that is missing keeps the random values that it was made with, and hardly any token is accepted. A weight
-//! that is ignored was part of what was trained: the head computes something else now.
+//! A missing weight keeps its random initial values, and hardly any token is accepted. An ignored weight was part of
+//! the training: without it the head computes something else.
 //!
 //! ## What SGLang does
 //!
@@ -182,7 +182,7 @@ impl Weights {
         let names = names(context.draft?)?;
         let prefix = PREFIXES.into_iter().find(|prefix| names.iter().any(|name| name.starts_with(prefix)))?;
         let in_layer: Vec<&str> = names.iter().filter_map(|name| name.strip_prefix(prefix)).collect();
-        // Checkpoints of fused projections have other names.
+        // Checkpoints with fused projections use other names.
         if in_layer.iter().any(|name| name.contains("qkv_proj") || name.contains("gate_up_proj")) {
             return None;
         }

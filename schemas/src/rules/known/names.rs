@@ -1,4 +1,4 @@
-//! What a launch calls its target: the path's own name, and what else tells the family where the path tells nothing.
+//! The names of a launch's target: from its path, and other hints at the family if the path has none.
 
 use super::Context;
 use crate::{
@@ -6,7 +6,7 @@ use crate::{
     launch::{Argument, Engine},
 };
 
-/// Spellings of names in paths, and how the tables of models spell them.
+/// Spellings of names in paths, and the spelling in the tables of models.
 const SPELLINGS: [(&str, &str); 10] = [
     ("deepseek-32", "deepseek-v3.2"),
     ("deepseek-3.2", "deepseek-v3.2"),
@@ -20,8 +20,8 @@ const SPELLINGS: [(&str, &str); 10] = [
     ("qwen3next", "qwen3-next"),
 ];
 
-/// Parsers of answers and of tool calls that belong to one family, and a name of it. Those that several families share are not
-/// here: `glm47`, `kimi_k2` and `qwen3_coder` tell no family.
+/// Parsers of reasoning and tool calls that belong to one family, with the family's name. Parsers that several families
+/// share are omitted: `glm47`, `kimi_k2` and `qwen3_coder`.
 const PARSERS: [(&str, &str); 14] = [
     ("deepseek-v4", "deepseek-v4"),
     ("deepseek_v31", "deepseek-v3.1"),
@@ -39,7 +39,7 @@ const PARSERS: [(&str, &str); 14] = [
     ("step3p5", "step-3.5"),
 ];
 
-/// The target's name in small letters; after it, as the tables spell it, where they spell it otherwise.
+/// The target's name in lower case, followed by the tables' spelling if it differs.
 pub(super) fn of_target(context: &Context<'_>) -> String {
     let written = context.launch.text(Key::ModelPath).map(|name| name.value.to_owned());
     let name = written.or_else(|| context.target.map(|facts| facts.name.clone()));
@@ -60,7 +60,7 @@ fn respelled(name: &str) -> String {
     name
 }
 
-/// Names of the family that parsers tell, and the names that clients use, in small letters.
+/// The family's names implied by parsers, and the names that clients use, in lower case.
 pub(super) fn hints(context: &Context<'_>) -> Vec<String> {
     let values = |flag: &'static str| {
         let own =

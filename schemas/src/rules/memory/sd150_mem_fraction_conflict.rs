@@ -1,23 +1,22 @@
 //! # SD150: mem-fraction-conflict
 //!
-//! What has to fit outside the static share does not.
+//! The memory needed outside the static fraction does not fit.
 //!
 //! ## What it does
 //!
 //! Estimates the memory needed in addition to weights and KV cache: activations of a prefill chunk, graphs, the logits
-//! of the largest verify with the copies that sampling makes of them, and, up to 0.5.12, the draft's weights. It
-//! compares the sum with what `--mem-fraction-static` leaves of the GPU. It needs the GPU (`--gpu-memory`) and the
-//! models' sizes; parts that are not known count as nothing.
+//! of the largest verify pass with the copies that sampling makes of them, and, up to 0.5.12, the draft's weights. It
+//! compares the sum with the GPU memory that `--mem-fraction-static` leaves. It needs the GPU (`--gpu-memory`) and the
+//! models' sizes; unknown parts count as zero.
 //!
 //! ## Why is this bad?
 //!
-//! The engine takes the KV cache first. What is missing then shows as out of memory while graphs are captured, or under
-//! load.
+//! The engine allocates the KV cache first. It then runs out of memory while graphs are captured, or under load.
 //!
 //! ## What SGLang does
 //!
-//! CUDA runs out of memory at capture or in the first large verify. A smaller share may fail as well, with
-//! `Not enough memory. Please try to increase --mem-fraction-static.`, where the weights fill it.
+//! CUDA runs out of memory at capture or in the first large verify pass. A smaller fraction may fail as well, with
+//! `Not enough memory. Please try to increase --mem-fraction-static.`, if the weights fill it.
 //!
 //! ## Example
 //!
@@ -49,8 +48,8 @@
 //!
 //! ## Versions
 //!
-//! All; the draft's weights count outside the static share up to 0.5.12.post1. Between it and 0.5.15.post1 they are left
-//! out of the sum.
+//! All; the draft's weights count outside the static fraction up to 0.5.12.post1. Between it and 0.5.15.post1 they are
+//! omitted from the sum.
 //!
 //! ## Source
 //!

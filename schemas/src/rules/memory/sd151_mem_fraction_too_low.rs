@@ -1,11 +1,11 @@
 //! # SD151: mem-fraction-too-low
 //!
-//! The weights fill the static share, and no memory is left for the KV cache.
+//! The weights fill the static fraction, and no memory is left for the KV cache.
 //!
 //! ## What it does
 //!
-//! Compares `--mem-fraction-static` of the GPU with the weights that it has to hold: the target's, and from 0.5.15 on the
-//! draft's. It needs the GPU (`--gpu-memory`) and the sizes of the models.
+//! Compares the GPU memory of `--mem-fraction-static` with the weights that it has to hold: the target's, and from
+//! 0.5.15 on the draft's. It needs the GPU (`--gpu-memory`) and the sizes of the models.
 //!
 //! ## Why is this bad?
 //!

@@ -1,13 +1,13 @@
 //! # SD152: kv-budget
 //!
-//! The slots reserved for drafts eat the KV cache.
+//! The slots reserved for drafts use up the KV cache.
 //!
 //! ## What it does
 //!
-//! Compares the tokens that the KV cache holds with what running requests keep free for their drafts: twice
-//! max(topk × steps, draft tokens) each, whole pages for every branch. It speaks up where that is more than half of the
-//! cache, or where one request of full length does not fit. It needs `--max-total-tokens`, or the GPU (`--gpu-memory`) and
-//! the models' sizes.
+//! Compares the tokens that the KV cache holds with those that running requests reserve for their drafts: twice
+//! max(topk × steps, draft tokens) each, in whole pages for every branch. It reports a reserve of more than half of the
+//! cache, or a cache in which one request of full length does not fit. It needs `--max-total-tokens`, or the GPU
+//! (`--gpu-memory`) and the models' sizes.
 //!
 //! ## Why is this bad?
 //!
@@ -35,11 +35,11 @@
 //!
 //! ## Versions
 //!
-//! From 0.5.15 on; chains from 0.5.9 on. What earlier versions reserve was not read.
+//! From 0.5.15 on; chains from 0.5.9 on. The reserve of earlier versions is unknown.
 //!
 //! ## Source
 //!
-//! sglang `mem_cache/allocation_sizing.py`, `model_executor/pool_configurator.py`. How much is too much is spectune's own
+//! sglang `mem_cache/allocation_sizing.py`, `model_executor/pool_configurator.py`. The thresholds are spectune's own
 //! judgement.
 
 use crate::{

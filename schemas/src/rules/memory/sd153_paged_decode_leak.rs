@@ -1,14 +1,15 @@
 //! # SD153: paged-decode-leak
 //!
-//! Pages larger than a token leak under speculation in this version.
+//! Pages larger than one token leak under speculation in this version.
 //!
 //! ## What it does
 //!
-//! Looks for pages larger than a token with speculation in versions between 0.5.2 and 0.5.6.
+//! Looks for pages larger than one token with speculation in versions between 0.5.2 and 0.5.6.
 //!
 //! ## Why is this bad?
 //!
-//! Slots of refused drafts are not given back. After hours the cache is full of nothing, and the engine runs out of memory.
+//! Slots of rejected drafts are not freed. After hours the cache is full of unused slots, and the engine runs out of
+//! memory.
 //!
 //! ## What SGLang does
 //!
@@ -32,8 +33,8 @@
 //!
 //! ## Versions
 //!
-//! Reported on 0.5.5 and repaired by PR #13826, which 0.5.6 has; where it began after 0.5.2 is not known. With topk above 1
-//! the same was seen on 0.4.7 (#7112), where SD029 speaks.
+//! Reported on 0.5.5 and fixed by PR #13826, which 0.5.6 has; in which version after 0.5.2 it started is unknown. With
+//! topk above 1 the same was seen on 0.4.7 (#7112), which SD029 reports.
 //!
 //! ## Source
 //!

@@ -1,10 +1,10 @@
 //! # SD154: logits-memory
 //!
-//! The logits of one verify are large.
+//! The logits of one verify pass are large.
 //!
 //! ## What it does
 //!
-//! Computes captured batch × draft tokens × vocabulary × 4 bytes, and speaks up from 1 GiB on.
+//! Computes captured batch × draft tokens × vocabulary × 4 bytes, and reports them from 1 GiB on.
 //!
 //! ## Why is this bad?
 //!
@@ -62,7 +62,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Logits from this size on are worth a word.
+/// Logits of at least this many bytes are reported.
 const LARGE: u64 = 1 << 30;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -1,4 +1,4 @@
-//! Sampling parameters of requests that give none.
+//! Sampling parameters of requests that omit them.
 
 use serde_json::Value as Json;
 
@@ -12,15 +12,15 @@ use crate::{
 /// A sampling parameter that a launch sets for its requests.
 pub(super) struct SamplingDefault {
     pub value: f64,
-    /// As it was written.
+    /// The value as written.
     pub written: String,
     pub place: Span,
-    /// Where it comes from, in words.
+    /// Description of its source.
     pub source: &'static str,
 }
 
 impl SamplingDefault {
-    /// The default of a parameter: of the launch, or of the model where requests follow it.
+    /// The default of a parameter: the launch's, or the model's if requests follow it.
     pub fn of(context: &Context<'_>, parameter: &str) -> Option<Self> {
         let key = Key::PreferredSamplingParams;
         if context.launch.has(key) {
@@ -41,8 +41,8 @@ impl SamplingDefault {
     }
 }
 
-/// What the model's own file says, where the server follows it: from 0.5.6 on, unless it is told otherwise. slime gives
-/// every request its sampling parameters.
+/// The value in the model's own file, if the server follows it: the default from 0.5.6 on. slime sets the sampling
+/// parameters of every request.
 fn of_model(context: &Context<'_>, parameter: &str) -> Option<f32> {
     let key = Key::SamplingDefaults;
     let follows = context.is_absent(key) || context.launch.text(key).is_some_and(|whose| whose.value == "model");

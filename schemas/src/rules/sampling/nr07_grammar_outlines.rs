@@ -1,6 +1,6 @@
 //! # NR07: grammar-outlines
 //!
-//! The outlines grammar backend cannot take back drafts that were rejected.
+//! The outlines grammar backend cannot roll back rejected drafts.
 //!
 //! ## What it does
 //!

@@ -1,22 +1,22 @@
 //! # SD108: rocm-greedy
 //!
-//! On this device drafts are verified greedily, whatever temperature a request asks for.
+//! On this device drafts are verified greedily, regardless of a request's temperature.
 //!
 //! ## What it does
 //!
-//! Looks for speculation on `--device cpu` or `xpu`, and on AMD's GPUs as far as a launch shows them: the attention
-//! backends `aiter` and `wave`, or `SGLANG_USE_AITER` in the environment. Rejection sampling, asked for or turned on by
-//! the engine, is fine.
+//! Looks for speculation on `--device cpu` or `xpu`, and on AMD GPUs if the launch implies them: the attention backends
+//! `aiter` and `wave`, or `SGLANG_USE_AITER` in the environment. Rejection sampling, requested or turned on by the
+//! engine, is fine.
 //!
 //! ## Why is this bad?
 //!
-//! Temperature and top-p have no effect: every answer is the greedy one. For reinforcement learning there is nothing to
-//! learn from then.
+//! Temperature and top-p have no effect: every answer is the greedy one. Reinforcement learning then has nothing to
+//! learn from.
 //!
 //! ## What SGLang does
 //!
-//! The sampling kernel of verification is there for CUDA only. In 0.5.23 rejection sampling is turned on by itself on
-//! AMD's GPUs for EAGLE chains that draft from the whole vocabulary.
+//! The sampling kernel of verification exists for CUDA only. In 0.5.23 rejection sampling is turned on automatically on
+//! AMD GPUs for EAGLE chains that draft from the whole vocabulary.
 //!
 //! ## Example
 //!
@@ -70,7 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let (place, device) = device(context)?;
     let key = Key::SpeculativeUseRejectionSampling;
     let turned_on = context.launch.has(key) || context.launch.has(Key::SpeculativeUseBlockVerification);
-    // It depends on the vocabularies, which need not be known.
+    // This depends on the vocabularies, which may be unknown.
     let by_itself = device == "an AMD GPU" && algorithm == Algorithm::Eagle && context.version() >= V0_5_23;
     if turned_on || by_itself {
         return None;
@@ -87,7 +87,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     })
 }
 
-/// A device without the sampling kernel, and what shows it.
+/// A device without the sampling kernel, with the span that implies it.
 fn device(context: &Context<'_>) -> Option<(Span, &'static str)> {
     let launch = context.launch;
     match launch.text(Key::Device).map(|device| (device.span, device.value)) {

@@ -1,6 +1,6 @@
 //! # SD110: accept-thresholds
 //!
-//! An acceptance threshold below 1 changes what the model says.
+//! An acceptance threshold below 1 changes the model's output.
 //!
 //! ## What it does
 //!
@@ -8,13 +8,14 @@
 //!
 //! ## Why is this bad?
 //!
-//! With both at 1, speculation gives the target's own distribution. Below 1, draft tokens are accepted that the target would
-//! have rejected: faster, and no longer the same model. In reinforcement learning the samples are off-policy.
+//! With both at 1, speculation gives the target's own distribution. Below 1, draft tokens are accepted that the target
+//! would have rejected: this is faster, but no longer the same model. In reinforcement learning the samples are
+//! off-policy.
 //!
 //! ## What SGLang does
 //!
-//! A draft token is accepted where the target gives it at least `single`; `acc` raises the acceptance probability p to
-//! min(1, p / acc). Nothing in the log says so.
+//! A draft token is accepted if the target gives it a probability of at least `single`; `acc` raises the acceptance
+//! probability p to min(1, p / acc). Nothing in the log says so.
 //!
 //! ## Example
 //!

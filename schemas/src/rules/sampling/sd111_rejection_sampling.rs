@@ -13,7 +13,7 @@
 //!
 //! ## What SGLang does
 //!
-//! `NotImplementedError` for other algorithms; a ValueError that asks for topk 1 or thresholds of 1.
+//! `NotImplementedError` for other algorithms; a ValueError that demands topk 1 or thresholds of 1.
 //!
 //! ## Example
 //!
@@ -32,7 +32,7 @@
 //!
 //! ## Versions
 //!
-//! Since the flag came; read in 0.5.23.
+//! Since the flag was added; read in 0.5.23.
 //!
 //! ## Source
 //!

@@ -1,10 +1,11 @@
 //! # SD112: block-verification
 //!
-//! Block verification runs with chains of EAGLE and EAGLE3, with DFLASH and DSPARK only.
+//! Block verification runs only with chains of EAGLE and EAGLE3, and with DFLASH and DSPARK.
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-use-block-verification` with another algorithm, with topk above 1, or on another device than CUDA.
+//! Looks for `--speculative-use-block-verification` with another algorithm, with topk above 1, or on a device other
+//! than CUDA.
 //!
 //! ## Why is this bad?
 //!
@@ -30,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! Since the flag came; read in 0.5.23.
+//! Since the flag was added; read in 0.5.23.
 //!
 //! ## Source
 //!

@@ -9,11 +9,12 @@
 //!
 //! ## Why is this bad?
 //!
-//! Requests are sampled from another distribution than without speculation: tokens that `min_p` would have cut can be drawn.
+//! Requests are sampled from a different distribution than without speculation: tokens that `min_p` would have cut can
+//! be drawn.
 //!
 //! ## What SGLang does
 //!
-//! Verification applies temperature, top_k and top_p. It has no `min_p`, and nothing in the log says so.
+//! Verification applies temperature, top_k and top_p. It ignores `min_p`, and nothing in the log says so.
 //!
 //! ## Example
 //!

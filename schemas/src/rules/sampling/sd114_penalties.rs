@@ -9,13 +9,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! Requests are sampled from another distribution than without speculation.
+//! Requests are sampled from a different distribution than without speculation.
 //!
 //! ## What SGLang does
 //!
-//! Penalties count the tokens up to the last round: all tokens of a round get the same, so that a token which repeats within a
-//! round is not punished (a finding of severity info). The overlapped worker of 0.5.6 to 0.5.9 does not apply them at all. Custom
-//! logit processors are not called when drafts are verified, from 0.5.15 on.
+//! Penalties count the tokens up to the last round: all tokens of a round get the same penalty, so a token that repeats
+//! within a round is not penalised (a finding of severity info). The overlapped worker of 0.5.6 to 0.5.9 does not apply
+//! them at all. Custom logit processors are not called when drafts are verified, from 0.5.15 on.
 //!
 //! ## Example
 //!
@@ -66,11 +66,11 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// The penalties, each with the value that punishes nothing.
+/// The penalties, each with its neutral value.
 const PENALTIES: [(&str, f64); 3] =
     [("frequency_penalty", 0.0), ("presence_penalty", 0.0), ("repetition_penalty", 1.0)];
 
-/// Switches the overlapped worker on where it is not the only one.
+/// Turns the overlapped worker on in versions that have others.
 const OVERLAPPED: &str = "SGLANG_ENABLE_SPEC_V2";
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

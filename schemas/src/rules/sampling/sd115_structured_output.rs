@@ -1,19 +1,20 @@
 //! # SD115: structured-output
 //!
-//! Structured output has hung or ended the scheduler of this version under EAGLE.
+//! Structured output has hung or crashed the scheduler of this version under EAGLE.
 //!
 //! ## What it does
 //!
-//! Looks for `--grammar-backend`, which shows that structured output is wanted, under EAGLE and EAGLE3 before 0.5.16. The outlines
-//! backend is NR07's.
+//! Looks for `--grammar-backend`, which implies structured output, under EAGLE and EAGLE3 before 0.5.16. The outlines
+//! backend is reported by NR07.
 //!
 //! ## Why is this bad?
 //!
-//! A request with a JSON schema or a constrained tool call can hang, or end the scheduler and every request in flight with it.
+//! A request with a JSON schema or a constrained tool call can hang, or crash the scheduler together with every request
+//! in flight.
 //!
 //! ## What SGLang does
 //!
-//! Several faults in how a grammar follows and takes back drafts; plain requests run.
+//! Several faults in how a grammar follows and rolls back drafts; plain requests run.
 //!
 //! ## Example
 //!
@@ -54,7 +55,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The version that the last of the reports names as repaired.
+/// The version that the last report names as fixed.
 const REPAIRED: EngineVersion = EngineVersion::new(0, 5, 16);
 
 fn check(context: &Context<'_>) -> Option<Finding> {

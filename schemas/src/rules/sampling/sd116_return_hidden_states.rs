@@ -1,6 +1,6 @@
 //! # SD116: return-hidden-states
 //!
-//! Requests cannot ask for hidden states under this algorithm.
+//! Requests cannot return hidden states under this algorithm.
 //!
 //! ## What it does
 //!
@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The switch is there for requests that ask for hidden states, and each of them is refused.
+//! The switch allows requests for hidden states, but each such request is rejected.
 //!
 //! ## What SGLang does
 //!
@@ -32,7 +32,7 @@
 //!
 //! ## Versions
 //!
-//! 0.5.15 and later; UNO since it came.
+//! 0.5.15 and later; UNO since it was added.
 //!
 //! ## Source
 //!

@@ -1,6 +1,6 @@
 //! # SD118: chat-template
 //!
-//! The draft was trained with the model's own chat template, and this launch brings another.
+//! The draft was trained with the model's own chat template, but this launch sets another.
 //!
 //! ## What it does
 //!
@@ -8,8 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! A head has learnt the text of its training: the template, the system prompt, whether the model thinks first. With another one
-//! fewer of its tokens are accepted, at the beginning of an answer above all. Nothing else changes.
+//! A head has learnt the text of its training: the template, the system prompt, whether the model thinks first. With
+//! another template fewer of its tokens are accepted, especially at the start of an answer. Nothing else changes.
 //!
 //! ## What SGLang does
 //!
@@ -58,7 +58,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.algorithm().filter(|algorithm| matches!(algorithm, Algorithm::Eagle | Algorithm::Eagle3))?;
     let draft = context.span(Key::SpeculativeDraftModelPath)?;
-    // slime hands over token ids.
+    // slime sends token ids.
     let template = context.span(Key::ChatTemplate).filter(|_| context.launch.engine != Engine::Slime)?;
     Some(
         Finding::new(

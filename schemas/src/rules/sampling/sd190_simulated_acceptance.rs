@@ -8,13 +8,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! Drafts are accepted whatever the target says. It is there to time rounds; a server that users or a trainer talk to returns
-//! rubbish.
+//! Drafts are accepted regardless of the target. The variable exists to time rounds; a server for users or a trainer
+//! would return rubbish.
 //!
 //! ## What SGLang does
 //!
-//! It overwrites acceptance; in its default mode it emits token 100 again and again. DFLASH does not look at the variable before
-//! 0.5.17: what is timed there is real acceptance, and a warning says so.
+//! It overwrites acceptance; in its default mode it emits token 100 over and over. DFLASH does not read the variable
+//! before 0.5.17: timings there use real acceptance, and the finding is a warning.
 //!
 //! ## Example
 //!
@@ -30,7 +30,7 @@
 //!
 //! ## Versions
 //!
-//! All versions that know the variable; of DFLASH, read in 0.5.13 to 0.5.23.
+//! All versions that have the variable; of DFLASH, read in 0.5.13 to 0.5.23.
 //!
 //! ## Source
 //!

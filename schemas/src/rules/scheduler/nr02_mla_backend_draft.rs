@@ -1,6 +1,6 @@
 //! # NR02: mla-backend-draft
 //!
-//! The target's attention backend is for MLA, and the draft has none.
+//! The target's attention backend supports MLA only, and the draft has no separate backend.
 //!
 //! ## What it does
 //!
@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The draft inherits the backend; one that knows compressed keys and values only cannot run ordinary heads.
+//! The draft inherits the backend; a backend for compressed keys and values only cannot run ordinary heads.
 //!
 //! ## What SGLang does
 //!

@@ -30,7 +30,7 @@
 //!
 //! ## Versions
 //!
-//! Before 0.4.7, in which PR #6081 is.
+//! Before 0.4.7, which contains PR #6081.
 //!
 //! ## Source
 //!

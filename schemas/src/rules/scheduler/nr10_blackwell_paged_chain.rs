@@ -1,20 +1,20 @@
 //! # NR10: blackwell-paged-chain
 //!
-//! With pages above one token a Blackwell GPU loses its attention backend to a slower one.
+//! With pages larger than one token, a Blackwell GPU falls back to a slower attention backend.
 //!
 //! ## What it does
 //!
-//! Looks for `--page-size` above 1 with topk 1 and no attention backend, on a GPU of 160 GiB or more (`--gpu-memory`), which is taken
-//! for a Blackwell.
+//! Looks for `--page-size` above 1 with topk 1 and no attention backend, on a GPU of 160 GiB or more (`--gpu-memory`),
+//! which is assumed to be a Blackwell.
 //!
 //! ## Why is this bad?
 //!
-//! The default would be `trtllm_mha`, which works with pages. The written page size makes the default flashinfer or
-//! triton, and long prompts are slow: in the report, 119 tokens/s with speculation against 229 without.
+//! The default would be `trtllm_mha`, which works with pages. With an explicit page size the default becomes flashinfer
+//! or triton, and long prompts are slow: in the report, 119 tokens/s with speculation against 229 without.
 //!
 //! ## What SGLang does
 //!
-//! It takes `trtllm_mha` for chains only where no page size is written, or 1, and says nothing of it.
+//! For chains it uses `trtllm_mha` only if no page size is given, or 1, and logs nothing about it.
 //!
 //! ## Example
 //!
@@ -58,7 +58,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The memory in MiB from which a GPU is taken for a Blackwell.
+/// Memory, in MiB, from which a GPU is assumed to be a Blackwell.
 const BLACKWELL: u64 = 160 * 1024;
 
 /// Hybrid models, whose default backend follows the same choice.

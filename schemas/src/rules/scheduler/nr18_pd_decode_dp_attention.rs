@@ -8,12 +8,12 @@
 //!
 //! ## Why is this bad?
 //!
-//! Ranks disagree on whether a batch runs in a graph, and wait for each other for ever; surely so where the checkpoint shares
-//! its index over MTP steps (`index_share_for_mtp_iteration`).
+//! Ranks disagree on whether a batch runs in a graph, and wait for each other forever; this is certain if the
+//! checkpoint shares its index across MTP steps (`index_share_for_mtp_iteration`).
 //!
 //! ## What SGLang does
 //!
-//! No message: warm-up or traffic stops.
+//! No message: the warm-up hangs, or the server stops responding.
 //!
 //! ## Example
 //!

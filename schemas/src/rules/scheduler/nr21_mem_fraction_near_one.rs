@@ -1,19 +1,21 @@
 //! # NR21: mem-fraction-near-one
 //!
-//! The static share leaves no memory for the draft.
+//! The static fraction leaves no memory for the draft.
 //!
 //! ## What it does
 //!
-//! Looks for `--mem-fraction-static` of at least 0.95 with a draft model, where `--max-total-tokens` does not bound the KV pool.
+//! Looks for `--mem-fraction-static` of at least 0.95 with a draft model, if `--max-total-tokens` does not limit the KV
+//! pool.
 //!
 //! ## Why is this bad?
 //!
-//! Weights and KV cache of the target take the share; the draft's graphs, activations and buffers need what is left.
+//! Weights and KV cache of the target fill the fraction; the draft's graphs, activations and buffers must fit into the
+//! rest.
 //!
 //! ## What SGLang does
 //!
-//! Up to 0.5.12 the draft's model runner fails when it takes its memory; later the KV cache is computed after the draft, and
-//! what is missing shows under load.
+//! Up to 0.5.12 the draft's model runner fails when it allocates its memory; later versions size the KV cache after the
+//! draft, and run out of memory under load.
 //!
 //! ## Example
 //!
@@ -31,7 +33,7 @@
 //!
 //! ## Versions
 //!
-//! An error up to 0.5.12.post1, a warning after.
+//! An error up to 0.5.12.post1, a warning in later versions.
 //!
 //! ## Source
 //!
@@ -52,12 +54,12 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Shares from here on have failed.
+/// Fractions from here on have failed.
 const TOO_MUCH: f64 = 0.95;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.tree_algorithm()?;
-    // The KV pool is then the smaller of what the share gives and of this number, so that the share is not filled.
+    // This number may limit the KV pool below the fraction, which is then not filled.
     if context.launch.has(Key::MaxTotalTokens) {
         return None;
     }

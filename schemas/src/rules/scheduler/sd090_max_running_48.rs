@@ -1,17 +1,17 @@
 //! # SD090: max-running-48
 //!
-//! Without a limit of one's own, speculation runs 48 requests at a time.
+//! Without an explicit limit, speculation runs 48 requests at a time.
 //!
 //! ## What it does
 //!
-//! Looks for `--max-running-requests` where speculation is on. Where the expected concurrency is known
-//! (`--expected-concurrency`, slime's `--sglang-server-concurrency`) and 48 or less, nothing is found.
+//! Looks for a missing `--max-running-requests` if speculation is on. If the expected concurrency is known
+//! (`--expected-concurrency`, slime's `--sglang-server-concurrency`) and 48 or less, nothing is reported.
 //!
 //! ## Why is this bad?
 //!
-//! Without speculation thousands of requests may run together; adding the algorithm's flag alone brings that down to 48, and
-//! the others wait. A rollout of a few hundred samples an engine is cut into rounds of 48. The number is for the whole
-//! engine: under DP attention each rank gets its part of it.
+//! Without speculation thousands of requests may run together; merely adding the algorithm's flag reduces that to 48,
+//! and the others wait. A rollout of a few hundred samples per engine is split into batches of 48. The number is for
+//! the whole engine: under DP attention the ranks share it.
 //!
 //! ## What SGLang does
 //!
@@ -41,7 +41,7 @@
 //!
 //! ## Versions
 //!
-//! All versions read; 32 for some days in March 2025. DeepSeek V4 sets 256 before, UNO sets nothing.
+//! All versions read; 32 for some days in March 2025. For DeepSeek V4 it is 256; UNO sets no limit.
 //!
 //! ## Source
 //!
@@ -64,7 +64,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// What SGLang resets the limit to.
+/// The limit that SGLang sets by default.
 const RESET: usize = 48;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -1,6 +1,6 @@
 //! # SD091: spec-v2-variable
 //!
-//! The variable that chose the overlapped worker is not read any more.
+//! The variable that selected the overlapped worker is no longer read.
 //!
 //! ## What it does
 //!

@@ -8,11 +8,11 @@
 //!
 //! ## Why is this bad?
 //!
-//! What was written is not what runs.
+//! The requested setting is not the one that runs.
 //!
 //! ## What SGLang does
 //!
-//! Up to 0.5.15.post1 it is turned off for every draft model without a word. 0.5.23 keeps it for EAGLE, EAGLE3, DFLASH and
+//! Up to 0.5.15.post1 it is silently turned off for every draft model. 0.5.23 keeps it for EAGLE, EAGLE3, DFLASH and
 //! DSPARK and turns it off for the others.
 //!
 //! ## Example

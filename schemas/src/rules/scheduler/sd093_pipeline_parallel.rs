@@ -1,10 +1,10 @@
 //! # SD093: pipeline-parallel
 //!
-//! Pipeline parallelism and speculation do not go together.
+//! Pipeline parallelism and speculation cannot be combined.
 //!
 //! ## What it does
 //!
-//! Looks for `--pp-size` above 1 with speculation, but for prefill engines with EAGLE or DSPARK from 0.5.21 on.
+//! Looks for `--pp-size` above 1 with speculation, except for prefill engines with EAGLE or DSPARK from 0.5.21 on.
 //!
 //! ## Why is this bad?
 //!
@@ -12,9 +12,9 @@
 //!
 //! ## What SGLang does
 //!
-//! Up to 0.5.20: `AssertionError: Pipeline parallelism is not compatible with overlap schedule, speculative decoding`. From 0.5.21
-//! on it runs on prefill nodes, with a single-layer EAGLE or DSPARK: `PP + speculative decoding (MTP) is only supported on prefill
-//! nodes`. DFLASH and UNO refuse it everywhere.
+//! Up to 0.5.20: `AssertionError: Pipeline parallelism is not compatible with overlap schedule, speculative decoding`.
+//! From 0.5.21 on it runs on prefill nodes, with a single-layer EAGLE or DSPARK: `PP + speculative decoding (MTP) is
+//! only supported on prefill nodes`. DFLASH and UNO reject it everywhere.
 //!
 //! ## Example
 //!

@@ -1,10 +1,10 @@
 //! # SD095: dflash-dp
 //!
-//! DFLASH does not run with DP attention, or needs the head to be split too.
+//! DFLASH does not run with DP attention, or only if the output head is split too.
 //!
 //! ## What it does
 //!
-//! Looks for DP attention under DFLASH: up to 0.5.22 at all, later without `--enable-dp-lm-head`.
+//! Looks for DP attention under DFLASH: any up to 0.5.22, later without `--enable-dp-lm-head`.
 //!
 //! ## Why is this bad?
 //!

@@ -4,9 +4,10 @@
 //!
 //! ## What it does
 //!
-//! Compares the attention heads and key/value heads of target and draft, and the draft's feed-forward width, with the tensor
-//! parallelism, at which SGLang runs both. Under DP attention the attention is split otherwise, and the heads are not checked; nor are MTP
-//! layers, which are split as the target's own layers are. With `--device cpu` SGLang pads the heads, and nothing is checked.
+//! Compares the attention heads and key/value heads of target and draft, and the draft's feed-forward width, with the
+//! tensor parallelism, at which SGLang runs both. Under DP attention the attention is split differently, and the heads
+//! are not checked; nor are MTP layers, which are split like the target's own layers. With `--device cpu` SGLang pads
+//! the heads, and nothing is checked.
 //!
 //! ## Why is this bad?
 //!
@@ -14,7 +15,7 @@
 //!
 //! ## What SGLang does
 //!
-//! It stops with a bare `AssertionError` at `assert self.total_num_heads % tp_size == 0`, or at the division of a layer.
+//! It stops with a bare `AssertionError` at `assert self.total_num_heads % tp_size == 0`, or when a layer is split.
 //! There is no separate parallelism for drafts.
 //!
 //! ## Example
@@ -72,7 +73,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// More GPUs than tensors are ever shared among: where the search for a size that fits begins.
+/// Upper bound of the search for a fitting size; larger than any tensor-parallel group.
 const MOST_GPUS: usize = 1024;
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
@@ -122,11 +123,11 @@ fn of_model(
         .collect()
 }
 
-/// What cannot be split, and how the engine says so.
+/// The parts that cannot be split, with the engine's message.
 fn misfits(context: &Context<'_>, draft: &ModelConfig, size: usize) -> Vec<(String, &'static str)> {
     let mut wrong = Vec::new();
     let kind = draft.draft_kind(context.draft.and_then(|draft| draft.tensors.as_ref()));
-    // MTP layers are split as the target's own layers are.
+    // MTP layers are split like the target's own layers.
     if !matches!(kind, Some(DraftKind::Eagle | DraftKind::Eagle3 | DraftKind::Standalone)) {
         return wrong;
     }
@@ -139,7 +140,7 @@ fn misfits(context: &Context<'_>, draft: &ModelConfig, size: usize) -> Vec<(Stri
     wrong
 }
 
-/// What of a model's attention cannot be split.
+/// The parts of a model's attention that cannot be split.
 fn head_misfits(context: &Context<'_>, model: &ModelConfig, size: usize) -> Vec<(String, &'static str)> {
     let mut wrong = Vec::new();
     let split_otherwise = context.launch.has(Key::EnableDpAttention) || context.launch.has(Key::AttnDpSize);

@@ -1,19 +1,20 @@
 //! # SD097: two-batch-overlap
 //!
-//! Two-batch overlap or PD multiplexing does not go with this kind of speculation.
+//! Two-batch overlap or PD multiplexing cannot be combined with this kind of speculation.
 //!
 //! ## What it does
 //!
 //! Looks for `--enable-pdmux` with adaptive steps, and for `--enable-pdmux` or `--enable-two-batch-overlap` with a UNO
-//! tree (topk above 1). Adaptive steps under two-batch overlap are SD120's.
+//! tree (topk above 1). Adaptive steps under two-batch overlap are reported by SD120.
 //!
 //! ## Why is this bad?
 //!
-//! Adaptive steps are turned off, and a UNO tree is refused.
+//! Adaptive steps are turned off, and a UNO tree is rejected.
 //!
 //! ## What SGLang does
 //!
-//! `speculative_adaptive disabled: …. Falling back to static speculative params.` UNO drafts a chain only under either.
+//! `speculative_adaptive disabled: …. Falling back to static speculative params.` Under either of them UNO can draft
+//! chains only.
 //!
 //! ## Example
 //!

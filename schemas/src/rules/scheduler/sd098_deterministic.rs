@@ -30,7 +30,7 @@
 //!
 //! ## Versions
 //!
-//! Since UNO came; read in 0.5.23.
+//! Since UNO was added; read in 0.5.23.
 //!
 //! ## Source
 //!

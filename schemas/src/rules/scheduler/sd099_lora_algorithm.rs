@@ -35,8 +35,8 @@
 //!
 //! ## Versions
 //!
-//! The list of 0.5.23, and NGRAM alone in 0.5.6, 0.5.9, 0.5.12.post1 and 0.5.15.post1. When EAGLE was let in between
-//! that and 0.5.23 is not known, so it is not checked there.
+//! The list is that of 0.5.23; in 0.5.6, 0.5.9, 0.5.12.post1 and 0.5.15.post1 it is NGRAM only. In which version
+//! between the last of these and 0.5.23 EAGLE was added is unknown, so EAGLE is not checked there.
 //!
 //! ## Source
 //!

@@ -1,6 +1,6 @@
 //! # SD100: cache-features
 //!
-//! A feature of the caches does not go with speculation, or not with this algorithm.
+//! A cache feature cannot be combined with speculation, or with this algorithm.
 //!
 //! ## What it does
 //!
@@ -18,8 +18,8 @@
 //!
 //! ## What SGLang does
 //!
-//! A `ValueError`, a `NotImplementedError` or an `AssertionError` at start. The draft's pages and weights are unknown
-//! to these features, and a tree moves single tokens where the unified pool moves pages.
+//! A `ValueError`, a `NotImplementedError` or an `AssertionError` at start. These features do not know the draft's
+//! pages and weights, and a tree moves single tokens where the unified pool moves pages.
 //!
 //! ## Example
 //!
@@ -52,8 +52,8 @@
 //!
 //! ## Versions
 //!
-//! Read in 0.5.23. Older versions have no such check, and some of the flags not at all; CUDA graphs, the hierarchical
-//! cache and speculation together crashed some of them (#19177).
+//! Read in 0.5.23. Older versions have no such check, and lack some of the flags; CUDA graphs, the hierarchical cache
+//! and speculation together crashed some of them (#19177).
 //!
 //! ## Source
 //!

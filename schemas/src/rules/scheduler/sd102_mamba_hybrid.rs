@@ -1,6 +1,6 @@
 //! # SD102: mamba-hybrid
 //!
-//! The states of the target's linear attention cannot be kept in this way under speculation.
+//! The states of the target's linear attention cannot be managed in this way under speculation.
 //!
 //! ## What it does
 //!
@@ -17,8 +17,8 @@
 //!
 //! ## What SGLang does
 //!
-//! `AssertionError: no_buffer do not support overlap schedule. Try to set disable_overlap_schedule=True.` and its kind.
-//! Without a strategy it takes `extra_buffer` where overlap or paging is wanted.
+//! `AssertionError: no_buffer do not support overlap schedule. Try to set disable_overlap_schedule=True.` and similar
+//! errors. Without a strategy it uses `extra_buffer` if overlap or paging is requested.
 //!
 //! ## Example
 //!
@@ -62,7 +62,7 @@
 //!
 //! ## Versions
 //!
-//! `no_buffer` as read in 0.5.23 (0.5.9 turns overlap off by itself); the interval in 0.5.9 and later.
+//! `no_buffer` as read in 0.5.23 (0.5.9 turns overlap off automatically); the interval in 0.5.9 and later.
 //!
 //! ## Source
 //!
@@ -83,7 +83,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// Beginnings of architectures with such layers.
+/// Prefixes of architectures with such layers.
 const HYBRID: [&str; 6] = ["FalconH1", "GraniteMoeHybrid", "KimiLinear", "NemotronH", "Qwen3Next", "Qwen3_5"];
 
 fn check(context: &Context<'_>) -> Vec<Finding> {

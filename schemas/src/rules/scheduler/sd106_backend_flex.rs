@@ -9,13 +9,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start, or dies when the draft's attention backend is built.
+//! The server does not start, or crashes when the draft's attention backend is built.
 //!
 //! ## What SGLang does
 //!
 //! - flex_attention, from 0.5.6 on: `AssertionError: Speculative decoding is currently not supported with Flex Attention
 //!   backend`.
-//! - torch_native with NGRAM: accepted, then it dies in the warm-up.
+//! - torch_native with NGRAM: accepted, then it crashes during warm-up.
 //! - Others: `ValueError: EAGLE is not supported in decode attention backend torch_native`. On torch_native, CUDA graphs are
 //!   turned off as well.
 //!
@@ -62,7 +62,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Backends that no version read can draft on.
+/// Backends on which no known version can draft.
 const NEVER: &[&str] = &["cutlass_mla", "dual_chunk_flash_attn", "torch_native", "wave"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -81,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return Some(advised(context, Key::AttentionBackend, finding));
     }
     context.tree_algorithm()?;
-    // The draft's own backend comes first; of a split one, the decode half drafts.
+    // The draft's own backend takes precedence; of a split backend, the decode half drafts.
     let keys = [Key::SpeculativeDraftAttentionBackend, Key::DecodeAttentionBackend, Key::AttentionBackend];
     let key = keys.into_iter().find(|key| context.launch.has(*key))?;
     let backend = context.launch.text(key)?;

@@ -1,6 +1,6 @@
 //! # SD107: dcp-xpu
 //!
-//! Speculation does not run over decode context parallelism on Intel's GPUs.
+//! Speculation does not run with decode context parallelism on Intel GPUs.
 //!
 //! ## What it does
 //!
@@ -12,7 +12,7 @@
 //!
 //! ## What SGLang does
 //!
-//! It refuses the combination.
+//! It rejects the combination.
 //!
 //! ## Example
 //!
@@ -34,7 +34,7 @@
 //!
 //! ## Source
 //!
-//! The checks of sglang 0.5.23 at start.
+//! The start-up checks of sglang 0.5.23.
 
 use crate::{
     diagnostic::Severity,

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for `SGLANG_ENABLE_DP_SPEC_PREFILL_COORDINATION` in the launch's environment with another algorithm than EAGLE, EAGLE3 and
-//! DSPARK, or with an MTP layer for each step.
+//! Looks for `SGLANG_ENABLE_DP_SPEC_PREFILL_COORDINATION` in the launch's environment with an algorithm other than
+//! EAGLE, EAGLE3 and DSPARK, or with one MTP layer per step.
 //!
 //! ## Why is this bad?
 //!
@@ -31,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! The variable came between 0.5.15.post1 and 0.5.23.
+//! The variable was added between 0.5.15.post1 and 0.5.23.
 //!
 //! ## Source
 //!

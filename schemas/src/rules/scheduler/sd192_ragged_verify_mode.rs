@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start, with any algorithm, though only DSPARK makes use of the variable.
+//! The server does not start with any algorithm, although only DSPARK uses the variable.
 //!
 //! ## What SGLang does
 //!
@@ -30,7 +30,7 @@
 //!
 //! ## Versions
 //!
-//! The variable came between 0.5.15.post1 and 0.5.23.
+//! The variable was added between 0.5.15.post1 and 0.5.23.
 //!
 //! ## Source
 //!

@@ -4,12 +4,12 @@
 //!
 //! ## What it does
 //!
-//! Holds the attention backends against the GPU that `--gpu-memory` names, by model or by an amount that only GPUs of one
-//! architecture have.
+//! Compares the attention backends with the GPU that `--gpu-memory` gives, by model or by an amount of memory that only
+//! GPUs of one architecture have.
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start, or dies when the backend is built.
+//! The server does not start, or crashes when the backend is built.
 //!
 //! ## What SGLang does
 //!
@@ -17,7 +17,7 @@
 //! - trtllm_mla, cutedsl_mla, cutlass_mla: `ValueError: TRTLLM MLA backend is only supported on Blackwell GPUs (SM100/SM12x).`
 //! - trtllm_mha: `ValueError: TRTLLM MHA backend for decode is only supported on Hopper (SM90), Blackwell (SM100) and (SM120)
 //!   GPUs.`; up to 0.5.9 on SM 10 only.
-//! - aiter and wave are AMD's; NVIDIA's backends are not available on AMD.
+//! - aiter and wave run on AMD only; NVIDIA's backends are not available on AMD.
 //!
 //! ## Example
 //!
@@ -77,7 +77,7 @@ const KEYS: [Key; 4] = [
     Key::SpeculativeDraftAttentionBackend,
 ];
 
-/// Backends whose kernels are written for NVIDIA's GPUs.
+/// Backends with kernels for NVIDIA GPUs only.
 const NVIDIA: [&str; 11] = [
     "cutedsl_mla",
     "cutlass_mla",
@@ -111,7 +111,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     KEYS.into_iter().filter_map(look).collect()
 }
 
-/// What a backend needs, where the GPU is another.
+/// The GPU that a backend needs, if this one does not satisfy it.
 fn needs(backend: &str, gpu: Architecture, latent: bool, version: EngineVersion) -> Option<&'static str> {
     let nvidia = NVIDIA.contains(&backend);
     match (backend, gpu) {

@@ -1,11 +1,11 @@
 //! # SD197: dspark-limits
 //!
-//! DSPARK does not run with this.
+//! DSPARK does not support this setting.
 //!
 //! ## What it does
 //!
-//! Looks at a DSPARK launch for DP attention without `--enable-dp-lm-head` or with an unsupported all-to-all library, for
-//! context parallelism under DP attention, and for devices that it does not run on.
+//! Looks at a DSPARK launch for DP attention without `--enable-dp-lm-head` or with an unsupported all-to-all library,
+//! for context parallelism under DP attention, and for unsupported devices.
 //!
 //! ## Why is this bad?
 //!
@@ -32,7 +32,8 @@
 //!
 //! ## Versions
 //!
-//! Since DSPARK came (0.5.16). NPUs from 0.5.18 on, XPUs in 0.5.23; `megamoe` from 0.5.18 and `mori` from 0.5.21 on.
+//! Since DSPARK was added (0.5.16). NPUs from 0.5.18 on, XPUs in 0.5.23; `megamoe` from 0.5.18 and `mori` from 0.5.21
+//! on.
 //!
 //! ## Source
 //!
@@ -109,7 +110,7 @@ fn library(context: &Context<'_>) -> Option<Finding> {
     })
 }
 
-/// Where DP attention is requested, with more than one rank as far as is known.
+/// The span that requests DP attention with more than one rank.
 fn attention_ranks(context: &Context<'_>) -> Option<Span> {
     let several = |key: Key| context.launch.count(key).filter(|ranks| ranks.value > 1).map(|ranks| ranks.span);
     let old = context.span(Key::EnableDpAttention).filter(|_| several(Key::DpSize).is_some());

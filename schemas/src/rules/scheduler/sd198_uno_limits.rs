@@ -1,11 +1,11 @@
 //! # SD198: uno-limits
 //!
-//! UNO does not run with this.
+//! UNO does not support this setting.
 //!
 //! ## What it does
 //!
-//! Looks at a UNO launch for what UNO refuses: tensor parallelism, DP attention, LoRA, rejection sampling,
-//! an attention backend other than fa3, a device other than CUDA, and draft tokens that are not given.
+//! Looks in a UNO launch for settings that UNO rejects: tensor parallelism, DP attention, LoRA, rejection sampling, an
+//! attention backend other than fa3, a device other than CUDA, and a missing number of draft tokens.
 //!
 //! ## Why is this bad?
 //!
@@ -33,7 +33,7 @@
 //!
 //! ## Versions
 //!
-//! Since UNO came (0.5.20).
+//! Since UNO was added (0.5.20).
 //!
 //! ## Source
 //!
@@ -55,7 +55,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// Flags that UNO refuses, each with its words.
+/// Flags that UNO rejects, each with its message.
 const REFUSED: [(Key, &str); 5] = [
     (Key::EnableDpAttention, "UNO does not support DP attention or context parallelism."),
     (Key::EnableLora, "UNO does not support public Multi-LoRA serving."),

@@ -5,7 +5,8 @@
 //! ## What it does
 //!
 //! Compares `--prefill-attention-backend` with `--decode-attention-backend`, each of which falls back to
-//! `--attention-backend`, up to 0.5.1. Where one of the two is the engine's default, nothing is known.
+//! `--attention-backend`, up to 0.5.1. If one of the two is the engine's default, it is unknown and nothing is
+//! reported.
 //!
 //! ## Why is this bad?
 //!
@@ -39,7 +40,7 @@
 //!
 //! ## Versions
 //!
-//! From 0.4.9.post5, where the two flags came, to 0.5.1.post3. Read in 0.5.1, 0.5.1.post3 and 0.5.2.
+//! From 0.4.9.post5, which added the two flags, to 0.5.1.post3. Read in 0.5.1, 0.5.1.post3 and 0.5.2.
 //!
 //! ## Source
 //!
@@ -83,7 +84,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// The backend of a phase, where the launch says it.
+/// The backend of a phase, if the launch sets it.
 fn backend<'a>(context: &Context<'a>, own: Key) -> Option<Located<&'a str>> {
     let key = if context.launch.has(own) { own } else { Key::AttentionBackend };
     context.launch.text(key)

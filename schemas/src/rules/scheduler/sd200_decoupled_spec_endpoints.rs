@@ -32,7 +32,7 @@
 //!
 //! ## Versions
 //!
-//! Since the flags came (0.5.15); read in 0.5.16, 0.5.20 and 0.5.23.
+//! Since the flags were added (0.5.15); read in 0.5.16, 0.5.20 and 0.5.23.
 //!
 //! ## Source
 //!
@@ -53,7 +53,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// What each engine of a decoupled pair has to be given.
+/// The flags that each engine of a decoupled pair needs.
 const NEEDED: [Key; 3] = [Key::DecoupledSpecBindEndpoint, Key::DecoupledSpecConnectEndpoints, Key::DecoupledSpecRank];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -1,6 +1,6 @@
 //! # SD162: rl-drift
 //!
-//! The MTP layer that drafts is loaded into the trainer and not trained.
+//! The MTP layer that drafts is loaded into the trainer but not trained.
 //!
 //! ## What it does
 //!
@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The target changes with every update and the layer stays as it was: fewer and fewer of its tokens are accepted.
+//! The target changes with every update but the layer does not, so fewer and fewer of its tokens are accepted.
 //!
 //! ## What SGLang does
 //!

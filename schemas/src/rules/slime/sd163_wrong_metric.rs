@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for slime launches that report metrics (`--use-wandb`, `--use-tensorboard`) with SGLang 0.5.12 or later, slime's own pin
-//! among them.
+//! Looks for slime launches that report metrics (`--use-wandb`, `--use-tensorboard`) with SGLang 0.5.12 or later, which
+//! includes the version that slime pins.
 //!
 //! ## Why is this bad?
 //!
@@ -13,9 +13,9 @@
 //!
 //! ## What SGLang does
 //!
-//! It gives the counts under other names (`spec_num_correct_drafts`, `spec_num_proposed_drafts`) than slime reads
-//! (`spec_accept_token_num`, `spec_draft_token_num`). Its rate is correct drafts over proposed ones; its length is tokens over
-//! rounds, the bonus token included.
+//! It reports the counts under other names (`spec_num_correct_drafts`, `spec_num_proposed_drafts`) than slime reads
+//! (`spec_accept_token_num`, `spec_draft_token_num`). Its rate is correct drafts / proposed drafts; its length is
+//! tokens / rounds, including the bonus token.
 //!
 //! ## Example
 //!

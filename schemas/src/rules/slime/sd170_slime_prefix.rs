@@ -4,16 +4,17 @@
 //!
 //! ## What it does
 //!
-//! Looks for flags that begin with `--speculative-` in a slime launch.
+//! Looks for flags that start with `--speculative-` in a slime launch.
 //!
 //! ## Why is this bad?
 //!
-//! slime passes on what begins with `--sglang-`. A bare flag never reaches the engine, which then runs without it.
+//! slime passes on flags that start with `--sglang-`. A flag without this prefix never reaches the engine, which then
+//! runs without it.
 //!
 //! ## What SGLang does
 //!
-//! It does not see the flag. slime's parser for the engine leaves it over, and it reaches Megatron's. An early version of
-//! slime's guide printed `--speculative-draft-model-path` this way.
+//! It does not see the flag. slime's parser for the engine leaves it to Megatron's parser. An early version of slime's
+//! guide printed `--speculative-draft-model-path` this way.
 //!
 //! ## Example
 //!
@@ -76,7 +77,7 @@ fn look(argument: &Argument) -> Option<Finding> {
     let name = written.strip_prefix("--").filter(|name| name.starts_with("speculative-"))?;
     let prefixed = format!("--sglang-{name}");
     let message = format!("`{written}` never reaches the engine: slime passes on what begins with `--sglang-`");
-    // Flag and value of one quoted word have no separate spans.
+    // Flag and value in one quoted word have no separate spans.
     let tied = argument.values.iter().any(|value| value.span == argument.flag.span);
     let edits = if tied { Vec::new() } else { vec![Edit { span: argument.flag.span, replacement: prefixed.clone() }] };
     Some(Finding::new(argument.flag.span, message, "no prefix").help(format!("write `{prefixed}`")).fix(

@@ -1,17 +1,17 @@
 //! # SD171: slime-skipped-flags
 //!
-//! slime does not pass this flag on: it sets it itself.
+//! slime does not pass this flag on: it sets the value itself.
 //!
 //! ## What it does
 //!
-//! Looks for `--sglang-` in front of flags that slime does not register: the model path, tensor parallelism, ports, ranks,
+//! Looks for `--sglang-` before flags that slime does not register: the model path, tensor parallelism, ports, ranks,
 //! seeds and the like.
 //!
 //! ## Why is this bad?
 //!
-//! The word is unknown to slime's parser and is left to Megatron, or ignored. miles, which is written in the same form, keeps
-//! `--sglang-tp-size` and overwrites it: there, and where which of the two it is cannot be told, another number than the one that runs
-//! is a warning.
+//! The flag is unknown to slime's parser and is left to Megatron, or ignored. miles, a descendant of slime, registers
+//! `--sglang-tp-size` but overwrites it: with miles, or if it is unclear which of the two is used, a number that
+//! differs from the one that runs is a warning.
 //!
 //! ## What SGLang does
 //!
@@ -64,7 +64,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// Flags that slime does not register, and what sets them.
+/// Flags that slime does not register, and what sets them instead.
 const SKIPPED: [(&str, &str); 15] = [
     ("model-path", "`--hf-checkpoint`"),
     ("config", "`--sglang-config` for server groups"),
@@ -90,13 +90,13 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     context.launch.arguments.iter().filter_map(|argument| look(context, argument)).collect()
 }
 
-/// Flags that miles, which is written in the same form, keeps.
+/// Flags that miles, a descendant of slime, does register.
 const OF_MILES: [&str; 2] = ["tp-size", "tensor-parallel-size"];
 
 fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let written = argument.flag.value.as_str();
     let name = written.strip_prefix("--sglang-")?;
-    // Slime has a flag of this very name for something else.
+    // Slime uses this flag name for something else.
     let (_, setter) = SKIPPED.iter().find(|(skipped, _)| *skipped == name && name != "config")?;
     if OF_MILES.contains(&name) {
         return tensor_parallel(context, argument, setter);
@@ -105,8 +105,8 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     Some(Finding::new(argument.flag.span, message, "not passed on").help(format!("take it out; it is set by {setter}")))
 }
 
-/// slime leaves tensor parallelism out; miles takes it, and overwrites it. Which of the two starts the engine is not known, so that
-/// only another number than the one that will run is worth a word.
+/// slime does not register tensor parallelism; miles accepts and overwrites it. It is unknown which of the two starts
+/// the engine, so only a size that differs from the one that will run is reported.
 fn tensor_parallel(context: &Context<'_>, argument: &Argument, setter: &str) -> Option<Finding> {
     let written = argument.flag.value.as_str();
     let own: Option<usize> = argument.values.first().and_then(|value| value.value.known()?.parse().ok());

@@ -1,6 +1,6 @@
 //! # SD173: slime-fp16
 //!
-//! `--fp16` decides the engine's type as well.
+//! `--fp16` sets the engine's dtype as well.
 //!
 //! ## What it does
 //!
@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! It trains in float16 and makes the engine run in float16, whatever `--sglang-dtype` says.
+//! It trains in float16 and makes the engine run in float16, regardless of `--sglang-dtype`.
 //!
 //! ## What SGLang does
 //!

@@ -1,6 +1,6 @@
 //! # SD175: slime-yaml-override
 //!
-//! The file of `--sglang-config` beats the flags, and what it holds is not seen here.
+//! The file of `--sglang-config` overrides the flags, and its contents are not checked here.
 //!
 //! ## What it does
 //!
@@ -8,8 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! A group's `overrides` win over `--sglang-*`, and an unknown key is dropped with only a line in the log: what is
-//! written here may not be what runs.
+//! A group's `overrides` take precedence over `--sglang-*`, and an unknown key is dropped with only a line in the log:
+//! the flags given here may not be the ones that run.
 //!
 //! ## What SGLang does
 //!

@@ -1,15 +1,17 @@
 //! # SD176: slime-sglang-pin
 //!
-//! The launch needs a newer SGLang than slime runs on.
+//! The launch needs a newer SGLang than the one slime runs on.
 //!
 //! ## What it does
 //!
-//! Where a version after 0.5.15.post1 is named for a slime launch: looks for flags and algorithms that came after it.
+//! If a version after 0.5.15.post1 is given for a slime launch, looks for flags and algorithms that were added after
+//! 0.5.15.post1.
 //!
 //! ## Why is this bad?
 //!
-//! slime's images hold 0.5.15.post1 with slime's patches. That version does not have the flag, and slime may not start with one that
-//! has: it reads the fields of SGLang's `ServerArgs` as those of a dataclass, which it no longer is in 0.5.23.
+//! slime's images contain 0.5.15.post1 with slime's patches. That version does not have the flag, and slime may not
+//! start with a version that has it: slime reads the fields of SGLang's `ServerArgs` as those of a dataclass, which it
+//! no longer is in 0.5.23.
 //!
 //! ## What SGLang does
 //!
@@ -44,8 +46,8 @@
 //!
 //! ## Versions
 //!
-//! slime of August 2026. That slime does not start on 0.5.23 was read, not tried. Without a version, or with the pinned one, SD001 and
-//! SD086 say what it does not have.
+//! slime of August 2026. That slime does not start on 0.5.23 is inferred from the source, not tested. Without a
+//! version, or with the pinned one, SD001 and SD086 report what it lacks.
 //!
 //! ## Source
 //!

@@ -8,11 +8,12 @@
 //!
 //! ## Why is this bad?
 //!
-//! What the trainer keeps on the GPU, and the graphs and buffers of target and draft, must fit into the rest.
+//! The trainer's memory on the GPU, and the graphs and buffers of target and draft, must fit into the rest.
 //!
 //! ## What SGLang does
 //!
-//! It runs out of memory when graphs are captured or when it wakes after training. slime's recipes with speculation take 0.7 to 0.8.
+//! It runs out of memory when graphs are captured or when it wakes after training. slime's recipes with speculation use
+//! 0.7 to 0.8.
 //!
 //! ## Example
 //!
@@ -68,7 +69,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The most that slime's recipes with speculation take.
+/// The largest fraction in slime's recipes with speculation.
 const MOST: f64 = 0.8;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

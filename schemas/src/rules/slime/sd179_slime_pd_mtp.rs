@@ -1,6 +1,6 @@
 //! # SD179: slime-pd-mtp
 //!
-//! MTP over prefill and decode engines has needed slime's own patches.
+//! MTP with separate prefill and decode engines has needed slime's own patches.
 //!
 //! ## What it does
 //!
@@ -8,12 +8,12 @@
 //!
 //! ## Why is this bad?
 //!
-//! What a prefill engine hands over of the first proposals could be out of range and kill the decode engine (illegal memory
-//! access).
+//! The first proposals that a prefill engine passes on could be out of range and crash the decode engine (illegal
+//! memory access).
 //!
 //! ## What SGLang does
 //!
-//! slime's image carries patches that keep the proposals within their ranges; an engine without them fails.
+//! slime's image contains patches that keep the proposals in range; an engine without them fails.
 //!
 //! ## Example
 //!

@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for slime's `--enable-mtp-training` without `--mtp-num-layers`, where the whole command line of the trainer is in sight.
+//! Looks for slime's `--enable-mtp-training` without `--mtp-num-layers`, if the whole command line of the trainer is
+//! visible.
 //!
 //! ## Why is this bad?
 //!
@@ -57,8 +58,8 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     let (train, layers) = (Key::EnableMtpTraining, Key::MtpNumLayers);
     let place = context.span(train)?;
-    // Flags alone are an excerpt, and model arguments mostly come from a file of slime's, which a word such as
-    // `${MODEL_ARGS[@]}` stands for.
+    // Flags alone are an excerpt, and model arguments usually come from one of slime's files, by a word such as
+    // `${MODEL_ARGS[@]}`.
     let launch = context.launch;
     let excerpt = launch.arguments.iter().any(|argument| argument.span.join(launch.anchor) == argument.span);
     let whole = launch.syntax == Syntax::CommandLine && !excerpt && !launch.arguments.iter().any(stands_for_others);

@@ -1,4 +1,4 @@
-//! The launch of slime's guide to speculative decoding, and what the guide says of it when a line is missing.
+//! The launch of slime's guide to speculative decoding, and the findings when a line is missing.
 
 use super::super::{Context, Selection, lint};
 use crate::{
@@ -59,7 +59,7 @@ fn checkpoints() -> (ModelFacts, ModelFacts) {
     (target, draft)
 }
 
-/// What is found where the checkpoints' files are at hand, and where only the bundled table knows them.
+/// The findings with the checkpoints' files available, and with only the bundled table.
 fn found(text: &str, version: Option<&str>) -> Vec<Vec<Diagnostic>> {
     let source = Source::new("launch", text);
     let told = version.map(|version| version.parse().expect("a version"));
@@ -81,7 +81,7 @@ fn found(text: &str, version: Option<&str>) -> Vec<Vec<Diagnostic>> {
         .collect()
 }
 
-/// Exactly one finding, with these words somewhere in it.
+/// Checks that there is exactly one finding, which contains these words.
 fn check(text: &str, version: Option<&str>, code: &str, severity: Severity, words: &[&str]) {
     check_beside(text, version, (code, &[]), severity, words);
 }
@@ -146,7 +146,7 @@ fn without_the_context_length_the_draft_is_too_short() {
     }
     for version in [Some("0.4.7"), Some("0.4.10"), Some("0.5.0")] {
         let words = ["illegal memory access", "add `--sglang-context-length 2048`"];
-        // It runs while prompts are short, and drafts poorly where they are long.
+        // It runs with short prompts, and drafts poorly with long ones.
         let codes = ("SD061", &["SD062"][..]);
         check_beside(&slime, version, codes, Severity::Warning, &words);
         check_beside(&sglang, version, codes, Severity::Warning, &["add `--context-length 2048`"]);
@@ -200,6 +200,6 @@ fn launches_of_vllm_are_not_judged_by_what_sglang_does() {
     let (target, draft) = (Some(&target), Some(&draft));
     let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency: None, gpu_memory: None };
     let found = lint(&context, &Selection::default());
-    // Its parser has not these flags; nothing else is said.
+    // Its parser lacks these flags; nothing else is reported.
     assert!(!found.is_empty() && found.iter().all(|found| found.code == "VL19"), "{found:?}");
 }

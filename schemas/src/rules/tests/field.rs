@@ -1,6 +1,6 @@
 //! Real launches with their expected findings: failures that are visible in the text, and cases without a failure.
 //!
-//! Right values are from the engines' sources and from their issues; the rules' pages name them.
+//! Expected values are from the engines' sources and issues; the rules' pages name them.
 
 use super::super::{Context, Selection, lint};
 use crate::{
@@ -12,7 +12,7 @@ use crate::{
     text::Source,
 };
 
-/// What is known beside a launch: the engine's version, the GPU, how many requests run together.
+/// Facts in addition to a launch: the engine's version, the GPU, the number of concurrent requests.
 #[derive(Clone, Copy, Default)]
 struct Beside<'a> {
     version: Option<&'a str>,
@@ -44,7 +44,7 @@ fn severity(code: &str, found: &[Diagnostic]) -> Option<Severity> {
     found.iter().filter(|one| one.code == code).map(|one| one.severity).max()
 }
 
-/// A rule finds something, of this severity, in this version (none: no one named it).
+/// Checks that a rule finds something of this severity in this version (`None`: not stated).
 #[track_caller]
 fn finds(text: &str, version: Option<&str>, code: &str, expected: Severity) {
     finds_beside(text, Beside { version, ..Beside::default() }, code, expected);
@@ -56,7 +56,7 @@ fn finds_beside(text: &str, beside: Beside<'_>, code: &str, expected: Severity) 
     assert_eq!(severity(code, &found), Some(expected), "{code} in\n{text}\n{found:#?}");
 }
 
-/// A rule finds nothing.
+/// Checks that a rule finds nothing.
 #[track_caller]
 fn silent(text: &str, version: Option<&str>, code: &str) {
     silent_beside(text, Beside { version, ..Beside::default() }, code);
@@ -68,7 +68,7 @@ fn silent_beside(text: &str, beside: Beside<'_>, code: &str) {
     assert_eq!(severity(code, &found), None, "{code} in\n{text}\n{found:#?}");
 }
 
-/// Nothing is an error.
+/// Checks that no finding is an error.
 #[track_caller]
 fn sound(text: &str, version: Option<&str>) {
     let found = found(text, Beside { version, ..Beside::default() });
@@ -116,7 +116,7 @@ fn no_error_hangs_on_a_version_that_nobody_named() {
     silent(&launch, Some("0.5.9"), "SD086");
     let notes = found(&launch, Beside::default()).into_iter().flat_map(|one| one.notes);
     assert!(notes.into_iter().any(|note| note.contains("0.5.20 to 0.5.23, and none in 0.5.2 to 0.5.19")));
-    // A word that came later, and an algorithm.
+    // A value that was added later, and an algorithm.
     let launch = sglang(
         "--model-path m --max-running-requests 16 --speculative-algorithm DFLASH --speculative-draft-model-path d",
     );
@@ -138,7 +138,7 @@ fn a_fix_writes_no_flag_that_the_version_may_not_know() {
     let fixed = |version| fix::apply(&source, &found(&text, Beside { version, ..Beside::default() }), true).text;
     assert!(!fixed(None).contains("--cuda-graph-max-bs-decode"), "{}", fixed(None));
     assert!(fixed(Some("0.5.23")).contains("--cuda-graph-max-bs-decode 16"), "{}", fixed(Some("0.5.23")));
-    // A switch that is set on purpose stays.
+    // A switch that is set on purpose is kept.
     let text = sglang(&format!("--model-path m --disable-cuda-graph --speculative-algorithm EAGLE {CHAIN}"));
     let all = found(&text, Beside { version: Some("0.5.9"), ..Beside::default() });
     assert!(fix::apply(&Source::new("run.sh", text), &all, true).text.contains("--disable-cuda-graph"));
@@ -199,7 +199,7 @@ fn crashes_that_are_known_by_version() {
     silent(&format!("{glm} --speculative-moe-runner-backend triton"), Some("0.5.16"), "SD193");
     let qwen = sglang(&format!("--model-path Qwen/Qwen3.6-27B-FP8 --speculative-algorithm NEXTN {CHAIN}"));
     finds(&qwen, Some("0.5.14"), "SD193", Severity::Warning);
-    // It may crash there, and is mended since: who runs it now is not told of it.
+    // It may crash there and has been fixed since: a launch without a version gets no finding.
     silent(&qwen, None, "SD193");
     silent(&qwen, Some("0.5.19"), "SD193");
     let dspark = sglang("--model-path deepseek-ai/DeepSeek-V4-Flash-0731 --tp 4 --speculative-algorithm DSPARK");
@@ -228,7 +228,7 @@ fn words_that_argparse_refuses() {
     {
         silent(&launch(flag), Some("0.5.23"), "SD195");
     }
-    // Between two versions that were read it may have come in either.
+    // Between two versions that were read it may already exist.
     silent(&launch("--attention-backend trtllm_mla"), Some("0.5.1"), "SD195");
     finds(&launch("--speculative-ngram-capacity many"), Some("0.5.23"), "SD195", Severity::Error);
     finds(
@@ -368,11 +368,11 @@ fn a_flag_of_old_versions_is_for_an_old_version() {
     finds(launch, None, "VL19", Severity::Warning);
     finds(launch, Some("0.33.0"), "VL19", Severity::Error);
     silent(launch, Some("0.7.3"), "VL19");
-    // Which flags there are is the whole of it.
+    // The unknown flag is the only finding.
     for code in ["VL02", "VL12", "VL15"] {
         silent("vllm serve m --num-speculative-tokens 0", Some("0.33.0"), code);
     }
-    // Flags that no version has together.
+    // No version has both flags.
     finds(&format!("{launch} --spec-tokens 3"), None, "VL19", Severity::Error);
 }
 
@@ -384,7 +384,7 @@ fn programs_and_builds_may_have_flags_of_their_own() {
     finds(&own.replace("me/sglang:mine", "lmsysorg/sglang:v0.5.16"), None, "SD195", Severity::Error);
 }
 
-/// Reports that were not read before the rules stood, by their issues; see docs/notes/lint-field.md.
+/// Reports that were read only after the rules were written, by issue; see docs/notes/lint-field.md.
 #[test]
 fn reports_of_the_last_months() {
     let dflash =
@@ -470,7 +470,7 @@ fn second_reports_are_told() {
     };
     finds(&radix("EAGLE"), Some("0.5.22"), "SD101", Severity::Error);
     silent(&radix("EAGLE"), Some("0.5.23"), "SD101");
-    // No one named a version: what starts in the newest is not told.
+    // No version is stated: a launch that starts in the newest gets no finding.
     silent(&radix("EAGLE"), None, "SD101");
 
     let simulated = |algorithm: &str| {
@@ -483,7 +483,7 @@ fn second_reports_are_told() {
     finds(&simulated("EAGLE3"), Some("0.5.16"), "SD190", Severity::Error);
 }
 
-/// The same of vLLM.
+/// The same for vLLM.
 #[test]
 fn second_reports_of_vllm_are_told() {
     let dspark = "{\"method\": \"dspark\", \"model\": \"d\", \"num_speculative_tokens\": 7}";
@@ -523,7 +523,7 @@ fn ranks_names_and_tokens_of_drafts_are_looked_at() {
     silent(&over("dspark", 1), Some("0.33.0"), "VL17");
     silent(&over("draft_model", 4), Some("0.33.0"), "VL17");
     finds(&vllm("m", "{\"method\": \"mtp\"}"), Some("0.28.0"), "VL02", Severity::Error);
-    // What the draft's config says is not known.
+    // The draft's config is unknown.
     finds(&vllm("m", "{\"model\": \"a/accelerator\"}"), Some("0.28.0"), "VL02", Severity::Warning);
     let named = "{\"method\": \"draft_model\", \"model\": \"/a/eagle-1/small\", \"num_speculative_tokens\": 3}";
     finds(&vllm("m", named), Some("0.28.0"), "VL08", Severity::Warning);
@@ -573,7 +573,7 @@ fn drafts_take_no_quantisation_of_the_target_from_vllm_0_11_1_on() {
     silent(&vllm("/models/gpt-oss-120b", eagle), Some("0.11.1"), "VL24");
     silent(&vllm("/models/gpt-oss-120b", eagle), None, "VL24");
     silent(&vllm("unsloth/gpt-oss-120b-BF16", eagle), Some("0.11.0"), "VL24");
-    // Without a name, a parser tells the family, which is no proof.
+    // Without a name, a parser implies the family, which is not certain.
     let parsed = vllm("/models/target --reasoning-parser openai_gptoss", eagle);
     finds(&parsed, Some("0.11.0"), "VL24", Severity::Warning);
 }
@@ -585,7 +585,7 @@ fn assistants_of_gemma_are_draft_models_to_old_versions() {
     finds(&launch, Some("0.20.1"), "VL24", Severity::Error);
     silent(&launch, Some("0.21.0"), "VL24");
     silent(&launch, None, "VL24");
-    // Any draft model of a target that takes images.
+    // Any draft model for a target that accepts images.
     let small =
         |target: &str| vllm(target, r#"{"method": "draft_model", "model": "small", "num_speculative_tokens": 4}"#);
     finds(&small("Qwen/Qwen2.5-VL-72B-Instruct"), Some("0.19.1"), "VL24", Severity::Error);
@@ -667,7 +667,7 @@ fn a_path_may_name_its_model_in_other_words() {
     finds(&launch("/data/weights", "--served-model-name DeepSeek-V3.2"), Some("0.5.7"), "SD193", Severity::Warning);
     silent(&launch("/data/weights", "--tool-call-parser deepseekv3"), Some("0.5.7"), "SD193");
     silent(&launch("/models/deepseek-32b", ""), Some("0.5.7"), "SD193");
-    // What a model's own config says counts more than a parser.
+    // A model's own config takes precedence over a parser.
     silent(&launch("deepseek-ai/DeepSeek-R1", parser), Some("0.5.7"), "SD193");
     let fp4 = "--quantization modelopt_fp4 --moe-runner-backend flashinfer_trtllm";
     let alone = format!("--model-path /models/deepseek-32-nvfp4 --speculative-algorithm EAGLE {CHAIN} {fp4}");
@@ -699,7 +699,7 @@ fn flags_of_a_plugin_that_the_text_names_are_not_reported() {
     finds(flags, None, "VL19", Severity::Warning);
     silent(&format!("pip install arctic-inference[vllm]\n{flags}"), None, "VL19");
     silent(&format!("ARCTIC_INFERENCE_ENABLED=1 {flags}"), None, "VL19");
-    // A slip of the pen is one still.
+    // A typo is still a typo.
     let slip = "pip install arctic-inference[vllm]\nvllm serve m --max-num-batched-tokes 9";
     finds(slip, None, "VL19", Severity::Warning);
     let arctic = vllm("m", r#"{"method": "arctic", "model": "d", "num_speculative_tokens": 3}"#);
@@ -763,10 +763,24 @@ fn what_a_program_that_is_not_known_is_given_is_no_error() {
     let flags = "--model-path m --speculative-algorithm MTP --speculative-num-steps 3";
     finds(&format!("sglang serve {flags}"), Some("0.5.20"), "SD001", Severity::Error);
     finds(&format!("./serve.sh {flags}"), Some("0.5.20"), "SD001", Severity::Warning);
-    // A text that names the engine which is meant.
+    // A text that names the intended engine.
     finds(&format!("# for tokenspeed\nsglang serve {flags}"), Some("0.5.20"), "SD001", Severity::Warning);
     let own = "./serve.sh --model m --speculative-config '{\"method\": \"ngram\", \"num_speculative_tokens\": 3}' --own-flag 3";
     silent(own, Some("0.20.0"), "VL19");
-    // A letter of a page stands for a number.
+    // In documentation a letter stands for a number.
     silent("vllm serve m --data-parallel-size N --data-parallel-rank K", Some("0.20.0"), "VL20");
+}
+
+#[test]
+fn faults_of_a_plugin_are_told_by_its_image() {
+    let with = |image: &str| {
+        format!(
+            "docker run {image} vllm serve m --speculative-config '{{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 2}}' --compilation-config '{{\"cudagraph_mode\": \"FULL_DECODE_ONLY\"}}'"
+        )
+    };
+    finds(&with("quay.io/ascend/vllm-ascend:v0.14.0rc1"), None, "VL24", Severity::Warning);
+    for image in ["quay.io/ascend/vllm-ascend:v0.18.0rc1", "vllm/vllm-openai:v0.14.0"] {
+        let found = found(&with(image), Beside::default());
+        assert_eq!(severity("VL24", &found), None, "{image}: {found:#?}");
+    }
 }

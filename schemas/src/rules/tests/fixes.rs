@@ -1,4 +1,4 @@
-//! Fixes in every kind of file: written where the file takes them, and nowhere else.
+//! Fixes in every kind of file: written where the file accepts them, and nowhere else.
 
 use super::super::{Context, Selection, lint};
 use crate::{
@@ -34,7 +34,7 @@ fn fixed(name: &str, text: &str) -> String {
     fix::until_stable(&Source::new(name, text), true, findings).text
 }
 
-/// Each kind of file that edits are written into, with the version that it states.
+/// One file of each editable kind, with the version that it states.
 fn editable(version: &str) -> Vec<(&'static str, String)> {
     let image = format!("lmsysorg/sglang:v{version}");
     vec![
@@ -64,7 +64,7 @@ fn edits_are_written_where_the_file_takes_them() {
         let [launch] = found.as_slice() else { panic!("{name}: one launch in\n{after}") };
         assert_eq!(launch.integer(Key::SpeculativeEagleTopk).map(|topk| topk.value), Some(1), "{name}\n{after}");
         assert!(after.contains("--cuda-graph-max-bs-decode 16"), "{name}\n{after}");
-        // What is not the command stays as it is, and nothing is amiss with the text.
+        // The text outside the command is unchanged, and there are no findings about the text itself.
         let others = |text: &str| -> Vec<String> {
             text.lines().filter(|line| !line.contains("--")).map(str::to_owned).collect()
         };

@@ -120,7 +120,7 @@ fn findings_are_worded_alike_and_say_what_to_do() {
     }
 }
 
-/// The page of every rule for people who read the repository; `SPECTUNE_UPDATE=1` writes them anew.
+/// The pages of all rules in the repository; `SPECTUNE_UPDATE=1` regenerates them.
 #[test]
 fn the_pages_in_the_docs_are_those_of_the_rules() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/rules");

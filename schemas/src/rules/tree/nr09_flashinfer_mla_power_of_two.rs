@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The server dies in its first verification.
+//! The server crashes in its first verify pass.
 //!
 //! ## What SGLang does
 //!
@@ -66,7 +66,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let shape = Shape::of(context)?;
     let version = context.version();
     let written = context.launch.text(Key::AttentionBackend).is_some_and(|backend| backend.value == "flashinfer");
-    // The flag of these versions, which later ones dropped.
+    // The flag of these versions, removed in later ones.
     let old = context.launch.arguments.iter().any(|argument| argument.flag.value == "--enable-flashinfer-mla");
     let tokens = shape.num_draft_tokens;
     if version >= FIXED || !(written || old) || !context.target_config()?.is_mla() || tokens.is_power_of_two() {

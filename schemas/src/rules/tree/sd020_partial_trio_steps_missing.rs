@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The three numbers make one shape: all are given, or none. The server does not start, and says nothing about why.
+//! The three numbers form one shape: either all are given, or none. The server does not start, and does not say why.
 //!
 //! ## What SGLang does
 //!

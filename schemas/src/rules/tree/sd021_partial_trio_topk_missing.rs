@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The three numbers make one shape: all are given, or none. The server does not start.
+//! The three numbers form one shape: either all are given, or none. The server does not start.
 //!
 //! ## What SGLang does
 //!
@@ -35,7 +35,7 @@
 //!
 //! ## Versions
 //!
-//! The words are those of 0.5.2 and later; older versions fail in other places.
+//! The message is that of 0.5.2 and later; older versions fail in other places.
 //!
 //! ## Source
 //!
@@ -68,7 +68,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         .engine_says("TypeError: '>' not supported between instances of 'NoneType' and 'int'");
     let depth = context.launch.count(steps).map(|steps| steps.value);
     let wanted = context.launch.count(tokens).map(|tokens| tokens.value);
-    // What was meant is plain where the draft tokens are those of a chain, or are not given.
+    // The intention is clear if the draft tokens are those of a chain, or are not given.
     let chain = match (depth, wanted) {
         (Some(depth), Some(wanted)) => depth.checked_add(1) == Some(wanted),
         (_, None) => !context.launch.has(tokens),

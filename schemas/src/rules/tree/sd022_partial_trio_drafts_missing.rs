@@ -9,8 +9,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! With topk above 1 nothing fills the number in, and start fails where it is first reckoned with. With topk 1 it is always
-//! steps + 1 and all is well; the finding is then only a hint.
+//! With topk above 1 nothing fills in the number, and the start fails where it is first used. With topk 1 it is always
+//! steps + 1 and everything works; the finding is then only a hint.
 //!
 //! ## What SGLang does
 //!

@@ -8,12 +8,12 @@
 //!
 //! ## Why is this bad?
 //!
-//! The number that is written is not the one that runs. A measurement under it has the wrong label.
+//! The requested number is not the one that runs. A measurement labelled with it is mislabelled.
 //!
 //! ## What SGLang does
 //!
-//! It warns `speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when speculative_eagle_topk == 1` and
-//! drops the number.
+//! It warns `speculative_num_draft_tokens is adjusted to speculative_num_steps + 1 when speculative_eagle_topk == 1`
+//! and ignores the number.
 //!
 //! ## Example
 //!

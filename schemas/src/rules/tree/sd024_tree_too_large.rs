@@ -4,17 +4,17 @@
 //!
 //! ## What it does
 //!
-//! With topk K above 1 and S steps, the draft proposes K candidates in the first step and K² in each later one. The root and
-//! all candidates together are 1 + K + (S − 1)·K²: more than that `--speculative-num-draft-tokens` cannot be.
+//! With topk K above 1 and S steps, the draft proposes K candidates in the first step and K² in each later one. The
+//! root and all candidates together are 1 + K + (S − 1)·K², which `--speculative-num-draft-tokens` cannot exceed.
 //!
 //! ## Why is this bad?
 //!
-//! The best candidates are picked out of too few.
+//! The best candidates are selected from too few.
 //!
 //! ## What SGLang does
 //!
-//! It stops with `RuntimeError: selected index k out of range` when graphs are captured or at the first request. Nothing
-//! checks the numbers before.
+//! It stops with `RuntimeError: selected index k out of range` when graphs are captured or at the first request.
+//! Nothing checks the numbers earlier.
 //!
 //! ## Example
 //!

@@ -1,6 +1,6 @@
 //! # SD025: tree-too-small
 //!
-//! The tree is deeper than its draft tokens can reach.
+//! The tree has more steps than its draft tokens can reach.
 //!
 //! ## What it does
 //!
@@ -8,8 +8,8 @@
 //!
 //! ## Why is this bad?
 //!
-//! A path from the root has at most draft tokens − 1 nodes below it. The draft steps beyond that depth are computed in every
-//! round and can never be verified.
+//! A path below the root has at most draft tokens − 1 nodes. Draft steps beyond that depth are computed in every round
+//! but can never be verified.
 //!
 //! ## What SGLang does
 //!

@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-num-draft-tokens` below 2 (the root, which the target has produced already, counts as one).
+//! Looks for `--speculative-num-draft-tokens` below 2 (the root, which the target has already produced, counts as one).
 //! With topk 1 the number is replaced anyway: see SD023.
 //!
 //! ## Why is this bad?
@@ -13,7 +13,7 @@
 //!
 //! ## What SGLang does
 //!
-//! Nothing checks it; picking none of the candidates fails or drafts for nothing. DSPARK says it in words:
+//! Nothing checks it; selecting zero candidates fails, or drafting has no effect. DSPARK reports it:
 //! `speculative_num_draft_tokens must be >= 2 (= gamma + 1)`.
 //!
 //! ## Example

@@ -1,14 +1,14 @@
 //! # SD028: topk-gt-16-disagg
 //!
-//! More branches than the transfer between prefill and decode has room for.
+//! The transfer between prefill and decode has no room for this many branches.
 //!
 //! ## What it does
 //!
-//! Looks for topk above 16 where prefill and decode run apart.
+//! Looks for topk above 16 with disaggregated prefill and decode.
 //!
 //! ## Why is this bad?
 //!
-//! What a prefill engine hands over of the first proposals has room for 16 of them.
+//! The metadata that a prefill engine transfers has room for 16 of the first proposals.
 //!
 //! ## What SGLang does
 //!
@@ -51,7 +51,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Proposals that the transferred metadata holds.
+/// Number of proposals that the transferred metadata can hold.
 const ROOM: usize = 16;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

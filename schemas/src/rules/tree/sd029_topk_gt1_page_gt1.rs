@@ -1,11 +1,11 @@
 //! # SD029: topk-gt1-page-gt1
 //!
-//! A tree with pages of several tokens, on an attention backend that cannot do both.
+//! A tree with pages of several tokens, on an attention backend that does not support the combination.
 //!
 //! ## What it does
 //!
-//! Looks at topk above 1 together with a page size above 1 (as written, or as the backend sets it), and asks whether this
-//! version's backend takes them together. Only `--attention-backend` counts for that, not the split ones.
+//! Looks for topk above 1 together with a page size above 1 (as given, or as the backend sets it), and checks whether
+//! the backend supports both in this version. Only `--attention-backend` counts, not the flags for split backends.
 //!
 //! ## Why is this bad?
 //!
@@ -18,8 +18,8 @@
 //! - 0.4.10 checks nothing, and results may be wrong.
 //! - 0.5.2 stops with `ValueError: speculative_eagle_topk > 1 with page_size > 1 is unstable and produces incorrect results
 //!   for paged attention backends. This combination is only supported for the 'flashinfer' backend.`
-//! - 0.5.6 to 0.5.12 stop with the same words but for flashinfer and fa3.
-//! - 0.5.15 and later take flashinfer, fa3 and triton, and stop with
+//! - 0.5.6 to 0.5.12 stop with the same message except for flashinfer and fa3.
+//! - 0.5.15 and later accept flashinfer, fa3 and triton, and otherwise stop with
 //!   `ValueError: speculative_eagle_topk > 1 with page_size > 1 is only supported on ('flashinfer', 'fa3', 'triton'); got attention_backend='…'. Use page_size == 1 or one of those backends.`
 //!
 //! ## Example
@@ -53,7 +53,7 @@
 //!
 //! ## Versions
 //!
-//! As above. For a version between two of those the finding says what is not known.
+//! As above. For a version between two of these the finding says what is unknown.
 //!
 //! ## Source
 //!
@@ -74,7 +74,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Backends that take trees with pages, each with the versions between which it came to.
+/// Backends that support trees with pages, each with the versions between which support was added.
 const PAGED_TREES: &[(&str, Edge)] = &[
     ("flashinfer", Edge::new(V0_4_10, V0_5_2)),
     ("fa3", Edge::new(V0_5_2, V0_5_6)),
@@ -122,7 +122,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         )));
     }
     let backend = backend(context)?;
-    // Both have a rule of their own, whatever the page.
+    // Both have their own rule, regardless of the page size.
     if matches!(backend, "trtllm_mha" | "flashmla") {
         return None;
     }
@@ -157,7 +157,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(if side == Side::Between { finding.at_most(Severity::Warning) } else { finding })
 }
 
-/// The backend that the engine's own check looks at; none where only the split backends are written.
+/// The backend that the engine's own check uses; `None` if only split backends are given.
 fn backend<'a>(context: &Context<'a>) -> Option<&'a str> {
     if context.launch.has(Key::AttentionBackend) {
         return Some(context.launch.text(Key::AttentionBackend)?.value);

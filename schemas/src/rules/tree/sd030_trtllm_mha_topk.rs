@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for topk above 1 where any of the attention backends is trtllm_mha.
+//! Looks for topk above 1 if any of the attention backends is trtllm_mha.
 //!
 //! ## Why is this bad?
 //!

@@ -4,12 +4,12 @@
 //!
 //! ## What it does
 //!
-//! Looks for topk above 1 where the target has multi-head latent attention (DeepSeek's kind) and the backend is flashinfer or
-//! flashmla. FlashMLA runs nothing else, so that the target need not be known there.
+//! Looks for topk above 1 if the target has multi-head latent attention (as DeepSeek does) and the backend is
+//! flashinfer or flashmla. FlashMLA supports nothing else, so the target need not be known there.
 //!
 //! ## Why is this bad?
 //!
-//! The server dies when the draft's attention backend is built.
+//! The server crashes when the draft's attention backend is built.
 //!
 //! ## What SGLang does
 //!

@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The engine dies at the first verify.
+//! The engine crashes at the first verify pass.
 //!
 //! ## What SGLang does
 //!
@@ -40,7 +40,7 @@
 //!
 //! ## Versions
 //!
-//! The assertion is there from 0.5.2 to 0.5.23; before 0.5.6 trees with pages are refused on fa3 anyway (SD029).
+//! The assertion exists from 0.5.2 to 0.5.23; before 0.5.6 trees with pages are rejected on fa3 anyway (SD029).
 //!
 //! ## Source
 //!
@@ -61,7 +61,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Beginnings of the classes that tell the engine their window.
+/// Prefixes of the classes that report their window to the engine.
 const WINDOWED: &[&str] = &["Afmoe", "Exaone4", "Gemma2", "Gemma3", "Gemma4", "GptOss", "Olmo2", "Olmo3"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start, or dies in its first batches.
+//! The server does not start, or crashes in its first batches.
 //!
 //! ## What SGLang does
 //!

@@ -4,14 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks for topk above 1 where the launch has the draft attend with FlashInfer inside CUDA graphs, in versions before
-//! the fix.
+//! Looks for topk above 1 if the draft's attention runs on FlashInfer inside CUDA graphs, in versions before the fix.
 //!
 //! ## Why is this bad?
 //!
-//! The buffer holds the pages of one branch a request, and a tree has topk of them. Once the running requests' lengths
-//! times topk exceed the largest batch times the longest sequence, indices are written past its end: wrong drafts
-//! without a word, or an illegal memory access. A launch with short texts may never come there.
+//! The buffer has room for the pages of one branch per request, and a tree has topk branches. Once the running
+//! requests' lengths times topk exceed the largest batch times the longest sequence, indices are written past its end:
+//! silently wrong drafts, or an illegal memory access. A launch with short texts may never get there.
 //!
 //! ## What SGLang does
 //!
@@ -86,7 +85,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// The backend that the draft's steps attend with.
+/// The attention backend of the draft steps.
 fn draft_backend<'a>(context: &Context<'a>) -> Option<&'a str> {
     if context.launch.has(Key::SpeculativeDraftAttentionBackend) {
         return context.launch.text(Key::SpeculativeDraftAttentionBackend).map(|backend| backend.value);

@@ -4,20 +4,20 @@
 //!
 //! ## What it does
 //!
-//! Where the expected concurrency is known (`--expected-concurrency`) and above 8, looks for topk above 1 or at least 16 draft
-//! tokens.
+//! If the expected concurrency is known (`--expected-concurrency`) and above 8, looks for topk above 1 or at least 16
+//! draft tokens.
 //!
 //! ## Why is this bad?
 //!
 //! Each round verifies requests × draft tokens rows. With few requests these rows are nearly free, because reading the
 //! weights takes the time anyway; with many requests, the rejected rows cost time that other requests could have used,
-//! and speculation becomes slower than none.
+//! and decoding becomes slower than without speculation.
 //!
 //! ## What SGLang does
 //!
-//! It runs, slowly. Measured by others: 6 steps, topk 10, 32 draft tokens fall below no speculation for more than one request
-//! in parallel on an A800; on an H20 with a 70B model 2/4/4 and 1/2/2 give 0.52 and 0.56 requests a second against 0.62
-//! without speculation.
+//! It runs, slowly. Measured by others: 6 steps, topk 10, 32 draft tokens are slower than no speculation with more than
+//! one request in parallel on an A800; on an H20 with a 70B model 2/4/4 and 1/2/2 give 0.52 and 0.56 requests per
+//! second, against 0.62 without speculation.
 //!
 //! ## Example
 //!
@@ -40,7 +40,7 @@
 //!
 //! ## Versions
 //!
-//! All; where it pays depends on the GPU and the models, so measure: `spectune sweep`.
+//! All; when a tree pays off depends on the GPU and the models, so measure: `spectune sweep`.
 //!
 //! ## Source
 //!
@@ -64,7 +64,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 
 /// Maximum concurrency at which a tree has paid in published measurements.
 const FEW: usize = 8;
-/// Draft tokens from which on a chain, too, is large.
+/// Number of draft tokens from which a chain also counts as large.
 const MANY_TOKENS: usize = 16;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

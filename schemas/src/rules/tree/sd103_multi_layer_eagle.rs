@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks at topk under EAGLE for targets whose MTP layers run one after the other (Step 3.5, MiMo V2, GigaChat 3.5), and
-//! where `--enable-multi-layer-eagle` is given.
+//! Looks at topk under EAGLE for targets whose MTP layers run one after the other (Step 3.5, MiMo V2, GigaChat 3.5),
+//! and whenever `--enable-multi-layer-eagle` is given.
 //!
 //! ## Why is this bad?
 //!
@@ -13,7 +13,8 @@
 //!
 //! ## What SGLang does
 //!
-//! It turns `enable_multi_layer_eagle` on by itself for these models, and asserts topk 1 and draft tokens = steps + 1.
+//! It turns `enable_multi_layer_eagle` on automatically for these models, and asserts topk 1 and draft tokens = steps +
+//! 1.
 //!
 //! ## Example
 //!
@@ -58,7 +59,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Beginnings of classes for which it is turned on.
+/// Prefixes of classes for which it is turned on.
 const FAMILIES: [&str; 4] = ["Step3p5", "Step3p7", "MiMoV2", "GigaChat35"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -81,7 +82,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// The shape that SGLang fills in where the user gives none is a tree for some targets.
+/// For some targets the shape that SGLang fills in by default is a tree.
 fn filled_in(context: &Context<'_>) -> Option<Finding> {
     let flag = context.span(Key::EnableMultiLayerEagle)?;
     let (steps, tokens) =

@@ -1,6 +1,6 @@
 //! # SD104: architecture-topk1
 //!
-//! This target takes chains only.
+//! This target supports chains only.
 //!
 //! ## What it does
 //!
@@ -35,7 +35,7 @@
 //!
 //! ## Versions
 //!
-//! Since these models came; read in 0.5.23.
+//! Since these models were added; read in 0.5.23.
 //!
 //! ## Source
 //!
@@ -56,7 +56,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Beginnings of classes that take chains only.
+/// Prefixes of classes that support chains only.
 const FAMILIES: [&str; 2] = ["DeepseekV4", "IQuestQ1"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

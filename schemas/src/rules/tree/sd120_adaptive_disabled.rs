@@ -4,11 +4,12 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-adaptive` with another algorithm than EAGLE or EAGLE3, with topk above 1, or with DP attention.
+//! Looks for `--speculative-adaptive` with an algorithm other than EAGLE or EAGLE3, with topk above 1, or with DP
+//! attention.
 //!
 //! ## Why is this bad?
 //!
-//! What was written is not what runs: the number of steps stays fixed.
+//! The requested setting is not the one that runs: the number of steps stays fixed.
 //!
 //! ## What SGLang does
 //!
@@ -30,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! Since the flag came; read in 0.5.23.
+//! Since the flag was added; read in 0.5.23.
 //!
 //! ## Source
 //!

@@ -31,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! The candidates were read in all versions from 0.5.12 to 0.5.23; the check is there from 0.5.13 on.
+//! The candidates were read in all versions from 0.5.12 to 0.5.23; the check exists from 0.5.13 on.
 //!
 //! ## Source
 //!

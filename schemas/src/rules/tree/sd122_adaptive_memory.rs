@@ -1,6 +1,6 @@
 //! # SD122: adaptive-memory
 //!
-//! Adaptive steps take memory for the longest chain, and little is left here.
+//! Adaptive steps need memory for the longest chain, and little is left.
 //!
 //! ## What it does
 //!
@@ -8,12 +8,12 @@
 //!
 //! ## Why is this bad?
 //!
-//! Buffers are made for the most steps that may be chosen (7, so 8 tokens a request), and graphs are captured for every number of
-//! steps, not for one. All of that lies outside the memory fraction.
+//! Buffers are allocated for the largest number of steps that may be chosen (7, so 8 tokens per request), and graphs
+//! are captured for every number of steps, not just one. All of that is outside the memory fraction.
 //!
 //! ## What SGLang does
 //!
-//! It captures one set of graphs for each of 0, 1, 3, 5 and 7 steps, whatever `--speculative-num-steps` says.
+//! It captures one set of graphs for each of 0, 1, 3, 5 and 7 steps, regardless of `--speculative-num-steps`.
 //!
 //! ## Example
 //!
@@ -31,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! Since the flag came; read in 0.5.12 to 0.5.23.
+//! Since the flag was added; read in 0.5.12 to 0.5.23.
 //!
 //! ## Source
 //!

@@ -1,19 +1,19 @@
 //! # SD130: ngram-topk-overwritten
 //!
-//! NGRAM puts its own breadth in place of topk.
+//! NGRAM replaces topk with its own breadth.
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-eagle-topk` under NGRAM that differs from `--speculative-ngram-max-bfs-breadth` (10 unless
-//! given).
+//! Looks for `--speculative-eagle-topk` under NGRAM that differs from `--speculative-ngram-max-bfs-breadth` (default:
+//! 10).
 //!
 //! ## Why is this bad?
 //!
-//! What was written is not what runs.
+//! The requested value is not the one that runs.
 //!
 //! ## What SGLang does
 //!
-//! It overwrites topk with the breadth, and steps with draft tokens // topk, without a word.
+//! It silently overwrites topk with the breadth, and steps with draft tokens // topk.
 //!
 //! ## Example
 //!
@@ -52,7 +52,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The breadth unless it is given.
+/// The default breadth.
 const BREADTH: usize = 10;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

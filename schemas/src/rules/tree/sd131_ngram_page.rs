@@ -1,10 +1,10 @@
 //! # SD131: ngram-page
 //!
-//! NGRAM drafts a tree by default, which pages of several tokens do not take.
+//! NGRAM drafts a tree by default, which does not work with pages of several tokens.
 //!
 //! ## What it does
 //!
-//! Looks for `--page-size` above 1 under NGRAM with a breadth above 1 (default 10) on another backend than flashinfer.
+//! Looks for `--page-size` above 1 under NGRAM with a breadth above 1 (default 10) on a backend other than flashinfer.
 //!
 //! ## Why is this bad?
 //!
@@ -52,7 +52,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The breadth unless it is given.
+/// The default breadth.
 const BREADTH: usize = 10;
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -4,12 +4,12 @@
 //!
 //! ## What it does
 //!
-//! Looks at `--speculative-ngram-external-corpus-path` under NGRAM: its budget has to be between 1 and the number of draft tokens
-//! less 1, and the most tokens that the corpus may have above 0.
+//! Looks at `--speculative-ngram-external-corpus-path` under NGRAM: its budget must be between 1 and the number of
+//! draft tokens − 1, and the maximum number of tokens in the corpus above 0.
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start. The budget is 0 unless it is given, so a corpus alone never starts.
+//! The server does not start. The budget is 0 by default, so a launch with only a corpus never starts.
 //!
 //! ## What SGLang does
 //!
@@ -36,7 +36,7 @@
 //!
 //! ## Versions
 //!
-//! Since the flags came, in 0.5.12.
+//! Since the flags were added, in 0.5.12.
 //!
 //! ## Source
 //!

@@ -4,18 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Looks at NGRAM's breadths and depth: the minimum breadth must be at least 1 and at most the maximum (1 and 10 unless
-//! given), and the trie deeper than 1. Its capacity must be above its depth.
+//! Looks at NGRAM's breadths and depth: the minimum breadth must be at least 1 and at most the maximum (defaults: 1 and
+//! 10), and the trie deeper than 1. Its capacity must be above its depth.
 //!
 //! ## Why is this bad?
 //!
-//! The server does not start. With a capacity that is too small it starts, and dies of the first request.
+//! The server does not start. With a capacity that is too small it starts, and crashes at the first request.
 //!
 //! ## What SGLang does
 //!
-//! The C++ code that keeps the trie stops with `min_bfs_breadth must be less than or equal to max_bfs_breadth` and its kind. The
-//! root counts against the capacity, so that a path of the full depth needs one more; no version looks at it, and the trie frees what
-//! it never had: `munmap_chunk(): invalid pointer`.
+//! The C++ code of the trie stops with `min_bfs_breadth must be less than or equal to max_bfs_breadth` or a similar
+//! error. The root counts towards the capacity, so a path of the full depth needs one more node; no version checks
+//! this, and the trie frees memory that it never allocated: `munmap_chunk(): invalid pointer`.
 //!
 //! ## Example
 //!
@@ -65,7 +65,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The breadths and the depth unless they are given.
+/// The default breadths and depth.
 const LEAST: i64 = 1;
 const GREATEST: i64 = 10;
 const DEPTH: i64 = 18;
@@ -119,7 +119,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// A trie that has no room for one path of its full depth.
+/// A trie that is too small for one path of its full depth.
 fn capacity(context: &Context<'_>) -> Option<Finding> {
     let is_own = |name: &str| name.replace('_', "-").ends_with("speculative-ngram-capacity");
     let argument = context.launch.arguments.iter().rfind(|argument| is_own(&argument.flag.value))?;

@@ -33,7 +33,7 @@
 //!
 //! ## Versions
 //!
-//! CPU and XPU came between 0.5.15.post1 and 0.5.23.
+//! CPU and XPU were added between 0.5.15.post1 and 0.5.23.
 //!
 //! ## Source
 //!

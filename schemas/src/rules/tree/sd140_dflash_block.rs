@@ -36,7 +36,7 @@
 //!
 //! ## Versions
 //!
-//! Since DFLASH came; read in 0.5.12 to 0.5.23.
+//! Since DFLASH was added; read in 0.5.12 to 0.5.23.
 //!
 //! ## Source
 //!
@@ -71,7 +71,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                 .help(format!("write `{}`, or take it out to follow the draft's config", context.line(block, "16"))),
         );
     }
-    // A window below 1 is SD145's.
+    // A window below 1 is reported by SD145.
     let size = context.launch.count(window).filter(|size| size.value > 0)?;
     let tokens = context.resolved.num_draft_tokens.as_ref()?.value;
     (size.value < tokens).then(|| {

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! What was written is not what runs.
+//! The requested value is not the one that runs.
 //!
 //! ## What SGLang does
 //!
@@ -30,7 +30,7 @@
 //!
 //! ## Versions
 //!
-//! Since the algorithms came; read in 0.5.23.
+//! Since the algorithms were added; read in 0.5.23.
 //!
 //! ## Source
 //!

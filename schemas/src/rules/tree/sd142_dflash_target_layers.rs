@@ -1,15 +1,16 @@
 //! # SD142: dflash-target-layers
 //!
-//! The DFLASH draft was trained with a target of another depth.
+//! The DFLASH draft was trained with a target of a different depth.
 //!
 //! ## What it does
 //!
-//! Compares `num_target_layers` of the draft's config (there, or in its `dflash_config`) with the target's layers.
+//! Compares `num_target_layers` of the draft's config (or of its `dflash_config`) with the number of the target's
+//! layers.
 //!
 //! ## Why is this bad?
 //!
-//! The draft reads hidden states from layers spread over the target. With another depth they come from other layers than in its
-//! training, and few of its tokens are accepted.
+//! The draft reads hidden states from layers spread over the target. With a different depth they come from different
+//! layers than in its training, and few of its tokens are accepted.
 //!
 //! ## What SGLang does
 //!
@@ -44,7 +45,7 @@
 //!
 //! ## Versions
 //!
-//! Since DFLASH came; read in 0.5.12 to 0.5.23.
+//! Since DFLASH was added; read in 0.5.12 to 0.5.23.
 //!
 //! ## Source
 //!

@@ -4,12 +4,12 @@
 //!
 //! ## What it does
 //!
-//! Looks at the draft's attention backend under DFLASH, its own or the target's. In 0.5.23 `trtllm_mha` serves drafts of which
-//! every layer has a sliding window, or that look back only (`is_causal`); before, none.
+//! Looks at the draft's attention backend under DFLASH, its own or the target's. In 0.5.23 `trtllm_mha` supports drafts
+//! whose layers all have a sliding window, and causal drafts (`is_causal`); earlier versions support none.
 //!
 //! ## Why is this bad?
 //!
-//! What was written is not what runs: the draft falls back to another backend.
+//! The requested backend is not the one that runs: the draft falls back to another backend.
 //!
 //! ## What SGLang does
 //!
@@ -45,7 +45,7 @@
 //!
 //! ## Versions
 //!
-//! 0.5.15 and later; the exceptions came between 0.5.15.post1 and 0.5.23.
+//! 0.5.15 and later; the exceptions were added between 0.5.15.post1 and 0.5.23.
 //!
 //! ## Source
 //!
@@ -95,7 +95,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// Whether the draft is one that the backend serves, or may be one.
+/// Whether the backend supports the draft, or may support it.
 fn may_run(draft: &ModelFacts) -> bool {
     let config = &draft.config;
     let sliding = match &config.layer_types {

@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Under DFLASH, draft tokens have to equal `--speculative-dflash-block-size`; under DSPARK they are
+//! Under DFLASH the number of draft tokens must equal `--speculative-dflash-block-size`; under DSPARK it must be
 //! `--speculative-dspark-block-size` + 1.
 //!
 //! ## Why is this bad?
@@ -31,7 +31,7 @@
 //!
 //! ## Versions
 //!
-//! Since the algorithms came; read in 0.5.23.
+//! Since the algorithms were added; read in 0.5.23.
 //!
 //! ## Source
 //!

@@ -4,12 +4,13 @@
 //!
 //! ## What it does
 //!
-//! Looks for `--speculative-draft-window-size` under another algorithm than EAGLE, EAGLE3 and DFLASH, or below 1, and for
-//! `--speculative-draft-sink-size` without a window or below 0. A window shorter than a DFLASH block is another finding (SD140).
+//! Looks for `--speculative-draft-window-size` under an algorithm other than EAGLE, EAGLE3 and DFLASH, or below 1, and
+//! for `--speculative-draft-sink-size` without a window or below 0. A window shorter than a DFLASH block is another
+//! finding (SD140).
 //!
 //! ## Why is this bad?
 //!
-//! What was written is not what runs, or the server does not start.
+//! The requested value is not the one that runs, or the server does not start.
 //!
 //! ## What SGLang does
 //!
@@ -31,7 +32,7 @@
 //!
 //! ## Versions
 //!
-//! Since the flags came (0.5.12, the sink in 0.5.21); read in 0.5.23.
+//! Since the flags were added (0.5.12, the sink in 0.5.21); read in 0.5.23.
 //!
 //! ## Source
 //!

@@ -1,20 +1,21 @@
 //! # SD160: negative-speedup
 //!
-//! Speculation seldom pays with this many concurrent requests.
+//! Speculation seldom pays off with this many concurrent requests.
 //!
 //! ## What it does
 //!
-//! Where the expected concurrency is known (`--expected-concurrency`): looks for more than 64 requests together.
+//! If the expected concurrency is known (`--expected-concurrency`), checks whether it is above 64.
 //!
 //! ## Why is this bad?
 //!
-//! Speculation trades arithmetic for latency. Beside few requests a GPU has arithmetic to spare, since reading the weights
-//! takes the time anyway; with many requests it is not, and verifying rejected drafts takes time from other requests.
+//! Speculation trades arithmetic for latency. With few requests a GPU has arithmetic to spare, since reading the
+//! weights takes the time anyway; with many requests it does not, and verifying rejected drafts takes time from other
+//! requests.
 //!
 //! ## What SGLang does
 //!
-//! It runs. Losses have been reported for rollouts of 256 requests on an H20 (half the throughput), for a 32B model over four
-//! GPUs, and for RL training of an 8B model; SGLang's maintainers say that speculation is for small batches.
+//! It runs. Losses have been reported for rollouts of 256 requests on an H20 (half the throughput), for a 32B model on
+//! four GPUs, and for RL training of an 8B model; SGLang's maintainers say that speculation is for small batches.
 //!
 //! ## Example
 //!
@@ -32,7 +33,7 @@
 //!
 //! ## Versions
 //!
-//! All; where the border lies depends on GPU and models, so measure: `spectune sweep`.
+//! All; the break-even point depends on the GPU and the models, so measure: `spectune sweep`.
 //!
 //! ## Source
 //!

@@ -1,5 +1,5 @@
-//! Which of vLLM's classes hand out the hidden states that EAGLE-3 and DFlash drafts read, by version: `vllm_eagle3.tsv`, which
-//! `scripts/read_eagle3.py` makes from wheels.
+//! vLLM's classes that return the hidden states which EAGLE-3 and DFlash drafts read, by version: `vllm_eagle3.tsv`,
+//! generated from wheels by `scripts/read_eagle3.py`.
 
 use std::sync::OnceLock;
 
@@ -8,9 +8,9 @@ use crate::version::EngineVersion;
 /// An architecture whose class lacked the states in some version.
 struct Row {
     name: &'static str,
-    /// The first version read that has them.
+    /// The first version read in which it returns them.
     since: Option<EngineVersion>,
-    /// The first version read that knows the architecture, where an older one does not.
+    /// The first version read that has the architecture, if an older one does not.
     known_since: Option<EngineVersion>,
 }
 
@@ -38,8 +38,8 @@ fn table() -> &'static Table {
     })
 }
 
-/// Whether a version has the architecture and hands out no states of it. Between two versions that were read, it may where the
-/// later one does; of versions outside those that were read nothing is known.
+/// Whether a version has the architecture but does not return its states. A version between two that were read may
+/// return them if the later one does; outside the versions that were read nothing is known.
 pub(super) fn lacks_states(architecture: &str, version: EngineVersion) -> bool {
     let Table { read, rows } = table();
     let Some(row) = rows.iter().find(|row| row.name == architecture) else { return false };
@@ -49,7 +49,7 @@ pub(super) fn lacks_states(architecture: &str, version: EngineVersion) -> bool {
         && row.since.is_none_or(|since| *next < since)
 }
 
-/// The first version read that hands them out.
+/// The first version read that returns them.
 pub(super) fn has_states_since(architecture: &str) -> Option<EngineVersion> {
     table().rows.iter().find(|row| row.name == architecture)?.since
 }
@@ -80,7 +80,7 @@ mod tests {
     fn classes_gain_the_interface() {
         let lacks = |name: &str, version: &str| lacks_states(name, version.parse().expect("a version"));
         assert!(lacks("Qwen3NextForCausalLM", "0.15.0") && lacks("Qwen3NextForCausalLM", "0.23.0"));
-        // It came after 0.23.0, in 0.24 or 0.25.
+        // It was added after 0.23.0, in 0.24 or 0.25.
         assert!(!lacks("Qwen3NextForCausalLM", "0.24.0") && !lacks("Qwen3NextForCausalLM", "0.25.1"));
         assert!(lacks("Gemma3ForConditionalGeneration", "0.33.0"));
         assert!(

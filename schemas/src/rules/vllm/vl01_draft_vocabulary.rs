@@ -1,14 +1,14 @@
 //! # VL01: draft-vocabulary
 //!
-//! The draft model has another vocabulary than the target.
+//! The draft model's vocabulary differs from the target's.
 //!
 //! ## What it does
 //!
-//! Compares the vocabulary sizes of target and draft model (`draft_model`), where it is a whole model of its own.
+//! Compares the vocabulary sizes of target and draft if the draft is a separate whole model (`draft_model`).
 //!
 //! ## Why is this bad?
 //!
-//! A draft model's token ids are taken for the target's: with another vocabulary they mean other words, or none.
+//! A draft model's token ids are used as the target's: with another vocabulary they mean other words, or none.
 //!
 //! ## What vLLM does
 //!
@@ -38,7 +38,7 @@
 //! {"architectures": ["Qwen2ForCausalLM"], "vocab_size": 151936}
 //! ```
 //!
-//! Versions that know `use_heterogeneous_vocab` draft the tokens alone that both have:
+//! Versions with `use_heterogeneous_vocab` draft only the tokens that both have:
 //!
 //! ```launch good
 //! vllm serve target --speculative-config '{"model": "draft", "num_speculative_tokens": 3, "use_heterogeneous_vocab": true}'
@@ -74,12 +74,12 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The key that lets the vocabularies differ.
+/// The key that allows the vocabularies to differ.
 const ANY_VOCABULARY: &str = "use_heterogeneous_vocab";
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation()?;
-    // Heads share the target's embedding, and bring a map where their own vocabulary is smaller.
+    // Heads share the target's embedding, and include a map if their own vocabulary is smaller.
     if config.method.as_deref().is_some_and(|method| method != "draft_model") {
         return None;
     }

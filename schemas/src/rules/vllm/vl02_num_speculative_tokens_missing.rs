@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for a draft model, a head, `mtp` or `ngram` without `num_speculative_tokens`, where no config says it either
-//! (`n_predict`). Where no method is written, and the draft is not known, it is a warning.
+//! Looks for a draft model, a head, `mtp` or `ngram` without `num_speculative_tokens`, if no config gives it either
+//! (`n_predict`). If no method is given and the draft is unknown, it is a warning.
 //!
 //! ## Why is this bad?
 //!
@@ -13,9 +13,9 @@
 //!
 //! ## What vLLM does
 //!
-//! `ValueError: num_speculative_tokens must be provided with speculative model unless the draft model config contains an
-//! n_predict parameter.` That of a target's own MTP layers is requested too late: with `mtp` the number has to be written, else
-//! the same error is raised, or a TypeError.
+//! `ValueError: num_speculative_tokens must be provided with speculative model unless the draft model config contains
+//! an n_predict parameter.` The value for a target's own MTP layers is read too late: with `mtp` the number must be
+//! given, otherwise the same error is raised, or a TypeError.
 //!
 //! ## Example
 //!
@@ -79,14 +79,14 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Methods whose drafts do not say how many tokens they predict.
+/// Methods whose drafts do not state how many tokens they predict.
 const SILENT: [&str; 5] = ["eagle", "eagle3", "draft_model", "ngram", "ngram_gpu"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {
     let config = context.launch.vllm_speculation().filter(|config| !config.is_legacy)?;
     let method = method_of(&config)?;
     let is_mtp = method == "mtp" || method.ends_with("_mtp");
-    // A number under a misspelt key is given: VL13 tells the key.
+    // A number under a misspelt key counts as given: VL13 reports the key.
     let is_misspelt = config.keys.keys().any(|key| key.starts_with("num_spec"));
     if !(SILENT.contains(&method) || is_mtp) || config.gives_tokens || is_misspelt {
         return None;
@@ -97,7 +97,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     } else {
         "add `\"num_speculative_tokens\": 3`"
     });
-    // A draft whose config no one has seen may say itself what it is, and how many tokens it predicts.
+    // A draft with an unknown config may state its method and how many tokens it predicts.
     let is_guessed = config.method.is_none() && context.draft_config().is_none();
     Some(if is_guessed { finding.at_most(Severity::Warning) } else { finding })
 }

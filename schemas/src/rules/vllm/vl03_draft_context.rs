@@ -1,6 +1,6 @@
 //! # VL03: draft-context
 //!
-//! Sequences can be longer than the draft was trained for.
+//! Sequences can be longer than those the draft was trained for.
 //!
 //! ## What it does
 //!
@@ -42,8 +42,8 @@
 //!
 //! ## Versions
 //!
-//! Up to 0.24, which is reported to fail. 0.33 makes room for the target's context in all heads, and shortens the context
-//! where it cannot; from which version on is not known.
+//! Up to 0.24, which is reported to fail. 0.33 makes room for the target's context in all heads, and shortens the
+//! context where it cannot; which version introduced this is unknown.
 //!
 //! ## Source
 //!

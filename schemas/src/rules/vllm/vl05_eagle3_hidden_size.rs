@@ -1,6 +1,6 @@
 //! # VL05: eagle3-hidden-size
 //!
-//! The EAGLE-3 head is of another width than the target, which old versions cannot load.
+//! The EAGLE-3 head's width differs from the target's, which old versions cannot load.
 //!
 //! ## What it does
 //!
@@ -40,7 +40,7 @@
 //!
 //! ## Versions
 //!
-//! Reported for 0.9.0.1; later versions read `target_hidden_size`, from which one on is not known.
+//! Reported for 0.9.0.1; later versions read `target_hidden_size`; the first of them is unknown.
 //!
 //! ## Source
 //!

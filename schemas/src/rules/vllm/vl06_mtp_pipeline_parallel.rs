@@ -1,11 +1,11 @@
 //! # VL06: mtp-pipeline-parallel
 //!
-//! Drafts do not run over pipeline stages in these versions.
+//! Drafts do not run with pipeline stages in these versions.
 //!
 //! ## What it does
 //!
 //! Looks for `--pipeline-parallel-size` above 1 with speculation, up to 0.29. Flags that only old versions have
-//! (`--num-speculative-tokens`) tell such a version where none is named.
+//! (`--num-speculative-tokens`) imply such a version if none is stated.
 //!
 //! ## Why is this bad?
 //!
@@ -13,10 +13,11 @@
 //!
 //! ## What vLLM does
 //!
-//! Old versions refuse it: `NotImplementedError: Speculative decoding is currently incompatible with pipeline parallelism`. Later ones
-//! give the draft to the last stage, and the others stop at their first request: `AttributeError: 'GPUModelRunner' object has no
-//! attribute 'drafter'`. A draft whose class does not say that it knows of stages is refused: `NotImplementedError: Pipeline
-//! parallelism is not supported for this model`.
+//! Old versions reject it:
+//! `NotImplementedError: Speculative decoding is currently incompatible with pipeline parallelism`. Later ones load the
+//! draft on the last stage, and the other stages fail at their first request: `AttributeError: 'GPUModelRunner' object
+//! has no attribute 'drafter'`. A draft whose class does not declare support for stages is rejected:
+//! `NotImplementedError: Pipeline parallelism is not supported for this model`.
 //!
 //! ## Example
 //!
@@ -44,10 +45,10 @@
 //!
 //! ## Versions
 //!
-//! Every method up to 0.7 and from 0.11 to 0.24; MTP and DSpark in between too, where other methods are a warning. From 0.25 to
-//! 0.29 it is an error for DSpark, which came in 0.25, and a warning for the others: another model runner, which vLLM takes for
-//! some models, knows of stages. From 0.30 on vLLM drafts on the last stage. Read in 0.7.3, 0.8.5 and 8 versions from 0.11.0 to
-//! 0.29.0.
+//! Every method up to 0.7 and from 0.11 to 0.24; in between MTP and DSpark as well, while other methods are a warning.
+//! From 0.25 to 0.29 it is an error for DSpark, which was added in 0.25, and a warning for the others: another model
+//! runner, which vLLM uses for some models, supports stages. From 0.30 on vLLM drafts on the last stage. Read in 0.7.3,
+//! 0.8.5 and 8 versions from 0.11.0 to 0.29.0.
 //!
 //! ## Source
 //!
@@ -69,13 +70,13 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The first version with a runner that may draft over stages, for prompt lookup and EAGLE heads.
+/// The first version with a runner that may draft across stages, for prompt lookup and EAGLE heads.
 const NEW_RUNNER: EngineVersion = EngineVersion::new(0, 8, 0);
 
-/// The first version read in which stages other than the last stop at a request.
+/// The first version read in which stages other than the last fail at a request.
 const NO_DRAFTER: EngineVersion = EngineVersion::new(0, 11, 0);
 
-/// The first version in which some drafts know of stages.
+/// The first version in which some drafts support stages.
 const SOME: EngineVersion = EngineVersion::new(0, 25, 0);
 
 /// The first version that drafts on the last stage.
@@ -95,7 +96,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .help(format!("write `--tensor-parallel-size {count}` instead, or use vllm 0.30 or later"))
     };
     if !is_told {
-        // Every version with these flags refuses stages.
+        // Every version with these flags rejects stages.
         let is_old = config.is_legacy && config.gives_tokens;
         let message = "no version of vllm with these flags speculates over pipeline stages";
         return is_old.then(|| found(message.to_owned()).at_most(Severity::Warning));

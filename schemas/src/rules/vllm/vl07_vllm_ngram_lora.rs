@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! With several requests at once the engine dies.
+//! With several requests at once the engine crashes.
 //!
 //! ## What vLLM does
 //!
@@ -28,7 +28,7 @@
 //!
 //! ## Versions
 //!
-//! Reported for 0.9.1; repaired after 0.9.2, in July 2025 or later.
+//! Reported for 0.9.1; fixed after 0.9.2, in July 2025 or later.
 //!
 //! ## Source
 //!

@@ -4,17 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Compares `eagle` and `eagle3` with what the draft's config says of it, and `draft_model` and `medusa` with the draft's name: `eagle-`,
-//! `eagle3`, `dflash` and `dspark` in it, be it in a folder's, decide over the method that is written. That is a warning.
+//! Compares `eagle` and `eagle3` with the draft's config, and `draft_model` and `medusa` with the draft's name:
+//! `eagle-`, `eagle3`, `dflash` and `dspark` in it, even in the name of a folder, override the given method. The latter
+//! is a warning.
 //!
 //! ## Why is this bad?
 //!
-//! An EAGLE-3 head needs hidden states of several layers, an EAGLE head those of the last. With the other method it does not
-//! load, or its tokens are never accepted.
+//! An EAGLE-3 head needs the hidden states of several layers, an EAGLE head those of the last. With the wrong method it
+//! does not load, or its tokens are never accepted.
 //!
 //! ## What vLLM does
 //!
-//! It builds the method's class; weights of the other do not fit.
+//! It builds the method's class; the other method's weights do not fit.
 //!
 //! ## Example
 //!
@@ -40,7 +41,7 @@
 //!
 //! ## Versions
 //!
-//! All versions with both methods; names are read so in 0.28.0 and 0.33.0.
+//! All versions with both methods; names are interpreted like this in 0.28.0 and 0.33.0.
 //!
 //! ## Source
 //!
@@ -62,7 +63,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Parts of a draft's name that vLLM takes for a method, in its order.
+/// Parts of a draft's name from which vLLM infers a method, in its order.
 const NAMES: [(&str, &str); 4] =
     [("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark")];
 
@@ -85,7 +86,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     )
 }
 
-/// A draft whose name makes another method of the one that is written.
+/// A draft whose name overrides the given method.
 fn renamed(method: &str, config: &VllmSpeculation) -> Option<Finding> {
     if !matches!(method, "draft_model" | "medusa" | "mlp_speculator") || config.is_legacy {
         return None;

@@ -4,7 +4,7 @@
 //!
 //! ## What it does
 //!
-//! Looks for the method `draft_model` on 0.10 to 0.14: written, or taken because none is.
+//! Looks for the method `draft_model` on 0.10 to 0.14, given explicitly or by default.
 //!
 //! ## Why is this bad?
 //!
@@ -28,7 +28,7 @@
 //!
 //! ## Versions
 //!
-//! 0.10.0 to 0.14, by its documentation.
+//! 0.10.0 to 0.14, according to the documentation.
 //!
 //! ## Source
 //!

@@ -4,7 +4,8 @@
 //!
 //! ## What it does
 //!
-//! In 0.11.1: looks whether the larger of `num_speculative_tokens` + 1 and the tensor parallelism is a multiple of the other.
+//! In 0.11.1, checks whether the larger of `num_speculative_tokens` + 1 and the tensor parallelism is a multiple of the
+//! other.
 //!
 //! ## Why is this bad?
 //!
@@ -31,7 +32,7 @@
 //!
 //! ## Versions
 //!
-//! 0.11.1, with more than two ranks; repaired in November 2025.
+//! 0.11.1, with more than two ranks; fixed in November 2025.
 //!
 //! ## Source
 //!

@@ -10,7 +10,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! vLLM does not start. Names are taken in lower case only, and some are called otherwise than in SGLang.
+//! vLLM does not start. Names are accepted in lower case only, and some differ from SGLang's.
 //!
 //! ## What vLLM does
 //!
@@ -22,7 +22,7 @@
 //! vllm serve target --speculative-config '{"method": "EAGLE3", "model": "draft", "num_speculative_tokens": 3}'
 //! ```
 //!
-//! NEXTN is SGLang's word for layers that predict several tokens:
+//! NEXTN is SGLang's name for layers that predict several tokens:
 //!
 //! ```launch bad
 //! vllm serve target --spec-method nextn --spec-tokens 1
@@ -46,9 +46,9 @@
 //!
 //! ## Versions
 //!
-//! 0.10.0 and later; before, names that are not known were not refused in every case. The methods were read from 26
-//! versions; between two of them a method may have come in either. A name that resembles no known one is a warning: a
-//! version that was not read, or a fork, may have it.
+//! 0.10.0 and later; earlier versions did not reject unknown names in every case. The methods were read from 26
+//! versions; in a version between two of them, a method that only the later one has may or may not exist. A name that
+//! resembles no known one is a warning: a version that was not read, or a fork, may have it.
 //!
 //! ## Source
 //!
@@ -75,10 +75,10 @@ pub(in crate::rules) const RULE: Rule = Rule {
 /// The first version that is checked.
 const FIRST: EngineVersion = EngineVersion::new(0, 10, 0);
 
-/// What other engines call a method.
+/// Other engines' names of methods.
 const ELSEWHERE: [(&str, &str); 3] = [("nextn", "mtp"), ("standalone", "draft_model"), ("draft", "draft_model")];
 
-/// Farthest that a slip of the pen is taken for the method that was meant.
+/// Maximum edit distance at which a name counts as a typo of a method.
 const SLIP: usize = 2;
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -92,7 +92,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if let Some(word) = Speculative::Method.word(&method) {
         return elsewhere(context, word, place);
     }
-    // Prompt lookup is taken in brackets too, and a plug-in brings methods of its own.
+    // Prompt lookup is also accepted in brackets, and a plugin may add methods.
     if method.ends_with("_mtp") || method == "[ngram]" {
         return None;
     }
@@ -108,7 +108,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     })
 }
 
-/// A method of other versions only.
+/// A method that only other versions have.
 fn elsewhere(context: &Context<'_>, word: &Word, place: Span) -> Option<Finding> {
     let (version, method) = (context.version(), word.text);
     let message = match (word.since, word.until) {
@@ -135,7 +135,7 @@ fn listed(version: EngineVersion) -> String {
     known.collect::<Vec<_>>().join(", ")
 }
 
-/// The method of a name.
+/// The method that a name was probably meant to be.
 fn meant(method: &str) -> Option<&'static str> {
     let folded = method.to_ascii_lowercase().replace('-', "_");
     if let Some((_, known)) = ELSEWHERE.iter().find(|(name, _)| *name == folded) {

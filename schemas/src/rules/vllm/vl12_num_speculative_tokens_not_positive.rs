@@ -1,6 +1,6 @@
 //! # VL12: num-speculative-tokens-not-positive
 //!
-//! No tokens are to be drafted.
+//! The number of draft tokens is below one.
 //!
 //! ## What it does
 //!
@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! vLLM does not start: speculation is switched off by leaving its configuration out.
+//! vLLM does not start: to turn speculation off, omit its configuration.
 //!
 //! ## What vLLM does
 //!
@@ -20,7 +20,7 @@
 //! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 0}'
 //! ```
 //!
-//! A method that a variable holds hides nothing else:
+//! A method in a variable does not hide other findings:
 //!
 //! ```launch bad
 //! vllm serve target --speculative-config "{\"method\": \"$METHOD\", \"num_speculative_tokens\": 0}"

@@ -8,8 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! vLLM does not start: it refuses keys that it does not have. So it does with `tensor_parallel_size`, which is a flag of the
-//! target.
+//! vLLM does not start: it rejects unknown keys, and also `tensor_parallel_size`, which is a flag of the target.
 //!
 //! ## What vLLM does
 //!
@@ -36,7 +35,7 @@
 //! vllm serve target --speculative-config '{"method": "mtp", "num_speculative_tokens": 3}'
 //! ```
 //!
-//! Dashes are taken for underscores:
+//! Dashes count as underscores:
 //!
 //! ```launch good
 //! vllm serve target --speculative-config '{"method": "mtp", "num-speculative-tokens": 3}'
@@ -69,7 +68,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// What is called otherwise elsewhere.
+/// Other names of keys, as used elsewhere.
 const ELSEWHERE: [(&str, &str); 4] = [
     ("tensor_parallel_size", "draft_tensor_parallel_size"),
     ("speculative_model", "model"),
@@ -77,10 +76,10 @@ const ELSEWHERE: [(&str, &str); 4] = [
     ("num_spec_tokens", "num_speculative_tokens"),
 ];
 
-/// Farthest that a slip of the pen is taken for the key that was meant.
+/// Maximum edit distance at which a name counts as a typo of a key.
 const SLIP: usize = 2;
 
-/// Older versions may pass over keys that they do not have.
+/// Older versions may ignore unknown keys.
 const STRICT_SINCE: EngineVersion = EngineVersion::new(0, 10, 0);
 
 fn check(context: &Context<'_>) -> Vec<Finding> {
@@ -93,7 +92,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 fn look(context: &Context<'_>, name: &str, key: &VllmKey) -> Option<Finding> {
     let version = context.version();
     let shown: String = name.chars().take(60).collect();
-    // It is there to tell users that they mean another key.
+    // vLLM has it only to point users to another key.
     let is_trap = name == "tensor_parallel_size";
     if let Some(word) = Speculative::Key.word(name).filter(|_| !is_trap) {
         let message = match (word.since, word.until) {
@@ -122,7 +121,7 @@ fn look(context: &Context<'_>, name: &str, key: &VllmKey) -> Option<Finding> {
     })
 }
 
-/// The key of a name.
+/// The key that a name was probably meant to be.
 fn meant(name: &str) -> Option<&'static str> {
     let folded = name.to_ascii_lowercase();
     if let Some((_, known)) = ELSEWHERE.iter().find(|(other, _)| *other == folded) {

@@ -1,6 +1,6 @@
 //! # VL14: key-given-twice
 //!
-//! A flag gives what the speculative configuration gives already.
+//! A flag sets a key that the speculative configuration already contains.
 //!
 //! ## What it does
 //!

@@ -1,16 +1,16 @@
 //! # VL15: draft-missing
 //!
-//! The method needs a draft, and none is given.
+//! The method needs a draft, but none is given.
 //!
 //! ## What it does
 //!
 //! Looks for methods whose drafts are separate checkpoints (`eagle`, `eagle3`, `dflash`, `medusa`, `mlp_speculator` and
-//! `draft_model`, which is taken where none is written) with a number of draft tokens and without `model`.
+//! `draft_model`, the default) with a number of draft tokens and without `model`.
 //!
 //! ## Why is this bad?
 //!
-//! vLLM does not start, unless the target is a checkpoint of speculators, which names its own target. Where the target's config
-//! is not known, this is a warning.
+//! vLLM does not start, unless the target is a checkpoint of speculators, which names its own target. If the target's
+//! config is unknown, this is a warning.
 //!
 //! ## What vLLM does
 //!
@@ -25,7 +25,7 @@
 //! {"architectures": ["LlamaForCausalLM"]}
 //! ```
 //!
-//! Where no method is written, it is `draft_model`:
+//! Without a method, it is `draft_model`:
 //!
 //! ```launch bad
 //! vllm serve target --speculative-config '{"num_speculative_tokens": 3}'
@@ -37,7 +37,7 @@
 //! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
 //! ```
 //!
-//! Layers that predict several tokens lie in the target:
+//! Layers that predict several tokens are part of the target:
 //!
 //! ```launch good
 //! vllm serve target --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'
@@ -81,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = Finding::new(config.span, message, "no model")
         .note("vllm says: `ValueError: num_speculative_tokens was provided but without speculative model.`")
         .help("add `\"model\": \"DRAFT\"`, or the method that needs none, as `\"method\": \"mtp\"` or `\"ngram\"`");
-    // A checkpoint of speculators names its own target, and the launch is given it in the target's place.
+    // A checkpoint of speculators names its own target, and is given in place of the target.
     let may_be_speculators = context.target_config().is_none() && matches!(method, "eagle" | "eagle3" | "dflash");
     Some(if may_be_speculators { finding.at_most(Severity::Warning) } else { finding })
 }

@@ -1,6 +1,6 @@
 //! # VL16: prompt-lookup-bounds
 //!
-//! The shortest n-gram is longer than the longest.
+//! The minimum n-gram length is above the maximum.
 //!
 //! ## What it does
 //!

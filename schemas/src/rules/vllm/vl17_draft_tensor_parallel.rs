@@ -1,21 +1,22 @@
 //! # VL17: draft-tensor-parallel
 //!
-//! The draft is to run over a number of ranks that vLLM does not give it.
+//! vLLM does not support this number of ranks for the draft.
 //!
 //! ## What it does
 //!
-//! Compares `draft_tensor_parallel_size` with `--tensor-parallel-size`: it has to be one or the target's, and for a draft model the
-//! target's. That MTP layers and EAGLE heads run over the target's ranks whatever is written is a warning.
+//! Compares `draft_tensor_parallel_size` with `--tensor-parallel-size`: it must be one or the target's, and for a draft
+//! model the target's. MTP layers and EAGLE heads always run on the target's ranks; another number for them is a
+//! warning.
 //!
 //! ## Why is this bad?
 //!
-//! vLLM does not start, or drafts over all ranks, with an all-reduce for every step.
+//! vLLM does not start, or drafts on all ranks, with an all-reduce for every step.
 //!
 //! ## What vLLM does
 //!
-//! `ValueError: speculative_draft_tensor_parallel_size=2 cannot be other value than 1 or target model tensor_parallel_size`; for a draft
-//! model `Currently, 'draft_tensor_parallel_size' and 'tensor_parallel_size' must be the same`. Of the others nothing but `dspark` looks
-//! at the number.
+//! `ValueError: speculative_draft_tensor_parallel_size=2 cannot be other value than 1 or target model tensor_parallel_size`;
+//! for a draft model `Currently, 'draft_tensor_parallel_size' and 'tensor_parallel_size' must be the same`. Of the
+//! other methods only `dspark` reads the number.
 //!
 //! ## Example
 //!
@@ -62,7 +63,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 /// Methods whose drafts are models with their own ranks.
 const METHODS: [&str; 6] = ["eagle", "eagle3", "dflash", "dspark", "draft_model", "mtp"];
 
-/// Methods that run over the target's ranks, whatever is written.
+/// Methods that always run on the target's ranks.
 const FIXED: [&str; 4] = ["eagle", "eagle3", "dflash", "mtp"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

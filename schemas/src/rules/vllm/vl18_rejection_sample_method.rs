@@ -1,6 +1,6 @@
 //! # VL18: rejection-sample-method
 //!
-//! vLLM has no such way to accept tokens.
+//! vLLM does not have this method of accepting tokens.
 //!
 //! ## What it does
 //!

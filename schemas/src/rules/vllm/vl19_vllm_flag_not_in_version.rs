@@ -30,9 +30,9 @@
 //!
 //! ## Versions
 //!
-//! The flags were read from 26 versions from 0.6.6 to 0.33.0. Between two of them a flag may have been added or removed
-//! in either. A flag that none of them has is a warning: a plug-in, a platform or a fork may have it. Where the text
-//! names a plug-in that adds flags (ArcticInference), its flags are not reported.
+//! The flags were read from 26 versions from 0.6.6 to 0.33.0. In a version between two of them, a flag that only one of
+//! them has may or may not exist. A flag that none of them has is a warning: a plugin, a platform or a fork may have
+//! it. If the text names a plugin that adds flags (ArcticInference), its flags are not reported.
 //!
 //! ## Source
 //!
@@ -42,7 +42,7 @@ use crate::{
     diagnostic::{Edit, Safety, Severity},
     flags::{self, Lookup, Spelling},
     launch::{Argument, Engine, Launcher, Syntax},
-    rules::{Applies, Check, Context, Finding, Rule},
+    rules::{Applies, Check, Context, Finding, Rule, unstated::AMBIGUOUS},
     text::distance,
 };
 
@@ -70,7 +70,7 @@ const NOW_KEYS: [(&str, &str); 11] = [
     ("typical-acceptance-sampler-posterior-alpha", "posterior_alpha"),
 ];
 
-/// What took the place of other flags, by the flag's name.
+/// Replacements of other flags, by the flag's name.
 const NOW_FLAGS: [(&str, &str); 6] = [
     ("cuda-graph-sizes", "cudagraph-capture-sizes"),
     ("max-seq-len-to-capture", "max-cudagraph-capture-size"),
@@ -80,7 +80,7 @@ const NOW_FLAGS: [(&str, &str); 6] = [
     ("disable-log-requests", "no-enable-log-requests"),
 ];
 
-/// Farthest that a slip of the pen is taken for the flag that was meant.
+/// Maximum edit distance at which a name counts as a typo of a flag.
 const SLIP: usize = 2;
 
 /// Words that belong to other programs on the same line.
@@ -99,7 +99,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
 fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
     let written = argument.flag.value.as_str();
     let name = written.strip_prefix("--").filter(|name| !name.starts_with('-'))?;
-    // What follows a dot is a key of the flag's JSON.
+    // A key of the flag's JSON follows a dot.
     let name = name.split('.').next().unwrap_or(name).trim_end_matches('+').replace('_', "-");
     if name.is_empty() || OTHERS.iter().any(|other| name.starts_with(other)) || !is_name(&name) {
         return None;
@@ -110,7 +110,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         Lookup::Ambiguous(candidates) => {
             let names: Vec<String> = candidates.iter().map(|one| format!("--{}", one.name)).collect();
             Some(
-                Finding::new(argument.flag.span, format!("`{written}` is ambiguous in vllm {version}"), "ambiguous")
+                Finding::new(argument.flag.span, format!("`{written}` is ambiguous in vllm {version}"), AMBIGUOUS)
                     .note(format!("vllm says: `error: ambiguous option: {written} could match {}`", names.join(", ")))
                     .by_version(context)
                     .help(format!("write one of {}", names.join(", "))),
@@ -119,7 +119,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         Lookup::Unknown => match flags::vllm().lookup(&name, None) {
             Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => elsewhere(context, argument, spelling),
             Lookup::Ambiguous(_) => None,
-            // A benchmark has additional flags, and so has a program that is not known.
+            // Benchmarks and unknown programs have additional flags.
             Lookup::Unknown if matches!(context.launch.launcher, Launcher::Benchmark | Launcher::Wrapper) => None,
             Lookup::Unknown => {
                 let near = nearest(&name);
@@ -127,19 +127,19 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
                     return None;
                 }
                 let finding = nowhere(argument, near);
-                // So may a program that hands its flags on.
+                // So may a program that passes its flags on.
                 Some(if context.launch.is_part { finding.at_most(Severity::Warning) } else { finding })
             }
         },
     }
 }
 
-/// Whether a text is a flag's name at all.
+/// Whether a text can be a flag's name.
 fn is_name(name: &str) -> bool {
     name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
 }
 
-/// A flag of other versions only.
+/// A flag that only other versions have.
 fn elsewhere(context: &Context<'_>, argument: &Argument, spelling: &Spelling) -> Option<Finding> {
     let (written, version, name) = (&argument.flag.value, context.version(), spelling.name);
     let read = flags::vllm().versions();
@@ -167,14 +167,14 @@ fn elsewhere(context: &Context<'_>, argument: &Argument, spelling: &Spelling) ->
     })
 }
 
-/// The flag that a name is a slip of the pen for.
+/// The flag of which a name is a typo.
 fn nearest(name: &str) -> Option<&'static str> {
     let near = flags::vllm().spellings().iter().filter(|known| known.name.len().abs_diff(name.len()) <= SLIP);
     let near = near.map(|known| (distance(known.name, name), known.name)).min();
     near.filter(|(far, known)| *far <= SLIP && far * 4 < known.len()).map(|(_, known)| known)
 }
 
-/// A flag of no version that was read.
+/// A flag that no known version has.
 fn nowhere(argument: &Argument, near: Option<&'static str>) -> Finding {
     let written = &argument.flag.value;
     let finding =

@@ -1,10 +1,10 @@
 //! # VL20: vllm-value-not-accepted
 //!
-//! The parser of this version refuses a flag's value.
+//! The parser of this version rejects a flag's value.
 //!
 //! ## What it does
 //!
-//! Holds the words after each flag against the list and the type that the version's parser registers.
+//! Compares the values of each flag with the list and the type that the version's parser registers.
 //!
 //! ## Why is this bad?
 //!
@@ -13,7 +13,7 @@
 //! ## What vLLM does
 //!
 //! argparse stops: `error: argument --dtype: invalid choice: 'fp16' (choose from auto, bfloat16, float, …)`.
-//! Quantisation methods, load formats and parsers, to which plug-ins can add, are not checked.
+//! Quantisation methods, load formats and parsers, which plugins can extend, are not checked.
 //!
 //! ## Example
 //!
@@ -54,7 +54,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     let arguments = context.launch.arguments.iter().filter(|argument| !argument.is_positional());
     let found = arguments.filter_map(|argument| {
         let name = argument.flag.value.strip_prefix("--").filter(|name| !name.contains('.'))?.replace('_', "-");
-        // A key of the speculative configuration, whose words are another finding.
+        // A key of the speculative configuration; its values are checked by another rule.
         if name.starts_with("spec-") {
             return None;
         }

@@ -4,8 +4,8 @@
 //!
 //! ## What it does
 //!
-//! Looks for the method `mtp` without a draft, where the target's class has no MTP layers in vLLM, or where its config says that
-//! the checkpoint has none.
+//! Looks for the method `mtp` without a draft, if the target's class has no MTP layers in vLLM, or if its config says
+//! that the checkpoint has none.
 //!
 //! ## Why is this bad?
 //!
@@ -56,7 +56,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Beginnings of architectures that no version gives an MTP class.
+/// Prefixes of architectures for which no version has an MTP class.
 const WITHOUT: [&str; 22] = [
     "Apertus",
     "Cohere",

@@ -4,18 +4,18 @@
 //!
 //! ## What it does
 //!
-//! Compares `num_speculative_tokens` with the block of a DFlash or DSpark draft, as far as its config or its published
-//! name gives (`…-b16`, `…_block7`).
+//! Compares `num_speculative_tokens` with the block of a DFlash or DSpark draft, if its config or its published name
+//! gives it (`…-b16`, `…_block7`).
 //!
 //! ## Why is this bad?
 //!
-//! Drafts of blocks propose a whole block in one pass. Places beyond the block were never trained, and are refused
-//! there. In 0.26 and 0.27 fewer tokens than the block of a DeepSeek V4 checkpoint are an error.
+//! Block drafts propose a whole block in one pass. Positions beyond the block were never trained, and their tokens are
+//! rejected. In 0.26 and 0.27 fewer tokens than the block of a DeepSeek V4 checkpoint are an error.
 //!
 //! ## What vLLM does
 //!
-//! It runs, and drafts more than the block at a loss. 0.26 and 0.27: `ValueError: DSpark requires num_speculative_tokens >=
-//! dspark_block_size (5); got 3. Smaller values produce incorrect output.`
+//! It runs, and the tokens beyond the block only cost time. 0.26 and 0.27: `ValueError: DSpark requires
+//! num_speculative_tokens >= dspark_block_size (5); got 3. Smaller values produce incorrect output.`
 //!
 //! ## Example
 //!
@@ -53,7 +53,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// The versions that refuse fewer tokens than the block of a bundled draft.
+/// The versions that reject fewer tokens than the block of a bundled draft.
 const STRICT: std::ops::Range<EngineVersion> = EngineVersion::new(0, 26, 0)..EngineVersion::new(0, 28, 0);
 
 fn check(context: &Context<'_>) -> Option<Finding> {
@@ -68,7 +68,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         let told = draft.and_then(|draft| draft.block_size.or(draft.dspark_block_size));
         told.or_else(|| block_of_name(config.model.as_deref()?))?
     };
-    // The first place of a DFlash block is the token that is there already.
+    // The first position of a DFlash block is the token that already exists.
     let most = if method == "dflash" { block.saturating_sub(1) } else { block };
     let place = context.launch.vllm_key_place("num_speculative_tokens").unwrap_or(config.span);
     if bundled && tokens < block && STRICT.contains(&context.version()) {
@@ -96,7 +96,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     })
 }
 
-/// The block that a published name tells: `Qwen3-8B-DFlash-b16`, `dspark_qwen3_8b_block7`.
+/// The block size in a published name: `Qwen3-8B-DFlash-b16`, `dspark_qwen3_8b_block7`.
 fn block_of_name(name: &str) -> Option<usize> {
     let parts = name.rsplit('/').next()?.split(['-', '_']);
     parts.filter_map(|part| part.strip_prefix("block").or_else(|| part.strip_prefix('b'))?.parse().ok()).next_back()

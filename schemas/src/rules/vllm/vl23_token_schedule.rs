@@ -1,10 +1,10 @@
 //! # VL23: token-schedule
 //!
-//! The schedule of draft tokens by batch size is refused, or is not followed.
+//! The schedule of draft tokens by batch size is rejected, or is not followed.
 //!
 //! ## What it does
 //!
-//! Looks at `num_speculative_tokens_per_batch_size`: its form, its ranges, and what turns it off.
+//! Looks at `num_speculative_tokens_per_batch_size`: its form, its ranges, and settings that turn it off.
 //!
 //! ## Why is this bad?
 //!
@@ -12,10 +12,10 @@
 //!
 //! ## What vLLM does
 //!
-//! It takes a list of `[first, last, tokens]` with ranges of batch sizes that begin at 1 and do not overlap; gaps keep the number
-//! before. Its errors are `Batch-size ranges must be non-overlapping and sorted.`, `The first batch-size range must start at 1 …` and
-//! others. Under data parallelism it warns and drafts `num_speculative_tokens` always. Numbers above `num_speculative_tokens` are cut
-//! down to it.
+//! It accepts a list of `[first, last, tokens]` with ranges of batch sizes that start at 1 and do not overlap; gaps
+//! keep the previous number. Its errors are `Batch-size ranges must be non-overlapping and sorted.`,
+//! `The first batch-size range must start at 1 …` and others. Under data parallelism it warns and always drafts
+//! `num_speculative_tokens`. Numbers above `num_speculative_tokens` are clamped to it.
 //!
 //! ## Example
 //!
@@ -59,7 +59,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 
 const KEY: &str = "num_speculative_tokens_per_batch_size";
 
-/// What is wrong with a schedule, and the engine's words.
+/// The problem of a schedule, and the engine's message.
 struct Wrong {
     message: String,
     says: &'static str,
@@ -136,7 +136,7 @@ fn refused(schedule: &Json) -> Option<Wrong> {
     })
 }
 
-/// Numbers above the bound, which are cut down to it.
+/// Numbers above the bound, which are clamped to it.
 fn cut(schedule: &Json, most: i64) -> Option<Wrong> {
     let numbers = schedule.as_array()?.iter().filter_map(|entry| entry.get(2)?.as_i64());
     let above = numbers.max().filter(|tokens| *tokens > most)?;
@@ -144,7 +144,7 @@ fn cut(schedule: &Json, most: i64) -> Option<Wrong> {
     Some(Wrong { message, says: "(nothing: it takes the smaller number)", harm: Severity::Warning })
 }
 
-/// What turns a schedule off.
+/// Settings that turn a schedule off.
 fn not_followed(context: &Context<'_>) -> Option<Wrong> {
     let ranks = ["--data-parallel-size", "-dp"].iter().find_map(|name| context.launch.vllm_flag(name))?;
     let ranks: usize = ranks.values.first()?.value.known()?.parse().ok()?;

@@ -1,6 +1,6 @@
 //! # VL24: vllm-known-crash
 //!
-//! The server is known to die with this configuration in these versions.
+//! The server is known to crash with this configuration in these versions.
 //!
 //! ## What it does
 //!
@@ -9,11 +9,11 @@
 //! ## Why is this bad?
 //!
 //! The configuration passes the engine's own checks, but the engine crashes anyway: at start, or hours later under
-//! load. Where it happens at every start and the version is known, it is an error, else a warning.
+//! load. If it happens at every start and the version is known, it is an error, otherwise a warning.
 //!
 //! ## What vLLM does
 //!
-//! The finding quotes it, and names the versions and the issues.
+//! The finding quotes vLLM's message, and names the versions and the issues.
 //!
 //! ## Example
 //!

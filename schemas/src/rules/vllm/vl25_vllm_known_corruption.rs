@@ -9,7 +9,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! Speculation is to change nothing but the speed. Here it changed tokens, mostly without a message.
+//! Speculation should only change the speed. Here it changed tokens, mostly without a message.
 //!
 //! ## What vLLM does
 //!

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! Draft tokens are accepted by chance and not by the target. It is there for timing, and must not be left on.
+//! Draft tokens are accepted at random and not by the target. The method exists for timing, and must not be left on.
 //!
 //! ## What vLLM does
 //!

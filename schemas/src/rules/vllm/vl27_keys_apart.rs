@@ -1,10 +1,10 @@
 //! # VL27: keys-apart
 //!
-//! Keys of the speculative configuration that do not go together.
+//! Keys of the speculative configuration that cannot be combined.
 //!
 //! ## What it does
 //!
-//! Looks for keys that the method does not take, and for pairs that vLLM refuses.
+//! Looks for keys that the method does not accept, and for pairs that vLLM rejects.
 //!
 //! ## Why is this bad?
 //!
@@ -57,7 +57,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::Several(check),
 };
 
-/// A key that some methods do not take.
+/// A key that some methods do not accept.
 struct Bound {
     key: &'static str,
     methods: &'static [&'static str],
@@ -104,7 +104,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     bound.chain(others.into_iter().flatten()).collect()
 }
 
-/// Whether a key is given and not switched off.
+/// Whether a key is given and not turned off.
 fn is_on(config: &VllmSpeculation, key: &str) -> bool {
     config.gives(key) && config.keys.get(key).is_some_and(|key| key.value != Some(Json::Bool(false)))
 }

@@ -1,6 +1,6 @@
 //! # VL28: mtp-tensors-missing
 //!
-//! The checkpoint says that it has MTP layers, and none of their tensors is loaded.
+//! The checkpoint says that it has MTP layers, but none of their tensors is loaded.
 //!
 //! ## What it does
 //!
@@ -9,13 +9,13 @@
 //!
 //! ## Why is this bad?
 //!
-//! Fine-tuned, quantised and exported checkpoints often drop them. vLLM then stops while it loads, or drafts at random and
-//! accepts next to nothing.
+//! Fine-tuned, quantised and exported checkpoints often drop them. vLLM then fails while loading, or drafts at random
+//! and accepts almost nothing.
 //!
 //! ## What vLLM does
 //!
-//! `ValueError: Following weights were not initialized from checkpoint` where the loader of the model tells what it loaded and the
-//! model is not quantised. Of a checkpoint with an index only the files that the index names are loaded, so that an
+//! `ValueError: Following weights were not initialized from checkpoint` if the model's loader reports what it loaded
+//! and the model is not quantised. Of a checkpoint with an index only the files in the index are loaded, so an
 //! `mtp.safetensors` next to them does not count.
 //!
 //! ## Example

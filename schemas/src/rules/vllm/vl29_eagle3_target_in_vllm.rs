@@ -1,12 +1,12 @@
 //! # VL29: eagle3-target-in-vllm
 //!
-//! The target's class hands out no hidden states to the draft in this version.
+//! The target's class does not return hidden states for the draft in this version.
 //!
 //! ## What it does
 //!
-//! Compares the target's architecture, with `eagle3` and `dflash`, with the classes of vLLM's registry that lack the interface
-//! `SupportsEagle3`, from 0.11 on. Architectures that are not in the registry are not judged, and neither is a head whose config
-//! says that it reads the last layer's states alone (`use_aux_hidden_state`).
+//! Compares the target's architecture, with `eagle3` and `dflash`, with the classes of vLLM's registry that lack the
+//! interface `SupportsEagle3`, from 0.11 on. Architectures that are not in the registry are not checked, and neither is
+//! a head whose config says that it reads only the last layer's states (`use_aux_hidden_state`).
 //!
 //! ## Why is this bad?
 //!
@@ -14,8 +14,8 @@
 //!
 //! ## What vLLM does
 //!
-//! It loads both models and stops: `RuntimeError: Model does not support EAGLE3 interface but aux_hidden_state_outputs was
-//! requested`. Up to 0.21 some families are refused before: `Eagle3 is only supported for [...] models`.
+//! It loads both models and stops: `RuntimeError: Model does not support EAGLE3 interface but aux_hidden_state_outputs
+//! was requested`. Up to 0.21 some families are rejected earlier: `Eagle3 is only supported for [...] models`.
 //!
 //! ## Example
 //!
@@ -44,7 +44,7 @@
 //!
 //! ## Versions
 //!
-//! Read in 17 versions from 0.11.0 to 0.33.0; between two of them a class may have gained the interface in either.
+//! Read in 17 versions from 0.11.0 to 0.33.0; between two of them a class may or may not have gained the interface.
 //!
 //! ## Source
 //!
@@ -73,7 +73,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if !lacks_states(architecture, context.version()) || reads_the_last_layer(context) {
         return None;
     }
-    // Transformers' own classes, wrapped, hand them out.
+    // The wrapped classes of Transformers return them.
     let may_be_wrapped = context.launch.vllm_flag("--model-impl").is_some() || !context.launch.is_complete();
     let message =
         format!("{method} cannot run on {architecture} in vllm {}: the class hands out no states", context.version());
@@ -91,7 +91,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(if is_open { finding.at_most(Severity::Warning) } else { finding })
 }
 
-/// Whether the head's config says that it reads no states of other layers.
+/// Whether the head's config states that it reads no states of other layers.
 fn reads_the_last_layer(context: &Context<'_>) -> bool {
     context
         .draft_config()

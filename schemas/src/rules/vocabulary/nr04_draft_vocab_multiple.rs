@@ -8,11 +8,11 @@
 //!
 //! ## Why is this bad?
 //!
-//! The server dies while it captures its graphs.
+//! The server crashes while it captures its graphs.
 //!
 //! ## What SGLang does
 //!
-//! The head's rows are padded to a multiple of 64, the buffer of logits is not: their sizes differ.
+//! The head's rows are padded to a multiple of 64 but the buffer of logits is not, so their sizes differ.
 //!
 //! ## Example
 //!
@@ -36,7 +36,7 @@
 //!
 //! ## Versions
 //!
-//! Reported for about 0.5.2; a warning between 0.5.2 and 0.5.6, silent from there.
+//! Reported for about 0.5.2; a warning between 0.5.2 and 0.5.6, not reported from there on.
 //!
 //! ## Source
 //!
@@ -58,7 +58,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Rows are padded to a multiple of this.
+/// Rows are padded to a multiple of this number.
 const UNIT: usize = 64;
 const EDGE: Edge = Edge::new(V0_5_2, V0_5_6);
 

@@ -1,20 +1,20 @@
 //! # SD041: standalone-vocab-map
 //!
-//! Target and draft give their tokens different ids.
+//! Target and draft assign different ids to their tokens.
 //!
 //! ## What it does
 //!
-//! Compares the vocabularies of the two tokenizer.json, added tokens included, where a STANDALONE draft has the
-//! target's `vocab_size`. Both files must be at hand.
+//! Compares the vocabularies of the two tokenizer.json files, including added tokens, if a STANDALONE draft has the
+//! target's `vocab_size`. Both files must be available.
 //!
 //! ## Why is this bad?
 //!
-//! The draft proposes ids. Where an id means another token to the target, the proposal is noise.
+//! The draft proposes ids. If an id means another token to the target, the proposal is noise.
 //!
 //! ## What SGLang does
 //!
 //! `ValueError: … the two tokenizers have different token-to-id mappings even though their vocab sizes match`. With
-//! `--skip-tokenizer-init` it does not look.
+//! `--skip-tokenizer-init` it does not check.
 //!
 //! ## Example
 //!
@@ -56,7 +56,7 @@
 //!
 //! ## Versions
 //!
-//! Checked since some version after 0.5.12.post1, 0.5.15.post1 at the latest; older ones run and accept little.
+//! Checked since a version after 0.5.12.post1, 0.5.15.post1 at the latest; older ones run and accept little.
 //!
 //! ## Source
 //!
@@ -81,7 +81,7 @@ pub(in crate::rules) const RULE: Rule = Rule {
 fn check(context: &Context<'_>) -> Option<Finding> {
     context.only(Algorithm::Standalone)?;
     let (target, draft) = (context.target_config()?.vocab_size?, context.draft_config()?.vocab_size?);
-    // Unequal sizes are SD040's; another tokenizer may replace the target's.
+    // Unequal sizes are reported by SD040; another tokenizer may replace the target's.
     if target != draft || context.launch.has(Key::TokenizerPath) || context.launch.has(Key::SkipTokenizerInit) {
         return None;
     }

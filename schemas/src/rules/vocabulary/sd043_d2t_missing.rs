@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! Without the map the draft's token 17 is taken for the target's token 17, which is another one.
+//! Without the map the draft's token 17 is used as the target's token 17, which is a different one.
 //!
 //! ## What SGLang does
 //!

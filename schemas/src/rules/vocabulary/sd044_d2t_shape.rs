@@ -1,6 +1,6 @@
 //! # SD044: d2t-shape
 //!
-//! The map of an EAGLE-3 head has another length than its vocabulary.
+//! The length of an EAGLE-3 head's map differs from its vocabulary size.
 //!
 //! ## What it does
 //!

@@ -8,7 +8,7 @@
 //!
 //! ## Why is this bad?
 //!
-//! The map has no effect, and whoever wrote it believes that it has.
+//! The map has no effect, contrary to what the launch suggests.
 //!
 //! ## What SGLang does
 //!

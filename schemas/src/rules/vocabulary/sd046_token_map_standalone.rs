@@ -8,12 +8,12 @@
 //!
 //! ## Why is this bad?
 //!
-//! The draft proposes ids of the whole vocabulary, and the map takes them for places in its short list: wrong tokens, or an
-//! index out of range.
+//! The draft proposes ids of the whole vocabulary, and the map interprets them as positions in its short list: wrong
+//! tokens, or an index out of range.
 //!
 //! ## What SGLang does
 //!
-//! It loads the map without a word and applies it to the ids.
+//! It silently loads the map and applies it to the ids.
 //!
 //! ## Example
 //!

@@ -1,11 +1,11 @@
 //! # SD047: token-map-tp
 //!
-//! A token map under tensor parallelism cuts rows out of a head that is not whole.
+//! Under tensor parallelism, a token map selects rows from an output head that is split.
 //!
 //! ## What it does
 //!
 //! Looks for `--speculative-token-map` with EAGLE (or NEXTN) where tensor parallelism is above 1. NPUs
-//! (`--attention-backend ascend`) take it.
+//! (`--attention-backend ascend`) support it.
 //!
 //! ## Why is this bad?
 //!
@@ -63,7 +63,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let key = Key::SpeculativeTokenMap;
     let place = context.span(key)?;
     let size = context.resolved.tp_size.as_ref()?.value;
-    // On NPUs it runs: sglang's own tests start it over four of them.
+    // On NPUs it runs: sglang's own tests start it on four of them.
     let on_npu = context.launch.text(Key::AttentionBackend).is_some_and(|backend| backend.value == "ascend");
     if size < 2 || on_npu {
         return None;

@@ -1,6 +1,6 @@
 //! # SD048: token-map-rejection
 //!
-//! Rejection sampling needs draft and target to have one vocabulary.
+//! Rejection sampling needs draft and target to share one vocabulary.
 //!
 //! ## What it does
 //!
@@ -30,7 +30,7 @@
 //!
 //! ## Versions
 //!
-//! Since the flag came; read in 0.5.23.
+//! Since the flag was added; read in 0.5.23.
 //!
 //! ## Source
 //!

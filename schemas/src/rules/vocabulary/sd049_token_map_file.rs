@@ -1,6 +1,6 @@
 //! # SD049: token-map-file
 //!
-//! `--speculative-token-map` names something that cannot be read as a map of tokens.
+//! `--speculative-token-map` names something that cannot be read as a token map.
 //!
 //! ## What it does
 //!
@@ -13,9 +13,9 @@
 //!
 //! ## What SGLang does
 //!
-//! If the file does not exist, everything before the last `/` is taken for a hub repository and downloaded, and
-//! the rest for a file in it. The file is read with `torch.load(weights_only=True)`. Its ids must be smaller than the
-//! target's `vocab_size`.
+//! If the file does not exist, everything before the last `/` is treated as a hub repository to download, and the rest
+//! as a file in it. The file is read with `torch.load(weights_only=True)`. Its ids must be smaller than the target's
+//! `vocab_size`.
 //!
 //! ## Example
 //!
@@ -65,10 +65,10 @@ pub(in crate::rules) const RULE: Rule = Rule {
     check: Check::One(check),
 };
 
-/// Endings of files that hold no pickled tensor.
+/// Extensions of files that cannot contain a pickled tensor.
 const UNREADABLE: [&str; 4] = [".json", ".txt", ".npy", ".safetensors"];
 
-/// Endings of those that may.
+/// Extensions of files that may.
 const PICKLED: [&str; 4] = [".pt", ".pth", ".bin", ".pkl"];
 
 fn check(context: &Context<'_>) -> Option<Finding> {

@@ -1,0 +1,284 @@
+//! Launches that a text shows, records or tests. No one may run them as they are written, or what they are written in has quotes
+//! and escapes that are not a shell's. What is found in them is a warning at most.
+
+use super::{Launch, Parsed, kind::Kind};
+use crate::{
+    diagnostic::Severity,
+    text::{Source, Span},
+};
+
+/// What the names of texts end with that are in another language than those that are read, or that record what was run or changed.
+const FOREIGN: [&str; 57] = [
+    "adoc",
+    "bat",
+    "bats",
+    "c",
+    "cc",
+    "cjs",
+    "cmake",
+    "cmd",
+    "cpp",
+    "cs",
+    "csv",
+    "cu",
+    "dart",
+    "diff",
+    "ex",
+    "exs",
+    "fish",
+    "go",
+    "gradle",
+    "groovy",
+    "h",
+    "htm",
+    "html",
+    "java",
+    "jl",
+    "js",
+    "jsonl",
+    "jsx",
+    "kt",
+    "log",
+    "lua",
+    "mediawiki",
+    "mjs",
+    "mts",
+    "nix",
+    "nu",
+    "org",
+    "patch",
+    "php",
+    "pl",
+    "plist",
+    "ps1",
+    "psm1",
+    "r",
+    "rb",
+    "rs",
+    "swift",
+    "tex",
+    "textile",
+    "ts",
+    "tsx",
+    "typ",
+    "vb",
+    "vbs",
+    "wiki",
+    "xml",
+    "zig",
+];
+
+/// As above, of texts that are read rarely.
+const RARE: [&str; 8] = ["hpp", "kts", "ndjson", "scala", "sql", "svelte", "tsv", "vue"];
+
+/// The languages of fenced blocks whose quotes are not a POSIX shell's, or that record what was run.
+const FOREIGN_FENCES: [&str; 16] = [
+    "bat",
+    "batch",
+    "cmd",
+    "csharp",
+    "dos",
+    "elixir",
+    "fish",
+    "kotlin",
+    "nix",
+    "nushell",
+    "php",
+    "powershell",
+    "ps1",
+    "pwsh",
+    "ruby",
+    "swift",
+];
+
+/// The names of fenced blocks that are in no language.
+const PLAIN_FENCES: [&str; 4] = ["plain", "plaintext", "text", "txt"];
+
+/// Folders of a project's tests, and those of what tests are given.
+const TESTS: [&str; 4] = ["__tests__", "test", "testing", "tests"];
+const FIXTURES: [&str; 9] =
+    ["__fixtures__", "__snapshots__", "fixture", "fixtures", "golden", "goldens", "snapshots", "test_data", "testdata"];
+
+/// Signs of HTML in place of the characters that a shell reads.
+const ENTITIES: [&str; 7] = ["&quot;", "&#39;", "&#x27;", "&#34;", "&apos;", "&amp;", "&lt;"];
+
+/// Marks the launches that are shown, and makes what is found in them warnings.
+pub(super) fn soften(source: &Source, parsed: &mut Parsed) {
+    if parsed.launches.is_empty() {
+        return;
+    }
+    let is_foreign = is_foreign(source.name()) || is_of_test(source.name());
+    // Keys of other formats are like the titles of a record.
+    let is_script = Kind::of(source) == Kind::Script;
+    let page = Page::of(source);
+    for launch in &mut parsed.launches {
+        let is_recorded = is_script && (is_recorded(source, launch) || (page.is_page && is_labelled(source, launch)));
+        launch.is_shown |= is_foreign || is_recorded || page.shows(launch) || is_escaped(source, launch);
+    }
+    let mut shown: Vec<Span> = parsed.launches.iter().filter(|one| one.is_shown).map(|one| one.span).collect();
+    shown.sort();
+    // How far those reach that begin at this one or before it.
+    let mut end = 0;
+    for span in &mut shown {
+        end = end.max(span.end);
+        span.end = end;
+    }
+    let is_inside = |place: Span| {
+        let begun = shown.partition_point(|launch| launch.start <= place.start);
+        begun.checked_sub(1).and_then(|last| shown.get(last)).is_some_and(|launch| place.end <= launch.end)
+    };
+    let found = parsed.diagnostics.iter_mut().filter(|one| is_inside(one.span));
+    found.for_each(|one| one.severity = one.severity.min(Severity::Warning));
+}
+
+/// Whether a text is in another language, by its name.
+fn is_foreign(name: &str) -> bool {
+    let base = base_of(name);
+    let ending = base.rsplit_once('.').map_or("", |(_, ending)| ending);
+    FOREIGN.binary_search(&ending).is_ok() || RARE.contains(&ending) || base == "cmakelists.txt"
+}
+
+/// Whether a text is a program that tests, or what such a program is given, by its name. A script in a folder of tests may start
+/// a server all the same.
+fn is_of_test(name: &str) -> bool {
+    let base = base_of(name);
+    let stem = base.split('.').next().unwrap_or_default();
+    let in_folder = |folders: &[&str]| {
+        let folders_of_name = name.rsplit(['/', '\\']).skip(1);
+        folders_of_name.map(str::to_ascii_lowercase).any(|folder| folders.contains(&folder.as_str()))
+    };
+    let is_json = base.ends_with(".json");
+    match Kind::of_name(name) {
+        Some(Kind::Python) => {
+            let is_named = stem.starts_with("test_") || stem.ends_with("_test") || stem == "conftest";
+            is_named || in_folder(&TESTS) || in_folder(&FIXTURES)
+        }
+        Some(Kind::Yaml) => in_folder(&FIXTURES) || (is_json && in_folder(&TESTS)),
+        _ => false,
+    }
+}
+
+fn base_of(name: &str) -> String {
+    name.rsplit(['/', '\\']).next().unwrap_or_default().to_ascii_lowercase()
+}
+
+/// Whether a launch is written with HTML's signs for quotes.
+fn is_escaped(source: &Source, launch: &Launch) -> bool {
+    let written = source.slice(launch.span);
+    written.contains('&') && ENTITIES.iter().any(|entity| written.contains(entity))
+}
+
+/// What is before the program in its line.
+fn before<'a>(source: &'a Source, launch: &Launch) -> &'a str {
+    source.text().get(source.line_start(launch.anchor.start)..launch.anchor.start).unwrap_or_default()
+}
+
+/// Whether a word with a colon precedes a launch in a page: `GPU 0: vllm serve …`.
+fn is_labelled(source: &Source, launch: &Launch) -> bool {
+    before(source, launch).split_whitespace().any(|word| word.ends_with(':'))
+}
+
+/// Whether the line of a launch is one of a log, or of a list of processes.
+fn is_recorded(source: &Source, launch: &Launch) -> bool {
+    let mut words = before(source, launch).split_whitespace();
+    let (first, second) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let is_level = |word: &str| {
+        let word = word.trim_matches(['[', ']', '(', ')', ':']);
+        ["CRITICAL", "DEBUG", "ERROR", "INFO", "WARN", "WARNING"].contains(&word)
+    };
+    let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let is_time = |word: &str| {
+        word.starts_with(|letter: char| letter.is_ascii_digit() || letter == '[') && word.contains([':', '-'])
+    };
+    // A sentence, or its title. Programs and variables are not written like that.
+    let is_title = |word: &str| {
+        let mut letters = word.chars();
+        let first = letters.next().unwrap_or_default();
+        word.chars().any(|letter| !letter.is_ascii() && letter.is_alphabetic())
+            || (first.is_uppercase() && letters.next().is_some_and(|next| next.is_lowercase() || next == ':'))
+    };
+    // `user 4321 12.3 1.2 vllm serve …`, as `ps` writes it.
+    let is_process = is_number(second) && words.next().is_some_and(is_number);
+    is_level(first)
+        || is_level(second)
+        || is_time(first)
+        || is_title(first)
+        || is_process
+        || (is_number(first) && !second.is_empty())
+}
+
+/// What a page holds commands in.
+struct Page<'a> {
+    source: &'a Source,
+    is_page: bool,
+    /// Where each line with a fence begins, and what follows the fence.
+    fences: Vec<(usize, &'a str)>,
+}
+
+impl<'a> Page<'a> {
+    fn of(source: &'a Source) -> Self {
+        let is_named = [".md", ".mdx", ".markdown", ".rst"].iter().any(|ending| source.name().ends_with(ending));
+        let has_fences = source.text().contains("```") && !source.text().starts_with("#!");
+        let is_page = is_named || has_fences;
+        let mut fences = Vec::new();
+        if has_fences {
+            let mut at = 0;
+            for line in source.text().split_inclusive('\n') {
+                if let Some(info) = line.trim_start_matches([' ', '\t', '>']).strip_prefix("```") {
+                    fences.push((at, info.trim_matches(['`', '{', ' ', '\r', '\n'])));
+                }
+                at += line.len();
+            }
+        }
+        Self { source, is_page, fences }
+    }
+
+    /// Whether a launch is in a sentence, or in a block of another language.
+    fn shows(&self, launch: &Launch) -> bool {
+        if !self.is_page {
+            return false;
+        }
+        let at = launch.anchor.start;
+        if self.fences.is_empty() {
+            // Of reStructuredText the blocks alone are read.
+            return !self.source.name().ends_with(".rst") && !self.is_indented(at);
+        }
+        let before = self.fences.partition_point(|(fence, _)| *fence <= at);
+        let info = before.checked_sub(1).and_then(|last| self.fences.get(last)).map_or("", |(_, info)| info);
+        let language = info.split([' ', ',', '{', '}']).next().unwrap_or_default().to_ascii_lowercase();
+        // Lines of a text that no backslash continues are a list of what a command is given.
+        let is_list = || {
+            let written = self.source.slice(launch.span);
+            written.contains('\n') && !written.contains('\\')
+        };
+        FOREIGN_FENCES.contains(&language.as_str()) || (PLAIN_FENCES.contains(&language.as_str()) && is_list())
+    }
+
+    /// Whether a line is indented as a block of code is.
+    fn is_indented(&self, at: usize) -> bool {
+        let line = self.source.text().get(self.source.line_start(at)..at).unwrap_or_default();
+        line.starts_with("    ") || line.starts_with('\t')
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sorted() {
+        assert!(FOREIGN.is_sorted());
+    }
+
+    #[test]
+    fn names_tell_tests() {
+        for name in
+            ["tests/test_a.py", "a_test.py", "conftest.py", "tests/helpers.py", "a/fixtures/x.yaml", "tests/x.json"]
+        {
+            assert!(is_of_test(name), "{name}");
+        }
+        for name in ["run.py", "tests/run.sh", "tests/pod.yaml", "latest/x.json", "contest.py"] {
+            assert!(!is_of_test(name), "{name}");
+        }
+    }
+}
