@@ -73,7 +73,7 @@ pub fn check_rotate_and_attend(device: &Device, element: Element) -> Result<(), 
     let alone: Vec<(i32, i32, i32)> = tree(1, 399, 7);
     let piece_alone: Vec<(i32, i32, i32)> = piece(2, 396, 4);
     let even = [tree(0, 77, 6), tree(1, 399, 6), vec![(2, 0, 0); 6]].concat();
-    // So many groups that nothing is split.
+    // Enough groups that none is split.
     let single: Vec<(i32, i32, i32)> = (0..14).map(|at| (at % 3, [400, 1, 0, 129][at as usize % 4], 0)).collect();
     let couples: Vec<(i32, i32, i32)> = (0..9).flat_map(|at| [(at % 3, 40 * at, 1), (at % 3, 40 * at, 2)]).collect();
     for_all_shapes(|heads, head_dim, page_size| {

@@ -113,7 +113,7 @@ pub fn check_top_k_rows(device: &Device) -> Result<(), String> {
     Ok(())
 }
 
-/// A row has the same bits alone and among so many rows that fewer blocks share it.
+/// A row has the same bits alone and in a batch that leaves it fewer blocks.
 pub fn check_top_k_among_many(device: &Device) -> Result<(), String> {
     let kernels = Kernels::new(device.clone(), Element::F32);
     let mut numbers = Numbers::new(23);
