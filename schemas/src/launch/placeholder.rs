@@ -1,9 +1,9 @@
-//! What a text holds in place of a value: a placeholder for its reader, or what a template or another program fills in.
+//! Placeholders in place of values: for the reader to replace, or for a template or another program to fill in.
 
 use crate::text::is_word_of_page;
 
 /// Whether a word is not the value itself: a shell's pattern (`{1..8}`), a placeholder (`N`, `[N]`, `0.xx`, a
-/// [word](is_word_of_page)), what a program fills in (`%d`, `%PORT%`, `@port@`), or several values of which one is to be chosen
+/// [word](is_word_of_page)), something that a program fills in (`%d`, `%PORT%`, `@port@`), or several alternatives
 /// (`1/2/4`).
 pub(crate) fn stands_for_another(text: &str) -> bool {
     is_word_of_page(text)
@@ -17,8 +17,8 @@ pub(crate) fn stands_for_another(text: &str) -> bool {
         || is_choice(text)
 }
 
-/// Whether a word after a flag that takes a number is one for the reader: also a name of several words (`num_gpus`), and the flag's
-/// own name (`--max-model-len length`).
+/// Whether a word after a flag that takes a number is a placeholder: in addition a name of several words (`num_gpus`), and a part of
+/// the flag's name (`--max-model-len length`).
 pub(crate) fn stands_for_number(flag: &str, text: &str) -> bool {
     let is_name = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte));
     let mut words = flag.trim_start_matches('-').split(['-', '_']).filter(|word| word.len() > 2);
@@ -32,7 +32,7 @@ fn is_upper(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_uppercase() || b"_/".contains(&byte))
 }
 
-/// Whether letters `x` are in the place of digits: `80xx`, `0.xx`.
+/// Whether digits are replaced by the letter `x`: `80xx`, `0.xx`.
 fn is_crossed_out(text: &str) -> bool {
     let in_number = |byte: u8| byte.is_ascii_digit() || b".xX".contains(&byte);
     let crosses = text.bytes().filter(|byte| byte.eq_ignore_ascii_case(&b'x')).count();
@@ -45,18 +45,18 @@ fn is_number(text: &str) -> bool {
     text.len() - digits.len() <= 2 && digits.parse::<f64>().is_ok()
 }
 
-/// Whether a text is several numbers of which one is to be chosen, or a range: `1/2/4`, `1|2`, `0.8-0.9`, `32k–128k`.
+/// Whether a text is a list of alternative numbers, or a range: `1/2/4`, `1|2`, `0.8-0.9`, `32k–128k`.
 fn is_choice(text: &str) -> bool {
     let is_several = |parts: Vec<&str>| parts.len() > 1 && parts.iter().all(|part| is_number(part.trim()));
     let signs = ["/", "|", "–", "—", "~", "-", ".."];
     text.parse::<f64>().is_err() && signs.iter().any(|sign| is_several(text.split(sign).collect()))
 }
 
-/// Whether JSON that cannot be read holds a placeholder at the place where its reader stopped: a value that is a name in capitals
-/// or a letter, or what another program fills in. Python's `True` and names in quotes are none.
+/// Whether JSON that cannot be parsed has a placeholder at the position of the error: a value that is a name in capitals, a single
+/// letter, or something that another program fills in. Python's `True` and quoted names are not placeholders.
 pub(super) fn is_in_json(text: &str, at: usize) -> bool {
     let (Some(before), Some(rest)) = (text.get(..at), text.get(at..)) else { return false };
-    // The reader may stop within the word.
+    // The parser may stop within the word.
     let start = before
         .rfind(|letter: char| !is_in_name(letter))
         .map_or(0, |last| last + before.get(last..).and_then(|rest| rest.chars().next()).map_or(1, char::len_utf8));

@@ -1,5 +1,5 @@
-//! Launches that a text shows, records or tests. No one may run them as they are written, or what they are written in has quotes
-//! and escapes that are not a shell's. What is found in them is a warning at most.
+//! Launches that a text only shows, records or tests: they may never be run as written, or the text's quotes and escapes are not
+//! those of a shell. Findings in them are at most warnings.
 
 use super::{Launch, Parsed, kind::Kind};
 use crate::{
@@ -7,7 +7,7 @@ use crate::{
     text::{Source, Span},
 };
 
-/// What the names of texts end with that are in another language than those that are read, or that record what was run or changed.
+/// File name endings of languages that are not parsed, and of logs and patches. Sorted.
 const FOREIGN: [&str; 57] = [
     "adoc",
     "bat",
@@ -68,10 +68,10 @@ const FOREIGN: [&str; 57] = [
     "zig",
 ];
 
-/// As above, of texts that are read rarely.
+/// Rarer endings of the same kinds.
 const RARE: [&str; 8] = ["hpp", "kts", "ndjson", "scala", "sql", "svelte", "tsv", "vue"];
 
-/// The languages of fenced blocks whose quotes are not a POSIX shell's, or that record what was run.
+/// Languages of fenced blocks whose quoting is not that of a POSIX shell, or that record what was run.
 const FOREIGN_FENCES: [&str; 16] = [
     "bat",
     "batch",
@@ -91,24 +91,24 @@ const FOREIGN_FENCES: [&str; 16] = [
     "swift",
 ];
 
-/// The names of fenced blocks that are in no language.
+/// Info strings of fenced blocks without a language.
 const PLAIN_FENCES: [&str; 4] = ["plain", "plaintext", "text", "txt"];
 
-/// Folders of a project's tests, and those of what tests are given.
+/// Folders of a project's tests, and of their inputs and expected outputs.
 const TESTS: [&str; 4] = ["__tests__", "test", "testing", "tests"];
 const FIXTURES: [&str; 9] =
     ["__fixtures__", "__snapshots__", "fixture", "fixtures", "golden", "goldens", "snapshots", "test_data", "testdata"];
 
-/// Signs of HTML in place of the characters that a shell reads.
+/// HTML entities in place of characters with a meaning in a shell.
 const ENTITIES: [&str; 7] = ["&quot;", "&#39;", "&#x27;", "&#34;", "&apos;", "&amp;", "&lt;"];
 
-/// Marks the launches that are shown, and makes what is found in them warnings.
+/// Marks the launches that are only shown, and lowers the findings in them to warnings.
 pub(super) fn soften(source: &Source, parsed: &mut Parsed) {
     if parsed.launches.is_empty() {
         return;
     }
     let is_foreign = is_foreign(source.name()) || is_of_test(source.name());
-    // Keys of other formats are like the titles of a record.
+    // In other formats, keys look like the titles of a record.
     let is_script = Kind::of(source) == Kind::Script;
     let page = Page::of(source);
     for launch in &mut parsed.launches {
@@ -117,7 +117,7 @@ pub(super) fn soften(source: &Source, parsed: &mut Parsed) {
     }
     let mut shown: Vec<Span> = parsed.launches.iter().filter(|one| one.is_shown).map(|one| one.span).collect();
     shown.sort();
-    // How far those reach that begin at this one or before it.
+    // Each span is extended to the end of the longest span that starts at it or before it.
     let mut end = 0;
     for span in &mut shown {
         end = end.max(span.end);
@@ -131,15 +131,15 @@ pub(super) fn soften(source: &Source, parsed: &mut Parsed) {
     found.for_each(|one| one.severity = one.severity.min(Severity::Warning));
 }
 
-/// Whether a text is in another language, by its name.
+/// Whether a text is in a language that is not parsed, by its name.
 fn is_foreign(name: &str) -> bool {
     let base = base_of(name);
     let ending = base.rsplit_once('.').map_or("", |(_, ending)| ending);
     FOREIGN.binary_search(&ending).is_ok() || RARE.contains(&ending) || base == "cmakelists.txt"
 }
 
-/// Whether a text is a program that tests, or what such a program is given, by its name. A script in a folder of tests may start
-/// a server all the same.
+/// Whether a text is a Python test or the input of one, by its name. Shell scripts in a folder of tests are not included: they may
+/// start a server.
 fn is_of_test(name: &str) -> bool {
     let base = base_of(name);
     let stem = base.split('.').next().unwrap_or_default();
@@ -162,13 +162,13 @@ fn base_of(name: &str) -> String {
     name.rsplit(['/', '\\']).next().unwrap_or_default().to_ascii_lowercase()
 }
 
-/// Whether a launch is written with HTML's signs for quotes.
+/// Whether a launch contains HTML entities.
 fn is_escaped(source: &Source, launch: &Launch) -> bool {
     let written = source.slice(launch.span);
     written.contains('&') && ENTITIES.iter().any(|entity| written.contains(entity))
 }
 
-/// What is before the program in its line.
+/// The text before the program in its line.
 fn before<'a>(source: &'a Source, launch: &Launch) -> &'a str {
     source.text().get(source.line_start(launch.anchor.start)..launch.anchor.start).unwrap_or_default()
 }
@@ -190,7 +190,7 @@ fn is_recorded(source: &Source, launch: &Launch) -> bool {
     let is_time = |word: &str| {
         word.starts_with(|letter: char| letter.is_ascii_digit() || letter == '[') && word.contains([':', '-'])
     };
-    // A sentence, or its title. Programs and variables are not written like that.
+    // The start of a sentence or a title: programs and variables are not written like that.
     let is_title = |word: &str| {
         let mut letters = word.chars();
         let first = letters.next().unwrap_or_default();
@@ -207,11 +207,11 @@ fn is_recorded(source: &Source, launch: &Launch) -> bool {
         || (is_number(first) && !second.is_empty())
 }
 
-/// What a page holds commands in.
+/// The fenced blocks of a page.
 struct Page<'a> {
     source: &'a Source,
     is_page: bool,
-    /// Where each line with a fence begins, and what follows the fence.
+    /// For each fence, the start of its line and its info string.
     fences: Vec<(usize, &'a str)>,
 }
 
@@ -240,13 +240,13 @@ impl<'a> Page<'a> {
         }
         let at = launch.anchor.start;
         if self.fences.is_empty() {
-            // Of reStructuredText the blocks alone are read.
+            // In reStructuredText only blocks are read.
             return !self.source.name().ends_with(".rst") && !self.is_indented(at);
         }
         let before = self.fences.partition_point(|(fence, _)| *fence <= at);
         let info = before.checked_sub(1).and_then(|last| self.fences.get(last)).map_or("", |(_, info)| info);
         let language = info.split([' ', ',', '{', '}']).next().unwrap_or_default().to_ascii_lowercase();
-        // Lines of a text that no backslash continues are a list of what a command is given.
+        // Several lines without a backslash are a list of arguments.
         let is_list = || {
             let written = self.source.slice(launch.span);
             written.contains('\n') && !written.contains('\\')
@@ -254,7 +254,7 @@ impl<'a> Page<'a> {
         FOREIGN_FENCES.contains(&language.as_str()) || (PLAIN_FENCES.contains(&language.as_str()) && is_list())
     }
 
-    /// Whether a line is indented as a block of code is.
+    /// Whether a line is indented like a code block.
     fn is_indented(&self, at: usize) -> bool {
         let line = self.source.text().get(self.source.line_start(at)..at).unwrap_or_default();
         line.starts_with("    ") || line.starts_with('\t')
