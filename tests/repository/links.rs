@@ -119,3 +119,21 @@ fn contributing_names_files_that_exist() {
     }
     assert!(named > 20, "only {named} paths were found in CONTRIBUTING.md");
 }
+
+#[test]
+fn sweep_files_that_pages_and_help_name_exist() {
+    let pages = [files("docs", ".md"), files("cli/src", ".rs"), vec!["README.md".into(), "CONTRIBUTING.md".into()]];
+    let mut named = BTreeSet::new();
+    for page in pages.concat() {
+        let is_path = |letter: char| letter.is_alphanumeric() || "/._-".contains(letter);
+        for word in read(&page).split(|letter| !is_path(letter)) {
+            // `sweeps/NAME.toml` stands for a file.
+            if word.starts_with("sweeps/") && word.ends_with(".toml") && !word.contains("NAME") {
+                named.insert((word.to_owned(), page.display().to_string()));
+            }
+        }
+    }
+    assert!(named.len() > 5, "{named:?}");
+    let missing: Vec<_> = named.iter().filter(|(file, _)| !root().join(file).is_file()).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}

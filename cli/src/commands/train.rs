@@ -23,7 +23,7 @@ use crate::{
 
 const EXAMPLES: &str = "\
 Examples:
-  spectune train sweeps/train-demo.toml --out results/train
+  spectune train sweeps/train/demo.toml --out results/train
   spectune train train.toml --out results/train --resume
   spectune serve --model-path TARGET --speculative-algorithm EAGLE3 \\
       --speculative-draft-model-path results/train/head
