@@ -39,7 +39,9 @@ impl fmt::Display for Launch {
             for value in &argument.values {
                 match &value.value {
                     Value::Known(text) => write!(formatter, " {}", quoted(text))?,
-                    Value::Unknown(text) if is_opened(text) => write!(formatter, " {}", quoted(text))?,
+                    Value::Unknown(text) if text.is_empty() || is_opened(text) => {
+                        write!(formatter, " {}", quoted(text))?
+                    }
                     Value::Unknown(text) => write!(formatter, " {text}")?,
                 }
             }
@@ -68,7 +70,10 @@ impl Launch {
 
 #[cfg(test)]
 mod tests {
-    use crate::launch::from_arguments;
+    use crate::{
+        launch::{Options, from_arguments, parse},
+        text::Source,
+    };
 
     #[test]
     fn brackets_with_signs_of_a_shell_are_quoted() {
@@ -76,5 +81,13 @@ mod tests {
             let (_, launch, _) = from_arguments(&["--model-path".to_owned(), word.to_owned()]);
             assert_eq!(launch.to_string(), format!("spectune serve --model-path {expected}"));
         }
+    }
+
+    #[test]
+    fn an_empty_value_before_a_bracket_stays() {
+        let (_, launch, _) = from_arguments(&["--model-path", "--a=", "[A"].map(str::to_owned));
+        let printed = launch.to_string();
+        let again = parse(&Source::new("x.sh", printed.clone()), &Options::default());
+        assert_eq!(again.launches[0].to_string(), printed);
     }
 }
