@@ -55,7 +55,9 @@ impl fmt::Display for Launch {
 fn is_opened(text: &str) -> bool {
     let is_bracket = |letter: char| matches!(letter, '[' | ']');
     let has_signs = || !text.split(is_bracket).all(|part| part.is_empty() || is_plain(part));
-    (text.starts_with('<') && !text.ends_with('>')) || (text.starts_with('[') && has_signs())
+    let may_bracket =
+        || text.starts_with('[') || (text.contains('[') && !text.contains(['$', '`', '\'', '"', '{', '<']));
+    (text.starts_with('<') && !text.ends_with('>')) || (may_bracket() && has_signs())
 }
 
 impl Launch {
