@@ -5,6 +5,8 @@
 //! `qwen3-235b-a22b/4` (a quarter of each expert, as one of four GPUs has it) and with `:fp8` after the name for blocks in FP8. Each row
 //! chooses among the experts at random and evenly. The emulator runs one small shape.
 
+mod timing;
+
 use std::error::Error;
 
 use kernels::{
@@ -79,7 +81,7 @@ fn time(kernels: &Kernels, name: &str, shape: ExpertsShape, rows: &[usize]) -> R
     for rows in rows.iter().copied() {
         let mut line = format!("{rows:>5} rows");
         for by in [Few(8), Few(16), Few(32), Many(64), Many(128)].into_iter().filter(|by| suits(&shape, rows, *by)) {
-            let seconds = median(kernels, &shape, &layers, rows, by)? / LAYERS as f64;
+            let seconds = seconds(kernels, &shape, &layers, rows, by)? / LAYERS as f64;
             let taken = if kernels.expert_kernels(&shape, rows, false) == by { "*" } else { "" };
             line.push_str(&format!("  {by:?} {:.1}{taken}", seconds * 1e6));
         }
@@ -116,8 +118,8 @@ fn layer(kernels: &Kernels, shape: &ExpertsShape, seed: u64) -> Result<Layer, De
     Ok(Layer { router: make(shape.routed * hidden, 1.0, seed + 99)?, gate_up, down, scales })
 }
 
-/// Seconds of a graph of all layers.
-fn median(
+/// Median seconds of a graph of all layers.
+fn seconds(
     kernels: &Kernels,
     shape: &ExpertsShape,
     layers: &[Layer],
@@ -150,16 +152,5 @@ fn median(
             kernels.experts(experts, Rows { at: out.slice(), stride: shape.hidden }).map(|_| ())
         })
     };
-    run()?;
-    let graph = device.capture(run)?;
-    let mut seconds = Vec::new();
-    for _ in 0..RUNS {
-        let start = device.event()?;
-        device.run(&graph)?;
-        let end = device.event()?;
-        end.wait()?;
-        seconds.push(end.since(&start)?.as_secs_f64());
-    }
-    seconds.sort_by(f64::total_cmp);
-    Ok(seconds[RUNS / 2])
+    timing::median(device, RUNS, run)
 }

@@ -8,6 +8,8 @@
 //! library. With SECONDS each variant runs for that time and prints when it starts and ends, for
 //! `docs/notes/performance/energy_of.py`, which reports the energy that the GPU used meanwhile.
 
+mod timing;
+
 use std::{error::Error, time::Instant};
 
 use kernels::{
@@ -18,6 +20,8 @@ use kernels::{
     launch::{Added, Kernels, Linear, Parts, RmsNorm, Rows, Stream, Unscaled, WeightScales, Weights},
     reference::Fp8Scales,
 };
+
+use timing::median;
 
 const ELEMENT: Element = Element::BF16;
 /// Number of runs of a graph; the median counts.
@@ -96,10 +100,10 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{:>6} {:>18} {:>18} {:>18}", "rows", "streamed", "warp groups", "library");
     for rows in rows {
         let work = model.work(rows)?;
-        let streamed = median(&device, || model.streamed(&work))?;
-        let groups = model.has_groups(rows).then(|| median(&device, || model.by_groups(&work))).transpose()?;
+        let streamed = median(&device, RUNS, || model.streamed(&work))?;
+        let groups = model.has_groups(rows).then(|| median(&device, RUNS, || model.by_groups(&work))).transpose()?;
         let library =
-            model.library(&work)?.map(|plans| median(&device, || model.by_library(&work, &plans))).transpose()?;
+            model.library(&work)?.map(|plans| median(&device, RUNS, || model.by_library(&work, &plans))).transpose()?;
         let cell = |seconds: f64| format!("{:.3} {:>8.0}", seconds * 1e3, model.bytes() / seconds / 1e9);
         let or_none = |seconds: Option<f64>| seconds.map_or("none".into(), cell);
         println!("{rows:>6} {:>18} {:>18} {:>18}", cell(streamed), or_none(groups), or_none(library));
@@ -124,22 +128,6 @@ fn shape(name: &str) -> Result<Shape, String> {
         "llama-3.2-1b" => Ok(Shape { layers: 16, hidden: 2048, qkv: 3072, intermediate: 8192, vocabulary, scales }),
         _ => Err(format!("{name}: neither llama-3.1-8b nor llama-3.2-1b")),
     }
-}
-
-/// Median seconds of a graph of this work.
-fn median(device: &Device, work: impl Fn() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
-    work()?;
-    let graph = device.capture(work)?;
-    let mut seconds = Vec::new();
-    for _ in 0..RUNS {
-        let begin = device.event()?;
-        device.run(&graph)?;
-        let end = device.event()?;
-        end.wait()?;
-        seconds.push(end.since(&begin)?.as_secs_f64());
-    }
-    seconds.sort_by(f64::total_cmp);
-    Ok(seconds[RUNS / 2])
 }
 
 /// Runs a graph of this work for a given time.

@@ -127,7 +127,7 @@ fn sweep_files_that_pages_and_help_name_exist() {
     for page in pages.concat() {
         let is_path = |letter: char| letter.is_alphanumeric() || "/._-".contains(letter);
         for word in read(&page).split(|letter| !is_path(letter)) {
-            // `sweeps/NAME.toml` stands for a file.
+            // `sweeps/NAME.toml` is a placeholder.
             if word.starts_with("sweeps/") && word.ends_with(".toml") && !word.contains("NAME") {
                 named.insert((word.to_owned(), page.display().to_string()));
             }

@@ -203,8 +203,9 @@ impl Kernels {
             4..=15 => ExpertKernels::Few(16),
             _ if one_order || (rows <= MOST_FEW_ROWS && mean < 32) => ExpertKernels::Few(32),
             // In FP8, sums that are not scaled yet take the registers of the other half.
-            _ if shape.weights == Weights::Fp8 => ExpertKernels::Many(64),
-            _ if rows * shape.router.top_k < 64 * shape.routed => ExpertKernels::Many(64),
+            _ if shape.weights == Weights::Fp8 || rows * shape.router.top_k < 64 * shape.routed => {
+                ExpertKernels::Many(64)
+            }
             _ => ExpertKernels::Many(128),
         }
     }

@@ -16,6 +16,7 @@ use super::{
     detect::{self, Detected, MOST_WORDS},
     documents, evidence,
     forks::Forks,
+    kind::is_page_name,
     placeholder::stands_for_number,
     problems,
     quoting::quoted,
@@ -89,8 +90,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
 
 /// Whether a text is Markdown or its like.
 fn is_page(source: &Source) -> bool {
-    let endings = [".md", ".markdown", ".mdx", ".rst"];
-    endings.iter().any(|ending| source.name().ends_with(ending)) || source.text().contains("```")
+    is_page_name(source.name()) || source.text().contains("```")
 }
 
 /// Whether a text is a page, or a collection of commands.
@@ -100,8 +100,7 @@ fn is_for_readers(source: &Source) -> bool {
 
 /// Whether a text is written for readers, with commands in it.
 fn is_prose(source: &Source) -> bool {
-    let endings = [".md", ".markdown", ".mdx", ".rst", ".txt", ".yaml", ".yml"];
-    endings.iter().any(|ending| source.name().ends_with(ending)) || source.text().contains("```")
+    is_for_readers(source) || [".yaml", ".yml"].iter().any(|ending| source.name().ends_with(ending))
 }
 
 /// That a format is not read.
@@ -143,7 +142,7 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
         let is_list = is_flag(before.words.first());
         let is_behind = last.span.end <= first.span.start;
         // Flags by themselves, below an empty line of a page, are another thing to try.
-        let is_other = || is_for_readers(source) && is_another(source.slice(gap));
+        let is_other = || is_another(source.slice(gap)) && is_for_readers(source);
         if is_behind && ((is_list && is_apart(source.slice(gap), before, &line)) || (!is_list && is_other())) {
             joined.push(line);
             continue;
@@ -156,7 +155,7 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
         }
         // One line end is representative of all.
         let is_left_out = before.words.iter().any(|word| matches!(word.value.written(), "..." | "…" | "...."));
-        let is_annotated = is_page(source) && between().any(annotations::is_annotation);
+        let is_annotated = between().any(annotations::is_annotation) && is_page(source);
         if !is_list && !is_left_out && !is_annotated && before.broken_at.is_none() {
             before.broken_at = Some(first.span);
         }
@@ -270,7 +269,7 @@ fn build(
     // A page that lists flags for its readers leaves values out.
     let is_shown = detected.is_bare && is_page(source);
     troubles.retain(|trouble| {
-        let is_left_out = is_shown || (is_page(source) && annotations::follows(source, trouble.span.end));
+        let is_left_out = is_shown || (annotations::follows(source, trouble.span.end) && is_page(source));
         !is_left_out || trouble.code != problems::MISSING_VALUE.code
     });
     if engine == Engine::Vllm {

@@ -29,6 +29,16 @@ const SCRIPTS: [&str; 10] = ["bash", "command", "job", "ksh", "lsf", "pbs", "sba
 const SAMPLES: [&str; 2] = [".example", ".in"];
 const TEMPLATES: [&str; 7] = [".erb", ".gotmpl", ".j2", ".jinja", ".jinja2", ".tmpl", ".tpl"];
 
+/// A file's name without its folders.
+pub fn base_of(name: &str) -> &str {
+    name.rsplit(['/', '\\']).next().unwrap_or_default()
+}
+
+/// Whether a file with this name is a page: prose with blocks of commands.
+pub fn is_page_name(name: &str) -> bool {
+    [".md", ".markdown", ".mdx", ".rst"].iter().any(|ending| name.ends_with(ending))
+}
+
 impl Kind {
     /// What a text is.
     pub fn of(source: &Source) -> Self {
@@ -37,7 +47,7 @@ impl Kind {
 
     /// What a file is by its name alone.
     pub fn of_name(name: &str) -> Option<Self> {
-        let base = name.rsplit(['/', '\\']).next().unwrap_or_default().to_ascii_lowercase();
+        let base = base_of(name).to_ascii_lowercase();
         // A template is what it becomes.
         let of_template = SAMPLES.iter().chain(&TEMPLATES).find_map(|ending| base.strip_suffix(ending));
         let base = of_template.unwrap_or(&base);

@@ -51,7 +51,7 @@ impl fmt::Display for Launch {
 }
 
 /// Whether a text opens a placeholder and does not close it, which a shell would take for a redirection, or has shell
-/// syntax after a bracket.
+/// syntax next to a bracket that nothing in the text quotes or expands.
 fn is_opened(text: &str) -> bool {
     let is_bracket = |letter: char| matches!(letter, '[' | ']');
     let has_signs = || !text.split(is_bracket).all(|part| part.is_empty() || is_plain(part));

@@ -1,7 +1,10 @@
 //! Launches that a text only shows, records or tests: they may never be run as written, or the text's quotes and escapes are not
 //! those of a shell. Findings in them are at most warnings.
 
-use super::{Launch, Parsed, kind::Kind};
+use super::{
+    Launch, Parsed,
+    kind::{Kind, base_of, is_page_name},
+};
 use crate::{
     diagnostic::Severity,
     text::{Source, Span},
@@ -133,7 +136,7 @@ pub(super) fn soften(source: &Source, parsed: &mut Parsed) {
 
 /// Whether a text is in a language that is not parsed, by its name.
 fn is_foreign(name: &str) -> bool {
-    let base = base_of(name);
+    let base = base_of(name).to_ascii_lowercase();
     let ending = base.rsplit_once('.').map_or("", |(_, ending)| ending);
     FOREIGN.binary_search(&ending).is_ok() || RARE.contains(&ending) || base == "cmakelists.txt"
 }
@@ -141,7 +144,7 @@ fn is_foreign(name: &str) -> bool {
 /// Whether a text is a Python test or the input of one, by its name. Shell scripts in a folder of tests are not included: they may
 /// start a server.
 fn is_of_test(name: &str) -> bool {
-    let base = base_of(name);
+    let base = base_of(name).to_ascii_lowercase();
     let stem = base.split('.').next().unwrap_or_default();
     let in_folder = |folders: &[&str]| {
         let folders_of_name = name.rsplit(['/', '\\']).skip(1);
@@ -156,10 +159,6 @@ fn is_of_test(name: &str) -> bool {
         Some(Kind::Yaml) => in_folder(&FIXTURES) || (is_json && in_folder(&TESTS)),
         _ => false,
     }
-}
-
-fn base_of(name: &str) -> String {
-    name.rsplit(['/', '\\']).next().unwrap_or_default().to_ascii_lowercase()
 }
 
 /// Whether a launch contains HTML entities.
@@ -217,9 +216,8 @@ struct Page<'a> {
 
 impl<'a> Page<'a> {
     fn of(source: &'a Source) -> Self {
-        let is_named = [".md", ".mdx", ".markdown", ".rst"].iter().any(|ending| source.name().ends_with(ending));
         let has_fences = source.text().contains("```") && !source.text().starts_with("#!");
-        let is_page = is_named || has_fences;
+        let is_page = is_page_name(source.name()) || has_fences;
         let mut fences = Vec::new();
         if has_fences {
             let mut at = 0;

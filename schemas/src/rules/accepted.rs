@@ -34,7 +34,7 @@ pub(super) fn refused(
     // Of a flag that spectune knows, numbers are looked at where the launch is read.
     let judges_numbers = argument.key.is_none();
     argument.values.iter().find_map(|word| {
-        let text = word.value.known().filter(|text| is_plain(text))?;
+        let text = word.value.known().filter(|text| !stands_for_another(text))?;
         if accepted.has_list_in(version) {
             let read = registered.versions();
             let mut own = accepted.words.iter().filter(|known| is_same(accepted.kind, known.text, text));
@@ -44,11 +44,6 @@ pub(super) fn refused(
         (judges_numbers && !is_of(accepted.kind, text) && !stands_for_number(&argument.flag.value, text))
             .then(|| not_of_kind(context, accepted.kind, argument, word, text))
     })
-}
-
-/// Whether a word is one that a user would write, and not a placeholder of documentation or a shell's pattern.
-fn is_plain(text: &str) -> bool {
-    !text.is_empty() && !stands_for_another(text)
 }
 
 /// Whether a version's list has a word, or may: between two versions that were read, a word may have come in either.

@@ -7,13 +7,13 @@ use super::{
     line::{Field, Text},
 };
 use crate::{
-    launch::shell::name_length,
+    launch::{kind::base_of, shell::name_length},
     text::{Located, Source, Span},
 };
 
 /// Whether a text is such a file: by its name, and by what each of its lines is.
 pub fn is_env_file(source: &Source) -> bool {
-    let base = source.name().rsplit(['/', '\\']).next().unwrap_or_default();
+    let base = base_of(source.name());
     let is_named = base.ends_with(".env") || base.starts_with(".env") || base.contains(".env.");
     is_named
         && source.text().lines().all(|line| is_silent(line) || assignment(line).is_some_and(|at| is_whole(line, at)))
