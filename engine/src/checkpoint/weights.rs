@@ -173,7 +173,8 @@ impl Weights {
                 let values = self.fp8(name, *outputs, *inputs)?.map(|matrix| matrix.values()).unwrap_or_default();
                 Ok((Element::F32.encode(&values).into(), Element::F32))
             }
-            _ => Err(self.dtype_error(name, "F32, F16, BF16 or, for matrices, F8_E4M3")),
+            _ => Err(self
+                .dtype_error(name, "F32, F16, BF16 or, for matrices, F8_E4M3 (the only supported quantised format)")),
         }
     }
 
@@ -237,7 +238,7 @@ impl Weights {
         EngineError::Unsupported {
             path: self.file_of(name).to_owned(),
             feature: format!("tensor {name} of dtype {}", self.dtype(name).unwrap_or("none")),
-            hint: format!("expected {expected}; the only supported quantised format is FP8 (e4m3)"),
+            hint: format!("expected {expected}"),
         }
     }
 }

@@ -213,7 +213,7 @@ fn a_layer_in_fp8_is_refused_before_anything_is_answered() {
         json!({"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic", "weight_block_size": [128, 128]});
     fs::write(folder.path().join("config.json"), config.to_string()).expect("written");
     let error = refused(folder.path());
-    assert!(error.contains("FP8") && error.contains("not quantised"), "{error}");
+    assert!(error.contains("F8_E4M3") && error.contains("the unquantised checkpoint"), "{error}");
 }
 
 #[test]
