@@ -204,6 +204,8 @@ pub struct Launch {
     pub environment_is_open: bool,
     /// The engine's version, if the text states it: in spectune's TOML, an image's tag, or a requirement that it installs.
     pub engine_version: Option<Located<EngineVersion>>,
+    /// Whether that version was found in the surrounding text, so that it may be the one of another launch.
+    pub version_is_inferred: bool,
     /// The container image that runs it, if the text names one.
     pub image: Option<String>,
     /// Whether the surrounding text describes a modified engine: patches, or a plugin with its own values.

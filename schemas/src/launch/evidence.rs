@@ -85,7 +85,7 @@ pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
 ///
 /// If the launch's own image has no version (`latest`, a custom build), statements about other images do not count. A
 /// statement that is not certain to be about this launch is ignored if its version lacks something that the launch
-/// uses.
+/// uses; otherwise the version is marked as inferred.
 pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
     if !launches.is_empty() {
         let (is_changed, forks) = (speaks_of_changes(source.text()), Forks::in_text(source));
@@ -98,40 +98,46 @@ pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
     if !launches.iter().any(open) {
         return;
     }
-    let all = all(source.text());
-    let of_name = of_path(source.name());
+    let (all, of_name) = (all(source.text()), of_path(source.name()));
     for launch in launches.iter_mut().filter(|launch| open(launch)) {
-        let of_engine = |stated: &&Stated| stated.is_of(launch.engine);
-        let named = |wanted: Strength| -> Vec<&Stated> {
-            let found = all.iter().filter(|(_, strength)| *strength == wanted).map(|(stated, _)| stated);
-            found.filter(of_engine).collect()
-        };
-        let tags = named(Strength::Tag);
-        let certain = match is_markdown(source) {
-            true => nearest(source, &tags, launch.anchor),
-            false => agreed(&tags),
-        };
-        // In another section of a page, an image for one platform does not apply to launches for others.
-        let is_general = |stated: &&&Stated| !(is_markdown(source) && is_for_one_platform(source, stated.version.span));
-        let uncertain = || match tags.is_empty() {
-            false => agreed(&tags.iter().filter(is_general).copied().collect::<Vec<_>>()),
-            true => agreed(&named(Strength::Words)),
-        };
-        let has_what_is_used = |version: EngineVersion| launch.has_flags_of(version) && launch.has_words_of(version);
-        let fits = |stated: &Stated| has_what_is_used(stated.version.value);
-        let stated = certain.or_else(|| uncertain().filter(fits));
-        launch.engine_version = match stated {
-            Some(stated) => Some(stated.version),
-            None if tags.is_empty() && launch.engine != Engine::Spectune => {
-                let is_of = |engine: Option<Engine>| engine.is_none_or(|engine| engine == base(launch.engine));
-                let of_name = of_name.filter(|(engine, _)| is_of(*engine));
-                let is_release = |version: &EngineVersion| launch.engine.registered().versions().contains(version);
-                let version = of_name.map(|(_, version)| version).filter(is_release);
-                version.filter(|version| has_what_is_used(*version)).map(|version| Located::new(version, launch.anchor))
-            }
-            None => None,
-        };
+        let found = version(source, &all, of_name, launch);
+        launch.engine_version = found.map(|(version, _)| version);
+        launch.version_is_inferred = found.is_some_and(|(_, is_certain)| !is_certain);
     }
+}
+
+/// The version of a launch by the statements of the text and by its name, and whether it is certain to be this launch's.
+fn version(
+    source: &Source,
+    all: &[(Stated, Strength)],
+    of_name: Option<(Option<Engine>, EngineVersion)>,
+    launch: &Launch,
+) -> Option<(Located<EngineVersion>, bool)> {
+    let named = |wanted: Strength| -> Vec<&Stated> {
+        let found = all.iter().filter(|(_, strength)| *strength == wanted).map(|(stated, _)| stated);
+        found.filter(|stated| stated.is_of(launch.engine)).collect()
+    };
+    let has_what_is_used = |version: EngineVersion| launch.has_flags_of(version) && launch.has_words_of(version);
+    let tags = named(Strength::Tag);
+    let near = if is_markdown(source) { nearest(source, &tags, launch.anchor) } else { agreed(&tags) };
+    if let Some(stated) = near {
+        return Some((stated.version, is_beside(source, stated.version.span, launch.anchor)));
+    }
+    // In another section of a page, an image for one platform does not apply to launches for others.
+    let is_general = |stated: &&&Stated| !(is_markdown(source) && is_for_one_platform(source, stated.version.span));
+    let elsewhere = match tags.is_empty() {
+        false => agreed(&tags.iter().filter(is_general).copied().collect::<Vec<_>>()),
+        true => agreed(&named(Strength::Words)),
+    };
+    let elsewhere = elsewhere.map(|stated| stated.version).filter(|version| has_what_is_used(version.value));
+    let by_name = || {
+        let is_of = |engine: Option<Engine>| engine.is_none_or(|engine| engine == base(launch.engine));
+        let (_, version) = of_name.filter(|(engine, _)| is_of(*engine))?;
+        let is_release = launch.engine.registered().versions().contains(&version);
+        (is_release && has_what_is_used(version)).then(|| Located::new(version, launch.anchor))
+    };
+    let may_be_named = tags.is_empty() && launch.engine != Engine::Spectune;
+    elsewhere.or_else(|| by_name().filter(|_| may_be_named)).map(|version| (version, false))
 }
 
 /// Whether an image's tag names a platform other than NVIDIA's: `v0.5.9-rocm700-mi35x`.
@@ -173,6 +179,13 @@ fn nearest(source: &Source, stated: &[&Stated], anchor: Span) -> Option<Stated> 
     let section = before.rfind("\n#").unwrap_or(0);
     let here = stated.iter().filter(|one| section <= one.version.span.start && one.version.span.end <= anchor.start);
     agreed(&here.copied().collect::<Vec<_>>())
+}
+
+/// Whether a statement is about the launches after it beyond doubt: it is in the same script, or in the same code block of
+/// a page.
+fn is_beside(source: &Source, version: Span, anchor: Span) -> bool {
+    let between = source.text().get(version.end..anchor.start);
+    !is_markdown(source) || between.is_some_and(|between| !between.contains("```") && !between.contains("~~~"))
 }
 
 /// The version that a folder or the file itself is named after: `v0.5.6/run.sh`.

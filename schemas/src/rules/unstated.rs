@@ -1,5 +1,5 @@
-//! Findings for launches without a stated engine version. Such a launch is checked for the newest version, but may be
-//! written for an older one. So each error is checked in every version that the launch may be for, and becomes a
+//! Findings for launches whose engine version is not certain. A launch without a version is checked for the newest one, but
+//! may be written for an older one; a version from the text around a launch may be that of another launch. So each error is checked in every version that the launch may be for, and becomes a
 //! warning that names the versions unless it is an error in all of them. Rules are unaware of this: a rule is a
 //! function of the version and is evaluated again.
 
@@ -13,7 +13,8 @@ use crate::{
     version::EngineVersion,
 };
 
-/// The oldest versions assumed for a launch without a version, unless only older ones have all of its flags.
+/// The oldest versions assumed for a launch without a version, unless only older ones have all of its flags, or the text
+/// around it states an older one.
 const OLDEST_SGLANG: EngineVersion = EngineVersion::new(0, 5, 2);
 const OLDEST_VLLM: EngineVersion = EngineVersion::new(0, 10, 0);
 
@@ -35,11 +36,12 @@ impl<'a> Candidates<'a> {
     }
 
     /// Lowers a finding to the severity that it has in every version that the launch may be for. Its fix is removed if
-    /// any of them would not accept it, or lacks the finding.
+    /// any of them would not accept it, or lacks the finding; if the text states a version, a fix is for that one.
     pub fn settle(&self, rule: &Rule, mut found: Diagnostic) -> Diagnostic {
         let (context, is_told) = (&self.context, self.context.resolved.version_given);
+        let is_certain = is_told && !self.is_inferred();
         let is_judged = found.severity == Severity::Error || found.fix.is_some();
-        if !is_told && is_judged && context.launch.engine != Engine::Spectune {
+        if !is_certain && is_judged && context.launch.engine != Engine::Spectune {
             self.weigh(rule, &mut found);
         }
         let versions = || if is_told { vec![context.version()] } else { self.possible() };
@@ -48,6 +50,13 @@ impl<'a> Candidates<'a> {
             found.fix = None;
         }
         found
+    }
+
+    /// Whether the version is the one that the text around the launch states.
+    fn is_inferred(&self) -> bool {
+        let Context { launch, resolved, .. } = self.context;
+        let stated = launch.engine_version.map(|stated| stated.value);
+        resolved.version_given && launch.version_is_inferred && stated == Some(resolved.version)
     }
 
     fn weigh(&self, rule: &Rule, found: &mut Diagnostic) {
@@ -60,7 +69,7 @@ impl<'a> Candidates<'a> {
             self.all().iter().map(|candidate| (candidate, severity_in(candidate))).collect();
         let possible = || judged.iter().filter(|(candidate, _)| candidate.knows_flags || !self.any_knows_flags());
         let holds = |least: Severity| possible().all(|(_, severity)| *severity >= Some(least));
-        if found.fix.is_some() && !holds(Severity::Info) {
+        if found.fix.is_some() && !self.context.resolved.version_given && !holds(Severity::Info) {
             found.fix = None;
         }
         if found.severity == Severity::Error && found.label == AMBIGUOUS && holds(Severity::Error) {
@@ -81,13 +90,21 @@ impl<'a> Candidates<'a> {
             sound if sound.is_empty() => format!("an error in {engine} {}", names(true)),
             sound => format!("an error in {engine} {}, and none in {sound}", names(true)),
         });
-        found.notes.push("the version is not stated; set it with `--engine-version`".into());
+        found.notes.push(match self.is_inferred() {
+            true => format!(
+                "{engine} {} is stated elsewhere in the text and may be the version of another launch; set it with \
+                 `--engine-version`",
+                self.context.version()
+            ),
+            false => "the version is not stated; set it with `--engine-version`".into(),
+        });
     }
 
     fn all(&self) -> &[Candidate] {
         self.all.get_or_init(|| {
             let (launch, registered) = (self.context.launch, self.context.launch.engine.registered());
             let oldest = if launch.engine == Engine::Vllm { OLDEST_VLLM } else { OLDEST_SGLANG };
+            let oldest = if self.is_inferred() { oldest.min(self.context.version()) } else { oldest };
             let Context { target, draft, gpu_memory, .. } = self.context;
             let knows = |version: EngineVersion| launch.has_flags_of(version);
             let (older, recent): (Vec<EngineVersion>, Vec<EngineVersion>) =
@@ -163,9 +180,9 @@ mod tests {
         text::Source,
     };
 
-    /// The findings of a launch without a version.
-    fn found(text: &str) -> Vec<Diagnostic> {
-        let parsed = parse(&Source::new("run.sh", text), &Options::default());
+    /// The findings of the only launch of a text, with the version that it states, if any.
+    fn found(name: &str, text: &str) -> Vec<Diagnostic> {
+        let parsed = parse(&Source::new(name, text), &Options::default());
         let launch = parsed.launches.first().expect("a launch");
         let (version, given) = version_of(launch, None);
         let resolved = resolve(launch, version, given, None, None, None);
@@ -177,7 +194,12 @@ mod tests {
     }
 
     fn check(text: &str, code: &str, severity: Severity, notes: &[&str]) {
-        let found = found(text);
+        check_in("run.sh", text, code, severity, notes);
+    }
+
+    #[track_caller]
+    fn check_in(name: &str, text: &str, code: &str, severity: Severity, notes: &[&str]) {
+        let found = found(name, text);
         let one = found.iter().find(|one| one.code == code).unwrap_or_else(|| panic!("{code} in {found:?}"));
         assert_eq!(one.severity, severity, "{one:?}");
         for note in notes {
@@ -203,6 +225,33 @@ mod tests {
         check(launch, "SD021", Severity::Error, &[]);
         // The flag was added in 0.5.14, so older versions do not count.
         check(&format!("{launch} --cuda-graph-bs-decode 1 2"), "SD021", Severity::Error, &[]);
+    }
+
+    #[test]
+    fn a_version_that_may_be_of_another_launch_gives_a_warning_unless_every_version_has_the_error() {
+        // Renamed in 0.5.20.
+        let old = "python3 -m sglang.launch_server --model-path m --max-running-requests 16 --cuda-graph-max-bs 16 \
+                   --speculative-algorithm NGRAM";
+        let (tag, note) = ("lmsysorg/sglang:v0.5.23", "sglang 0.5.23 is stated elsewhere in the text");
+        for (name, text) in [
+            ("a.md", format!("Image: `{tag}`\n\n```bash\n{old}\n```\n")),
+            ("a.md", format!("# A\n```bash\ndocker pull {tag}\n```\n```bash\n{old}\n```\n")),
+        ] {
+            check_in(name, &text, "SD086", Severity::Warning, &[note]);
+        }
+        // Prose and a folder's name count for nothing if their version lacks the flag.
+        check_in("run.sh", &format!("# Tested with SGLang v0.5.23.\n{old}\n"), "SD086", Severity::Warning, &[]);
+        check_in("v0.5.23/run.sh", old, "SD086", Severity::Warning, &[]);
+        for (name, text) in [
+            ("a.md", format!("```bash\ndocker pull {tag}\n{old}\n```\n")),
+            ("a.md", format!("```bash\ndocker run --gpus all {tag} {old}\n```\n")),
+            ("run.sh", format!("docker pull {tag}\n{old}\n")),
+        ] {
+            check_in(name, &text, "SD086", Severity::Error, &[]);
+        }
+        let steps = "python3 -m sglang.launch_server --model-path m --max-running-requests 16 \
+                     --speculative-algorithm EAGLE --speculative-num-steps 3";
+        check_in("a.md", &format!("Image: `{tag}`\n\n```bash\n{steps}\n```\n"), "SD021", Severity::Error, &[]);
     }
 
     #[test]

@@ -180,6 +180,7 @@ fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnosti
         environment: environment.into(),
         environment_is_open: false,
         engine_version,
+        version_is_inferred: false,
         image: None,
         is_changed: false,
         is_shown: false,

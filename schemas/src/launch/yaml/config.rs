@@ -172,6 +172,7 @@ impl<'a> Reader<'a> {
             environment: Arc::default(),
             environment_is_open: false,
             engine_version: None,
+            version_is_inferred: false,
             image: None,
             is_changed: false,
             is_shown: false,
