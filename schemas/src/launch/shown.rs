@@ -2,7 +2,7 @@
 //! those of a shell. Findings in them are at most warnings.
 
 use super::{
-    Launch, Parsed,
+    Launch, Parsed, Syntax,
     kind::{Kind, base_of, is_page_name},
 };
 use crate::{
@@ -95,7 +95,7 @@ const FOREIGN_FENCES: [&str; 16] = [
 ];
 
 /// Info strings of fenced blocks without a language.
-const PLAIN_FENCES: [&str; 4] = ["plain", "plaintext", "text", "txt"];
+const PLAIN_FENCES: [&str; 5] = ["", "plain", "plaintext", "text", "txt"];
 
 /// Folders of a project's tests, and of their inputs and expected outputs.
 const TESTS: [&str; 4] = ["__tests__", "test", "testing", "tests"];
@@ -247,7 +247,7 @@ impl<'a> Page<'a> {
         // Several lines without a backslash are a list of arguments.
         let is_list = || {
             let written = self.source.slice(launch.span);
-            written.contains('\n') && !written.contains('\\')
+            launch.syntax == Syntax::CommandLine && written.contains('\n') && !written.contains('\\')
         };
         FOREIGN_FENCES.contains(&language.as_str()) || (PLAIN_FENCES.contains(&language.as_str()) && is_list())
     }

@@ -239,6 +239,8 @@ fn other_flags_to_try_are_not_part_of_a_command() {
 fn lists_in_a_plain_block_are_no_commands() {
     let list = "vllm serve org/m\n  --host 0.0.0.0\n  --port 8000\n";
     none("a.md", &format!("It runs:\n```text\n{list}```\n"));
+    none("a.md", &format!("It runs:\n```\n{list}```\n"));
+    some("a.md", "```\nvllm serve org/m \\\n  --host 0.0.0.0\n  --port 8000\n```\n");
     some("a.md", &format!("```bash\n{list}```\n"));
 }
 
