@@ -107,7 +107,8 @@ pub(super) fn read(source: &Source) -> Script<'_> {
     let mut end = 0;
     for region in regions(source) {
         // What one section of a page installs is not what runs in another.
-        if region.is_fenced && source.text().get(end..region.span.start).is_some_and(|between| between.contains("\n#"))
+        if region.info.is_some()
+            && source.text().get(end..region.span.start).is_some_and(|between| between.contains("\n#"))
         {
             interpreter.pinned = None;
         }

@@ -4,6 +4,7 @@
 use super::{
     Launch, Parsed, Syntax,
     kind::{Kind, base_of, is_page_name},
+    script,
 };
 use crate::{
     diagnostic::Severity,
@@ -206,29 +207,19 @@ fn is_recorded(source: &Source, launch: &Launch) -> bool {
         || (is_number(first) && !second.is_empty())
 }
 
-/// The fenced blocks of a page.
+/// The code blocks of a page.
 struct Page<'a> {
     source: &'a Source,
     is_page: bool,
-    /// For each fence, the start of its line and its info string.
-    fences: Vec<(usize, &'a str)>,
+    /// The place and the info string of each block that is read, in the order of the text.
+    blocks: Vec<(Span, &'a str)>,
 }
 
 impl<'a> Page<'a> {
     fn of(source: &'a Source) -> Self {
-        let has_fences = source.text().contains("```") && !source.text().starts_with("#!");
-        let is_page = is_page_name(source.name()) || has_fences;
-        let mut fences = Vec::new();
-        if has_fences {
-            let mut at = 0;
-            for line in source.text().split_inclusive('\n') {
-                if let Some(info) = line.trim_start_matches([' ', '\t', '>']).strip_prefix("```") {
-                    fences.push((at, info.trim_matches(['`', '{', ' ', '\r', '\n'])));
-                }
-                at += line.len();
-            }
-        }
-        Self { source, is_page, fences }
+        let regions = script::regions(source).into_iter();
+        let blocks: Vec<_> = regions.filter_map(|region| Some((region.span, region.info?))).collect();
+        Self { source, is_page: is_page_name(source.name()) || !blocks.is_empty(), blocks }
     }
 
     /// Whether a launch is in a sentence, or in a block of another language.
@@ -237,13 +228,13 @@ impl<'a> Page<'a> {
             return false;
         }
         let at = launch.anchor.start;
-        if self.fences.is_empty() {
-            // In reStructuredText only blocks are read.
-            return !self.source.name().ends_with(".rst") && !self.is_indented(at);
+        if self.blocks.is_empty() {
+            return !self.is_indented(at);
         }
-        let before = self.fences.partition_point(|(fence, _)| *fence <= at);
-        let info = before.checked_sub(1).and_then(|last| self.fences.get(last)).map_or("", |(_, info)| info);
-        let language = info.split([' ', ',', '{', '}']).next().unwrap_or_default().to_ascii_lowercase();
+        let begun = self.blocks.partition_point(|(block, _)| block.start <= at);
+        let Some((_, info)) = begun.checked_sub(1).and_then(|last| self.blocks.get(last)) else { return false };
+        let language = info.split([' ', ',', '{', '}']).find(|word| !word.is_empty()).unwrap_or_default();
+        let language = language.to_ascii_lowercase();
         // Several lines without a backslash are a list of arguments.
         let is_list = || {
             let written = self.source.slice(launch.span);

@@ -31,7 +31,7 @@ const MOST_FILLED: usize = 1 << 16;
 
 impl<'a> Interpreter<'a> {
     /// Keeps a Markdown block that is not a script.
-    pub(super) fn embed(&mut self, region: Region) {
+    pub(super) fn embed(&mut self, region: Region<'_>) {
         let text = self.source.slice(region.span);
         if self.documents.len() < MOST_DOCUMENTS && (names_engine(text) || region.kind == Kind::Yaml) {
             self.documents.push(Document::part_of(self.source, region.span, region.kind));

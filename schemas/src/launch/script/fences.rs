@@ -7,11 +7,11 @@ use crate::{
 
 /// A part of a text that is parsed separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Region {
+pub struct Region<'a> {
     pub span: Span,
     pub kind: Kind,
-    /// Whether it is a fenced block.
-    pub is_fenced: bool,
+    /// The info string of the block, which names its language; `None` if the whole text is one region.
+    pub info: Option<&'a str>,
 }
 
 /// An open fence: its character, their number, and its content.
@@ -25,7 +25,7 @@ struct Fence<'a> {
 /// The fenced blocks of a text, or the whole text if it has none. A script that starts with `#!` is parsed as a whole:
 /// a fence in it is part of a text that it prints. The file name is no evidence otherwise, since launches are pasted
 /// from Markdown into files of any name.
-pub fn regions(source: &Source) -> Vec<Region> {
+pub fn regions<'a>(source: &'a Source) -> Vec<Region<'a>> {
     let text = source.text();
     if source.name().ends_with(".rst") {
         let directives = directives(source);
@@ -33,16 +33,16 @@ pub fn regions(source: &Source) -> Vec<Region> {
             return directives;
         }
     }
-    let whole = || vec![Region { span: Span::new(0, text.len()), kind: Kind::Script, is_fenced: false }];
+    let whole = || vec![Region { span: Span::new(0, text.len()), kind: Kind::Script, info: None }];
     if text.starts_with("#!") || !(text.contains("```") || text.contains("~~~")) {
         return whole();
     }
     let (mut regions, mut seen) = (Vec::new(), false);
-    let mut opened: Option<Fence<'_>> = None;
-    let mut close = |fence: &Fence<'_>, end: usize| {
+    let mut opened: Option<Fence<'a>> = None;
+    let mut close = |fence: &Fence<'a>, end: usize| {
         let span = Span::new(fence.from, end);
         let kind = Kind::of_fence(fence.info, source.slice(span));
-        regions.extend(kind.map(|kind| Region { span, kind, is_fenced: true }));
+        regions.extend(kind.map(|kind| Region { span, kind, info: Some(fence.info) }));
     };
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -68,15 +68,15 @@ pub fn regions(source: &Source) -> Vec<Region> {
 
 /// The blocks of reStructuredText: indented text below a `code-block` or similar directive, or below a paragraph that
 /// ends in `::`.
-fn directives(source: &Source) -> Vec<Region> {
+fn directives<'a>(source: &'a Source) -> Vec<Region<'a>> {
     const NAMES: [&str; 6] = ["code::", "code-block::", "parsed-literal::", "prompt::", "sourcecode::", "code-cell::"];
     let mut regions = Vec::new();
     // The current block: its language, the indentation of its opener, and its span.
-    let mut opened: Option<(&str, usize, Option<Span>)> = None;
-    let mut close = |block: (&str, usize, Option<Span>)| {
+    let mut opened: Option<(&'a str, usize, Option<Span>)> = None;
+    let mut close = |block: (&'a str, usize, Option<Span>)| {
         let Some(span) = block.2 else { return };
         let kind = Kind::of_fence(block.0, source.slice(span));
-        regions.extend(kind.map(|kind| Region { span, kind, is_fenced: true }));
+        regions.extend(kind.map(|kind| Region { span, kind, info: Some(block.0) }));
     };
     let mut at = 0;
     for line in source.text().split_inclusive('\n') {
