@@ -6,8 +6,10 @@ use std::fmt;
 use super::{
     Argument, Engine, Launch, Syntax, Value,
     arguments::split::is_flag,
-    quoting::{is_plain, quoted},
+    quoting::quoted,
+    shell::{Command, Reader, Statement},
 };
+use crate::text::Span;
 
 impl fmt::Display for Launch {
     /// The environment, the program and the arguments in order, quoted for a shell.
@@ -39,10 +41,8 @@ impl fmt::Display for Launch {
             for value in &argument.values {
                 match &value.value {
                     Value::Known(text) => write!(formatter, " {}", quoted(text))?,
-                    Value::Unknown(text) if text.is_empty() || is_opened(text) => {
-                        write!(formatter, " {}", quoted(text))?
-                    }
-                    Value::Unknown(text) => write!(formatter, " {text}")?,
+                    Value::Unknown(text) if is_one_word(text) => write!(formatter, " {text}")?,
+                    Value::Unknown(text) => write!(formatter, " {}", quoted(text))?,
                 }
             }
         }
@@ -50,14 +50,17 @@ impl fmt::Display for Launch {
     }
 }
 
-/// Whether a text opens a placeholder and does not close it, which a shell would take for a redirection, or has shell
-/// syntax next to a bracket that nothing in the text quotes or expands.
-fn is_opened(text: &str) -> bool {
-    let is_bracket = |letter: char| matches!(letter, '[' | ']');
-    let has_signs = || !text.split(is_bracket).all(|part| part.is_empty() || is_plain(part));
-    let may_bracket =
-        || text.starts_with('[') || (text.contains('[') && !text.contains(['$', '`', '\'', '"', '{', '<']));
-    (text.starts_with('<') && !text.ends_with('>')) || (may_bracket() && has_signs())
+/// Whether a shell takes the text as one word, so that it needs no quotes: an expansion, a quoted text, a placeholder.
+fn is_one_word(text: &str) -> bool {
+    // A word after it shows what a backslash at its end does.
+    let command = format!("x {text} y");
+    let mut statements = Reader::new(&command, Span::new(0, command.len()));
+    let Some(Statement::Command(Command { assignments, words, writes: None })) = statements.next() else {
+        return false;
+    };
+    let [_, word, _] = words.as_slice() else { return false };
+    let is_all = statements.next().is_none() && statements.into_troubles().is_empty();
+    is_all && assignments.is_empty() && word.span == Span::new(2, 2 + text.len())
 }
 
 impl Launch {
@@ -79,7 +82,9 @@ mod tests {
 
     #[test]
     fn brackets_with_signs_of_a_shell_are_quoted() {
-        for (word, expected) in [("[a]", "[a]"), ("[a;", "'[a;'"), ("[a<b]", "'[a<b]'"), ("<a", "'<a'")] {
+        for (word, expected) in
+            [("[a]", "[a]"), ("[a;", "'[a;'"), ("[a<b]", "'[a<b]'"), ("<a", "'<a'"), ("<A!>", "'<A!>'")]
+        {
             let (_, launch, _) = from_arguments(&["--model-path".to_owned(), word.to_owned()]);
             assert_eq!(launch.to_string(), format!("spectune serve --model-path {expected}"));
         }
