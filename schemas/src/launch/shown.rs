@@ -4,10 +4,10 @@
 use super::{
     Launch, Parsed, Syntax,
     kind::{Kind, base_of, is_page_name},
-    script,
+    problems, script,
 };
 use crate::{
-    diagnostic::Severity,
+    diagnostic::{Diagnostic, Severity},
     text::{Source, Span},
 };
 
@@ -119,20 +119,36 @@ pub(super) fn soften(source: &Source, parsed: &mut Parsed) {
         let is_recorded = is_script && (is_recorded(source, launch) || (page.is_page && is_labelled(source, launch)));
         launch.is_shown |= is_foreign || is_recorded || page.shows(launch) || is_escaped(source, launch);
     }
-    let mut shown: Vec<Span> = parsed.launches.iter().filter(|one| one.is_shown).map(|one| one.span).collect();
-    shown.sort();
-    // Each span is extended to the end of the longest span that starts at it or before it.
-    let mut end = 0;
-    for span in &mut shown {
-        end = end.max(span.end);
-        span.end = end;
-    }
-    let is_inside = |place: Span| {
-        let begun = shown.partition_point(|launch| launch.start <= place.start);
-        begun.checked_sub(1).and_then(|last| shown.get(last)).is_some_and(|launch| place.end <= launch.end)
+    let shown = Places::of(parsed.launches.iter().filter(|one| one.is_shown));
+    // In a block of shell commands such a list may be one that is run; the rest of the launch is checked as usual.
+    let lists = Places::of(parsed.launches.iter().filter(|one| page.is_list(one)));
+    let is_shown = |one: &Diagnostic| {
+        shown.contain(one.span) || (one.code == problems::BROKEN_LINE.code && lists.contain(one.span))
     };
-    let found = parsed.diagnostics.iter_mut().filter(|one| is_inside(one.span));
+    let found = parsed.diagnostics.iter_mut().filter(|one| is_shown(one));
     found.for_each(|one| one.severity = one.severity.min(Severity::Warning));
+}
+
+/// The places of launches, which may overlap, in the order of their starts.
+struct Places(Vec<Span>);
+
+impl Places {
+    fn of<'a>(launches: impl Iterator<Item = &'a Launch>) -> Self {
+        let mut spans: Vec<Span> = launches.map(|one| one.span).collect();
+        spans.sort();
+        // Each span is extended to the end of the longest span that starts at it or before it.
+        let mut end = 0;
+        for span in &mut spans {
+            end = end.max(span.end);
+            span.end = end;
+        }
+        Self(spans)
+    }
+
+    fn contain(&self, place: Span) -> bool {
+        let begun = self.0.partition_point(|launch| launch.start <= place.start);
+        begun.checked_sub(1).and_then(|last| self.0.get(last)).is_some_and(|launch| place.end <= launch.end)
+    }
 }
 
 /// Whether a text is in a language that is not parsed, by its name.
@@ -235,12 +251,15 @@ impl<'a> Page<'a> {
         let Some((_, info)) = begun.checked_sub(1).and_then(|last| self.blocks.get(last)) else { return false };
         let language = info.split([' ', ',', '{', '}']).find(|word| !word.is_empty()).unwrap_or_default();
         let language = language.to_ascii_lowercase();
-        // Several lines without a backslash are a list of arguments.
-        let is_list = || {
-            let written = self.source.slice(launch.span);
-            launch.syntax == Syntax::CommandLine && written.contains('\n') && !written.contains('\\')
-        };
-        FOREIGN_FENCES.contains(&language.as_str()) || (PLAIN_FENCES.contains(&language.as_str()) && is_list())
+        FOREIGN_FENCES.contains(&language.as_str())
+            || (PLAIN_FENCES.contains(&language.as_str()) && self.is_list(launch))
+    }
+
+    /// Whether a launch in a page is a list of arguments: several lines without a backslash.
+    fn is_list(&self, launch: &Launch) -> bool {
+        let written = self.source.slice(launch.span);
+        let is_list = launch.syntax == Syntax::CommandLine && written.contains('\n') && !written.contains('\\');
+        self.is_page && is_list
     }
 
     /// Whether a line is indented like a code block.

@@ -1,5 +1,7 @@
 //! Containers: mappings with `command` and `args` (Kubernetes), or `entrypoint` and `command` (compose).
 
+use saphyr_parser::ScalarStyle;
+
 use super::{
     align::{Aligned, Scalar},
     excerpt::{Excerpt, Item},
@@ -283,12 +285,13 @@ impl<'a> Writer<'a> {
         self.tree.spend(text.len()).then(|| text.to_owned())
     }
 
-    /// Writes a text of several words. Compose splits it without a shell, so a line end is a blank.
+    /// Writes a text of several words. Compose splits it without a shell, so a line end is a blank, as it is meant to be
+    /// wherever the text is folded.
     fn line(&mut self, word: &Word<'_>, compose: bool) {
         self.space();
         let start = self.excerpt.text.len();
         self.filled(word);
-        if compose {
+        if compose || word.scalar.style == ScalarStyle::Folded {
             self.excerpt.join_lines(start);
         }
     }

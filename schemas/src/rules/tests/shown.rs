@@ -232,7 +232,8 @@ fn other_flags_to_try_are_not_part_of_a_command() {
     none("notes.txt", text);
     none("a.md", "```bash\nvllm serve org/m --enforce-eager\n# optional\n--max-model-len 4096\n```\n");
     some("a.md", "```bash\nvllm serve org/m \\\n# ranks\n--tensor-parallel-size 2\n```\n");
-    some("a.md", "```bash\nvllm serve org/m\n  --enforce-eager\n```\n");
+    none("a.md", "```bash\nvllm serve org/m\n  --enforce-eager\n```\n");
+    some("a.md", "```bash\nvllm serve org/m \\\n  --dtype auto\n  --enforce-eager\n```\n");
 }
 
 #[test]
@@ -241,7 +242,22 @@ fn lists_in_a_plain_block_are_no_commands() {
     none("a.md", &format!("It runs:\n```text\n{list}```\n"));
     none("a.md", &format!("It runs:\n```\n{list}```\n"));
     some("a.md", "```\nvllm serve org/m \\\n  --host 0.0.0.0\n  --port 8000\n```\n");
-    some("a.md", &format!("```bash\n{list}```\n"));
+    // Nor is the line end a mistake for certain in one of shell commands, but the flags are checked.
+    none("a.md", &format!("```bash\n{list}```\n"));
+    some("a.md", &format!("```bash\n{list}  --tensor-parallel-size two\n```\n"));
+    some("run.sh", list);
+}
+
+#[test]
+fn a_folded_text_is_one_command() {
+    let command = "command: >\n  vllm serve org/m\n    --host 0.0.0.0\n    --dtype auto\n";
+    none("a.yaml", command);
+    none("a.md", &format!("```yaml\n{command}```\n"));
+    some("a.yaml", &format!("{command}    --tensor-parallel-size two\n"));
+    // A page without blocks may be of any language.
+    let service = "services:\n  a:\n    command: >\n      vllm serve org/m\n      --host 0.0.0.0\n";
+    none("notes.md", service);
+    none("notes.md", &format!("Notes\n\n{service}"));
 }
 
 #[test]
