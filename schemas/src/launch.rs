@@ -96,7 +96,7 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
         return problems::too_large(source);
     }
     let mut parsed = documents::parse(source, kind::Kind::of(source), options, 0);
-    evidence::fill_in(source, &mut parsed.launches);
+    evidence::fill_in(source, options, &mut parsed.launches);
     unknown::allow_forks(&mut parsed);
     odd_blanks::report(source, &mut parsed);
     launcher::tell_apart(source, &mut parsed.launches);

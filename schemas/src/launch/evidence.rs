@@ -5,7 +5,7 @@
 //! folder) counts only if that version has every flag that the launch uses.
 
 use super::{
-    Engine, Launch,
+    Engine, Launch, Options,
     forks::{self, Forks},
 };
 use crate::{
@@ -85,8 +85,8 @@ pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
 ///
 /// If the launch's own image has no version (`latest`, a custom build), statements about other images do not count. A
 /// statement that is not certain to be about this launch is ignored if its version lacks something that the launch
-/// uses; otherwise the version is marked as inferred.
-pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
+/// uses; otherwise the version is marked as inferred. If the user gives the version, nothing is inferred.
+pub(super) fn fill_in(source: &Source, options: &Options, launches: &mut [Launch]) {
     if !launches.is_empty() {
         let (is_changed, forks) = (speaks_of_changes(source.text()), Forks::in_text(source));
         for launch in launches.iter_mut() {
@@ -95,7 +95,7 @@ pub(super) fn fill_in(source: &Source, launches: &mut [Launch]) {
         }
     }
     let open = |launch: &Launch| launch.engine_version.is_none() && launch.image.is_none();
-    if !launches.iter().any(open) {
+    if options.version.is_some() || !launches.iter().any(open) {
         return;
     }
     let (all, of_name) = (all(source.text()), of_path(source.name()));

@@ -182,9 +182,13 @@ mod tests {
 
     /// The findings of the only launch of a text, with the version that it states, if any.
     fn found(name: &str, text: &str) -> Vec<Diagnostic> {
-        let parsed = parse(&Source::new(name, text), &Options::default());
+        found_with(&Options::default(), name, text)
+    }
+
+    fn found_with(options: &Options, name: &str, text: &str) -> Vec<Diagnostic> {
+        let parsed = parse(&Source::new(name, text), options);
         let launch = parsed.launches.first().expect("a launch");
-        let (version, given) = version_of(launch, None);
+        let (version, given) = version_of(launch, options.version);
         let resolved = resolve(launch, version, given, None, None, None);
         let (target, draft, expected_concurrency, gpu_memory) = (None, None, None, None);
         lint(
@@ -252,6 +256,11 @@ mod tests {
         let steps = "python3 -m sglang.launch_server --model-path m --max-running-requests 16 \
                      --speculative-algorithm EAGLE --speculative-num-steps 3";
         check_in("a.md", &format!("Image: `{tag}`\n\n```bash\n{steps}\n```\n"), "SD021", Severity::Error, &[]);
+        // The user's word ends all doubt.
+        let page = format!("Image: `{tag}`\n\n```bash\n{old}\n```\n");
+        let told = Options { version: Some(EngineVersion::new(0, 5, 23)), ..Options::default() };
+        let found = found_with(&told, "a.md", &page);
+        assert!(found.iter().any(|one| one.code == "SD086" && one.severity == Severity::Error), "{found:?}");
     }
 
     #[test]
