@@ -8,6 +8,7 @@ mod dockerfile;
 mod documents;
 mod edit;
 mod embedded;
+mod entry_point;
 mod evidence;
 pub mod file;
 mod forks;

@@ -14,7 +14,9 @@ use std::{
 use super::{
     Argument, Engine, Insertion, Launch, Launcher, Options, Parsed, Setting, Syntax, Value,
     detect::{self, Detected, MOST_WORDS},
-    documents, evidence,
+    documents,
+    entry_point::{self, Runner},
+    evidence,
     forks::Forks,
     kind::is_page_name,
     placeholder::stands_for_number,
@@ -258,6 +260,11 @@ fn build(
     if let Some(first) = words.get(MOST_WORDS).filter(|_| words.len() > MOST_WORDS) {
         diagnostics.push(problems::too_many_words(first.span, MOST_WORDS));
         words = words.get(..MOST_WORDS).unwrap_or_default();
+    }
+    if let Some((image, first)) = detect::image_with_own_entry_point(&line.words)
+        && let Some(word) = first.value.known()
+    {
+        diagnostics.extend(entry_point::check(image, word, first.span, Runner::Docker, true));
     }
     let mut troubles = Vec::new();
     let stated = line.version.filter(|stated| stated.is_of(engine)).map(|stated| stated.version);

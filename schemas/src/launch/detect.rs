@@ -94,6 +94,15 @@ pub(super) fn image_of(before: &[Field<'_>]) -> Option<String> {
     texts.get(run.at).filter(|image| !image.is_empty()).map(|image| (*image).to_owned())
 }
 
+/// The image that a command runs, if its own entry point runs, and the first word after it.
+pub(super) fn image_with_own_entry_point<'l, 'a>(words: &'l [Field<'a>]) -> Option<(&'l str, &'l Field<'a>)> {
+    let texts: Vec<&str> = words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
+    let run = image::run(&texts)?;
+    let is_replaced = texts.iter().take(run.at).any(|text| text.starts_with("--entrypoint"));
+    let image = words.get(run.at)?.value.known().filter(|_| !is_replaced)?;
+    Some((image, words.get(run.first)?))
+}
+
 fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<Engine>) -> Option<Told> {
     if let Some(program) = program::program(texts) {
         let program::Program { engine, launcher, last, from } = program;

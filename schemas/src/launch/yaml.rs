@@ -4,6 +4,7 @@ mod align;
 mod config;
 mod container;
 mod excerpt;
+mod no_shell;
 mod node;
 mod remap;
 mod sections;
@@ -17,9 +18,9 @@ use std::{
 use saphyr_parser::ScalarStyle;
 
 use align::Scalar;
-use container::Container;
+use container::{Container, Platform};
 use excerpt::Excerpt;
-use node::{Broken, Id, Node, Tree};
+use node::{Broken, Id, Map, Node, Tree};
 use remap::Origin;
 
 use super::{
@@ -225,8 +226,7 @@ impl Reader<'_> {
         if !names_engine(self.source.text()) {
             return;
         }
-        let has_services = |root: &Id| self.tree.map(*root).and_then(|map| self.tree.get(map, "services")).is_some();
-        let compose = self.tree.roots.iter().any(has_services);
+        let platform = self.platform();
         let yaml = self.source.text();
         let mut used: HashSet<Id> = HashSet::new();
         for node in &self.tree.nodes {
@@ -240,7 +240,7 @@ impl Reader<'_> {
                 launches.iter_mut().for_each(|launch| launch.is_part |= container.is_part);
                 self.add(launches, diagnostics);
             }
-            let Some(container) = Container::of(yaml, self.tree, map, compose) else { continue };
+            let Some(container) = Container::of(yaml, self.tree, map, platform) else { continue };
             used.extend(&container.scalars);
             let version = container.version.map(|stated| stated.version.value);
             let options = Options { version: self.options.version.or(version), ..*self.options };
@@ -261,6 +261,9 @@ impl Reader<'_> {
                     }
                 }
             }
+            if !launches.is_empty() {
+                diagnostics.extend(container.problems);
+            }
             self.add(launches, diagnostics);
         }
         let is_block = |scalar: &Scalar| matches!(scalar.style, ScalarStyle::Literal | ScalarStyle::Folded);
@@ -268,6 +271,21 @@ impl Reader<'_> {
         // A line by itself may be a command too, as that of a step in a workflow, or the value of a variable.
         if self.found.launches.is_empty() {
             self.scripts(&used, |scalar| !is_block(scalar) && scalar.text.contains(' ') && is_command(&scalar.text));
+        }
+    }
+
+    /// What runs the containers of the text.
+    fn platform(&self) -> Platform {
+        const KINDS: [&str; 7] = ["CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet"];
+        let roots = || self.tree.roots.iter().filter_map(|root| self.tree.map(*root));
+        let is_workload = |map: &Map| {
+            let kind = self.tree.get(map, "kind").and_then(|kind| self.tree.scalar(kind));
+            kind.is_some_and(|kind| KINDS.contains(&kind.text.as_str()))
+        };
+        match () {
+            () if roots().any(|map| self.tree.get(map, "services").is_some()) => Platform::Compose,
+            () if roots().any(is_workload) => Platform::Kubernetes,
+            () => Platform::Other,
         }
     }
 

@@ -331,8 +331,11 @@ fn a_folded_command_may_be_split_by_a_program() {
 
 #[test]
 fn an_image_in_a_variables_default_may_be_a_fork() {
-    let compose =
-        |image: &str| format!("services:\n  a:\n    image: {image}\n    command: vllm serve m --kv-cache-dtype own4\n");
+    let compose = |image: &str| {
+        format!(
+            "services:\n  a:\n    image: {image}\n    entrypoint: []\n    command: vllm serve m --kv-cache-dtype own4\n"
+        )
+    };
     assert!(one("compose.yaml", &compose("${IMAGE:-runtime-of-mine:v0261}")).may_be_fork());
     assert!(!one("compose.yaml", &compose("${IMAGE:-vllm/vllm-openai:v0.20.0}")).may_be_fork());
 }

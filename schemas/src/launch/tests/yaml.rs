@@ -288,6 +288,7 @@ fn services_of_compose() {
       19:122 --tp 2@19:127
     sglang YamlWords 23:12 `lmsysorg/sglang`
       25:9 --model-path org/listed@26:9
+    LT16 25:9 `--model-path`
     "#);
     edits(COMPOSE);
 }

@@ -5,13 +5,16 @@ use saphyr_parser::ScalarStyle;
 use super::{
     align::{Aligned, Scalar},
     excerpt::{Excerpt, Item},
+    no_shell,
     node::{Id, Map, Node, Tree},
     variables::{Chunk, Variable, Variables, chunks},
 };
 use crate::{
+    diagnostic::Diagnostic,
     launch::{
         Engine,
         detect::{names_engine, starts_engine},
+        entry_point::{self, Runner},
         evidence::{Stated, engine_of_image, of_image},
         quoting::{is_plain, quoted},
     },
@@ -33,6 +36,18 @@ pub(super) struct Container<'a> {
     pub is_part: bool,
     /// The scalars that hold the command.
     pub scalars: Vec<Id>,
+    /// What the image, or what splits the command, does not take.
+    pub problems: Vec<Diagnostic>,
+}
+
+/// What runs containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Platform {
+    Compose,
+    /// A manifest of Kubernetes itself, which is run as it is.
+    Kubernetes,
+    /// Anything else, which may add to the command.
+    Other,
 }
 
 /// A scalar of a command.
@@ -47,9 +62,9 @@ struct Word<'a> {
 }
 
 impl<'a> Container<'a> {
-    /// Reads a mapping that may be a container that starts an engine. `compose` says whether a command given as a
+    /// Reads a mapping that may be a container that starts an engine. `platform` says whether a command given as a
     /// single string is split into words without a shell.
-    pub fn of(yaml: &str, tree: &'a Tree, map: &'a Map, compose: bool) -> Option<Self> {
+    pub fn of(yaml: &str, tree: &'a Tree, map: &'a Map, platform: Platform) -> Option<Self> {
         let words = words(yaml, tree, COMMAND.iter().filter_map(|key| tree.get(map, key)))?;
         let image = tree.get(map, "image").and_then(|id| tree.scalar(id));
         let version = image.and_then(|image| of_image(&image.text, image.span));
@@ -57,6 +72,7 @@ impl<'a> Container<'a> {
         // An entry point without arguments has nothing to check, and no place for another flag.
         let has_arguments = words.iter().any(|word| word.scalar.text != "serve");
         let of_image = of_image.filter(|_| has_arguments && is_entry_points(&words));
+        let is_entry_point = of_image.is_some();
         let evident = words.iter().any(|word| names_engine(&word.scalar.text));
         let variables = Variables::of(yaml, tree, map);
         let told = variables.list.iter().any(|variable| variable.value.value.known().is_some_and(names_engine));
@@ -68,20 +84,24 @@ impl<'a> Container<'a> {
         let own_command = ["image", "entrypoint", "command"].iter().any(|key| tree.get(map, key).is_some());
         let is_part = !own_command && words.first().is_some_and(|word| word.scalar.text.starts_with("--"));
         let mut excerpt = Excerpt::default();
-        let mut own = words.as_slice();
         if let Some((engine, image, aligned)) = of_image {
             // The image's entry point precedes its arguments.
-            let program = if engine == Engine::Vllm { "vllm serve" } else { "python3 -m sglang.launch_server" };
+            let serves = words.iter().flat_map(Word::split).next() == Some("serve");
+            let program = match (engine, serves) {
+                (Engine::Vllm, true) => "vllm",
+                (Engine::Vllm, false) => "vllm serve",
+                (_, true) => "sglang",
+                (_, false) => "python3 -m sglang.launch_server",
+            };
             excerpt.put(program, image.span, &aligned);
-            if let Some((first, rest)) = own.split_first().filter(|(first, _)| first.scalar.text == "serve") {
-                debug_assert!(first.list.is_some());
-                own = rest;
-            }
         }
-        let excerpt = Writer { tree, variables: &variables, excerpt, is_joined: is_part }.write_all(own, compose);
+        let excerpt = Writer { tree, variables: &variables, excerpt, is_joined: is_part }.write_all(&words, platform);
+        let mut problems = unread_syntax(&words, platform, is_entry_point);
+        let first = image.zip(words.first()).filter(|_| !replaces_entry_point(tree, map, platform));
+        problems.extend(first.and_then(|(image, first)| entry_point_of(&image.text, first, platform)));
         let is_part = is_part && !words.iter().any(speculates);
         let image = image.map(|image| default_of(&image.text)).filter(|image| !image.contains(['$', '{', ' ']));
-        Some(Self { excerpt, variables, version, image, is_part, scalars })
+        Some(Self { excerpt, variables, version, image, is_part, scalars, problems })
     }
 
     /// The lists of flags under other keys of a mapping, such as `extraArgs` in the values of a chart.
@@ -97,11 +117,13 @@ impl<'a> Container<'a> {
                 let words = words(yaml, tree, [*list].into_iter())?;
                 let variables = Variables::default();
                 let excerpt = Excerpt::default();
-                let excerpt = Writer { tree, variables: &variables, excerpt, is_joined: true }.write_all(&words, false);
+                let excerpt =
+                    Writer { tree, variables: &variables, excerpt, is_joined: true }.write_all(&words, Platform::Other);
                 let scalars = words.iter().map(|word| word.id).collect();
                 // All flags about speculation are in one list; a chart adds the model path and similar flags.
                 let is_part = !words.iter().any(speculates);
-                Some(Self { excerpt, variables, version: None, image: None, is_part, scalars })
+                let problems = Vec::new();
+                Some(Self { excerpt, variables, version: None, image: None, is_part, scalars, problems })
             })
             .collect()
     }
@@ -146,16 +168,46 @@ fn default_of(text: &str) -> &str {
 
 /// Whether words are arguments of an image's entry point, not a separate command.
 fn is_entry_points(words: &[Word<'_>]) -> bool {
-    let Some(first) = words.first() else { return false };
     let texts: Vec<&str> = words.iter().map(|word| word.scalar.text.as_str()).collect();
-    let second = texts.get(1).copied().unwrap_or_default();
-    let is_list = first.list.is_some();
-    let is_model = is_list
-        && second.starts_with("--")
-        && first.scalar.text.split('/').count() == 2
-        && !first.scalar.text.starts_with(['/', '.', '-']);
-    let is_serve = is_list && first.scalar.text == "serve";
-    (first.scalar.text.starts_with("--") || is_serve || is_model) && !starts_engine(&texts)
+    let mut split = words.iter().flat_map(Word::split);
+    let (first, second) = (split.next().unwrap_or_default(), split.next().unwrap_or_default());
+    let is_model = second.starts_with("--") && first.split('/').count() == 2 && !first.starts_with(['/', '.', '-']);
+    (first.starts_with("--") || first == "serve" || is_model) && !starts_engine(&texts)
+}
+
+/// Whether a container replaces the entry point of its image, or gives it no arguments.
+fn replaces_entry_point(tree: &Tree, map: &Map, platform: Platform) -> bool {
+    let has = |key: &str| tree.get(map, key).is_some();
+    has("entrypoint") || (if platform == Platform::Compose { !has("command") } else { has("command") || !has("args") })
+}
+
+/// Reports the first word of a container if the entry point of its image does not take it.
+fn entry_point_of(image: &str, first: &Word<'_>, platform: Platform) -> Option<Diagnostic> {
+    let word = first.split().next()?;
+    let start = first.scalar.text.find(word)?;
+    let runner = if platform == Platform::Compose { Runner::Compose } else { Runner::Kubernetes };
+    let span = place(first, Span::new(start, start + word.len()));
+    entry_point::check(default_of(image), word, span, runner, platform != Platform::Other)
+}
+
+/// Reports what is written for a shell in the arguments of an engine that no shell splits.
+fn unread_syntax(words: &[Word<'_>], platform: Platform, is_entry_point: bool) -> Vec<Diagnostic> {
+    let texts: Vec<&str> = words.iter().map(|word| word.scalar.text.as_str()).collect();
+    if platform == Platform::Other || script(words).is_some() || !(is_entry_point || starts_engine(&texts)) {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for word in words {
+        match word.list {
+            Some(_) => found.extend(no_shell::of_item(&word.scalar.text, word.aligned.outer)),
+            None if platform == Platform::Compose => {
+                let syntax = no_shell::in_line(&word.scalar.text).into_iter();
+                found.extend(syntax.map(|(syntax, span)| syntax.at(place(word, span))));
+            }
+            None => {}
+        }
+    }
+    found
 }
 
 /// The word after `sh -c`.
@@ -174,6 +226,15 @@ fn script<'w, 'a>(words: &'w [Word<'a>]) -> Option<&'w Word<'a>> {
 }
 
 impl Word<'_> {
+    /// The words in it: one of a list is never split.
+    fn split(&self) -> impl Iterator<Item = &str> {
+        let (item, line) = match self.list {
+            Some(_) => (Some(self.scalar.text.as_str()), ""),
+            None => (None, self.scalar.text.as_str()),
+        };
+        item.into_iter().chain(line.split_whitespace())
+    }
+
     /// The text of a list item.
     fn item(&self) -> &str {
         self.list.map_or("", |_| &self.scalar.text)
@@ -202,13 +263,13 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// Appends words.
-    fn write_all(mut self, words: &[Word<'_>], compose: bool) -> Excerpt {
+    fn write_all(mut self, words: &[Word<'_>], platform: Platform) -> Excerpt {
         let writer = &mut self;
         match script(words) {
             Some(word) => writer.script(word),
             None => words.iter().for_each(|word| match word.list {
                 Some(list) => writer.word(word, list),
-                None => writer.line(word, compose),
+                None => writer.line(word, platform),
             }),
         }
         self.excerpt
@@ -287,11 +348,11 @@ impl<'a> Writer<'a> {
 
     /// Writes a text of several words. Compose splits it without a shell, so a line end is a blank, as it is meant to be
     /// wherever the text is folded.
-    fn line(&mut self, word: &Word<'_>, compose: bool) {
+    fn line(&mut self, word: &Word<'_>, platform: Platform) {
         self.space();
         let start = self.excerpt.text.len();
         self.filled(word);
-        if compose || word.scalar.style == ScalarStyle::Folded {
+        if platform == Platform::Compose || word.scalar.style == ScalarStyle::Folded {
             self.excerpt.join_lines(start);
         }
     }
