@@ -78,10 +78,10 @@ fn yaml_in_markdown_is_read_as_yaml() {
     assert_eq!((alone.found.len(), within.launches.len()), (0, 1));
     let version = within.launches[0].engine_version.expect("a version");
     assert_eq!(version.value.to_string(), "0.5.16");
-    let tied = "kind: Pod\nspec:\n  containers:\n  - name: s\n    image: lmsysorg/sglang:v0.5.16\n    args:\n    - --model-path=m\n    - \
+    let tied = "kind: Pod\nspec:\n  containers:\n  - name: s\n    image: lmsysorg/sglang:v0.5.16\n    command: [sglang, serve]\n    args:\n    - --model-path=m\n    - \
                 --max-running-requests=64\n    - --speculative-algorithm=EAGLE\n    - --speculative-num-steps=3\n";
     let read = codes("a.md", &format!("```yaml\n{tied}```\n"), &["SD021"]);
-    assert_eq!(read.found[0].1, 11, "the place is one of the Markdown");
+    assert_eq!(read.found[0].1, 12, "the place is one of the Markdown");
 }
 
 #[test]
@@ -258,7 +258,7 @@ fn config_files_in_a_config_map_are_read() {
     let read = codes("a.yaml", map, &["SD021"]);
     assert_eq!(read.found[0].1, 8);
     // The command line and its config file are one launch.
-    let command = "---\nkind: Pod\nspec:\n  containers:\n  - image: lmsysorg/sglang:v0.5.16\n    args: [--config, /etc/x/config.yaml, --speculative-eagle-topk, \"1\", --speculative-num-draft-tokens, \"4\"]\n";
+    let command = "---\nkind: Pod\nspec:\n  containers:\n  - image: lmsysorg/sglang:v0.5.16\n    command: [sglang, serve]\n    args: [--config, /etc/x/config.yaml, --speculative-eagle-topk, \"1\", --speculative-num-draft-tokens, \"4\"]\n";
     let both = codes("a.yaml", &format!("{map}{command}"), &[]);
     assert_eq!(both.launches.len(), 1);
 }

@@ -27,7 +27,7 @@ use super::{
     writing::Writing,
 };
 use crate::{
-    diagnostic::Diagnostic,
+    diagnostic::{Diagnostic, Severity},
     flags::{Key, Takes},
     text::{Located, Source, Span},
     version::EngineVersion,
@@ -275,6 +275,13 @@ fn build(
     }
     // A page that lists flags for its readers leaves values out.
     let is_shown = detected.is_bare && is_page(source);
+    for trouble in troubles.iter_mut().filter(|trouble| trouble.code == problems::MISSING_VALUE.code) {
+        // What the text has there may come to something after all: a variable that is set elsewhere, a template.
+        let after = source.text().get(trouble.span.end..).unwrap_or_default().trim_start_matches([' ', '\t', '=', '"']);
+        if after.starts_with(['$', '{', '<']) {
+            trouble.severity = trouble.severity.min(Severity::Warning);
+        }
+    }
     troubles.retain(|trouble| {
         let is_left_out = is_shown || (annotations::follows(source, trouble.span.end) && is_page(source));
         !is_left_out || trouble.code != problems::MISSING_VALUE.code

@@ -92,6 +92,7 @@ pub(super) fn fill_in(source: &Source, options: &Options, launches: &mut [Launch
         for launch in launches.iter_mut() {
             launch.forks = forks;
             launch.is_changed |= is_changed || forks.any_of(launch.engine) || has_flag_of_fork(launch);
+            launch.is_changed |= installs_copy(source.text(), base(launch.engine));
         }
     }
     let open = |launch: &Launch| launch.engine_version.is_none() && launch.image.is_none();
@@ -151,6 +152,19 @@ fn is_for_one_platform(source: &Source, version: Span) -> bool {
 fn speaks_of_changes(text: &str) -> bool {
     const WORDS: [&str; 3] = ["git apply", "patch -p", "patches/"];
     WORDS.iter().any(|word| text.contains(word))
+}
+
+/// Whether a text installs an engine from the sources of someone else: `git clone https://github.com/me/sglang`.
+fn installs_copy(text: &str, engine: Engine) -> bool {
+    const OWNERS: [&str; 3] = ["sgl-project/", "vllm-project/", "lmsysorg/"];
+    let is_copy = |word: &str| {
+        let address = word.trim_start_matches("git+").split(['@', '#']).next().unwrap_or_default();
+        let address = address.trim_matches(['"', '\'', '`', ')', ',']);
+        let is_own = OWNERS.iter().any(|owner| address.contains(owner));
+        address.contains("github.com/") && engine_of_sources(address) == Some(engine) && !is_own
+    };
+    let installs = |line: &&str| line.contains("clone ") || line.contains("git+http");
+    text.contains("github.com/") && text.lines().filter(installs).any(|line| line.split_whitespace().any(is_copy))
 }
 
 /// Whether a launch has a flag that alone identifies a fork.

@@ -3,13 +3,15 @@
 use crate::text::is_word_of_page;
 
 /// Whether a word is not the value itself: a shell's pattern (`{1..8}`), a placeholder (`N`, `[N]`, `0.xx`, a
-/// [word](is_word_of_page)), something that a program fills in (`%d`, `%PORT%`, `@port@`), or several alternatives
-/// (`1/2/4`).
+/// [word](is_word_of_page)), something that a program fills in (`%d`, `%PORT%`, `@port@`), several alternatives
+/// (`1/2/4`), or what is left of an escape that another program reads first.
 pub(crate) fn stands_for_another(text: &str) -> bool {
     is_word_of_page(text)
         || text.contains(['，', '；', '。', '：', '（', '、'])
         || text.contains(['{', '}', '[', ']', '<', '>', '*', '?', '$', '…', '«', '»'])
         || text.contains("...")
+        || text.starts_with(char::is_whitespace)
+        || (!text.is_empty() && text.bytes().all(|byte| byte == b'\\'))
         || text.starts_with(['%', '@', '#', '~', '≈', '≥', '≤'])
         || ["your", "my_", "my-", "some_", "some-", "the_", "the-"].iter().any(|own| text.starts_with(own))
         || is_upper(text)

@@ -178,10 +178,10 @@ fn is_of_test(name: &str) -> bool {
     }
 }
 
-/// Whether a launch contains HTML entities.
+/// Whether a launch contains HTML entities, or escapes of Markdown.
 fn is_escaped(source: &Source, launch: &Launch) -> bool {
     let written = source.slice(launch.span);
-    written.contains('&') && ENTITIES.iter().any(|entity| written.contains(entity))
+    written.contains("\\--") || (written.contains('&') && ENTITIES.iter().any(|entity| written.contains(entity)))
 }
 
 /// The text before the program in its line.

@@ -282,8 +282,11 @@ impl Reader<'_> {
             let kind = self.tree.get(map, "kind").and_then(|kind| self.tree.scalar(kind));
             kind.is_some_and(|kind| KINDS.contains(&kind.text.as_str()))
         };
+        // Akash's manifests have services too, whose `command` replaces the entry point.
+        let is_compose =
+            |map: &Map| self.tree.get(map, "services").is_some() && self.tree.get(map, "deployment").is_none();
         match () {
-            () if roots().any(|map| self.tree.get(map, "services").is_some()) => Platform::Compose,
+            () if roots().any(is_compose) => Platform::Compose,
             () if roots().any(is_workload) => Platform::Kubernetes,
             () => Platform::Other,
         }

@@ -8,6 +8,7 @@ use super::{
     names::Names,
     strings::{DEPTH, known, named_children, parts, span},
 };
+use crate::flags::Lookup;
 
 /// The engine that a call starts, if it calls an engine's class.
 ///
@@ -39,7 +40,7 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<
         match argument.kind() {
             "keyword_argument" => {
                 keywords += 1;
-                keyword(text, names, argument, &mut composed)?;
+                keyword(text, names, engine, argument, &mut composed)?;
             }
             "dictionary_splat" | "list_splat" => {
                 composed.space();
@@ -57,15 +58,25 @@ pub fn command<'t>(text: &'t str, names: &Names<'t>, engine: Engine, call: Node<
     (keywords > 0).then_some(composed)
 }
 
-fn keyword<'t>(text: &'t str, names: &Names<'t>, argument: Node<'t>, composed: &mut Composed) -> Option<()> {
+fn keyword<'t>(
+    text: &'t str,
+    names: &Names<'t>,
+    engine: Engine,
+    argument: Node<'t>,
+    composed: &mut Composed,
+) -> Option<()> {
     let name = argument.child_by_field_name("name")?;
     let given = argument.child_by_field_name("value")?;
     if matches!(given.kind(), "false" | "none") {
         return Some(());
     }
+    let flag = text.get(name.byte_range())?.replace('_', "-");
+    // A call knows no abbreviations: such a name is a keyword of another version.
+    if matches!(engine.registered().lookup(&flag, None), Lookup::Abbreviation(_) | Lookup::Ambiguous(_)) {
+        return Some(());
+    }
     composed.space();
-    let flag = format!("--{}", text.get(name.byte_range())?.replace('_', "-"));
-    composed.put_for(&flag, span(name));
+    composed.put_for(&format!("--{flag}"), span(name));
     if given.kind() != "true" {
         value(text, names, given, composed);
     }

@@ -402,6 +402,16 @@ impl<'a> Reader<'a> {
         (length > 0 && name.first() != Some(&b' ') && name.get(length) == Some(&b'>')).then_some(length + 2)
     }
 
+    /// A placeholder of any words as an assigned value: `MODEL=<your model, for instance org/m>`.
+    fn assigned_placeholder(&mut self) -> Option<Word<'a>> {
+        let (start, rest) = (self.at, self.rest());
+        let line = rest.get(..rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len()))?;
+        let is_placeholder = line.first() == Some(&b'<') && line.get(1).is_some_and(|byte| !b"<( ".contains(byte));
+        let length = line.iter().position(|byte| *byte == b'>').filter(|_| is_placeholder)? + 1;
+        self.at += length;
+        Some(Word { parts: Parts::One(Part::Opaque), span: Span::new(start, self.at) })
+    }
+
     /// A word, an assignment or an array.
     fn item(&mut self) {
         let start = self.at;
@@ -418,7 +428,8 @@ impl<'a> Reader<'a> {
             if self.command.words.first().is_none_or(|first| first.text().is_some_and(declares)) {
                 self.at = value_start;
                 let value = self
-                    .word(false)
+                    .assigned_placeholder()
+                    .or_else(|| self.word(false))
                     .unwrap_or_else(|| Word { parts: Parts::default(), span: Span::new(value_start, value_start) });
                 self.command.assignments.push(Assignment { name, append, value });
                 return;

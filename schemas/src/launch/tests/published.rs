@@ -341,6 +341,25 @@ fn an_image_in_a_variables_default_may_be_a_fork() {
 }
 
 #[test]
+fn an_engine_from_the_sources_of_someone_else_may_be_a_fork() {
+    let run =
+        |owner: &str| format!("git clone https://github.com/{owner}/vllm.git\nvllm serve m --kv-cache-dtype fp8\n");
+    assert!(one("run.sh", &run("me")).may_be_fork());
+    assert!(!one("run.sh", &run("vllm-project")).may_be_fork());
+    let pip =
+        "pip install git+https://github.com/me/sglang@x#subdirectory=python\nsglang serve --model-path m --tp 2\n";
+    assert!(one("run.sh", pip).may_be_fork());
+}
+
+#[test]
+fn a_backslash_where_folded_lines_meet_in_quotes_is_gone() {
+    let compose = "services:\n  a:\n    image: me/vllm:1\n    command: /bin/bash -c \"vllm serve m \\\n      --max-num-seqs $N \\\n      --port 80\"\n";
+    let launch = one("compose.yaml", compose);
+    let flags: Vec<&str> = launch.arguments.iter().map(|argument| argument.flag.value.as_str()).collect();
+    assert_eq!(flags, ["m", "--max-num-seqs", "--port"], "{launch:#?}");
+}
+
+#[test]
 fn quoted_blocks_of_a_page_are_read_without_their_signs() {
     let page = "> Like this:\n>\n> ```shell\n> vllm serve m \\\n>   --host 0.0.0.0 --port 8888 \\\n>   --max-model-len 9\n> ```\n";
     let launch = one("a.md", page);

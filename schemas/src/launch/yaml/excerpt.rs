@@ -99,12 +99,21 @@ impl Excerpt {
         self.pieces.push(MappedPart { text, place, whole: aligned.outer.start, with: aligned.quotes });
     }
 
-    /// Replaces line ends by blanks, except after a backslash.
+    /// Replaces line ends by blanks, except after a backslash. A backslash in double quotes before a blank, where folded
+    /// lines met, goes: what splits the text removes it, so no shell sees it.
     pub fn join_lines(&mut self, from: usize) {
         let lines = self.text.split_off(from.min(self.text.len()));
-        for character in lines.chars() {
+        let mut quote = None;
+        let mut letters = lines.chars().peekable();
+        while let Some(letter) = letters.next() {
             let continued = self.text.ends_with('\\');
-            self.text.push(if character == '\n' && !continued { ' ' } else { character });
+            match letter {
+                '\'' | '"' if quote.is_none() && !continued => quote = Some(letter),
+                _ if quote == Some(letter) && !continued => quote = None,
+                _ => {}
+            }
+            let is_left_over = letter == '\\' && quote == Some('"') && letters.peek() == Some(&' ');
+            self.text.push(if is_left_over || (letter == '\n' && !continued) { ' ' } else { letter });
         }
     }
 

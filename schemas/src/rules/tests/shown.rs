@@ -261,6 +261,31 @@ fn a_folded_text_is_one_command() {
 }
 
 #[test]
+fn escapes_of_markdown_are_no_values() {
+    let page =
+        "2. **Start it:**\n   Bash\n     vllm serve org/m \\\\\n         \\--port 5002 \\\\\n         \\--dtype auto\n";
+    none("a.md", page);
+    none("a.md", &format!("```bash\n{page}```\n"));
+}
+
+#[test]
+fn what_may_come_to_a_value_is_not_missing() {
+    let run = "vllm serve --model ${MODEL_NAME}\n";
+    none("a.md", &format!("```\nexport MODEL_NAME=<the model, for instance org/m>\n```\n\n```bash\n{run}```\n"));
+    none("run.sh", &format!("MODEL_NAME=\n{run}"));
+    some("run.sh", "python3 -m sglang.launch_server --model-path org/m --tp-size --port 80\n");
+}
+
+#[test]
+fn keywords_of_a_call_are_no_abbreviations() {
+    let call =
+        |arguments: &str| format!("import sglang as sgl\nllm = sgl.Engine(model_path=m, {arguments}, tp_size=2)\n");
+    none("a.py", &call("return_hidden_states=True"));
+    some("a.py", &call("tp_size=\"two\""));
+    some("run.sh", "python3 -m sglang.launch_server --model-path m --return-hidden-states-m\n");
+}
+
+#[test]
 fn what_another_section_installs_does_not_run() {
     let page = |between: &str| {
         format!(
