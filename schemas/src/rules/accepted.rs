@@ -88,7 +88,14 @@ fn not_listed(
             }))
             .maybe_note(accepted.is_open.then(|| "plug-ins can add to this list".to_owned()))
             .by_version(context);
-    let finding = match meant(&words, text) {
+    let meant = meant(&words, text);
+    // As with flags: a word that no version has and that is no slip may be a fork's, unless the version is certain. Slips of the
+    // first letter are rare.
+    let is_certain = context.resolved.version_given && !context.launch.version_is_inferred;
+    let is_slip = meant.is_some_and(|known| known.chars().next() == text.to_ascii_lowercase().chars().next());
+    let may_be_of_fork = elsewhere.is_none() && !is_slip && !is_certain;
+    let finding = finding.maybe_note(may_be_of_fork.then(|| "a plug-in, a platform or a fork may take it".to_owned()));
+    let finding = match meant {
         Some(known) => {
             let whole = word.span.end - word.span.start == text.len();
             let edits = if whole { vec![Edit { span: word.span, replacement: known.to_owned() }] } else { Vec::new() };
@@ -97,7 +104,7 @@ fn not_listed(
         None if words.len() <= LISTED => finding.help(format!("write one of {}", words.join(", "))),
         None => finding.help(format!("write one of {} and others", words.get(..LISTED).unwrap_or(&words).join(", "))),
     };
-    let is_open = accepted.is_open || context.launch.may_be_fork();
+    let is_open = accepted.is_open || may_be_of_fork || context.launch.may_be_fork();
     if is_open { finding.at_most(Severity::Warning) } else { finding }
 }
 

@@ -693,6 +693,17 @@ fn a_host_cache_spoils_glm_5_3_flash_with_and_without_drafts() {
 }
 
 #[test]
+fn a_value_of_no_version_is_an_error_only_of_a_certain_version_or_as_a_slip() {
+    let run = |value: &str| format!("python3 -m sglang.launch_server --model-path m --schedule-policy {value}\n");
+    finds(&run("vtc"), None, "SD195", Severity::Warning);
+    finds(&run("vtc"), Some("0.5.9"), "SD195", Severity::Error);
+    finds(&run("lpn"), None, "SD195", Severity::Error);
+    finds(&run("kpm"), None, "SD195", Severity::Warning);
+    let image = format!("docker run lmsysorg/sglang:v0.5.9 {}", run("vtc"));
+    finds(&image, None, "SD195", Severity::Error);
+}
+
+#[test]
 fn flags_of_a_plugin_that_the_text_names_are_not_reported() {
     let flags =
         "vllm serve m --ulysses-sequence-parallel-size 8 --enable-shift-parallel --max-num-batched-tokens 131072";
