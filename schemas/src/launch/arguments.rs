@@ -261,7 +261,8 @@ fn build(
         diagnostics.push(problems::too_many_words(first.span, MOST_WORDS));
         words = words.get(..MOST_WORDS).unwrap_or_default();
     }
-    if let Some((image, first)) = detect::image_with_own_entry_point(&line.words)
+    let passed = line.passed_to.as_ref().map(|(image, first)| (image.as_str(), first));
+    if let Some((image, first)) = detect::image_with_own_entry_point(&line.words).or(passed)
         && let Some(word) = first.value.known()
     {
         diagnostics.extend(entry_point::check(image, word, first.span, Runner::Docker, true));

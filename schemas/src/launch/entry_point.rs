@@ -125,6 +125,10 @@ mod tests {
                 format!("{compose}    entrypoint: {}\n", if command.starts_with("serve") { "vllm" } else { "env" });
             assert_eq!(found("compose.yaml", &replaced), None, "{replaced}");
         }
+        let script =
+            |options: &str| format!("docker run --gpus all {options} {image} bash -c \"vllm serve org/m --port 80\"\n");
+        assert_eq!(found("run.sh", &script("")), Some(Severity::Error));
+        assert_eq!(found("run.sh", &script("--entrypoint env")), None);
         let pod = |key: &str| {
             format!(
                 "kind: Pod\nspec:\n  containers:\n  - image: {image}\n    {key}: [vllm, serve, org/m, --port, '80']\n"

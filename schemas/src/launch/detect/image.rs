@@ -42,6 +42,9 @@ pub fn is_program(word: &str) -> bool {
 /// The image that some words run.
 pub fn run(texts: &[&str]) -> Option<Run> {
     let program = texts.iter().position(|text| PROGRAMS.contains(&text.rsplit('/').next().unwrap_or_default()))?;
+    if texts.get(program + 1) == Some(&"compose") {
+        return None;
+    }
     let run = texts.iter().skip(program).position(|text| matches!(*text, "run" | "create"))? + program;
     let mut at = run + 1;
     while let Some(option) = texts.get(at).filter(|text| text.starts_with('-')) {
@@ -79,6 +82,7 @@ mod tests {
             assert_eq!(run(&words).and_then(|run| words.get(run.at).copied()), Some(image), "{command}");
         }
         assert!(run(&["docker", "ps", "-a"]).is_none());
+        assert!(run(&["docker", "compose", "run", "server", "bash"]).is_none());
         assert!(is_program("/bin/bash") && is_program("python3") && !is_program("openai/gpt-oss-20b"));
     }
 }

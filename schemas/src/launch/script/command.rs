@@ -91,9 +91,23 @@ impl<'a> Interpreter<'a> {
                 line.version = self.version_beside(before);
                 line.surroundings = surroundings;
             } else if !std::mem::replace(&mut looked_inside, true) {
+                let from = self.lines.len();
                 self.look_inside(command, nesting);
+                self.run_in_image(from, &line.words);
             }
             self.lines.push(line);
+        }
+    }
+
+    /// Notes of the lines from an index on that a command runs them in an image: `docker run IMAGE bash -c "…"`.
+    fn run_in_image(&mut self, from: usize, outer: &[Field<'a>]) {
+        let Some(image) = detect::image_of(outer) else { return };
+        let version = self.version_beside(outer);
+        let own = detect::image_with_own_entry_point(outer).map(|(image, first)| (image.to_owned(), first.clone()));
+        for line in self.lines.iter_mut().skip(from).filter(|line| line.surroundings.image.is_none()) {
+            line.surroundings.image = Some(image.clone());
+            line.version = line.version.or(version);
+            line.passed_to.clone_from(&own);
         }
     }
 

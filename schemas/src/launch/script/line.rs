@@ -50,6 +50,9 @@ pub struct Line<'a> {
     pub surroundings: Surroundings,
     /// The engine's version, if an image or a requirement names it.
     pub version: Option<Stated>,
+    /// If it is the script that a command passes to an image: the image, whose own entry point runs, and the first word
+    /// after it.
+    pub passed_to: Option<(String, Field<'a>)>,
 }
 
 impl Line<'_> {

@@ -24,6 +24,7 @@ impl<'a> Interpreter<'a> {
             arrays,
             surroundings: Surroundings { environment: Arc::clone(exported), is_open: false, image: None },
             version: pinned,
+            passed_to: None,
         };
         let lines_of = |elements: Elements<'a>| {
             let (mut words, mut conditional) = (Vec::new(), Vec::new());
