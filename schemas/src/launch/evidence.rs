@@ -89,10 +89,11 @@ pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
 pub(super) fn fill_in(source: &Source, options: &Options, launches: &mut [Launch]) {
     if !launches.is_empty() {
         let (is_changed, forks) = (speaks_of_changes(source.text()), Forks::in_text(source));
+        let copied = [Engine::Sglang, Engine::Vllm].map(|engine| (engine, installs_copy(source.text(), engine)));
         for launch in launches.iter_mut() {
             launch.forks = forks;
             launch.is_changed |= is_changed || forks.any_of(launch.engine) || has_flag_of_fork(launch);
-            launch.is_changed |= installs_copy(source.text(), base(launch.engine));
+            launch.is_changed |= copied.contains(&(base(launch.engine), true));
         }
     }
     let open = |launch: &Launch| launch.engine_version.is_none() && launch.image.is_none();

@@ -9,6 +9,9 @@ use super::{
 };
 use crate::text::Span;
 
+/// Maximum length of a placeholder that is assigned, in bytes.
+const LONGEST_PLACEHOLDER: usize = 160;
+
 /// Maximum number of reported problems per text.
 const MOST_TROUBLES: usize = 1024;
 
@@ -405,9 +408,9 @@ impl<'a> Reader<'a> {
     /// A placeholder of any words as an assigned value: `MODEL=<your model, for instance org/m>`.
     fn assigned_placeholder(&mut self) -> Option<Word<'a>> {
         let (start, rest) = (self.at, self.rest());
-        let line = rest.get(..rest.iter().position(|byte| *byte == b'\n').unwrap_or(rest.len()))?;
-        let is_placeholder = line.first() == Some(&b'<') && line.get(1).is_some_and(|byte| !b"<( ".contains(byte));
-        let length = line.iter().position(|byte| *byte == b'>').filter(|_| is_placeholder)? + 1;
+        let is_placeholder = rest.first() == Some(&b'<') && rest.get(1).is_some_and(|byte| !b"<( ".contains(byte));
+        let end = rest.iter().take(LONGEST_PLACEHOLDER).position(|byte| matches!(byte, b'>' | b'\n'));
+        let length = end.filter(|end| is_placeholder && rest.get(*end) == Some(&b'>'))? + 1;
         self.at += length;
         Some(Word { parts: Parts::One(Part::Opaque), span: Span::new(start, self.at) })
     }
