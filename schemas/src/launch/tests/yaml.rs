@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::super::{Launch, Options, Parsed, Syntax, parse};
 use crate::{
-    diagnostic::Edit,
+    diagnostic::{Edit, Severity},
     flags::Key,
     text::{Source, Span},
     version::EngineVersion,
@@ -547,4 +547,18 @@ fn a_manifest_without_a_launch_is_not_read_as_a_script() {
     assert_eq!(codes, ["LT02"]);
     let line = "steps:\n- run: python3 -m sglang.launch_server --tp 2\n";
     assert_eq!(parse(&Source::new("x.yml", line), &Options::default()).launches.len(), 1);
+}
+
+#[test]
+fn shell_syntax_that_no_shell_reads() {
+    let found = |command: &str| {
+        let text = format!("services:\n  a:\n    image: me/vllm:1\n    command: {command}\n");
+        let parsed = parse(&Source::new("compose.yaml", text), &Options::default());
+        let own = parsed.diagnostics.into_iter().filter(|one| one.code == "LT17");
+        own.map(|one| one.severity).collect::<Vec<_>>()
+    };
+    assert_eq!(found("[vllm, serve, m, --dtype auto]"), [Severity::Error]);
+    assert_eq!(found("vllm serve m --dtype auto"), []);
+    assert_eq!(found(">\n      vllm serve m \\\n      --dtype auto # half\n"), [Severity::Warning; 2]);
+    assert_eq!(found("[bash, -c, \"vllm serve m --dtype auto # half\"]"), []);
 }

@@ -192,7 +192,7 @@ fn entry_point_of(image: &str, first: &Word<'_>, platform: Platform) -> Option<D
 
 /// Reports what is written for a shell in the arguments of an engine that no shell splits.
 fn unread_syntax(words: &[Word<'_>], platform: Platform, is_entry_point: bool) -> Vec<Diagnostic> {
-    let texts: Vec<&str> = words.iter().map(|word| word.scalar.text.as_str()).collect();
+    let texts: Vec<&str> = words.iter().flat_map(Word::split).collect();
     if platform == Platform::Other || script(words).is_some() || !(is_entry_point || starts_engine(&texts)) {
         return Vec::new();
     }
