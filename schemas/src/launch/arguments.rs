@@ -265,7 +265,7 @@ fn build(
     if let Some((image, first)) = detect::image_with_own_entry_point(&line.words).or(passed)
         && let Some(word) = first.value.known()
     {
-        diagnostics.extend(entry_point::check(image, word, first.span, Runner::Docker, true));
+        diagnostics.extend(entry_point::check(image, word, first.span, Runner::Docker));
     }
     let mut troubles = Vec::new();
     let stated = line.version.filter(|stated| stated.is_of(engine)).map(|stated| stated.version);

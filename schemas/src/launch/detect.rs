@@ -53,9 +53,14 @@ struct Told {
     is_sure: bool,
 }
 
+/// The texts of words; one that is not known is empty.
+fn texts<'l>(words: &'l [Field<'_>]) -> Vec<&'l str> {
+    words.iter().map(|word| word.value.known().unwrap_or_default()).collect()
+}
+
 /// Detects the engine in a line; `told` is the engine that the user set for all launches.
 pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> {
-    let texts: Vec<&str> = line.words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
+    let texts = texts(&line.words);
     let prefixed = texts.iter().position(|text| text.starts_with("--sglang-"));
     let found = find(line, &texts, prefixed, told)?;
     let engine = told.unwrap_or(found.engine);
@@ -83,20 +88,20 @@ pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> 
 
 /// Whether flags without a program belong to an engine: a single flag could belong to many programs.
 pub(super) fn is_list_of_flags(words: &[Field<'_>]) -> bool {
-    let texts: Vec<&str> = words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
+    let texts = texts(words);
     flags_of::speaks_of_speculation(&texts) || flags_of::is_list(&texts)
 }
 
 /// The image that the words before a program run, if they name one.
 pub(super) fn image_of(before: &[Field<'_>]) -> Option<String> {
-    let texts: Vec<&str> = before.iter().map(|word| word.value.known().unwrap_or_default()).collect();
+    let texts = texts(before);
     let run = image::run(&texts)?;
     texts.get(run.at).filter(|image| !image.is_empty()).map(|image| (*image).to_owned())
 }
 
 /// The image that a command runs, if its own entry point runs, and the first word after it.
 pub(super) fn image_with_own_entry_point<'l, 'a>(words: &'l [Field<'a>]) -> Option<(&'l str, &'l Field<'a>)> {
-    let texts: Vec<&str> = words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
+    let texts = texts(words);
     let run = image::run(&texts)?;
     let is_replaced = texts.iter().take(run.at).any(|text| text.starts_with("--entrypoint"));
     let image = words.get(run.at)?.value.known().filter(|_| !is_replaced)?;

@@ -3,10 +3,7 @@
 //! Words after an image are arguments of its entry point unless the launch replaces that: `--entrypoint` of `docker run`,
 //! `entrypoint` of compose, `command` of Kubernetes.
 
-use super::{
-    evidence::is_published,
-    problems::{self, at_most_warning},
-};
+use super::problems::{self, at_most_warning};
 use crate::{diagnostic::Diagnostic, text::Span};
 
 /// What an image starts.
@@ -20,18 +17,20 @@ enum EntryPoint {
     None,
 }
 
-/// Who runs the image, which decides how its entry point is replaced.
+/// What runs an image, which decides how its entry point is replaced and how a command is split into words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Runner {
     /// `docker run` and programs like it.
     Docker,
     Compose,
+    /// A manifest of Kubernetes itself, which is run as it is.
     Kubernetes,
+    /// Anything else, which may add to the command: findings are warnings.
+    Other,
 }
 
-/// Reports the first word after an image if its entry point does not take it. `is_certain` says whether nothing unknown could
-/// replace the entry point.
-pub(super) fn check(image: &str, word: &str, span: Span, runner: Runner, is_certain: bool) -> Option<Diagnostic> {
+/// Reports the first word after an image if its entry point does not take it.
+pub(super) fn check(image: &str, word: &str, span: Span, runner: Runner) -> Option<Diagnostic> {
     let found = match of(image)? {
         EntryPoint::Server if is_program(word) => {
             let message =
@@ -40,7 +39,7 @@ pub(super) fn check(image: &str, word: &str, span: Span, runner: Runner, is_cert
             let replace = match runner {
                 Runner::Docker => "set `--entrypoint` before the image",
                 Runner::Compose => "put the program under `entrypoint`",
-                Runner::Kubernetes => "put the program under `command`",
+                Runner::Kubernetes | Runner::Other => "put the program under `command`",
             };
             found.help = Some(format!("begin with the model, without the program, or {replace}"));
             found.notes.push("vllm says: `error: unrecognized arguments`".into());
@@ -55,7 +54,7 @@ pub(super) fn check(image: &str, word: &str, span: Span, runner: Runner, is_cert
         }
         _ => return None,
     };
-    Some(if is_certain { found } else { at_most_warning(found) })
+    Some(if runner == Runner::Other { at_most_warning(found) } else { found })
 }
 
 /// The entry point of an image, if known. Mirrors keep the names of what they copy.
@@ -65,7 +64,6 @@ fn of(image: &str) -> Option<EntryPoint> {
     let name = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name);
     let is = |own: &str| name == own || name.strip_suffix(own).is_some_and(|registry| registry.ends_with('/'));
     match () {
-        () if !is_published(image) => None,
         () if is("vllm/vllm-openai") => Some(EntryPoint::Server),
         () if is("lmsysorg/sglang") => Some(EntryPoint::None),
         () => None,

@@ -7,6 +7,7 @@
 use super::{
     Engine, Launch, Options,
     forks::{self, Forks},
+    kind::is_page_name,
 };
 use crate::{
     text::{Located, Source, Span},
@@ -121,12 +122,13 @@ fn version(
     };
     let has_what_is_used = |version: EngineVersion| launch.has_flags_of(version) && launch.has_words_of(version);
     let tags = named(Strength::Tag);
-    let near = if is_markdown(source) { nearest(source, &tags, launch.anchor) } else { agreed(&tags) };
+    let near = if is_page_name(source.name()) { nearest(source, &tags, launch.anchor) } else { agreed(&tags) };
     if let Some(stated) = near {
         return Some((stated.version, is_beside(source, stated.version.span, launch.anchor)));
     }
     // In another section of a page, an image for one platform does not apply to launches for others.
-    let is_general = |stated: &&&Stated| !(is_markdown(source) && is_for_one_platform(source, stated.version.span));
+    let is_general =
+        |stated: &&&Stated| !(is_page_name(source.name()) && is_for_one_platform(source, stated.version.span));
     let elsewhere = match tags.is_empty() {
         false => agreed(&tags.iter().filter(is_general).copied().collect::<Vec<_>>()),
         true => agreed(&named(Strength::Words)),
@@ -174,10 +176,6 @@ fn has_flag_of_fork(launch: &Launch) -> bool {
     names.any(|name| forks::has_prefix(launch.engine, name))
 }
 
-fn is_markdown(source: &Source) -> bool {
-    [".md", ".mdx", ".markdown", ".rst"].iter().any(|ending| source.name().ends_with(ending))
-}
-
 fn base(engine: Engine) -> Engine {
     if engine == Engine::Slime { Engine::Sglang } else { engine }
 }
@@ -200,7 +198,7 @@ fn nearest(source: &Source, stated: &[&Stated], anchor: Span) -> Option<Stated> 
 /// a page.
 fn is_beside(source: &Source, version: Span, anchor: Span) -> bool {
     let between = source.text().get(version.end..anchor.start);
-    !is_markdown(source) || between.is_some_and(|between| !between.contains("```") && !between.contains("~~~"))
+    !is_page_name(source.name()) || between.is_some_and(|between| !between.contains("```") && !between.contains("~~~"))
 }
 
 /// The version that a folder or the file itself is named after: `v0.5.6/run.sh`.

@@ -18,14 +18,14 @@ use std::{
 use saphyr_parser::ScalarStyle;
 
 use align::Scalar;
-use container::{Container, Platform};
+use container::Container;
 use excerpt::Excerpt;
 use node::{Broken, Id, Map, Node, Tree};
 use remap::Origin;
 
 use super::{
     Argument, Launch, Options, Parsed, Syntax, arguments, compose::Composed, detect::names_engine, documents,
-    kind::Kind, problems, template,
+    entry_point::Runner, kind::Kind, problems, template,
 };
 use crate::{
     diagnostic::{Diagnostic, Severity},
@@ -226,7 +226,7 @@ impl Reader<'_> {
         if !names_engine(self.source.text()) {
             return;
         }
-        let platform = self.platform();
+        let runner = self.runner();
         let yaml = self.source.text();
         let mut used: HashSet<Id> = HashSet::new();
         for node in &self.tree.nodes {
@@ -240,7 +240,7 @@ impl Reader<'_> {
                 launches.iter_mut().for_each(|launch| launch.is_part |= container.is_part);
                 self.add(launches, diagnostics);
             }
-            let Some(container) = Container::of(yaml, self.tree, map, platform) else { continue };
+            let Some(container) = Container::of(yaml, self.tree, map, runner) else { continue };
             used.extend(&container.scalars);
             let version = container.version.map(|stated| stated.version.value);
             let options = Options { version: self.options.version.or(version), ..*self.options };
@@ -275,7 +275,7 @@ impl Reader<'_> {
     }
 
     /// What runs the containers of the text.
-    fn platform(&self) -> Platform {
+    fn runner(&self) -> Runner {
         const KINDS: [&str; 7] = ["CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet"];
         let roots = || self.tree.roots.iter().filter_map(|root| self.tree.map(*root));
         let is_workload = |map: &Map| {
@@ -286,9 +286,9 @@ impl Reader<'_> {
         let is_compose =
             |map: &Map| self.tree.get(map, "services").is_some() && self.tree.get(map, "deployment").is_none();
         match () {
-            () if roots().any(is_compose) => Platform::Compose,
-            () if roots().any(is_workload) => Platform::Kubernetes,
-            () => Platform::Other,
+            () if roots().any(is_compose) => Runner::Compose,
+            () if roots().any(is_workload) => Runner::Kubernetes,
+            () => Runner::Other,
         }
     }
 

@@ -89,11 +89,10 @@ fn not_listed(
             .maybe_note(accepted.is_open.then(|| "plug-ins can add to this list".to_owned()))
             .by_version(context);
     let meant = meant(&words, text);
-    // As with flags: a word that no version has and that is no slip may be a fork's, unless the version is certain. Slips of the
-    // first letter are rare.
-    let is_certain = context.resolved.version_given && !context.launch.version_is_inferred;
+    // A word that no version has may belong to a fork, as an unknown flag may, unless the version is certain or the word is a
+    // typo. Typos in the first letter are rare.
     let is_slip = meant.is_some_and(|known| known.chars().next() == text.to_ascii_lowercase().chars().next());
-    let may_be_of_fork = elsewhere.is_none() && !is_slip && !is_certain;
+    let may_be_of_fork = elsewhere.is_none() && !is_slip && !context.version_is_certain();
     let finding = finding.maybe_note(may_be_of_fork.then(|| "a plug-in, a platform or a fork may take it".to_owned()));
     let finding = match meant {
         Some(known) => {

@@ -138,6 +138,17 @@ impl<'a> Context<'a> {
         Some((limit / self.launch.attention_ranks()?).max(1))
     }
 
+    /// Whether the version is the one that the text around the launch states, so that it may be that of another launch.
+    pub(super) fn version_is_inferred(&self) -> bool {
+        let stated = self.launch.engine_version.map(|stated| stated.value);
+        self.launch.version_is_inferred && stated == Some(self.version())
+    }
+
+    /// Whether the user or the launch itself states the version.
+    pub(super) fn version_is_certain(&self) -> bool {
+        self.resolved.version_given && !self.version_is_inferred()
+    }
+
     /// A note that the version is an assumption, or newer than every known one.
     pub(super) fn assumed_version(&self) -> Option<String> {
         let version = self.version();

@@ -1,7 +1,7 @@
 //! Findings for launches whose engine version is not certain. A launch without a version is checked for the newest one, but
-//! may be written for an older one; a version from the text around a launch may be that of another launch. So each error is checked in every version that the launch may be for, and becomes a
-//! warning that names the versions unless it is an error in all of them. Rules are unaware of this: a rule is a
-//! function of the version and is evaluated again.
+//! may be written for an older one; a version from the text around a launch may be that of another launch. So each error
+//! is checked in every version that the launch may be for, and becomes a warning that names the versions unless it is an
+//! error in all of them. Rules are unaware of this: a rule is a function of the version and is evaluated again.
 
 use std::cell::OnceCell;
 
@@ -39,9 +39,8 @@ impl<'a> Candidates<'a> {
     /// any of them would not accept it, or lacks the finding; if the text states a version, a fix is for that one.
     pub fn settle(&self, rule: &Rule, mut found: Diagnostic) -> Diagnostic {
         let (context, is_told) = (&self.context, self.context.resolved.version_given);
-        let is_certain = is_told && !self.is_inferred();
         let is_judged = found.severity == Severity::Error || found.fix.is_some();
-        if !is_certain && is_judged && context.launch.engine != Engine::Spectune {
+        if !context.version_is_certain() && is_judged && context.launch.engine != Engine::Spectune {
             self.weigh(rule, &mut found);
         }
         let versions = || if is_told { vec![context.version()] } else { self.possible() };
@@ -50,13 +49,6 @@ impl<'a> Candidates<'a> {
             found.fix = None;
         }
         found
-    }
-
-    /// Whether the version is the one that the text around the launch states.
-    fn is_inferred(&self) -> bool {
-        let Context { launch, resolved, .. } = self.context;
-        let stated = launch.engine_version.map(|stated| stated.value);
-        resolved.version_given && launch.version_is_inferred && stated == Some(resolved.version)
     }
 
     fn weigh(&self, rule: &Rule, found: &mut Diagnostic) {
@@ -90,7 +82,7 @@ impl<'a> Candidates<'a> {
             sound if sound.is_empty() => format!("an error in {engine} {}", names(true)),
             sound => format!("an error in {engine} {}, and none in {sound}", names(true)),
         });
-        found.notes.push(match self.is_inferred() {
+        found.notes.push(match self.context.version_is_inferred() {
             true => format!(
                 "{engine} {} is stated elsewhere in the text and may be the version of another launch; set it with \
                  `--engine-version`",
@@ -104,7 +96,7 @@ impl<'a> Candidates<'a> {
         self.all.get_or_init(|| {
             let (launch, registered) = (self.context.launch, self.context.launch.engine.registered());
             let oldest = if launch.engine == Engine::Vllm { OLDEST_VLLM } else { OLDEST_SGLANG };
-            let oldest = if self.is_inferred() { oldest.min(self.context.version()) } else { oldest };
+            let oldest = if self.context.version_is_inferred() { oldest.min(self.context.version()) } else { oldest };
             let Context { target, draft, gpu_memory, .. } = self.context;
             let knows = |version: EngineVersion| launch.has_flags_of(version);
             let (older, recent): (Vec<EngineVersion>, Vec<EngineVersion>) =

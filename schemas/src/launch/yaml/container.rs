@@ -40,16 +40,6 @@ pub(super) struct Container<'a> {
     pub problems: Vec<Diagnostic>,
 }
 
-/// What runs containers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Platform {
-    Compose,
-    /// A manifest of Kubernetes itself, which is run as it is.
-    Kubernetes,
-    /// Anything else, which may add to the command.
-    Other,
-}
-
 /// A scalar of a command.
 struct Word<'a> {
     id: Id,
@@ -62,9 +52,9 @@ struct Word<'a> {
 }
 
 impl<'a> Container<'a> {
-    /// Reads a mapping that may be a container that starts an engine. `platform` says whether a command given as a
+    /// Reads a mapping that may be a container that starts an engine. `runner` says whether a command given as a
     /// single string is split into words without a shell.
-    pub fn of(yaml: &str, tree: &'a Tree, map: &'a Map, platform: Platform) -> Option<Self> {
+    pub fn of(yaml: &str, tree: &'a Tree, map: &'a Map, runner: Runner) -> Option<Self> {
         let words = words(yaml, tree, COMMAND.iter().filter_map(|key| tree.get(map, key)))?;
         let image = tree.get(map, "image").and_then(|id| tree.scalar(id));
         let version = image.and_then(|image| of_image(&image.text, image.span));
@@ -95,10 +85,10 @@ impl<'a> Container<'a> {
             };
             excerpt.put(program, image.span, &aligned);
         }
-        let excerpt = Writer { tree, variables: &variables, excerpt, is_joined: is_part }.write_all(&words, platform);
-        let mut problems = unread_syntax(&words, platform, is_entry_point);
-        let first = image.zip(words.first()).filter(|_| !replaces_entry_point(tree, map, platform));
-        problems.extend(first.and_then(|(image, first)| entry_point_of(&image.text, first, platform)));
+        let excerpt = Writer { tree, variables: &variables, excerpt, is_joined: is_part }.write_all(&words, runner);
+        let mut problems = unread_syntax(&words, runner, is_entry_point);
+        let first = image.zip(words.first()).filter(|_| !replaces_entry_point(tree, map, runner));
+        problems.extend(first.and_then(|(image, first)| entry_point_of(&image.text, first, runner)));
         let is_part = is_part && !words.iter().any(speculates);
         let image = image.map(|image| default_of(&image.text)).filter(|image| !image.contains(['$', '{', ' ']));
         Some(Self { excerpt, variables, version, image, is_part, scalars, problems })
@@ -118,7 +108,7 @@ impl<'a> Container<'a> {
                 let variables = Variables::default();
                 let excerpt = Excerpt::default();
                 let excerpt =
-                    Writer { tree, variables: &variables, excerpt, is_joined: true }.write_all(&words, Platform::Other);
+                    Writer { tree, variables: &variables, excerpt, is_joined: true }.write_all(&words, Runner::Other);
                 let scalars = words.iter().map(|word| word.id).collect();
                 // All flags about speculation are in one list; a chart adds the model path and similar flags.
                 let is_part = !words.iter().any(speculates);
@@ -176,31 +166,30 @@ fn is_entry_points(words: &[Word<'_>]) -> bool {
 }
 
 /// Whether a container replaces the entry point of its image, or gives it no arguments.
-fn replaces_entry_point(tree: &Tree, map: &Map, platform: Platform) -> bool {
+fn replaces_entry_point(tree: &Tree, map: &Map, runner: Runner) -> bool {
     let has = |key: &str| tree.get(map, key).is_some();
-    has("entrypoint") || (if platform == Platform::Compose { !has("command") } else { has("command") || !has("args") })
+    has("entrypoint") || (if runner == Runner::Compose { !has("command") } else { has("command") || !has("args") })
 }
 
 /// Reports the first word of a container if the entry point of its image does not take it.
-fn entry_point_of(image: &str, first: &Word<'_>, platform: Platform) -> Option<Diagnostic> {
+fn entry_point_of(image: &str, first: &Word<'_>, runner: Runner) -> Option<Diagnostic> {
     let word = first.split().next()?;
     let start = first.scalar.text.find(word)?;
-    let runner = if platform == Platform::Compose { Runner::Compose } else { Runner::Kubernetes };
     let span = place(first, Span::new(start, start + word.len()));
-    entry_point::check(default_of(image), word, span, runner, platform != Platform::Other)
+    entry_point::check(default_of(image), word, span, runner)
 }
 
 /// Reports what is written for a shell in the arguments of an engine that no shell splits.
-fn unread_syntax(words: &[Word<'_>], platform: Platform, is_entry_point: bool) -> Vec<Diagnostic> {
+fn unread_syntax(words: &[Word<'_>], runner: Runner, is_entry_point: bool) -> Vec<Diagnostic> {
     let texts: Vec<&str> = words.iter().flat_map(Word::split).collect();
-    if platform == Platform::Other || script(words).is_some() || !(is_entry_point || starts_engine(&texts)) {
+    if runner == Runner::Other || script(words).is_some() || !(is_entry_point || starts_engine(&texts)) {
         return Vec::new();
     }
     let mut found = Vec::new();
     for word in words {
         match word.list {
             Some(_) => found.extend(no_shell::of_item(&word.scalar.text, word.aligned.outer)),
-            None if platform == Platform::Compose => {
+            None if runner == Runner::Compose => {
                 let syntax = no_shell::in_line(&word.scalar.text).into_iter();
                 found.extend(syntax.map(|(syntax, span)| syntax.at(place(word, span))));
             }
@@ -263,13 +252,13 @@ struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     /// Appends words.
-    fn write_all(mut self, words: &[Word<'_>], platform: Platform) -> Excerpt {
+    fn write_all(mut self, words: &[Word<'_>], runner: Runner) -> Excerpt {
         let writer = &mut self;
         match script(words) {
             Some(word) => writer.script(word),
             None => words.iter().for_each(|word| match word.list {
                 Some(list) => writer.word(word, list),
-                None => writer.line(word, platform),
+                None => writer.line(word, runner),
             }),
         }
         self.excerpt
@@ -348,11 +337,11 @@ impl<'a> Writer<'a> {
 
     /// Writes a text of several words. Compose splits it without a shell, so a line end is a blank, as it is meant to be
     /// wherever the text is folded.
-    fn line(&mut self, word: &Word<'_>, platform: Platform) {
+    fn line(&mut self, word: &Word<'_>, runner: Runner) {
         self.space();
         let start = self.excerpt.text.len();
         self.filled(word);
-        if platform == Platform::Compose || word.scalar.style == ScalarStyle::Folded {
+        if runner == Runner::Compose || word.scalar.style == ScalarStyle::Folded {
             self.excerpt.join_lines(start);
         }
     }
