@@ -252,9 +252,12 @@ fn build(
         overrides = detect::as_flags(|span| source.slice(span), words);
         words = &overrides;
     }
-    // What follows is what GNU parallel puts into the command, or a remark of the page.
-    let ends = |text: &str| matches!(text, ":::" | "::::") || split::is_remark(text);
-    if let Some(end) = words.iter().position(|word| word.value.known().is_some_and(ends)) {
+    // What follows is what GNU parallel puts into the command, or a remark of the page; a quoted word is neither.
+    let ends = |word: &Field<'_>| {
+        let text = word.value.known().filter(|text| *text == source.slice(word.span));
+        text.is_some_and(|text| matches!(text, ":::" | "::::") || split::is_remark(text))
+    };
+    if let Some(end) = words.iter().position(ends) {
         words = words.get(..end).unwrap_or_default();
     }
     if let Some(first) = words.get(MOST_WORDS).filter(|_| words.len() > MOST_WORDS) {

@@ -26,13 +26,23 @@ impl fmt::Display for Launch {
             Engine::Vllm => "vllm serve",
             Engine::Spectune => "spectune serve",
         })?;
-        for argument in &self.arguments {
+        let mut arguments = self.arguments.iter().peekable();
+        while let Some(argument) = arguments.next() {
             let flag = self.flag_of(argument);
-            // A value that looks like a flag would be read as one unless it is joined to its flag by `=`.
+            let before_word = arguments.peek().is_some_and(|next| !is_flag(&self.flag_of(next)));
+            // A value that looks like a flag would be read as one unless it is joined to its flag by `=`, and so would words
+            // after the value be read as further ones.
             if let [value] = argument.values.as_slice()
-                && let Some(text) = value.value.known().filter(|text| is_flag(text))
+                && is_flag(&flag)
+                && (before_word || value.value.known().is_some_and(is_flag))
             {
-                write!(formatter, " {}", quoted(&format!("{flag}={text}")))?;
+                match &value.value {
+                    // A placeholder of plain text is none after `=`.
+                    Value::Unknown(text) if bare(text) == Bare::Expanded => {
+                        write!(formatter, " {}={text}", quoted(&flag))?;
+                    }
+                    value => write!(formatter, " {}", quoted(&format!("{flag}={}", value.written())))?,
+                }
                 continue;
             }
             if is_flag(&flag) {
@@ -40,9 +50,8 @@ impl fmt::Display for Launch {
             }
             for value in &argument.values {
                 match &value.value {
-                    Value::Known(text) => write!(formatter, " {}", quoted(text))?,
-                    Value::Unknown(text) if is_one_word(text) => write!(formatter, " {text}")?,
-                    Value::Unknown(text) => write!(formatter, " {}", quoted(text))?,
+                    Value::Unknown(text) if bare(text) != Bare::Different => write!(formatter, " {text}")?,
+                    value => write!(formatter, " {}", quoted(value.written()))?,
                 }
             }
         }
@@ -50,17 +59,33 @@ impl fmt::Display for Launch {
     }
 }
 
-/// Whether a shell takes the text as one word, so that it needs no quotes: an expansion, a quoted text, a placeholder.
-fn is_one_word(text: &str) -> bool {
+/// What a shell reads where a text is written without quotes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bare {
+    /// One word that has this text.
+    Itself,
+    /// One word with something to expand, or a placeholder.
+    Expanded,
+    /// Anything else.
+    Different,
+}
+
+fn bare(text: &str) -> Bare {
     // A word after it shows what a backslash at its end does.
     let command = format!("x {text} y");
     let mut statements = Reader::new(&command, Span::new(0, command.len()));
     let Some(Statement::Command(Command { assignments, words, writes: None })) = statements.next() else {
-        return false;
+        return Bare::Different;
     };
-    let [_, word, _] = words.as_slice() else { return false };
+    let [_, word, _] = words.as_slice() else { return Bare::Different };
     let is_all = statements.next().is_none() && statements.into_troubles().is_empty();
-    is_all && assignments.is_empty() && word.span == Span::new(2, 2 + text.len())
+    let is_one = is_all && assignments.is_empty() && word.span == Span::new(2, 2 + text.len());
+    match word.text() {
+        _ if !is_one => Bare::Different,
+        Some(read) if read != text => Bare::Different,
+        Some(_) => Bare::Itself,
+        None => Bare::Expanded,
+    }
 }
 
 impl Launch {
@@ -91,10 +116,18 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_value_before_a_bracket_stays() {
-        let (_, launch, _) = from_arguments(&["--model-path", "--a=", "[A"].map(str::to_owned));
-        let printed = launch.to_string();
-        let again = parse(&Source::new("x.sh", printed.clone()), &Options::default());
-        assert_eq!(again.launches[0].to_string(), printed);
+    fn words_after_a_joined_value_stay_apart_from_it() {
+        for words in [
+            ["--model-path", "--a=", "[A", "b"],
+            ["--model-path", "--a=", "\u{1400}", "[A"],
+            ["--model-path", "--a=b", "c*d", "[A"],
+            ["--model-path", "---", ":::", "b"],
+            ["--model-path", "{a}", "", "b"],
+        ] {
+            let (_, launch, _) = from_arguments(&words.map(str::to_owned));
+            let printed = launch.to_string();
+            let again = parse(&Source::new("x.sh", printed.clone()), &Options::default());
+            assert_eq!(again.launches[0].to_string(), printed);
+        }
     }
 }

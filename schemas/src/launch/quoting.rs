@@ -8,8 +8,8 @@ pub fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Whether a word contains nothing that a shell would interpret.
+/// Whether a word contains nothing that a shell, or GNU parallel (`:::`), would interpret.
 pub fn is_plain(word: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_=./:,@%+".contains(&byte);
-    !word.is_empty() && word.bytes().all(plain)
+    !word.is_empty() && word.bytes().all(plain) && !matches!(word, ":::" | "::::")
 }

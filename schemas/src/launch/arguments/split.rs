@@ -38,7 +38,8 @@ pub(in crate::launch) fn is_flag(text: &str) -> bool {
     match rest.strip_prefix('-') {
         Some(name) => {
             let own = name.trim_start_matches('-');
-            let is_ruler = own.len() < name.len() && own.ends_with('-');
+            let spelling = own.split('=').next().unwrap_or_default();
+            let is_ruler = own.len() < name.len() && spelling.ends_with('-');
             !own.is_empty() && !own.starts_with('=') && !is_ruler
         }
         None => rest.chars().next().is_some_and(|first| first.is_ascii_alphabetic()),
