@@ -1,6 +1,9 @@
 //! Sweeps over servers, with `spectune serve` in place of SGLang, whose API it implements, as real processes over real
 //! HTTP.
 
+#[path = "support/sglang.rs"]
+mod sglang;
+
 use std::{
     collections::BTreeSet,
     fs,
@@ -42,8 +45,7 @@ impl Sweep {
 
     /// Starts this program's own server.
     fn of_own_server(search: &str) -> Self {
-        let program = env!("CARGO_BIN_EXE_spectune");
-        Self::new(&format!("command = ['{program}', 'serve']\nextra_args = ['--device', 'cpu']"), search)
+        Self::new(&format!("{}\nextra_args = ['--device', 'cpu']", sglang_command()), search)
     }
 
     fn out(&self) -> PathBuf {
@@ -52,6 +54,7 @@ impl Sweep {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spectune"));
+        sglang::with_python(&mut command);
         command.arg("sweep").arg(self.folder.path().join("sweep.toml")).arg("--out").arg(self.out()).args(arguments);
         command
     }
@@ -81,6 +84,12 @@ impl Sweep {
         };
         processes.filter(is_ours).count()
     }
+}
+
+/// The key of a sweep file that starts SGLang.
+fn sglang_command() -> String {
+    let words: Vec<&str> = sglang::LAUNCH.split(' ').collect();
+    format!("command = {words:?}")
 }
 
 fn words(output: &Output) -> String {
