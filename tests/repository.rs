@@ -5,6 +5,8 @@
 mod book;
 #[path = "repository/commands.rs"]
 mod commands;
+#[path = "repository/data_files.rs"]
+mod data_files;
 #[path = "repository/dependencies.rs"]
 mod dependencies;
 #[path = "repository/licences.rs"]

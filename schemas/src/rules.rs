@@ -37,7 +37,7 @@ pub use registry::RULES;
 pub use selection::{Selection, SelectionError};
 pub(crate) use selection::{Selector, keys};
 
-use finding::Finding;
+use finding::{Depends, Finding};
 use unstated::Candidates;
 
 use crate::{
@@ -103,7 +103,7 @@ impl Rule {
         Page::of_file(self.file)
     }
 
-    fn look(&self, context: &Context<'_>) -> Vec<Diagnostic> {
+    fn look(&self, context: &Context<'_>) -> Vec<(Diagnostic, Depends)> {
         if (context.launch.engine == Engine::Vllm) != (self.applies == Applies::Vllm) {
             return Vec::new();
         }
@@ -123,7 +123,8 @@ impl Rule {
         };
         let found = found.into_iter().map(judged).map(|finding| finding.of(self));
         let is_editable = context.launch.is_editable();
-        found.map(|found| if is_editable { found } else { Diagnostic { fix: None, ..found } }).collect()
+        let editable = |found: Diagnostic| if is_editable { found } else { Diagnostic { fix: None, ..found } };
+        found.map(|(found, depends)| (editable(found), depends)).collect()
     }
 }
 
@@ -134,7 +135,7 @@ pub fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
     let candidates = Candidates::new(context);
     let settled = |rule: &Rule| {
         let found = rule.look(context).into_iter();
-        found.map(|found| candidates.settle(rule, found)).collect::<Vec<_>>()
+        found.map(|(found, depends)| candidates.settle(rule, found, depends)).collect::<Vec<_>>()
     };
     let mut found: Vec<Diagnostic> = rules.flat_map(settled).collect();
     if context.launch.launcher == Launcher::Wrapper {

@@ -87,7 +87,7 @@ fn not_listed(
                 _ => None,
             }))
             .maybe_note(accepted.is_open.then(|| "plug-ins can add to this list".to_owned()))
-            .by_version(context);
+            .by_version();
     let meant = meant(&words, text);
     // A word that no version has may belong to a fork, as an unknown flag may, unless the version is certain or the word is a
     // typo. Typos in the first letter are rare.

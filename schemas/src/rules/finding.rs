@@ -17,6 +17,16 @@ pub(super) struct Finding {
     notes: Vec<String>,
     help: Option<String>,
     fix: Option<Fix>,
+    depends: Depends,
+}
+
+/// The parts of the context that a finding depends on and that may be uncertain.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Depends {
+    /// The engine's version: if none is stated, a note says which one was assumed.
+    pub version: bool,
+    /// An abbreviation that stands for several flags: a version older than the known ones may have only one of them.
+    pub abbreviation: bool,
 }
 
 impl Finding {
@@ -31,6 +41,7 @@ impl Finding {
             notes: Vec::new(),
             help: None,
             fix: None,
+            depends: Depends::default(),
         }
     }
 
@@ -90,14 +101,21 @@ impl Finding {
         self.maybe_note(context.draft.and_then(|facts| provenance("draft", facts)))
     }
 
-    /// Marks the finding as dependent on the engine's version, and notes which one was assumed if none was stated.
-    pub fn by_version(self, context: &Context<'_>) -> Self {
-        self.maybe_note(context.assumed_version())
+    /// Marks the finding as dependent on the engine's version.
+    pub fn by_version(mut self) -> Self {
+        self.depends.version = true;
+        self
     }
 
-    /// The diagnostic, with the rule's code and name.
-    pub(super) fn of(self, rule: &Rule) -> Diagnostic {
-        Diagnostic {
+    /// Marks the finding as dependent on the flags that an abbreviation may stand for.
+    pub fn by_abbreviation(mut self) -> Self {
+        self.depends.abbreviation = true;
+        self
+    }
+
+    /// The diagnostic, with the rule's code and name, and what it depends on.
+    pub(super) fn of(self, rule: &Rule) -> (Diagnostic, Depends) {
+        let diagnostic = Diagnostic {
             code: rule.code,
             name: rule.name,
             severity: self.severity.min(rule.severity),
@@ -108,7 +126,8 @@ impl Finding {
             notes: self.notes,
             help: self.help,
             fix: self.fix,
-        }
+        };
+        (diagnostic, self.depends)
     }
 }
 

@@ -5,7 +5,7 @@
 
 use std::cell::OnceCell;
 
-use super::{Context, Rule};
+use super::{Context, Rule, finding::Depends};
 use crate::{
     diagnostic::{Diagnostic, Fix, Severity},
     launch::{Engine, Launch},
@@ -37,11 +37,14 @@ impl<'a> Candidates<'a> {
 
     /// Lowers a finding to the severity that it has in every version that the launch may be for. Its fix is removed if
     /// any of them would not accept it, or lacks the finding; if the text states a version, a fix is for that one.
-    pub fn settle(&self, rule: &Rule, mut found: Diagnostic) -> Diagnostic {
+    pub fn settle(&self, rule: &Rule, mut found: Diagnostic, depends: Depends) -> Diagnostic {
         let (context, is_told) = (&self.context, self.context.resolved.version_given);
         let is_judged = found.severity == Severity::Error || found.fix.is_some();
-        if !context.version_is_certain() && is_judged && context.launch.engine != Engine::Spectune {
-            self.weigh(rule, &mut found);
+        let is_open = !context.version_is_certain() && is_judged && context.launch.engine != Engine::Spectune;
+        let names_versions = is_open && self.weigh(rule, &mut found, depends);
+        // A list of versions replaces the note about the assumed one.
+        if depends.version && !names_versions {
+            found.notes.extend(context.assumed_version());
         }
         let versions = || if is_told { vec![context.version()] } else { self.possible() };
         if found.fix.as_ref().is_some_and(|fix| !versions().iter().all(|version| takes(context.launch, fix, *version)))
@@ -51,11 +54,12 @@ impl<'a> Candidates<'a> {
         found
     }
 
-    fn weigh(&self, rule: &Rule, found: &mut Diagnostic) {
+    /// Lowers the severity, and returns whether notes name the versions in which the finding is an error.
+    fn weigh(&self, rule: &Rule, found: &mut Diagnostic, depends: Depends) -> bool {
         let severity_in = |candidate: &Candidate| {
             let context = Context { resolved: &candidate.resolved, ..self.context };
-            let same = rule.look(&context).into_iter().filter(|other| other.span == found.span);
-            same.map(|other| other.severity).max()
+            let same = rule.look(&context).into_iter().filter(|(other, _)| other.span == found.span);
+            same.map(|(other, _)| other.severity).max()
         };
         let judged: Vec<(&Candidate, Option<Severity>)> =
             self.all().iter().map(|candidate| (candidate, severity_in(candidate))).collect();
@@ -64,12 +68,12 @@ impl<'a> Candidates<'a> {
         if found.fix.is_some() && !self.context.resolved.version_given && !holds(Severity::Info) {
             found.fix = None;
         }
-        if found.severity == Severity::Error && found.label == AMBIGUOUS && holds(Severity::Error) {
+        if found.severity == Severity::Error && depends.abbreviation && holds(Severity::Error) {
             found.severity = Severity::Warning;
             found.notes.push("a version that is older than those that are known may have one such flag only".into());
         }
         if found.severity != Severity::Error || holds(Severity::Error) {
-            return;
+            return false;
         }
         found.severity = Severity::Warning;
         let names = |is_error: bool| {
@@ -77,7 +81,6 @@ impl<'a> Candidates<'a> {
             runs(judged.iter().map(|(candidate, severity)| (candidate.resolved.version, is(severity))))
         };
         let engine = name(self.context.launch.engine);
-        found.notes.retain(|note| !note.starts_with("judged for "));
         found.notes.push(match names(false) {
             sound if sound.is_empty() => format!("an error in {engine} {}", names(true)),
             sound => format!("an error in {engine} {}, and none in {sound}", names(true)),
@@ -90,6 +93,7 @@ impl<'a> Candidates<'a> {
             ),
             false => "the version is not stated; set it with `--engine-version`".into(),
         });
+        true
     }
 
     fn all(&self) -> &[Candidate] {
@@ -139,9 +143,6 @@ fn takes(launch: &Launch, fix: &Fix, version: EngineVersion) -> bool {
     let spellings = names.filter(|name| name.contains('-')).filter_map(|name| registered.spelling(&name));
     spellings.into_iter().all(|spelling| spelling.exists_in(version))
 }
-
-/// The label of an abbreviation that stands for several flags.
-pub(super) const AMBIGUOUS: &str = "ambiguous";
 
 /// The versions that are paired with true, as text, with neighbours merged into ranges.
 fn runs(versions: impl Iterator<Item = (EngineVersion, bool)>) -> String {
@@ -212,6 +213,16 @@ mod tests {
             Severity::Warning,
             &["an error in sglang 0.5.20 to 0.5.23, and none in 0.5.2 to 0.5.19"],
         );
+    }
+
+    #[test]
+    fn a_finding_that_names_versions_does_not_also_name_an_assumed_one() {
+        let old = "python3 -m sglang.launch_server --model-path m --max-running-requests 16 --cuda-graph-max-bs 16 \
+                   --speculative-algorithm NGRAM";
+        let found = found("run.sh", old);
+        let one = found.iter().find(|one| one.code == "SD086").expect("a finding");
+        let of_versions = one.notes.iter().filter(|note| note.contains("sglang 0.5")).count();
+        assert_eq!(of_versions, 1, "{:?}", one.notes);
     }
 
     #[test]

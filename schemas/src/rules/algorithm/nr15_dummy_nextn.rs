@@ -64,7 +64,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(format.span, "MTP layers cannot be loaded with random weights", "not with NEXTN")
             .related(Some(algorithm.span), "here")
-            .by_version(context)
+            .by_version()
             .help("use sglang 0.4.10 or later, or a real checkpoint"),
     )
 }

@@ -70,7 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         .related(context.span(Key::ModelPath), "a multimodal wrapper")
         .engine_says(format!("AttributeError: '{class}' object has no attribute 'get_embed_and_head'"))
         .on_target(context)
-        .by_version(context)
+        .by_version()
         .help(format!("use an EAGLE-3 head with `{}`", context.line(Key::SpeculativeAlgorithm, "EAGLE3")));
     Some(if context.version() >= V0_5_12 { finding.at_most(Severity::Warning) } else { finding })
 }

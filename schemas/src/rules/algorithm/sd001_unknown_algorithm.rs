@@ -107,8 +107,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let edge = came(algorithm).filter(|edge| edge.side(version) != Side::After);
     if let Some(edge) = edge {
         let message = format!("sglang {version} does not have the algorithm {}", algorithm.name());
-        let finding =
-            Finding::new(name.span, message, "came later").maybe_note(edge.doubt(version)).by_version(context);
+        let finding = Finding::new(name.span, message, "came later").maybe_note(edge.doubt(version)).by_version();
         let finding = finding.help(format!("use another algorithm, or a version that has {}", algorithm.name()));
         return Some(if edge.side(version) == Side::Between { finding.at_most(Severity::Warning) } else { finding });
     }
@@ -121,7 +120,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = Finding::new(name.span, message, "not in capitals")
         .engine_says(format!("error: argument --speculative-algorithm: invalid choice: '{}'", name.value))
         .maybe_note(cases.doubt(version))
-        .by_version(context)
+        .by_version()
         .help(format!("write `{}`", context.line(Key::SpeculativeAlgorithm, &folded)))
         .fix(Safety::Safe, "write the name in capitals", vec![spell(&folded)]);
     Some(if cases.side(version) == Side::Between { finding.at_most(Severity::Warning) } else { finding })

@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                  architecture."
             ))
             .on_draft(context)
-            .by_version(context)
+            .by_version()
             .help(format!("write `{}`", context.line(key, "EAGLE"))),
     )
 }

@@ -75,7 +75,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                 "AttributeError: '{architecture}' object has no attribute 'set_eagle3_layers_to_capture'"
             ))
             .on_target(context)
-            .by_version(context)
+            .by_version()
             .help("use STANDALONE with a smaller model of the same vocabulary, NGRAM, or an EAGLE-1/2 head"),
     )
 }

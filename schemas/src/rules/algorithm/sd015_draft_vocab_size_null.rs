@@ -81,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("the target's output head is used, not the draft's own of {rows} tokens");
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "no `draft_vocab_size` in its config")
-            .by_version(context)
+            .by_version()
             .help(format!(
                 "write `\"draft_vocab_size\": {rows}` into the draft's config.json, unless it was trained on the target's head"
             )),

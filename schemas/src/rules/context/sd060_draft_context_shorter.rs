@@ -118,7 +118,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .maybe_note(DEFAULT_CHANGED.doubt(context.version()))
             .on_target(context)
             .on_draft(context)
-            .by_version(context)
+            .by_version()
             .help(format!(
                 "{} `{line}`, or set {OVERWRITE}=1 if no sequence gets longer than that",
                 context.add_or_write(key)

@@ -111,7 +111,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         .maybe_note(lengthened.doubt(context.version()))
         .on_target(context)
         .on_draft(context)
-        .by_version(context)
+        .by_version()
         .help(format!("{} `{}`", context.add_or_write(key), context.line(key, &draft.to_string())))
         .fix(Safety::Unsafe, "keep to the draft's length", context.set(key, &draft.to_string()));
     let sure = short.asked.is_some() && side == Side::Before;

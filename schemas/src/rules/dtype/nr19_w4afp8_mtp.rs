@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(context.value_place(Key::ModelPath), message, "quantised, with MTP layers")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts with them")
             .on_target(context)
-            .by_version(context)
+            .by_version()
             .help("look at the accept length; where it is near 1, use a checkpoint or an engine whose MTP layer is not quantised")
     })
 }

@@ -75,7 +75,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = Finding::new(method.span, message, "for target and draft")
         .related(context.span(Key::SpeculativeDraftModelPath), "not quantised")
         .on_draft(context)
-        .by_version(context);
+        .by_version();
     Some(if EDGE.side(context.version()) == Side::After {
         finding.help(format!("add `{}`", context.line(own, "unquant"))).fix(
             Safety::Unsafe,

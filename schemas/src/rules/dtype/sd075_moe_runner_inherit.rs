@@ -70,7 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
              models.",
         )
         .maybe_note(doubt)
-        .by_version(context)
+        .by_version()
         .help(format!("remove `{}`: the draft takes a backend that it can run on", context.flag(key)))
         .fix(Safety::Unsafe, "let sglang choose", context.remove(key));
     Some(if known { finding } else { finding.at_most(Severity::Warning) })

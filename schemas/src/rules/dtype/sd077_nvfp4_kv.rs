@@ -73,7 +73,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     };
     let finding = Finding::new(dtype.span, message, "not with this algorithm")
         .related(context.span(Key::SpeculativeAlgorithm), "here")
-        .by_version(context)
+        .by_version()
         .help(help);
     Some(if context.gpu_memory.is_some_and(|memory| memory >= SM100_MEMORY) {
         finding

@@ -99,7 +99,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         .related(context.span(running), format!("{requests} on each worker"))
         .engine_says("cuda graph: False (in the decode log, for every such batch)")
         .maybe_note(why)
-        .by_version(context)
+        .by_version()
         .help(format!(
             "write `{more}`, or {} `{}`",
             context.add_or_write(running),

@@ -136,7 +136,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         finding
             .maybe_note(MENDED.doubt(context.version()))
-            .by_version(context)
+            .by_version()
             .help(format!(
                 "{} `{}` (or {second}), or capture every size: `{}`",
                 context.add_or_write(key),

@@ -97,7 +97,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = finding
         .related(context.span(Key::EnableTorchCompile).filter(|_| compile), "not together")
         .maybe_note(edge.doubt(version))
-        .by_version(context);
+        .by_version();
     Some(
         finding
             .help(format!(

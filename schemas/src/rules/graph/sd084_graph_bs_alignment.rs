@@ -70,7 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(place, message, "all of them are dropped")
             .related(context.span(Key::DpSize), format!("each attention is spread over {}", count(share, "GPU")))
             .engine_says("AssertionError: capture_bs=[]")
-            .by_version(context)
+            .by_version()
             .help(format!("list multiples of {share}, such as {share} and {}", share.saturating_mul(2))),
     )
 }

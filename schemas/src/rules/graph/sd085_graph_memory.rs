@@ -85,7 +85,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(context.span(Key::CudaGraphMaxBs).or(context.span(Key::CudaGraphBs)), format!("up to {largest}"))
             .related(context.span(Key::MemFractionStatic), "what this leaves must hold them")
             .note("memory is kept free for a prefill pass only")
-            .by_version(context)
+            .by_version()
             .help(format!(
                 "use fewer draft tokens, or capture up to `{}`",
                 context.line(Key::CudaGraphMaxBs, &fits.to_string())

@@ -59,7 +59,7 @@ use crate::{
     diagnostic::{Edit, Safety, Severity},
     flags::{self, Lookup, Spelling},
     launch::{Argument, Engine, Syntax},
-    rules::{Applies, Check, Context, Finding, Rule, unstated::AMBIGUOUS, versions::*},
+    rules::{Applies, Check, Context, Finding, Rule, versions::*},
     version::EngineVersion,
 };
 
@@ -95,7 +95,8 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => going(context, argument, spelling, now)?,
         Lookup::Ambiguous(candidates) => {
             let names: Vec<String> = candidates.iter().map(|one| format!("{prefix}{}", one.name)).collect();
-            Finding::new(argument.flag.span, format!("`{written}` is ambiguous in sglang {version}"), AMBIGUOUS)
+            Finding::new(argument.flag.span, format!("`{written}` is ambiguous in sglang {version}"), "ambiguous")
+                .by_abbreviation()
                 .engine_says(format!("error: ambiguous option: {written} could match {}", names.join(", ")))
         }
         Lookup::Unknown => {
@@ -105,7 +106,7 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
             unknown(context, argument, spelling)?
         }
     };
-    let finding = finding.by_version(context);
+    let finding = finding.by_version();
     // A fork has flags before, or after, the version that it is a copy of.
     let finding = if context.launch.may_be_fork() { finding.at_most(Severity::Warning) } else { finding };
     Some(match now {

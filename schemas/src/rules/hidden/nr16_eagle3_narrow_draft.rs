@@ -81,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         );
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "another hidden size")
             .on_target(context)
-            .by_version(context)
+            .by_version()
             .help(format!("use sglang 0.4.10 or later, or add `{}`", context.flag(Key::DisableCudaGraph)))
     })
 }

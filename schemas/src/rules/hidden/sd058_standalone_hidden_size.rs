@@ -89,7 +89,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         ))
         .maybe_note(EDGE.doubt(version))
         .on_target(context)
-        .by_version(context)
+        .by_version()
         .help("use sglang 0.5.15.post1 or later, or a draft of the target's hidden size");
     Some(if EDGE.side(version) == Side::Between { finding.at_most(Severity::Warning) } else { finding })
 }

@@ -63,7 +63,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         let message = format!("with pages of {page} tokens, slots of refused drafts leak in sglang {version}");
         Finding::new(context.value_place(Key::PageSize), message, "the cache fills up over hours")
             .related(context.span(Key::SpeculativeAlgorithm), "under speculation")
-            .by_version(context)
+            .by_version()
             .help(format!("write `{}`, or use 0.5.6 or later", context.line(Key::PageSize, "1")))
     })
 }

@@ -78,7 +78,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("drafts are verified greedily on {device}: temperature and top-p have no effect");
     let finding = Finding::new(place, message, "no sampling under speculation")
         .related(context.span(Key::SpeculativeAlgorithm), "this verifies")
-        .by_version(context);
+        .by_version();
     let samples = context.version() >= V0_5_15 && matches!(algorithm, Algorithm::Eagle | Algorithm::Eagle3);
     Some(if samples {
         finding.help(format!("add `{}` (chains over one vocabulary), or send greedy requests", context.flag(key)))

@@ -94,7 +94,7 @@ fn penalties(context: &Context<'_>) -> Option<Finding> {
             Finding::new(default.place, message, "not applied")
                 .related(Some(variable), "asks for that worker")
                 .note(source)
-                .by_version(context)
+                .by_version()
                 .help(format!("take {OVERLAPPED} out, or use sglang 0.5.12 or later")),
         );
     }
@@ -114,7 +114,7 @@ fn processors(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, "custom logit processors are not called where drafts are verified", "not called")
             .related(context.span(Key::SpeculativeAlgorithm), "verified without them")
-            .by_version(context)
+            .by_version()
             .help(format!("take `{}` out, or serve such requests without speculation", context.flag(key))),
     )
 }

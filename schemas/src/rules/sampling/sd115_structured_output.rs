@@ -69,7 +69,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(backend.span, message, "structured output")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts that a grammar may reject")
-            .by_version(context)
+            .by_version()
             .help("use sglang 0.5.16 or later, or try your schemas under load before you rely on them"),
     )
 }

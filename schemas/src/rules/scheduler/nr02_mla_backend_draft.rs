@@ -82,7 +82,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(context.span(Key::SpeculativeDraftModelPath), "ordinary heads")
             .on_target(context)
             .on_draft(context)
-            .by_version(context)
+            .by_version()
             .help(format!("add `{}`", context.line(own, "fa3"))),
     )
 }

@@ -58,7 +58,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     (version < V0_4_7).then(|| {
         Finding::new(place, format!("sglang {version} hangs with DP attention and speculation"), "not with a draft")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts on every rank")
-            .by_version(context)
+            .by_version()
             .help(format!("take `{}` out, or use sglang 0.4.7 or later", context.flag(Key::EnableDpAttention)))
     })
 }

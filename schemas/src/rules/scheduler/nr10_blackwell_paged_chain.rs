@@ -87,7 +87,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(Some(topk.span), "a chain, which trtllm_mha can verify")
             .note(format!("taking a GPU of {memory} MiB for a Blackwell"))
             .on_target(context)
-            .by_version(context)
+            .by_version()
             .help(format!("add `{}`", context.line(key, "trtllm_mha")))
             .fix(Safety::Unsafe, "name the backend", context.set(key, "trtllm_mha")),
     )

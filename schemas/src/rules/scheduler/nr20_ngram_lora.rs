@@ -65,7 +65,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding =
         Finding::new(context.place(key), format!("LoRA does not start with NGRAM on sglang {version}"), "here")
             .related(context.span(Key::SpeculativeAlgorithm), "with this")
-            .by_version(context)
+            .by_version()
             .help("use sglang 0.5.6 or later");
     Some(if version == REPORTED { finding } else { finding.at_most(Severity::Warning) })
 }

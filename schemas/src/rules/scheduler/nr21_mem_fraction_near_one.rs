@@ -67,7 +67,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("a static share of {} leaves no memory for the draft's buffers and graphs", share.value);
     let finding = Finding::new(share.span, message, "of the whole GPU")
         .related(context.span(Key::SpeculativeAlgorithm), "a second model in addition to the target")
-        .by_version(context)
+        .by_version()
         .help(format!("write `{}` or less", context.line(Key::MemFractionStatic, "0.88")));
     Some(if context.version() > V0_5_12 { finding.at_most(Severity::Warning) } else { finding })
 }

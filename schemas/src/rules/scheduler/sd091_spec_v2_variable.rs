@@ -61,7 +61,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(variable.span, message, "does nothing")
             .related(context.span(Key::SpeculativeAlgorithm), "overlapped by default")
-            .by_version(context)
+            .by_version()
             .help(format!("take it out; `{}` is what turns overlap off", context.flag(Key::DisableOverlapSchedule))),
     )
 }

@@ -65,7 +65,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(place, format!("mixed batches are turned off under {}", algorithm.name()), "turned off")
             .related(context.span(Key::SpeculativeAlgorithm), "this turns them off")
             .maybe_note(EDGE.doubt(context.version()))
-            .by_version(context)
+            .by_version()
             .help(format!("take `{}` out", context.flag(key)))
             .fix(Safety::Safe, "take out what is not used", context.remove(key)),
     )

@@ -77,7 +77,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         )
         .related(context.span(Key::SpeculativeAlgorithm), "drafts between passes")
         .engine_says(says)
-        .by_version(context)
+        .by_version()
         .help(format!("use tensor parallelism: `{}`", context.line(Key::TpSize, &parallel.to_string()))),
     )
 }

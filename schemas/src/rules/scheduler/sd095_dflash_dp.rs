@@ -63,7 +63,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = |message: &str| {
         Finding::new(place, message, "not supported")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts a block at once")
-            .by_version(context)
+            .by_version()
     };
     if context.version() <= V0_5_22 {
         return Some(

@@ -71,7 +71,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.place(key), message, "not together")
             .related(context.span(cause), "this and that")
-            .by_version(context)
+            .by_version()
             .help(format!("take `{}` or `{}` out", context.flag(key), context.flag(cause))),
     )
 }

@@ -92,7 +92,7 @@ fn lmcache(context: &Context<'_>) -> Option<Finding> {
         Finding::new(flag.span, "LMCache does not hold the draft's pages", "refused at start")
             .related(context.span(Key::SpeculativeAlgorithm), "beside speculation")
             .engine_says("NotImplementedError: LMCacheUnifiedRadixCache does not yet support speculative decoding")
-            .by_version(context)
+            .by_version()
             .help(format!("take `{}` out", flag.value)),
     )
 }
@@ -145,6 +145,6 @@ fn watermark(context: &Context<'_>) -> Option<Finding> {
 fn refused(context: &Context<'_>, key: Key, message: String) -> Finding {
     Finding::new(context.place(key), message, "refused at start")
         .related(context.span(Key::SpeculativeAlgorithm), "beside speculation")
-        .by_version(context)
+        .by_version()
         .help(format!("take `{}` out", context.flag(key)))
 }

@@ -109,7 +109,7 @@ fn no_buffer(context: &Context<'_>) -> Option<Finding> {
         Finding::new(context.value_place(key), message, "keeps no buffer")
             .engine_says(says)
             .on_target(context)
-            .by_version(context)
+            .by_version()
             .help(format!("write `{}`", context.line(key, "extra_buffer")))
     };
     let resolved = context.resolved;
@@ -159,7 +159,7 @@ fn replay(context: &Context<'_>) -> Option<Finding> {
         Finding::new(place, message, "needs topk 1")
             .related(Some(topk.span), "a tree")
             .on_target(context)
-            .by_version(context)
+            .by_version()
             .help(format!("write `{}`", context.line(Key::SpeculativeEagleTopk, "1"))),
     )
 }

@@ -77,7 +77,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if let Some(native) = main.as_ref().filter(|backend| ngram && backend.value == "torch_native") {
         let finding = Finding::new(native.span, "torch_native cannot verify what NGRAM drafts", "dies in the warm-up")
             .note("it is accepted, and the first request of the warm-up fails (sglang #36352)")
-            .by_version(context);
+            .by_version();
         return Some(advised(context, Key::AttentionBackend, finding));
     }
     context.tree_algorithm()?;
@@ -100,7 +100,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .engine_says(format!("ValueError: EAGLE is not supported in decode attention backend {name}"))
             .maybe_note((name == "torch_native").then(|| "CUDA graphs are turned off as well".to_owned()))
             .maybe_note(edge.and_then(|edge| edge.doubt(version)))
-            .by_version(context);
+            .by_version();
     let finding = advised(context, key, finding);
     Some(if side == Side::Between { finding.at_most(Severity::Warning) } else { finding })
 }

@@ -62,7 +62,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(ranks.span, message, "one rank only")
             .related(Some(device.span), "on this device")
             .related(context.span(Key::SpeculativeAlgorithm), "with speculation")
-            .by_version(context)
+            .by_version()
             .help(format!("remove `{}`", context.flag(Key::DcpSize))),
     )
 }

@@ -65,7 +65,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(mode.span, format!("`{shown}` is not a mode of ragged verification"), "not known")
             .related(context.span(Key::SpeculativeAlgorithm), "looks at the variable")
             .engine_says(format!("invalid {VARIABLE}='{shown}'; expected one of 'static', 'cap-accept', 'compact'"))
-            .by_version(context)
+            .by_version()
             .help(format!("write {VARIABLE}=static, which is the default")),
     )
 }

@@ -103,7 +103,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         let message = format!("{} needs {needs}, and {models} has {architecture}", backend.value);
         Some(
             Finding::new(backend.span, message, "not on this GPU")
-                .by_version(context)
+                .by_version()
                 .help(format!("write `{}`, which runs on every GPU", context.line(key, "triton")))
                 .fix(Safety::Unsafe, "use triton, which runs on every GPU", context.set(key, "triton")),
         )

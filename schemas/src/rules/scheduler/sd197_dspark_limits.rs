@@ -75,7 +75,7 @@ fn device(context: &Context<'_>) -> Option<Finding> {
     (!runs).then(|| {
         Finding::new(device.span, format!("DSPARK does not run on `{name}`"), "not on this device")
             .engine_says("ValueError: DSpark speculative decoding only supports CUDA, NPU or XPU device.")
-            .by_version(context)
+            .by_version()
             .help("use a GPU, or another algorithm")
     })
 }
@@ -86,7 +86,7 @@ fn head(context: &Context<'_>) -> Option<Finding> {
         Finding::new(ranks, "DSPARK with DP attention needs the output head per rank", "no data-parallel head")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts with the target's head")
             .engine_says("ValueError: DSpark with dp attention requires --enable-dp-lm-head.")
-            .by_version(context)
+            .by_version()
             .help(format!("add `{}`", context.flag(Key::EnableDpLmHead)))
     })
 }
@@ -105,7 +105,7 @@ fn library(context: &Context<'_>) -> Option<Finding> {
         let shown: String = library.value.chars().take(40).collect();
         Finding::new(library.span, format!("DSPARK with DP attention does not run on `{shown}`"), "not this library")
             .engine_says("ValueError: DSpark with dp attention supports moe_a2a_backend 'none' (built-in TP MoE), …")
-            .by_version(context)
+            .by_version()
             .help(format!("write `{}`", context.line(Key::MoeA2aBackend, "none")))
     })
 }

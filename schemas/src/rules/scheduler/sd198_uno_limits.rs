@@ -77,7 +77,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
             let place = context.span(*key)?;
             let message = format!("UNO does not run with `{}`", context.flag(*key));
             let finding = Finding::new(place, message, "refused").engine_says(format!("ValueError: {says}"));
-            Some(finding.by_version(context).help(format!("take `{}` out", context.flag(*key))))
+            Some(finding.by_version().help(format!("take `{}` out", context.flag(*key))))
         });
     let others = [ranks(context), backend(context), device(context), tokens(context)];
     refused.chain(others.into_iter().flatten()).collect()
@@ -89,7 +89,7 @@ fn ranks(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(ranks.span, message, "one rank only")
             .engine_says("ValueError: UNO requires TP=PP=1.")
-            .by_version(context)
+            .by_version()
             .help(format!("write `{}`, or use another algorithm", context.line(Key::TpSize, "1"))),
     )
 }
@@ -105,7 +105,7 @@ fn backend(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(backend.span, format!("UNO does not run on {}", backend.value), "fa3 only")
             .engine_says("ValueError: UNO requires FA3 for both prefill and decode attention")
-            .by_version(context)
+            .by_version()
             .help(format!("write `{}`", context.line(key, "fa3"))),
     )
 }
@@ -116,7 +116,7 @@ fn device(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(device.span, format!("UNO does not run on `{shown}`"), "CUDA only")
             .engine_says("ValueError: UNO only supports CUDA.")
-            .by_version(context)
+            .by_version()
             .help("use a GPU, or another algorithm"),
     )
 }
@@ -129,7 +129,7 @@ fn tokens(context: &Context<'_>) -> Option<Finding> {
     context.is_absent(Key::SpeculativeNumDraftTokens).then(|| {
         missing(context, Key::SpeculativeNumDraftTokens, "UNO has no number of tokens to verify")
             .engine_says("ValueError: UNO requires --speculative-num-draft-tokens to be a positive integer")
-            .by_version(context)
+            .by_version()
             .help(format!("add `{}`", context.line(Key::SpeculativeNumDraftTokens, "8")))
     })
 }

@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(Some(decode.span), "decode")
             .related(context.span(Key::SpeculativeAlgorithm), "speculates")
             .engine_says("AssertionError: Currently HybridAttentionBackend does not support speculative decoding.")
-            .by_version(context)
+            .by_version()
             .help("use one backend for both, or sglang 0.5.2 or later"),
     )
 }

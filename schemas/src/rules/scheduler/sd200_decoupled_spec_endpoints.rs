@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                 "ValueError: --decoupled-spec-bind-endpoint, --decoupled-spec-connect-endpoints, and --decoupled-spec-rank \
                  are required for decoupled speculative decoding.",
             )
-            .by_version(context)
+            .by_version()
             .help(format!("add {missing}")),
     )
 }

@@ -83,6 +83,6 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         )
         .related(context.span(Key::SpeculativeAlgorithm), "speculation is on")
         .note("slime reads counts that sglang 0.5.12 renamed; rollout/spec_accept_length is right")
-        .by_version(context),
+        .by_version(),
     )
 }

@@ -80,7 +80,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         )
         .engine_says("ValueError: arange's range must be a power of 2")
         .on_target(context)
-        .by_version(context)
+        .by_version()
         .help(format!(
             "write `{}`",
             context.line(Key::SpeculativeNumDraftTokens, &tokens.next_power_of_two().to_string())

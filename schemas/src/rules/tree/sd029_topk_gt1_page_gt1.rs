@@ -105,7 +105,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                 .at_most(Severity::Warning)
                 .engine_says("speculative_eagle_topk is adjusted to 1 when page_size > 1")
                 .maybe_note(silent.doubt(version))
-                .by_version(context)
+                .by_version()
                 .help(format!("{} `{one}`, or write topk 1", context.add_or_write(Key::PageSize))),
         )));
     }
@@ -117,7 +117,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             Finding::new(place, message, "a tree needs pages of one token")
                 .at_most(Severity::Warning)
                 .note("0.5.2 refuses it: 'unstable and produces incorrect results for paged attention backends'")
-                .by_version(context)
+                .by_version()
                 .help(format!("{} `{one}`", context.add_or_write(Key::PageSize))),
         )));
     }
@@ -148,7 +148,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         .related(context.span(Key::AttentionBackend), "not with trees")
         .engine_says(words)
         .maybe_note(own.and_then(|edge| edge.doubt(version)))
-        .by_version(context);
+        .by_version();
     let others = match allowed.split_first() {
         Some((first, _)) => format!(", or `{}`", context.line(Key::AttentionBackend, first)),
         None => String::new(),

@@ -66,7 +66,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         .related(context.span(Key::SpeculativeEagleTopk), format!("topk {topk}"))
         .engine_says("ValueError: trtllm_mha backend only supports topk = 1 for speculative decoding.")
         .maybe_note(edge.doubt(context.version()))
-        .by_version(context)
+        .by_version()
         .help(format!(
             "write `{}`, or another attention backend such as `{}`",
             context.line(Key::SpeculativeEagleTopk, "1"),

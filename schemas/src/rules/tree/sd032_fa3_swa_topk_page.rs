@@ -84,7 +84,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
              sliding window attention",
         )
         .on_target(context)
-        .by_version(context)
+        .by_version()
         .help(format!("{} `{}`, or topk 1", context.add_or_write(Key::PageSize), context.line(Key::PageSize, "1")));
     Some(match context.span(Key::PageSize) {
         Some(_) => finding.fix(Safety::Unsafe, "use pages of one token", context.set(Key::PageSize, "1")),

@@ -76,7 +76,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(context.span(Key::AttentionBackend), "flashinfer drafts")
             .note("long sequences overflow the buffer: wrong drafts, or an illegal memory access")
             .maybe_note(EDGE.doubt(context.version()))
-            .by_version(context)
+            .by_version()
             .help(format!(
                 "use sglang 0.5.15.post1 or later, `{}`, or `{}`",
                 context.line(Key::AttentionBackend, "fa3"),

@@ -77,7 +77,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(context.span(Key::EnableMultiLayerEagle), "one layer a step")
             .related(context.span(Key::ModelPath), "several MTP layers")
             .on_target(context)
-            .by_version(context)
+            .by_version()
             .help(format!("write `{}`", context.line(Key::SpeculativeEagleTopk, "1"))),
     )
 }
@@ -98,7 +98,7 @@ fn filled_in(context: &Context<'_>) -> Option<Finding> {
                 "sglang says: `AssertionError: multi-layer EAGLE requires speculative_num_draft_tokens == \
                  speculative_num_steps + 1, got {tokens} and {steps}`"
             ))
-            .by_version(context)
+            .by_version()
             .help("give `--speculative-num-steps`, `--speculative-eagle-topk 1` and one draft token more than steps"),
     )
 }

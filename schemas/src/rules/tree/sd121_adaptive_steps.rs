@@ -86,7 +86,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             "--speculative-num-steps={given} is not in the adaptive config candidate_steps [{listed}]. Pass one of \
                  those values."
         ))
-        .by_version(context)
+        .by_version()
         .help(format!("write `{}`", context.line(Key::SpeculativeNumSteps, "3"))),
     )
 }

@@ -76,7 +76,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             "speculative_eagle_topk({breadth}) > 1 with page_size({size}) > 1 is unstable and produces incorrect \
                  results"
         ))
-        .by_version(context)
+        .by_version()
         .help(format!("write `{}`, or pages of 1", context.line(key, "1"))),
     )
 }

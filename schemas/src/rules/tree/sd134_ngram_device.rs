@@ -77,7 +77,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(context.span(Key::SpeculativeAlgorithm), "looks tokens up")
             .engine_says(says)
             .maybe_note(edge.doubt(version).filter(|_| later))
-            .by_version(context)
+            .by_version()
             .help(format!("run it on CUDA, or take `{}` out", context.flag(Key::SpeculativeAlgorithm))),
     )
 }

@@ -90,7 +90,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .related(context.span(Key::SpeculativeDraftModelPath), "drafts blocks")
             .maybe_note(edge.doubt(version))
             .on_draft(context)
-            .by_version(context)
+            .by_version()
             .help(format!("{} `{}`, which is what runs", context.add_or_write(own), context.line(own, instead))),
     )
 }

@@ -122,7 +122,7 @@ fn elsewhere(context: &Context<'_>, word: &Word, place: Span) -> Option<Finding>
         }
         _ => return None,
     };
-    let finding = Finding::new(place, message, "not in this version").by_version(context);
+    let finding = Finding::new(place, message, "not in this version").by_version();
     Some(match word.since.filter(|since| *since > version) {
         Some(since) => finding.help(format!("use vllm {since} or later, or one of {}", listed(version))),
         None => finding.help(format!("write one of {}", listed(version))),

@@ -106,7 +106,7 @@ fn look(context: &Context<'_>, name: &str, key: &VllmKey) -> Option<Finding> {
             }
             _ => return None,
         };
-        let finding = Finding::new(key.span, message, "not in this version").by_version(context);
+        let finding = Finding::new(key.span, message, "not in this version").by_version();
         return Some(finding.help("take it out, or use a version that has it"));
     }
     let finding =

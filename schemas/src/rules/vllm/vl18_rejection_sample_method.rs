@@ -66,7 +66,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let place = context.launch.vllm_key_place("rejection_sample_method").unwrap_or(config.span);
     Some(
         Finding::new(place, format!("vllm {version} has no rejection_sample_method `{shown}`"), "not known")
-            .by_version(context)
+            .by_version()
             .help(format!("write one of {known}")),
     )
 }

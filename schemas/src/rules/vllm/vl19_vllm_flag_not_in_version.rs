@@ -42,7 +42,7 @@ use crate::{
     diagnostic::{Edit, Safety, Severity},
     flags::{self, Lookup, Spelling},
     launch::{Argument, Engine, Launcher, Syntax},
-    rules::{Applies, Check, Context, Finding, Rule, unstated::AMBIGUOUS},
+    rules::{Applies, Check, Context, Finding, Rule},
     text::distance,
 };
 
@@ -110,9 +110,10 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
         Lookup::Ambiguous(candidates) => {
             let names: Vec<String> = candidates.iter().map(|one| format!("--{}", one.name)).collect();
             Some(
-                Finding::new(argument.flag.span, format!("`{written}` is ambiguous in vllm {version}"), AMBIGUOUS)
+                Finding::new(argument.flag.span, format!("`{written}` is ambiguous in vllm {version}"), "ambiguous")
+                    .by_abbreviation()
                     .note(format!("vllm says: `error: ambiguous option: {written} could match {}`", names.join(", ")))
-                    .by_version(context)
+                    .by_version()
                     .help(format!("write one of {}", names.join(", "))),
             )
         }
@@ -156,7 +157,7 @@ fn elsewhere(context: &Context<'_>, argument: &Argument, spelling: &Spelling) ->
     };
     let finding = Finding::new(argument.flag.span, message, "not in this version")
         .note(format!("vllm says: `error: unrecognized arguments: {written}`"))
-        .by_version(context);
+        .by_version();
     let key = NOW_KEYS.iter().find(|(flag, _)| *flag == name).map(|(_, key)| key);
     let flag = NOW_FLAGS.iter().find(|(flag, _)| *flag == name).map(|(_, flag)| *flag);
     let flag = flag.filter(|flag| flags::vllm().spelling(flag).is_some_and(|spelling| spelling.exists_in(version)));

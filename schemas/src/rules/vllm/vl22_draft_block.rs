@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                     "vllm says: `ValueError: … num_speculative_tokens … dspark_block_size ({block}); got {tokens}. Smaller \
                      values produce incorrect output.`"
                 ))
-                .by_version(context)
+                .by_version()
                 .on_target(context)
                 .help(format!("write `\"num_speculative_tokens\": {block}`, or use vllm 0.28 or later")),
         );

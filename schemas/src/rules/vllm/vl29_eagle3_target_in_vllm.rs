@@ -81,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         .related(context.span(Key::ModelPath), architecture)
         .note("vllm says: `RuntimeError: Model does not support EAGLE3 interface`")
         .on_target(context)
-        .by_version(context);
+        .by_version();
     let finding = match has_states_since(architecture) {
         Some(since) => finding.help(format!("use vllm {since} or later, or MTP or ngram")),
         None => finding

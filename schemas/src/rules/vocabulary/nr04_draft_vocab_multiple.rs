@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("{size} tokens"))
         .on_draft(context)
         .maybe_note(EDGE.doubt(version))
-        .by_version(context)
+        .by_version()
         .help(format!("use sglang 0.5.6 or later, or add `{}`", context.flag(Key::DisableCudaGraph)));
     Some(if side == Side::Between { finding.at_most(Severity::Warning) } else { finding })
 }

@@ -98,7 +98,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .maybe_note(edge.doubt(context.version()))
             .on_target(context)
             .on_draft(context)
-            .by_version(context)
+            .by_version()
             .help("use a smaller model of the target's own family whose `vocab_size` is the same"),
     )
 }

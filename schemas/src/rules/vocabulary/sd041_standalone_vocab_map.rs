@@ -103,7 +103,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         finding
             .maybe_note(edge.doubt(context.version()))
-            .by_version(context)
+            .by_version()
             .help("use a smaller model of the target's own family, with the same tokenizer.json"),
     )
 }
