@@ -14,6 +14,7 @@ mod report;
 mod schema;
 mod selftest;
 mod serve;
+mod supervise;
 mod sweep;
 mod train;
 
@@ -81,6 +82,9 @@ pub enum Command {
     Completions(completions::Arguments),
     /// Write the manual pages, one for each command
     Man(man::Arguments),
+    /// End servers if the process that started this one is killed
+    #[command(hide = true)]
+    Supervise,
 }
 
 impl Command {
@@ -106,6 +110,7 @@ impl Command {
             Self::Demo(arguments) => demo::run(arguments),
             Self::Completions(arguments) => completions::run(arguments),
             Self::Man(arguments) => man::run(arguments),
+            Self::Supervise => supervise::run(),
         }
     }
 }

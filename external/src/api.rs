@@ -4,7 +4,10 @@ mod prometheus;
 mod sglang;
 mod vllm;
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -27,7 +30,10 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Api {
     kind: Kind,
+    /// For requests that generate text.
     address: Address,
+    /// For requests that an idle server answers at once.
+    short: Address,
     base: String,
     served_name: Option<String>,
 }
@@ -66,6 +72,9 @@ pub struct Counters {
     /// Requests retracted since the start because the KV cache was full.
     pub retracted: Option<f64>,
 }
+
+/// Maximum time to wait for a response that needs no work of the model.
+const LONGEST_SHORT: Duration = Duration::from_secs(30);
 
 /// A request to generate text.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,9 +119,11 @@ pub struct Generated {
 }
 
 impl Api {
-    /// A server at a URL. `served_name` is the model name that identifies a server started by us.
+    /// A server at a URL. `served_name` is the model name that identifies a server started by us. Generating requests wait
+    /// for `timeout` at most for the next bytes, others for at most half a minute.
     pub fn new(kind: Kind, base: &str, served_name: Option<String>, timeout: Duration) -> Self {
-        Self { kind, address: Address::new(base, timeout), base: base.to_owned(), served_name }
+        let (address, short) = (Address::new(base, timeout), Address::new(base, timeout.min(LONGEST_SHORT)));
+        Self { kind, address, short, base: base.to_owned(), served_name }
     }
 
     /// Its URL.
@@ -131,9 +142,9 @@ impl Api {
     /// When there is no response.
     pub fn is_ready(&self) -> Result<bool, ServerError> {
         match self.kind {
-            Kind::Sglang => sglang::is_ready(&self.address),
+            Kind::Sglang => sglang::is_ready(&self.short),
             // vLLM opens the port only once the engine is up.
-            Kind::Vllm => Ok(self.address.get("/health")?.status == 200),
+            Kind::Vllm => Ok(self.short.get("/health")?.status == 200),
         }
     }
 
@@ -153,8 +164,8 @@ impl Api {
     pub fn info(&self) -> Result<ServerInfo, ServerError> {
         let models = self.models()?;
         match self.kind {
-            Kind::Sglang => sglang::info(&self.address, models),
-            Kind::Vllm => vllm::info(&self.address, models),
+            Kind::Sglang => sglang::info(&self.short, models),
+            Kind::Vllm => vllm::info(&self.short, models),
         }
     }
 
@@ -163,7 +174,7 @@ impl Api {
     /// # Errors
     /// When it does not respond; a server without metrics reports no figures.
     pub fn counters(&self) -> Result<Counters, ServerError> {
-        let answer = self.address.get("/metrics")?;
+        let answer = self.short.get("/metrics")?;
         if answer.status != 200 {
             return Ok(Counters::default());
         }
@@ -181,18 +192,18 @@ impl Api {
     /// When it does not respond.
     pub fn flush_cache(&self) -> Result<bool, ServerError> {
         match self.kind {
-            Kind::Sglang => Ok(self.address.post("/flush_cache", &json!({}))?.status == 200),
-            Kind::Vllm => vllm::reset_prefix_cache(&self.address),
+            Kind::Sglang => Ok(self.short.post("/flush_cache", &json!({}))?.status == 200),
+            Kind::Vllm => vllm::reset_prefix_cache(&self.short),
         }
     }
 
     /// Generates text, and measures when its tokens arrive.
     ///
     /// # Errors
-    /// When the server refuses it, or the stream ends early.
-    pub fn generate(&self, request: &Generate<'_>) -> Result<Generated, ServerError> {
+    /// When the server refuses it, the stream ends early, or `interrupted` is set.
+    pub fn generate(&self, request: &Generate<'_>, interrupted: &AtomicBool) -> Result<Generated, ServerError> {
         let sent = Instant::now();
-        let mut times = Times { sent, first: None, last: Duration::ZERO, tokens: 0 };
+        let mut times = Times { sent, first: None, last: Duration::ZERO, tokens: 0, interrupted };
         let (path, mut generated) = match self.kind {
             Kind::Sglang => sglang::generate(&self.address, request, &mut times)?,
             Kind::Vllm => {
@@ -204,6 +215,9 @@ impl Api {
                 vllm::generate(&self.address, request, &name, &mut times)?
             }
         };
+        if times.is_interrupted() {
+            return Err(ServerError::Interrupted);
+        }
         let Some(first) = times.first else {
             return Err(self.address.failed(path, "the stream ended without a token".into()));
         };
@@ -214,7 +228,7 @@ impl Api {
 
     fn models(&self) -> Result<Vec<String>, ServerError> {
         let path = "/v1/models";
-        let answer = self.address.json(path, &self.address.get(path)?)?;
+        let answer = self.short.json(path, &self.short.get(path)?)?;
         let data = answer["data"].as_array().into_iter().flatten();
         Ok(data.filter_map(|model| model["id"].as_str().map(str::to_owned)).collect())
     }
@@ -237,14 +251,20 @@ impl Generated {
 }
 
 /// Arrival times of tokens.
-struct Times {
+struct Times<'a> {
     sent: Instant,
     first: Option<Duration>,
     last: Duration,
     tokens: usize,
+    /// Set by another thread to stop reading.
+    interrupted: &'a AtomicBool,
 }
 
-impl Times {
+impl Times<'_> {
+    fn is_interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
     /// Records an event after which this many tokens have been generated in total.
     fn seen(&mut self, tokens: usize) {
         if tokens > self.tokens {

@@ -10,6 +10,11 @@ use serde::{Deserialize, Serialize};
 /// Maximum number of bytes of a log's end that are kept with a failure.
 pub const KEPT_LOG_BYTES: usize = 8 << 10;
 
+/// Maximum number of lines of a server's last message.
+const MESSAGE_LINES: usize = 4;
+/// Maximum number of characters of each.
+const LINE_CHARACTERS: usize = 500;
+
 /// Classes of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -148,11 +153,18 @@ pub fn of_end(ended: Ended, was_ready: bool, log: &str) -> Failure {
         }
         Ended::Signal(11) => (FailureClass::Crash, "killed by SIGSEGV".to_owned()),
         Ended::Signal(signal) => (FailureClass::Crash, format!("ended by signal {signal}")),
-        // Both engines' argument parsers exit with 2.
-        Ended::Code(2) if !was_ready => {
-            (FailureClass::Configuration, "exit code 2: the arguments were rejected".to_owned())
-        }
-        Ended::Code(code) => (FailureClass::Crash, format!("exit code {code}, and its log shows no cause")),
+        // Argument parsers exit with 2.
+        Ended::Code(2) if !was_ready => (
+            FailureClass::Configuration,
+            last_words(log).unwrap_or_else(|| "exit code 2: the arguments were rejected, without a message".to_owned()),
+        ),
+        Ended::Code(code) => (
+            FailureClass::Crash,
+            match last_words(log) {
+                Some(words) => format!("exit code {code}: {words}"),
+                None => format!("exit code {code}, and its log is empty"),
+            },
+        ),
     };
     Failure { class, evidence, log_tail }
 }
@@ -171,6 +183,33 @@ fn told(log: &str) -> Option<(FailureClass, &str)> {
     SIGNATURES.iter().find_map(|one| {
         let has = |line: &&str| one.texts.iter().all(|text| contains(line, text));
         log.lines().find(has).map(|line| (one.class, line))
+    })
+}
+
+/// What a server said last: the message of an argument parser or the last line of a traceback with the lines that continue
+/// it, else its last line. `None` if it said nothing.
+fn last_words(log: &str) -> Option<String> {
+    let plain = without_colour(log);
+    let lines: Vec<&str> = plain.lines().filter(|line| !line.trim().is_empty()).collect();
+    let is_message = |line: &&str| {
+        // `error: …` of a parser, with the program's name or without; `NameError: …` and the like at the end of a traceback.
+        let (head, message) = line.split_once(':').unwrap_or_default();
+        let name = head.rsplit(['.', ' ']).next().unwrap_or_default();
+        let is_error = head == "error" || name.ends_with("Error") || name.ends_with("Exception");
+        !line.starts_with(char::is_whitespace) && (is_error || message.trim_start().starts_with("error:"))
+    };
+    let at = lines.iter().rposition(is_message).unwrap_or(lines.len().checked_sub(1)?);
+    let message = lines[at..].iter().take(MESSAGE_LINES).map(|line| line.trim());
+    Some(message.map(|line| line.chars().take(LINE_CHARACTERS).collect()).collect::<Vec<String>>().join(" | "))
+}
+
+/// A text without the sequences that colour it on a terminal.
+fn without_colour(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| {
+        let end = part.find(|letter: char| letter.is_ascii_alphabetic()).map_or(part.len(), |at| at + 1);
+        plain + &part[end..]
     })
 }
 
@@ -320,6 +359,26 @@ mod tests {
         check(&capture, Ended::Code(1), false, FailureClass::OutOfMemoryAtCapture);
         check(out, Ended::Code(1), false, FailureClass::OutOfMemoryForCache);
         check(&capture, Ended::Code(1), true, FailureClass::OutOfMemoryWhileRunning);
+    }
+
+    #[test]
+    fn without_a_known_cause_the_servers_own_last_message_is_the_evidence() {
+        let argparse = "usage: launch_server.py [-h]\nlaunch_server.py: error: the following are required: --model-path\n";
+        let traceback = "Traceback (most recent call last):\n  File \"a.py\", line 1\n    f()\nTypeError: wrong kind\nof two \
+                         lines\n";
+        let clap = "\u{1b}[1m\u{1b}[31merror:\u{1b}[0m unexpected argument '--x' found\n\n  tip: try --y\n\nUsage: a\n";
+        for (log, code, expected) in [
+            (argparse, 2, "launch_server.py: error: the following are required: --model-path"),
+            (traceback, 1, "exit code 1: TypeError: wrong kind | of two lines"),
+            (clap, 2, "error: unexpected argument '--x' found | tip: try --y | Usage: a"),
+            ("ready\nthe GPU is on fire\n\n", 1, "exit code 1: the GPU is on fire"),
+            ("\n", 1, "exit code 1, and its log is empty"),
+        ] {
+            assert_eq!(of_end(Ended::Code(code), false, log).evidence, expected, "{log}");
+        }
+        // Words of a long log that look like an error do not hide what came last.
+        let long = "x".repeat(1 << 16);
+        assert!(of_end(Ended::Code(1), false, &long).evidence.len() <= 1 << 11);
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Drives inference servers of other engines (SGLang, vLLM, or spectune's own `serve`): starts one as a process, waits
 //! until it is ready, sends it a load, reads its counters, and stops it without leaving anything behind.
 //!
-//! - [`process`] owns a server's process group and its log. [`orphans`] ends servers that a killed run left.
+//! - [`process`] owns a server's process group and its log; [`mark`] finds its processes, [`container`] its container.
+//! - [`supervisor`] is a process that ends servers as soon as this one is killed. [`orphans`] ends servers that a killed
+//!   run left, as the next run does.
 //! - [`failure`] determines from a log why a server ended or did not start.
 //! - [`api`] is the client of a server; differences between engines are in `api/sglang.rs` and `api/vllm.rs`.
 //! - [`load`] keeps requests running and measures when their tokens arrive.
@@ -10,13 +12,16 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+pub mod container;
 pub mod failure;
 pub mod http;
 pub mod load;
+pub mod mark;
 pub mod orphans;
 pub mod port;
 pub mod process;
 pub mod ready;
+pub mod supervisor;
 
 use std::{io, path::PathBuf};
 
@@ -50,6 +55,18 @@ pub enum ServerError {
     Unkillable {
         /// Their process ids.
         pids: Vec<u32>,
+    },
+    /// A container did not end.
+    #[error("the server's container could not be removed; end it by hand: {command}")]
+    Container {
+        /// The command that removes it.
+        command: String,
+    },
+    /// The process that ends servers if this one is killed did not start.
+    #[error("{program}: the process that ends servers if this one is killed did not start")]
+    Supervisor {
+        /// Its program.
+        program: String,
     },
     /// A file of the run could not be read or written.
     #[error("{}: {source}", path.display())]

@@ -50,7 +50,8 @@ const NAP: Duration = Duration::from_millis(5);
 /// Maximum number of concurrent requests of an open loop, with one thread each.
 const MOST_UNDER_WAY: usize = 1 << 10;
 
-/// Sends all requests and waits for their responses. After the first failure no further request is sent.
+/// Sends all requests and waits for their responses. After the first failure no further request is sent; after an
+/// interrupt, running ones are given up at their next token.
 ///
 /// # Errors
 /// When a request fails; when `interrupted` is set.
@@ -107,7 +108,7 @@ impl Shared<'_> {
             let Some(request) = self.requests.get(at) else { return };
             let Some(arrival) = self.arrival(at) else { return };
             let late = self.start.elapsed().saturating_sub(arrival);
-            let generated = self.api.generate(request);
+            let generated = self.api.generate(request, self.interrupted);
             let elapsed = self.start.elapsed();
             let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
             match generated {

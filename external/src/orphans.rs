@@ -1,6 +1,6 @@
 //! Cleans up servers that a killed run left running.
 //!
-//! A server's mark is written to disk before the server starts, so a later run finds it in any case.
+//! A server is written to disk before it starts, so a later run finds it in any case.
 
 use std::{
     fs,
@@ -9,18 +9,64 @@ use std::{
     time::Duration,
 };
 
-use crate::{ServerError, process::Mark};
+use crate::{ServerError, container::Container, mark::Mark};
 
-/// The file with the marks of a run's servers, one per line. A server that was stopped properly is removed from it.
+/// The file with a run's servers, one per line. A server that was stopped properly is removed from it.
 #[derive(Clone, Debug)]
 pub struct ServerFile {
     path: PathBuf,
 }
 
+/// By what a server can be ended, also by another process than the one that started it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Handle {
+    /// The mark of its processes.
+    pub mark: Mark,
+    /// Its container, if it runs in one.
+    pub container: Option<Container>,
+}
+
 /// The name of the file in a run's folder.
 const NAME: &str = "servers.txt";
 /// Time for a remaining server to end by itself.
-const GRACE: Duration = Duration::from_secs(5);
+pub(crate) const GRACE: Duration = Duration::from_secs(5);
+
+impl Handle {
+    /// Reads a line that [`line`](Self::line) has written; `None` if it is not whole.
+    pub fn parse(line: &str) -> Option<Self> {
+        let (mark, container) = match line.split_once(' ') {
+            Some((mark, container)) => (mark, Some(serde_json::from_str(container).ok()?)),
+            None => (line, None),
+        };
+        Some(Self { mark: Mark::parse(mark)?, container })
+    }
+
+    /// On one line: the mark, and the container as JSON.
+    pub fn line(&self) -> String {
+        let container = self.container.as_ref().and_then(|container| serde_json::to_string(container).ok());
+        container.map_or_else(|| self.mark.as_str().to_owned(), |json| format!("{} {json}", self.mark.as_str()))
+    }
+
+    /// Ends the server: SIGTERM, `grace`, SIGKILL. Returns the number of processes and containers that were there.
+    ///
+    /// # Errors
+    /// When a process or the container does not end.
+    pub fn end(&self, grace: Duration) -> Result<usize, ServerError> {
+        let container = self.container.as_ref().filter(|container| container.exists());
+        if let Some(container) = container {
+            container.stop(grace);
+        }
+        let processes = self.mark.processes().len();
+        if processes > 0 {
+            self.mark.end(grace)?;
+        }
+        // Its client may have been killed between creating the container and starting it.
+        if let Some(container) = &self.container {
+            container.remove()?;
+        }
+        Ok(processes + usize::from(container.is_some()))
+    }
+}
 
 impl ServerFile {
     /// The file of a run's folder.
@@ -32,10 +78,10 @@ impl ServerFile {
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub fn add(&self, mark: &Mark) -> Result<(), ServerError> {
+    pub fn add(&self, server: &Handle) -> Result<(), ServerError> {
         let mut file =
             fs::OpenOptions::new().create(true).append(true).open(&self.path).map_err(ServerError::file(&self.path))?;
-        writeln!(file, "{}", mark.as_str()).and_then(|()| file.sync_data()).map_err(ServerError::file(&self.path))
+        writeln!(file, "{}", server.line()).and_then(|()| file.sync_data()).map_err(ServerError::file(&self.path))
     }
 
     /// Removes all servers, because none is running any more.
@@ -49,7 +95,7 @@ impl ServerFile {
         }
     }
 
-    /// Ends the servers that an earlier run left, and nothing else. Returns the number of processes.
+    /// Ends the servers that an earlier run left, and nothing else. Returns the number of processes and containers.
     ///
     /// # Errors
     /// When the file cannot be read, or a process does not end.
@@ -61,12 +107,8 @@ impl ServerFile {
         };
         let mut ended = 0;
         // A truncated last line belongs to a server that was not started.
-        for mark in text.lines().filter_map(Mark::parse) {
-            let left = mark.processes().len();
-            if left > 0 {
-                mark.end(GRACE)?;
-            }
-            ended += left;
+        for server in text.lines().filter_map(Handle::parse) {
+            ended += server.end(GRACE)?;
         }
         self.clear()?;
         Ok(ended)
@@ -76,7 +118,10 @@ impl ServerFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::{Launch, Server, wait};
+    use crate::{
+        mark::wait,
+        process::{Launch, Server},
+    };
 
     #[test]
     fn what_a_killed_run_has_left_is_ended_and_nothing_else() {
@@ -87,12 +132,13 @@ mod tests {
                 args: vec!["1000".into()],
                 env: vec![],
                 log: folder.path().join("log"),
+                container: None,
             };
             Server::start(&launch, mark.clone()).expect("it starts")
         };
         let file = ServerFile::of(folder.path());
         let (left, other) = (Mark::new(), Mark::new());
-        file.add(&left).expect("written");
+        file.add(&Handle { mark: left.clone(), container: None }).expect("written");
         let (mut left_server, mut other_server) = (start(&left), start(&other));
         assert!(wait(Duration::from_secs(20), || !left.processes().is_empty() && !other.processes().is_empty()));
         // In this test the parent still lives and has to reap its child; in another run the child's new parent does.
@@ -103,5 +149,17 @@ mod tests {
         reaper.join().expect("reaped");
         assert!(other_server.ended().is_none());
         assert_eq!(file.end_left().expect("nothing left"), 0);
+    }
+
+    #[test]
+    fn a_server_is_one_line_and_a_part_of_it_is_none() {
+        let container = Container { runtime: vec!["sudo".into(), "docker".into()], name: "spectune-1-2".into() };
+        for container in [None, Some(container)] {
+            let whole = Handle { mark: Mark::new(), container };
+            assert_eq!(Handle::parse(&whole.line()), Some(whole.clone()));
+        }
+        for text in ["", "1-2 {\"runtime\":[\"dock", "1-2 ", "name"] {
+            assert_eq!(Handle::parse(text), None, "{text:?}");
+        }
     }
 }

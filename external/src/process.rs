@@ -2,31 +2,31 @@
 //!
 //! Engines start children (schedulers, workers, detokenizers) that outlive a dead parent and hold GPU memory. So the
 //! server is the leader of a separate process group, and a variable in its environment marks it and all its
-//! descendants: processes that leave the group are still found by the mark, and only marked processes are ended.
+//! descendants ([`mark`](crate::mark)): processes that leave the group are still found by the mark, and only marked
+//! processes are ended, and containers by their name.
 
 use std::{
     ffi::OsString,
-    fs::{self, File, OpenOptions},
+    fs::{File, OpenOptions},
     io::{Read, Seek, SeekFrom},
     os::unix::process::{CommandExt, ExitStatusExt},
     path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Stdio},
-    thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    time::{Duration, Instant},
 };
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::{ServerError, failure::Ended};
+use crate::{
+    ServerError,
+    container::Container,
+    failure::Ended,
+    mark::{AFTER_KILL, KEEP_ENVIRONMENT, MARK, Mark, wait},
+    orphans::Handle,
+};
 
-/// The variable that marks a server and its descendants.
-const MARK: &str = "SPECTUNE_SERVER";
 /// Maximum number of bytes of a log's end that are searched for a cause.
 const READ_LOG_BYTES: u64 = 1 << 20;
-/// Polling interval while a server shuts down.
-const LOOK: Duration = Duration::from_millis(20);
-/// Time for processes to disappear after SIGKILL: a driver frees a GPU's memory first.
-const AFTER_KILL: Duration = Duration::from_secs(30);
 
 /// How a server is started.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,88 +39,21 @@ pub struct Launch {
     pub env: Vec<(String, String)>,
     /// Log file for stdout and stderr; appended to.
     pub log: PathBuf,
+    /// The container that it starts, if it is a client of a container runtime.
+    pub container: Option<Container>,
 }
-
-/// The mark of a server, unique to it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark(String);
 
 /// A running server. Dropping it ends its processes without waiting for them to finish their work.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
     mark: Mark,
+    container: Option<Container>,
     log: PathBuf,
     /// Offset in the log at which this start begins.
     log_start: u64,
     started: Instant,
     ended: Option<Ended>,
-}
-
-impl Mark {
-    /// Creates a new mark.
-    pub fn new() -> Self {
-        let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
-        Self(format!("{}-{nanos}", std::process::id()))
-    }
-
-    /// Parses a recorded mark; `None` if the text is not a valid one.
-    pub fn parse(text: &str) -> Option<Self> {
-        let plain =
-            !text.is_empty() && text.len() < 64 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
-        plain.then(|| Self(text.to_owned()))
-    }
-
-    /// The mark as text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The marked processes, without this one.
-    pub fn processes(&self) -> Vec<u32> {
-        let entry = format!("{MARK}={}", self.0);
-        let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let bears = |pid: &u32| {
-            // Processes of other users, and ended ones, cannot be read.
-            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes())
-        };
-        numbers.filter(|pid| *pid != std::process::id()).filter(bears).collect()
-    }
-
-    /// Ends the marked processes: SIGTERM, `grace`, SIGKILL. Returns once none is left.
-    ///
-    /// # Errors
-    /// When some do not end after SIGKILL.
-    pub fn end(&self, grace: Duration) -> Result<(), ServerError> {
-        self.signal(Signal::TERM);
-        if wait(grace, || self.processes().is_empty()) {
-            return Ok(());
-        }
-        // New processes may start between listing and killing.
-        let deadline = Instant::now() + AFTER_KILL;
-        while Instant::now() < deadline {
-            self.signal(Signal::KILL);
-            if wait(Duration::from_millis(200), || self.processes().is_empty()) {
-                return Ok(());
-            }
-        }
-        Err(ServerError::Unkillable { pids: self.processes() })
-    }
-
-    fn signal(&self, signal: Signal) {
-        for pid in self.processes().into_iter().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-            // A process that has just ended is the expected case.
-            let _ = kill_process(pid, signal);
-        }
-    }
-}
-
-impl Default for Mark {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 impl Server {
@@ -136,6 +69,7 @@ impl Server {
         let child = Command::new(&launch.program)
             .args(&launch.args)
             .envs(launch.env.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))))
+            .env(KEEP_ENVIRONMENT.0, KEEP_ENVIRONMENT.1)
             .env(MARK, mark.as_str())
             .stdin(Stdio::null())
             .stdout(output)
@@ -143,7 +77,8 @@ impl Server {
             .process_group(0)
             .spawn()
             .map_err(|source| ServerError::Spawn { program: launch.program.clone(), source })?;
-        Ok(Self { child, mark, log: log.clone(), log_start, started: Instant::now(), ended: None })
+        let container = launch.container.clone();
+        Ok(Self { child, mark, container, log: log.clone(), log_start, started: Instant::now(), ended: None })
     }
 
     /// Its process id, which is also that of its group.
@@ -188,21 +123,32 @@ impl Server {
     /// left.
     ///
     /// # Errors
-    /// When some do not end after SIGKILL.
+    /// When some do not end after SIGKILL, or its container cannot be removed.
     pub fn stop(mut self, grace: Duration) -> Result<(), ServerError> {
+        if let Some(container) = &self.container {
+            container.stop(grace);
+        }
         self.signal_group(Signal::TERM);
         // The main process must be reaped here, or it would stay a zombie.
         let gone = wait(grace, || self.ended().is_some() && self.mark.processes().is_empty());
-        if gone {
-            return Ok(());
+        match gone {
+            true => self.container.as_ref().map_or(Ok(()), Container::remove),
+            false => self.kill(),
         }
-        self.kill()
+    }
+
+    /// Kills it without waiting for its end, so that requests to it fail at once. [`stop`](Self::stop) waits for the end.
+    pub fn abort(&self) {
+        if let Some(container) = &self.container {
+            container.stop(Duration::ZERO);
+        }
+        self.signal_group(Signal::KILL);
     }
 
     fn kill(&mut self) -> Result<(), ServerError> {
         self.signal_group(Signal::KILL);
         wait(AFTER_KILL, || self.ended().is_some());
-        self.mark.end(Duration::ZERO)
+        Handle { mark: self.mark.clone(), container: self.container.clone() }.end(Duration::ZERO).map(|_| ())
     }
 
     fn signal_group(&self, signal: Signal) {
@@ -233,21 +179,6 @@ fn how(status: ExitStatus) -> Ended {
     }
 }
 
-/// Waits until a condition holds, at most this long; returns whether it does.
-pub(crate) fn wait(longest: Duration, mut done: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + longest;
-    loop {
-        if done() {
-            return true;
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return false;
-        }
-        thread::sleep(LOOK.min(left));
-    }
-}
-
 /// The end of a file, after an offset.
 fn read_end(path: &Path, start: u64) -> Option<String> {
     let mut file = File::open(path).ok()?;
@@ -268,6 +199,7 @@ mod tests {
             args: vec!["-c".into(), script.into()],
             env: vec![("GREETING".into(), "hello".into())],
             log: folder.join("log"),
+            container: None,
         }
     }
 
@@ -311,14 +243,5 @@ mod tests {
         let mark = server.mark().clone();
         drop(server);
         assert!(mark.processes().is_empty());
-    }
-
-    #[test]
-    fn a_mark_is_digits_and_dashes() {
-        let mark = Mark::new();
-        assert_eq!(Mark::parse(mark.as_str()), Some(mark));
-        for text in ["", "a=b", "12\0", &"1".repeat(64)] {
-            assert_eq!(Mark::parse(text), None, "{text:?}");
-        }
     }
 }

@@ -1,7 +1,10 @@
 //! Waits until a started server is ready.
 
 use std::{
-    sync::atomic::{AtomicBool, Ordering},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Receiver, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -15,6 +18,8 @@ use crate::{
 
 /// Polling interval while a server starts.
 const ASK: Duration = Duration::from_millis(200);
+/// Longest time in which neither an interrupt nor the end of the server is noticed.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Waits until a server started by us responds and is identified as ours. Returns the time that its start took.
 ///
@@ -27,6 +32,7 @@ pub fn wait_until_ready(
     longest: Duration,
     interrupted: &AtomicBool,
 ) -> Result<Duration, ServerError> {
+    let answers = asking(api.clone());
     loop {
         if interrupted.load(Ordering::Relaxed) {
             return Err(ServerError::Interrupted);
@@ -34,27 +40,52 @@ pub fn wait_until_ready(
         if let Some(ended) = server.ended() {
             return Err(ServerError::Failed(of_end(ended, false, &server.log())));
         }
-        // A server that has just bound its port may respond with errors for a while.
-        if api.is_ready().unwrap_or(false) {
-            // Checked only now: a foreign server on the port would be ready at once.
-            return match api.is_own()? {
-                true => Ok(server.started().elapsed()),
-                false => Err(ServerError::Failed(Failure {
+        let answered = match answers.recv_timeout(LOOK.min(longest)) {
+            Ok(own) => own?,
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => {
+                let words = "the thread that asks the server whether it is ready has ended";
+                return Err(ServerError::Failed(of_silence(words, &server.log())));
+            }
+        };
+        match answered {
+            Some(true) => return Ok(server.started().elapsed()),
+            Some(false) => {
+                return Err(ServerError::Failed(Failure {
                     class: FailureClass::ForeignServer,
                     evidence: format!(
                         "{} is ready but serves a different model than the one that was started",
                         api.base()
                     ),
                     log_tail: String::new(),
-                })),
-            };
+                }));
+            }
+            None if server.started().elapsed() >= longest => {
+                let words = format!("not ready after {:.0} s", longest.as_secs_f64());
+                return Err(ServerError::Failed(of_silence(&words, &server.log())));
+            }
+            None => {}
         }
-        if server.started().elapsed() >= longest {
-            let words = format!("not ready after {:.0} s", longest.as_secs_f64());
-            return Err(ServerError::Failed(of_silence(&words, &server.log())));
-        }
-        thread::sleep(ASK.min(longest));
     }
+}
+
+/// Asks a server until it is ready, and then whether it is our own; `None` while it is not ready. In a thread, because a server that is still starting
+/// may accept a connection and not respond for long. The thread ends once its answer is not wanted any more.
+fn asking(api: Api) -> Receiver<Result<Option<bool>, ServerError>> {
+    let (sender, answers) = mpsc::sync_channel(0);
+    thread::spawn(move || {
+        loop {
+            // A server that has just bound its port may respond with errors for a while. Whose it is is checked only once it
+            // is ready: a foreign server on the port would be ready at once.
+            let is_ready = api.is_ready().unwrap_or(false);
+            let answer = if is_ready { api.is_own().map(Some) } else { Ok(None) };
+            if sender.send(answer).is_err() || is_ready {
+                return;
+            }
+            thread::sleep(ASK);
+        }
+    });
+    answers
 }
 
 /// The failure of a server when a request fails: its end if it has ended, else that it does not respond.

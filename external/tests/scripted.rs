@@ -9,6 +9,7 @@ use std::{
     env,
     io::{BufReader, Write},
     net::{TcpListener, TcpStream},
+    os::unix::process::CommandExt,
     path::Path,
     process,
     sync::atomic::AtomicBool,
@@ -21,14 +22,21 @@ use external::{
     api::{Api, Generate, Kind},
     failure::{Failure, FailureClass},
     load::{Arrivals, run},
+    mark::Mark,
+    orphans::Handle,
     port::Ports,
-    process::{Launch, Mark, Server},
+    process::{Launch, Server},
     ready::{failure_while_serving, wait_until_ready},
+    supervisor::{Program, Supervisor, detach, supervise},
 };
 
 /// The server's script and port.
 const SCRIPT: &str = "SCRIPTED_SERVER";
 const NAME: &str = "scripted-model";
+/// Makes this program a supervisor.
+const SUPERVISE: &str = "SCRIPTED_SUPERVISOR";
+/// Makes it a process that starts a server, and names its folder.
+const WATCHED: &str = "SCRIPTED_WATCHED";
 
 /// The server. Run as an ordinary test it does nothing.
 #[test]
@@ -123,6 +131,7 @@ fn start(script: &str, folder: &Path, ports: &mut Ports) -> (Server, Api, Result
         args: ["scripted_server", "--exact", "--nocapture"].map(str::to_owned).to_vec(),
         env: vec![(SCRIPT.into(), format!("{script} {port}"))],
         log: folder.join("log"),
+        container: None,
     };
     let mut server = Server::start(&launch, Mark::new()).expect("it starts");
     let base = format!("http://127.0.0.1:{port}");
@@ -176,7 +185,7 @@ fn each_way_to_fail_is_told_apart_and_leaves_nothing() {
     ] {
         let (mut server, api, ready) = start(script, folder.path(), &mut ports);
         ready.unwrap_or_else(|error| panic!("{script}: {error}"));
-        let error = api.generate(&request(&[1, 2, 3])).expect_err(script);
+        let error = api.generate(&request(&[1, 2, 3]), &AtomicBool::new(false)).expect_err(script);
         let failure = failure_while_serving(&mut server, &error);
         assert_eq!(failure.class, expected, "{script}: {failure}");
         stop(server);
@@ -226,4 +235,115 @@ fn many_starts_leave_nothing() {
         stop(server);
         assert!(api.is_ready().is_err(), "something still answers at {}", api.base());
     }
+}
+
+/// The supervisor. Run as an ordinary test it does nothing.
+#[test]
+fn supervising_process() {
+    if env::var(SUPERVISE).is_err() {
+        return;
+    }
+    detach();
+    supervise(std::io::stdin().lock(), std::io::stdout()).expect("everything ends");
+}
+
+/// A process that starts a server under a supervisor and waits to be killed. Run as an ordinary test it does nothing.
+#[test]
+fn watched_process() {
+    let Ok(folder) = env::var(WATCHED) else { return };
+    let folder = Path::new(&folder);
+    let mut supervisor = Supervisor::start(&supervisor_program()).expect("it starts");
+    let mark = Mark::new();
+    supervisor.add(&Handle { mark: mark.clone(), container: None }).expect("it knows");
+    // The second process has left the group, the third has no environment.
+    let script = "(setsid sleep 1000 &); env -i sleep 1000 & sleep 1000";
+    let launch = Launch {
+        program: "sh".into(),
+        args: vec!["-c".into(), script.into()],
+        env: vec![],
+        log: folder.join("log"),
+        container: None,
+    };
+    let _server = Server::start(&launch, mark.clone()).expect("it starts");
+    while mark.processes().len() < 4 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let told = format!("{} {}", mark.as_str(), supervisor.pid().expect("it runs"));
+    std::fs::write(folder.join("new"), told).and_then(|()| std::fs::rename(folder.join("new"), folder.join("told"))).expect("told");
+    thread::sleep(Duration::from_secs(1000));
+}
+
+fn supervisor_program() -> Program {
+    Program {
+        path: env::current_exe().expect("this program"),
+        name: "supervisor".into(),
+        args: ["supervising_process", "--exact", "--nocapture"].map(str::to_owned).to_vec(),
+        env: vec![(SUPERVISE.into(), "1".into())],
+    }
+}
+
+fn is_running(pid: u32) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with(['Z', 'X']))
+}
+
+/// Waits for a condition as long as the machine may need; returns whether it came.
+fn comes(mut condition: impl FnMut() -> bool) -> bool {
+    let begin = std::time::Instant::now();
+    while !condition() {
+        if begin.elapsed() > Duration::from_secs(60) {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    true
+}
+
+/// Whatever ends the process that has started a server, a signal to its whole group included: server and supervisor end.
+#[test]
+fn many_kills_leave_nothing() {
+    for kill in 0..100 {
+        let folder = tempfile::tempdir().expect("a folder");
+        let mut watched = process::Command::new(env::current_exe().expect("this program"))
+            .args(["watched_process", "--exact", "--nocapture"])
+            .env(WATCHED, folder.path())
+            .stdout(process::Stdio::null())
+            .stderr(process::Stdio::null())
+            .process_group(0)
+            .spawn()
+            .expect("it starts");
+        let told = || std::fs::read_to_string(folder.path().join("told")).ok();
+        assert!(comes(|| told().is_some()), "no server started");
+        let told = told().expect("it has told");
+        let (mark, supervisor) = told.split_once(' ').expect("a mark and a process");
+        let (mark, supervisor) = (Mark::parse(mark).expect("a mark"), supervisor.parse().expect("a process"));
+        assert!(mark.processes().len() >= 4 && is_running(supervisor));
+        if kill % 2 == 0 {
+            watched.kill().expect("SIGKILL");
+        } else {
+            let group = format!("-{}", watched.id());
+            let signal = ["-KILL", "-INT", "-TERM", "-HUP"][kill / 2 % 4];
+            let ended = process::Command::new("kill").args([signal, "--", &group]).status().expect("kill runs");
+            assert!(ended.success());
+        }
+        watched.wait().expect("it is dead");
+        assert!(comes(|| mark.processes().is_empty() && !is_running(supervisor)), "kill {kill}: {:?}", mark.processes());
+    }
+}
+
+#[test]
+fn a_supervisor_that_was_killed_is_replaced_and_one_without_servers_ends() {
+    let mut supervisor = Supervisor::start(&supervisor_program()).expect("it starts");
+    let first = supervisor.pid().expect("it runs");
+    let known = Handle { mark: Mark::new(), container: None };
+    supervisor.add(&known).expect("it knows");
+    let ended = process::Command::new("kill").args(["-KILL", &first.to_string()]).status().expect("kill runs");
+    assert!(ended.success() && comes(|| !is_running(first)));
+    supervisor.add(&Handle { mark: Mark::new(), container: None }).expect("another one knows");
+    let second = supervisor.pid().expect("it runs");
+    assert!(second != first && is_running(second));
+    drop(supervisor);
+    assert!(comes(|| !is_running(second)));
+    let wrong = Program { path: "/bin/true".into(), ..supervisor_program() };
+    assert!(matches!(Supervisor::start(&wrong), Err(ServerError::Supervisor { .. })));
 }

@@ -95,7 +95,7 @@ const REQUEST: Generate<'_> = Generate {
 fn a_request_tells_its_rounds_where_the_version_can() {
     let (api, asked) = serve(OF_0_33);
     assert!(api.is_ready().expect("it answers") && api.is_own().expect("it answers"));
-    let generated = api.generate(&REQUEST).expect("served");
+    let generated = api.generate(&REQUEST, &std::sync::atomic::AtomicBool::new(false)).expect("served");
     assert_eq!((generated.output_tokens, generated.output_ids.as_slice()), (4, &[11, 12, 13, 14][..]));
     assert_eq!((generated.rounds, generated.accepted_drafts, generated.proposed_drafts), (Some(2), Some(1), Some(6)));
     assert_eq!(generated.accept_histogram, [1, 1, 0, 0]);
@@ -112,7 +112,7 @@ fn a_request_tells_its_rounds_where_the_version_can() {
 #[test]
 fn an_older_version_tells_counters_alone() {
     let (api, _) = serve(OF_0_20);
-    let generated = api.generate(&REQUEST).expect("served");
+    let generated = api.generate(&REQUEST, &std::sync::atomic::AtomicBool::new(false)).expect("served");
     assert_eq!((generated.output_tokens, generated.rounds, generated.accepted_drafts), (4, None, None));
     let info = api.info().expect("it answers");
     assert_eq!((info.version.as_deref(), info.resolved), (Some("0.20.0"), None));

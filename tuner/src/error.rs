@@ -3,6 +3,7 @@
 use std::path::{Component, Path, PathBuf};
 
 use engine::EngineError;
+use external::ServerError;
 
 use crate::system::error::SystemError;
 
@@ -74,6 +75,13 @@ pub enum TunerError {
     /// The system that is measured failed in a way that ends the sweep.
     #[error("{0}")]
     System(#[from] SystemError),
+}
+
+impl TunerError {
+    /// Whether the user requested a stop while the system was starting.
+    pub fn is_interruption(&self) -> bool {
+        matches!(self, Self::System(SystemError::Server(ServerError::Interrupted)))
+    }
 }
 
 /// A path without `folder/..`, as a reader would write it; links are not followed.

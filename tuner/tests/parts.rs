@@ -66,6 +66,7 @@ fn parts_are_timed_once_for_each_configuration_and_load() {
         device: Some(DeviceChoice::Emulator),
         keep_states: 0,
         interrupted: &interrupted,
+        supervisor: None,
     };
     let mut told = Told::default();
     let summary = sweep::run(&request, &mut told).expect("it runs");

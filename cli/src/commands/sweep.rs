@@ -6,7 +6,10 @@ mod progress;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
 use anyhow::{Context, bail};
@@ -15,13 +18,14 @@ use schemas::{kind::FileKind, launch::quoted, sweep::SweepFile, text::Source, to
 use tuner::{
     TunerError,
     jobs::{Scheduler, place},
+    record::{Outcome, Record},
     strategy::Shard,
     sweep::{StopReason, SweepRequest, SweepSummary, folder_of},
 };
 
 use self::progress::Bar;
 use crate::{
-    commands::report,
+    commands::{report, supervise},
     exit::{self, Exit},
     setup, sweep_inputs, terminal,
     wrong_file::WrongFile,
@@ -116,6 +120,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         device: arguments.device,
         keep_states: arguments.keep_states.saturating_mul(1 << 30),
         interrupted: &interrupted,
+        supervisor: supervise::program(),
     };
     let at_its_place = |error: TunerError| in_file(error, &request.file, &source);
     if arguments.dry_run {
@@ -129,13 +134,20 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         return Ok(Exit::Fine);
     }
     let flag = interrupted.clone();
-    ctrlc::set_handler(move || flag.store(true, std::sync::atomic::Ordering::Relaxed))
+    ctrlc::set_handler(move || flag.store(true, Relaxed))
         .context("cannot listen for Ctrl-C")?;
     let mut bar = Bar::default();
     let ended = tuner::sweep::run(&request, &mut bar);
     bar.finish();
     match ended {
         Ok(summary) => finish(&summary, &request, &arguments),
+        Err(error) if interrupted.load(Relaxed) => {
+            if !error.is_interruption() {
+                terminal::print_error(&error.into());
+            }
+            terminal::note(&format!("interrupted; {}", go_on(&request, &arguments)));
+            Ok(Exit::Interrupted)
+        }
         Err(error) if bar.done() > 0 => {
             let error = error.into();
             terminal::print_error(&error);
@@ -202,11 +214,27 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Argume
         format!("the report could not be written, but every trial is kept; to write it later: spectune report {out}")
     })?;
     printed?;
+    if let Some(reason) = all_speculation_failed(&summary.records) {
+        terminal::note(&format!("every configuration with speculation failed; the last one: {reason}"));
+        return Ok(if interrupted { Exit::Interrupted } else { Exit::Findings });
+    }
     let chosen = summary.ranking.iter().any(|ranking| ranking.chosen.is_some());
     Ok(match (interrupted, chosen) {
         (true, _) => Exit::Interrupted,
         (false, true) => Exit::Fine,
         (false, false) => Exit::Findings,
+    })
+}
+
+/// The last reason, if speculation was tried and no trial with it was measured.
+fn all_speculation_failed(records: &[Record]) -> Option<&str> {
+    let speculating = || records.iter().filter(|record| !record.trial.configuration.is_off());
+    if speculating().any(|record| matches!(record.outcome, Outcome::Measured(_))) {
+        return None;
+    }
+    speculating().rev().find_map(|record| match &record.outcome {
+        Outcome::Failed { reason, .. } => Some(reason.as_str()),
+        Outcome::Measured(_) => None,
     })
 }
 

@@ -42,7 +42,7 @@ pub(super) fn counters(metrics: &Metrics) -> Counters {
 pub(super) fn generate(
     address: &Address,
     request: &Generate<'_>,
-    times: &mut Times,
+    times: &mut Times<'_>,
 ) -> Result<(&'static str, Generated), ServerError> {
     let path = "/generate";
     let mut generated = Generated::empty();
@@ -56,7 +56,7 @@ pub(super) fn generate(
         }
         take_output(&event, times.tokens, &mut generated.output_ids);
         take_speculation(meta, &mut generated);
-        Ok(true)
+        Ok(!times.is_interrupted())
     })?;
     Ok((path, generated))
 }

@@ -39,7 +39,7 @@ pub(super) fn generate(
     address: &Address,
     request: &Generate<'_>,
     model: &str,
-    times: &mut Times,
+    times: &mut Times<'_>,
 ) -> Result<(&'static str, Generated), ServerError> {
     let path = "/v1/completions";
     let mut generated = Generated::empty();
@@ -54,7 +54,7 @@ pub(super) fn generate(
             generated.output_ids.extend(ids.iter().filter_map(Value::as_u64).map(|id| id as u32));
         }
         take_speculation(&event["metrics"]["speculative_decoding"], &mut generated);
-        Ok(true)
+        Ok(!times.is_interrupted())
     })?;
     Ok((path, generated))
 }

@@ -105,6 +105,7 @@ fn sweep_heard(file: &str, out: &Path, resume: bool, progress: &mut dyn Progress
         device: None,
         keep_states: 1 << 30,
         interrupted: &AtomicBool::new(false),
+        supervisor: None,
     };
     run(&request, progress).expect("it runs")
 }

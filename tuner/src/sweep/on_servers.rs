@@ -43,7 +43,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
 
     let most = settings::max_running_requests(file, &ready.space.entrants);
     let plan = LaunchPlan { acceptance: ready.imported.clone(), ..LaunchPlan::of(file, &request.folder, most) };
-    let mut system = Servers::new(plan, &file.system, request.out.clone(), request.interrupted)?;
+    let mut system = Servers::new(plan, &file.system, request.out.clone(), request.supervisor.as_ref(), request.interrupted)?;
     // Engine and version are known only once a server runs. No speculation is always measured first.
     let first = ready
         .experiment
@@ -52,8 +52,10 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         .map(|one| one.configuration.clone())
         .ok_or_else(|| TunerError::Configuration("there is no configuration to measure".into()))?;
     progress.preparing("the first server", 1);
+    let begin = Instant::now();
     let info = system.info(&first)?;
     progress.prepared(1);
+    progress.note(&first_start(begin.elapsed().as_secs_f64(), &ready.experiment, is_guided));
     ready.fingerprint = fingerprint(request, &ready, &info);
 
     let planned = planned(request, &ready.experiment);
@@ -76,6 +78,16 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let summary = finish(request, searched, measured, model.context_length, &ready.fingerprint, guide.as_ref());
     stopped?;
     summary
+}
+
+/// How long the first start took, and what follows from it for the others.
+fn first_start(seconds: f64, experiment: &Experiment, is_guided: bool) -> String {
+    let others = experiment.entrants.len().saturating_sub(1);
+    let further = match is_guided {
+        true => format!("each further start takes about as long, at most {others} of them"),
+        false => format!("{others} further starts take about {:.0} s in total", seconds * others as f64),
+    };
+    format!("the first server was ready after {seconds:.0} s; {further}")
 }
 
 /// Starts that serve several chains, if the system supports them.

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, sync::atomic::AtomicBool};
 
 use engine::DeviceChoice;
+use external::supervisor::Program;
 use schemas::sweep::SweepFile;
 
 use crate::{
@@ -30,6 +31,8 @@ pub struct SweepRequest<'a> {
     pub keep_states: u64,
     /// Set by another thread when the user requests a stop; finished trials are kept.
     pub interrupted: &'a AtomicBool,
+    /// How the process is started that ends servers if this one is killed; without it, only the next run ends them.
+    pub supervisor: Option<Program>,
 }
 
 /// Reports progress while a sweep runs.

@@ -10,6 +10,7 @@ mod host;
 mod launch;
 mod observed;
 mod resolved;
+mod room;
 
 use std::{
     collections::BTreeSet,
@@ -26,10 +27,12 @@ use external::{
     api::{Api, Generate, Kind, ServerInfo},
     failure::{Failure, Remedy},
     load::{self, Arrivals, Observed},
-    orphans::ServerFile,
+    mark::Mark,
+    orphans::{Handle, ServerFile},
     port::Ports,
-    process::{Mark, Server},
+    process::Server,
     ready::{failure_while_serving, wait_until_ready},
+    supervisor::{Program, Supervisor},
 };
 use schemas::sweep::{SystemKind, SystemSettings};
 
@@ -72,10 +75,15 @@ pub struct Servers<'a> {
     out: PathBuf,
     ports: Ports,
     file: ServerFile,
+    /// Ends the servers if this process is killed.
+    supervisor: Option<Supervisor>,
     running: Option<Running>,
     /// Number of starts so far.
     starts: usize,
+    gpus: Vec<usize>,
     gpu: GpuMemory,
+    /// Configurations that did not start. They are not started again in this run: the result would be the same.
+    refused: Vec<(Configuration, Refusal)>,
     notes: Vec<String>,
     /// Names of settings for which a difference from the linter was already reported.
     told: BTreeSet<&'static str>,
@@ -95,6 +103,15 @@ struct Running {
     warm: Vec<Load>,
 }
 
+/// Why a configuration does not run.
+#[derive(Clone, Debug)]
+enum Refusal {
+    /// The server failed.
+    Failed(Failure),
+    /// It ran something else.
+    Unsupported(String),
+}
+
 /// The chain of a table that must be drafted with this many requests.
 #[derive(Clone, Copy)]
 struct Chain {
@@ -111,6 +128,7 @@ impl<'a> Servers<'a> {
         plan: LaunchPlan,
         settings: &SystemSettings,
         out: PathBuf,
+        supervisor: Option<&Program>,
         interrupted: &'a AtomicBool,
     ) -> Result<Self, TunerError> {
         let logs = out.join(LOGS);
@@ -123,15 +141,19 @@ impl<'a> Servers<'a> {
         }
         let is_log = |entry: &fs::DirEntry| entry.path().extension().is_some_and(|extension| extension == "log");
         let starts = fs::read_dir(&logs).into_iter().flatten().flatten().filter(is_log).count();
+        let gpus: Vec<usize> = Host::this().used_by(settings).gpus.iter().map(|gpu| gpu.number).collect();
         Ok(Self {
             plan,
             settings: settings.clone(),
             out: logs,
             ports: Ports::default(),
             file,
+            supervisor: supervisor.map(Supervisor::start).transpose().map_err(failed)?,
             running: None,
             starts,
-            gpu: GpuMemory::now(Host::this().used_by(settings).gpus.iter().map(|gpu| gpu.number)),
+            gpu: GpuMemory::now(gpus.iter().copied()),
+            gpus,
+            refused: Vec::new(),
             notes,
             told: BTreeSet::new(),
             interrupted,
@@ -194,6 +216,17 @@ impl<'a> Servers<'a> {
         }
     }
 
+    /// Remembers why a configuration does not run, unless the cause is not the configuration.
+    fn refuse(&mut self, configuration: &Configuration, error: SystemError) -> SystemError {
+        let refusal = match &error {
+            SystemError::Server(ServerError::Failed(failure)) => Some(Refusal::Failed(failure.clone())),
+            SystemError::Unsupported(words) => Some(Refusal::Unsupported(words.clone())),
+            SystemError::Server(_) | SystemError::Engine(_) => None,
+        };
+        self.refused.extend(refusal.map(|refusal| (configuration.clone(), refusal)));
+        error
+    }
+
     fn start_once(&mut self, configuration: &Configuration) -> Result<Running, SystemError> {
         let port = self.ports.fresh().map_err(|source| ServerError::File { path: self.out.clone(), source })?;
         self.starts += 1;
@@ -205,8 +238,15 @@ impl<'a> Servers<'a> {
             let path = launch::table_file(&launch.log);
             fs::write(&path, text).map_err(|source| ServerError::File { path, source })?;
         }
-        // Recorded before the start, so that a later run can always clean up.
-        self.file.add(&mark)?;
+        if let Some(reason) = room::refusal(&self.plan, &self.settings, &self.gpus) {
+            return Err(SystemError::Unsupported(reason));
+        }
+        // Recorded before the start, so that the supervisor or a later run can always clean up.
+        let handle = Handle { mark: mark.clone(), container: launch.container.clone() };
+        self.file.add(&handle)?;
+        if let Some(supervisor) = &mut self.supervisor {
+            supervisor.add(&handle)?;
+        }
         let mut server = Server::start(&launch, mark)?;
         let api = Api::new(self.kind(), &format!("http://127.0.0.1:{port}"), Some(name), LONGEST_SILENCE);
         let longest = Duration::from_secs_f64(self.settings.start_timeout_s);
@@ -226,7 +266,11 @@ impl<'a> Servers<'a> {
 
     /// Stops a server and waits until its processes and GPU memory are gone.
     fn end(&mut self, server: Server) -> Result<(), SystemError> {
+        let mark = server.mark().clone();
         server.stop(GRACE)?;
+        if let Some(supervisor) = &mut self.supervisor {
+            supervisor.take(&mark);
+        }
         self.file.clear()?;
         if let Some(words) = self.gpu.wait_until_back() {
             return Err(SystemError::Unsupported(words));
@@ -324,10 +368,13 @@ impl System for Servers<'_> {
             return Ok(());
         }
         self.stop()?;
+        if let Some((_, refusal)) = self.refused.iter().find(|(refused, _)| refused == configuration) {
+            return Err(refusal.clone().into());
+        }
         self.plan.supports(configuration)?;
         let running = match self.settings.url.clone() {
             Some(url) => self.attach(&url, configuration)?,
-            None => self.start(configuration)?,
+            None => self.start(configuration).map_err(|error| self.refuse(configuration, error))?,
         };
         let log = running.server.as_ref().map(Server::log).unwrap_or_default();
         let differences = adaptive::check_started(configuration, &running.info, &log)
@@ -346,7 +393,7 @@ impl System for Servers<'_> {
             Err(words) => {
                 running.configuration = configuration.clone();
                 self.stop()?;
-                Err(SystemError::Unsupported(words))
+                Err(self.refuse(configuration, SystemError::Unsupported(words)))
             }
         }
     }
@@ -440,6 +487,15 @@ impl System for Servers<'_> {
         match self.running.take().and_then(|running| running.server) {
             Some(server) => self.end(server),
             None => Ok(()),
+        }
+    }
+}
+
+impl From<Refusal> for SystemError {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Failed(failure) => Self::Server(ServerError::Failed(failure)),
+            Refusal::Unsupported(words) => Self::Unsupported(words),
         }
     }
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use external::{
     api::ServerInfo,
+    container::ContainerCommand,
     failure::{Failure, FailureClass},
     process::Launch,
 };
@@ -196,7 +197,8 @@ impl LaunchPlan {
         if self.kind == SystemKind::Vllm && !settings.env.contains_key(DEVELOPMENT) {
             env.push((DEVELOPMENT.to_owned(), "1".to_owned()));
         }
-        Ok(Launch { program: program.clone(), args, env, log })
+        let words: Vec<String> = std::iter::once(program.clone()).chain(args).collect();
+        in_container(words, served_name, env, log)
     }
 
     /// `log` is the log of the start; the file of a table is next to it ([`table_file`]).
@@ -297,6 +299,27 @@ impl LaunchPlan {
             chunked_prefill_size: own.chunked_prefill_size.or(sweep.chunked_prefill_size),
         }
     }
+}
+
+/// A launch of these words. If they run a container, it gets a name by which it is ended.
+fn in_container(
+    words: Vec<String>,
+    name: &str,
+    env: Vec<(String, String)>,
+    log: PathBuf,
+) -> Result<Launch, SystemError> {
+    let parsed = ContainerCommand::parse(&words, name);
+    if parsed.as_ref().is_some_and(|parsed| parsed.detaches) {
+        let reason = "system.command leaves its container running in the background: remove --detach (-d), since the \
+                      server's log and its end are watched";
+        return Err(SystemError::Unsupported(reason.into()));
+    }
+    let (words, container) = match parsed {
+        Some(parsed) => (parsed.words, Some(parsed.container)),
+        None => (words, None),
+    };
+    let mut words = words.into_iter();
+    Ok(Launch { program: words.next().unwrap_or_default(), args: words.collect(), env, log, container })
 }
 
 /// Path of the file with a start's table.

@@ -1,0 +1,149 @@
+//! The mark of a server: a variable in its environment, by which it and all processes that it starts are found.
+
+use std::{
+    collections::HashSet,
+    fs, thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::ServerError;
+
+/// The variable that marks a server and its descendants.
+pub(crate) const MARK: &str = "SPECTUNE_SERVER";
+/// Python programs that set their title write it over their environment, and so over the mark, unless this variable is set.
+pub(crate) const KEEP_ENVIRONMENT: (&str, &str) = ("SPT_NOENV", "1");
+/// Polling interval while processes end.
+const LOOK: Duration = Duration::from_millis(20);
+/// Time for processes to disappear after SIGKILL: a driver frees a GPU's memory first.
+pub(crate) const AFTER_KILL: Duration = Duration::from_secs(30);
+
+/// The mark of a server, unique to it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mark(String);
+
+impl Mark {
+    /// Creates a new mark.
+    pub fn new() -> Self {
+        let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        Self(format!("{}-{nanos}", std::process::id()))
+    }
+
+    /// Parses a recorded mark; `None` if the text is not a valid one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let plain =
+            !text.is_empty() && text.len() < 64 && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
+        plain.then(|| Self(text.to_owned()))
+    }
+
+    /// The mark as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The marked processes and what they have started, without this one.
+    pub fn processes(&self) -> Vec<u32> {
+        let entry = format!("{MARK}={}", self.0);
+        let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let others: Vec<u32> = numbers.filter(|pid| *pid != std::process::id()).collect();
+        let bears = |pid: &&u32| {
+            // Processes of other users, and ended ones, cannot be read.
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|one| one == entry.as_bytes())
+        };
+        let marked: HashSet<u32> = others.iter().filter(bears).copied().collect();
+        if marked.is_empty() { Vec::new() } else { with_descendants(marked, &others) }
+    }
+
+    /// Ends the marked processes: SIGTERM, `grace`, SIGKILL. Returns once none is left.
+    ///
+    /// # Errors
+    /// When some do not end after SIGKILL.
+    pub fn end(&self, grace: Duration) -> Result<(), ServerError> {
+        self.signal(Signal::TERM);
+        if wait(grace, || self.processes().is_empty()) {
+            return Ok(());
+        }
+        // New processes may start between listing and killing.
+        let deadline = Instant::now() + AFTER_KILL;
+        while Instant::now() < deadline {
+            self.signal(Signal::KILL);
+            if wait(Duration::from_millis(200), || self.processes().is_empty()) {
+                return Ok(());
+            }
+        }
+        Err(ServerError::Unkillable { pids: self.processes() })
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        for pid in self.processes().into_iter().filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
+            // A process that has just ended is the expected case.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+impl Default for Mark {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// These processes and all below them: a process may have removed its environment.
+fn with_descendants(mut found: HashSet<u32>, all: &[u32]) -> Vec<u32> {
+    let parents: Vec<(u32, u32)> = all.iter().filter_map(|pid| Some((*pid, parent(*pid)?))).collect();
+    loop {
+        let children = parents.iter().filter(|(_, parent)| found.contains(parent)).map(|(pid, _)| *pid);
+        let new: Vec<u32> = children.filter(|pid| !found.contains(pid)).collect();
+        if new.is_empty() {
+            return found.into_iter().collect();
+        }
+        found.extend(new);
+    }
+}
+
+/// The parent of a process that has not ended.
+fn parent(pid: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The program's name, in parentheses, may contain anything.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    (!matches!(state, "Z" | "X")).then(|| fields.next()?.parse().ok())?
+}
+
+/// Waits until a condition holds, at most this long; returns whether it does.
+pub(crate) fn wait(longest: Duration, mut done: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + longest;
+    loop {
+        if done() {
+            return true;
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return false;
+        }
+        thread::sleep(LOOK.min(left));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_digits_and_dashes() {
+        let mark = Mark::new();
+        assert_eq!(Mark::parse(mark.as_str()), Some(mark));
+        for text in ["", "a=b", "12\0", &"1".repeat(64)] {
+            assert_eq!(Mark::parse(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn the_parent_of_a_process_is_known() {
+        assert_eq!(parent(std::process::id()), Some(std::os::unix::process::parent_id()));
+        assert_eq!(parent(u32::MAX), None);
+    }
+}
