@@ -4,6 +4,9 @@
 #[path = "support/sglang.rs"]
 mod sglang;
 
+#[path = "servers/ends.rs"]
+mod ends;
+
 use std::{
     collections::BTreeSet,
     fs,

@@ -17,8 +17,18 @@ const LONGEST_CALL: Duration = Duration::from_secs(30);
 const RUNTIMES: [&str; 3] = ["docker", "podman", "nerdctl"];
 /// Options of `run` without a value; all others have one.
 const SWITCHES: [&str; 12] = [
-    "rm", "detach", "interactive", "tty", "init", "privileged", "read-only", "publish-all", "no-healthcheck", "sig-proxy",
-    "oom-kill-disable", "quiet",
+    "rm",
+    "detach",
+    "interactive",
+    "tty",
+    "init",
+    "privileged",
+    "read-only",
+    "publish-all",
+    "no-healthcheck",
+    "sig-proxy",
+    "oom-kill-disable",
+    "quiet",
 ];
 /// Letters of options of `run` without a value.
 const LETTERS: &str = "ditPq";
@@ -67,7 +77,8 @@ impl ContainerCommand {
     pub fn has_image(&self) -> Option<bool> {
         let image = self.image.as_ref()?;
         let call = |arguments: &[&str]| {
-            let words: Vec<String> = self.container.runtime.iter().cloned().chain(arguments.iter().map(ToString::to_string)).collect();
+            let words: Vec<String> =
+                self.container.runtime.iter().cloned().chain(arguments.iter().map(ToString::to_string)).collect();
             succeeds(&words, LONGEST_CALL)
         };
         call(&["version"]).then(|| call(&["image", "inspect", image]))
@@ -200,14 +211,41 @@ mod tests {
     #[test]
     fn a_container_gets_a_name_and_is_removed_at_its_end() {
         for (text, words, runtime, name, image) in [
-            ("docker run -it --gpus all img:1 serve", "docker run --rm --name ours -it --gpus all img:1 serve", "docker", "ours", "img:1"),
-            ("sudo -n docker run --rm --name=x -v /a:/b r/i c", "sudo -n docker run --rm --name=x -v /a:/b r/i c", "sudo -n docker", "x", "r/i"),
-            ("/usr/bin/podman container run --rm -e A=B i", "/usr/bin/podman container run --name ours --rm -e A=B i", "/usr/bin/podman", "ours", "i"),
-            ("docker run --shm-size=32g -p8000:8000 --name y -eA=1 i --name z", "docker run --rm --shm-size=32g -p8000:8000 --name y -eA=1 i --name z", "docker", "y", "i"),
+            (
+                "docker run -it --gpus all img:1 serve",
+                "docker run --rm --name ours -it --gpus all img:1 serve",
+                "docker",
+                "ours",
+                "img:1",
+            ),
+            (
+                "sudo -n docker run --rm --name=x -v /a:/b r/i c",
+                "sudo -n docker run --rm --name=x -v /a:/b r/i c",
+                "sudo -n docker",
+                "x",
+                "r/i",
+            ),
+            (
+                "/usr/bin/podman container run --rm -e A=B i",
+                "/usr/bin/podman container run --name ours --rm -e A=B i",
+                "/usr/bin/podman",
+                "ours",
+                "i",
+            ),
+            (
+                "docker run --shm-size=32g -p8000:8000 --name y -eA=1 i --name z",
+                "docker run --rm --shm-size=32g -p8000:8000 --name y -eA=1 i --name z",
+                "docker",
+                "y",
+                "i",
+            ),
         ] {
             let parsed = parse(text).unwrap_or_else(|| panic!("{text}"));
             assert_eq!(parsed.words.join(" "), words);
-            assert_eq!((parsed.container.runtime.join(" "), parsed.container.name.as_str()), (runtime.to_owned(), name));
+            assert_eq!(
+                (parsed.container.runtime.join(" "), parsed.container.name.as_str()),
+                (runtime.to_owned(), name)
+            );
             assert_eq!(parsed.image.as_deref(), Some(image), "{text}");
             assert!(!parsed.detaches, "{text}");
         }
@@ -217,7 +255,14 @@ mod tests {
 
     #[test]
     fn other_commands_run_no_container() {
-        for text in ["python3 -m sglang.launch_server", "docker compose up", "docker exec c serve", "docker", "", "run docker run i"] {
+        for text in [
+            "python3 -m sglang.launch_server",
+            "docker compose up",
+            "docker exec c serve",
+            "docker",
+            "",
+            "run docker run i",
+        ] {
             assert_eq!(parse(text), None, "{text}");
         }
     }

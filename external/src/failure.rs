@@ -363,7 +363,8 @@ mod tests {
 
     #[test]
     fn without_a_known_cause_the_servers_own_last_message_is_the_evidence() {
-        let argparse = "usage: launch_server.py [-h]\nlaunch_server.py: error: the following are required: --model-path\n";
+        let argparse =
+            "usage: launch_server.py [-h]\nlaunch_server.py: error: the following are required: --model-path\n";
         let traceback = "Traceback (most recent call last):\n  File \"a.py\", line 1\n    f()\nTypeError: wrong kind\nof two \
                          lines\n";
         let clap = "\u{1b}[1m\u{1b}[31merror:\u{1b}[0m unexpected argument '--x' found\n\n  tip: try --y\n\nUsage: a\n";

@@ -269,7 +269,9 @@ fn watched_process() {
         thread::sleep(Duration::from_millis(1));
     }
     let told = format!("{} {}", mark.as_str(), supervisor.pid().expect("it runs"));
-    std::fs::write(folder.join("new"), told).and_then(|()| std::fs::rename(folder.join("new"), folder.join("told"))).expect("told");
+    std::fs::write(folder.join("new"), told)
+        .and_then(|()| std::fs::rename(folder.join("new"), folder.join("told")))
+        .expect("told");
     thread::sleep(Duration::from_secs(1000));
 }
 
@@ -327,7 +329,11 @@ fn many_kills_leave_nothing() {
             assert!(ended.success());
         }
         watched.wait().expect("it is dead");
-        assert!(comes(|| mark.processes().is_empty() && !is_running(supervisor)), "kill {kill}: {:?}", mark.processes());
+        assert!(
+            comes(|| mark.processes().is_empty() && !is_running(supervisor)),
+            "kill {kill}: {:?}",
+            mark.processes()
+        );
     }
 }
 

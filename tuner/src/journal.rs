@@ -5,6 +5,7 @@
 //! reported and kept, and its trial runs again too. A lock keeps two processes from writing the same journal.
 
 use std::{
+    collections::HashMap,
     fs::{File, OpenOptions, TryLockError},
     io::{Read, Seek, SeekFrom, Write},
     path::{Path, PathBuf},
@@ -329,10 +330,25 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
     if contents.header.format < FORMAT {
         contents.name_origins();
     }
+    contents.drop_replaced();
     Ok(contents)
 }
 
 impl Contents {
+    /// Drops failures of trials that ran again later in the same journal.
+    fn drop_replaced(&mut self) {
+        let mut last = HashMap::new();
+        for (at, record) in self.records.iter().enumerate() {
+            last.insert(record.id.clone(), at);
+        }
+        let mut at = 0;
+        self.records.retain(|record| {
+            let is_replaced = record.measurement().is_none() && last.get(&record.id).is_some_and(|last| *last > at);
+            at += 1;
+            !is_replaced
+        });
+    }
+
     /// Gives the records of a journal without a name one that is derived from its first trial, so that a copy of the
     /// journal gets the same name.
     fn name_origins(&mut self) {

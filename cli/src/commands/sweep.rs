@@ -134,8 +134,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         return Ok(Exit::Fine);
     }
     let flag = interrupted.clone();
-    ctrlc::set_handler(move || flag.store(true, Relaxed))
-        .context("cannot listen for Ctrl-C")?;
+    ctrlc::set_handler(move || flag.store(true, Relaxed)).context("cannot listen for Ctrl-C")?;
     let mut bar = Bar::default();
     let ended = tuner::sweep::run(&request, &mut bar);
     bar.finish();

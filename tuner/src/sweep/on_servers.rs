@@ -43,7 +43,8 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
 
     let most = settings::max_running_requests(file, &ready.space.entrants);
     let plan = LaunchPlan { acceptance: ready.imported.clone(), ..LaunchPlan::of(file, &request.folder, most) };
-    let mut system = Servers::new(plan, &file.system, request.out.clone(), request.supervisor.as_ref(), request.interrupted)?;
+    let mut system =
+        Servers::new(plan, &file.system, request.out.clone(), request.supervisor.as_ref(), request.interrupted)?;
     // Engine and version are known only once a server runs. No speculation is always measured first.
     let first = ready
         .experiment
@@ -59,7 +60,9 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     ready.fingerprint = fingerprint(request, &ready, &info);
 
     let planned = planned(request, &ready.experiment);
-    let (journal, records) = open(request, &header(request, &ready, planned), progress)?;
+    let (journal, mut records) = open(request, &header(request, &ready, planned), progress)?;
+    // A configuration that failed in an earlier run is tried once more: flags, images or drivers may have changed.
+    records.retain(|record| record.measurement().is_some());
     progress.planned(planned, records.len());
     let mut found = Found::default();
     let tables = acceptance.as_ref().map_or_else(Vec::new, |table| tables(&ready.experiment, table, &system, progress));

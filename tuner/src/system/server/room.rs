@@ -64,7 +64,9 @@ fn share(plan: &LaunchPlan, settings: &SystemSettings) -> Option<f64> {
         None => names.contains(&word.as_str()).then(|| words.get(at + 1).map(|value| (*value).clone()))?,
     });
     let stated = stated.and_then(|value| value.parse().ok());
-    stated.or(plan.knobs.mem_fraction_static.map(|share| f64::from(share.0))).filter(|share| (0.0..=1.0).contains(share))
+    stated
+        .or(plan.knobs.mem_fraction_static.map(|share| f64::from(share.0)))
+        .filter(|share| (0.0..=1.0).contains(share))
 }
 
 /// MiB of the weights in a folder; 0 if it is not a folder.
@@ -140,11 +142,15 @@ mod tests {
     #[test]
     fn the_memory_of_a_gpu_and_its_holders_are_read_from_nvidia_smi() {
         let own = std::process::id();
-        let found = parse("0, GPU-a, 1000, 81559\n1, GPU-b, [N/A], 81559\n", &format!("GPU-a, {own}, 80000\nGPU-c, 7, 1\n"));
+        let found =
+            parse("0, GPU-a, 1000, 81559\n1, GPU-b, [N/A], 81559\n", &format!("GPU-a, {own}, 80000\nGPU-c, 7, 1\n"));
         assert_eq!(found.len(), 1);
         let told = words(0, &found[&0], 9000);
         assert!(told.starts_with("GPU 0 has 1000 of 81559 MiB free, but a server needs about 9000 MiB"), "{told}");
-        assert!(told.contains(&format!("process {own} (")) && told.contains("holds 80000 MiB") && told.contains("--url"), "{told}");
+        assert!(
+            told.contains(&format!("process {own} (")) && told.contains("holds 80000 MiB") && told.contains("--url"),
+            "{told}"
+        );
         assert!(words(0, &Memory::default(), 1).contains("CUDA_VISIBLE_DEVICES"));
     }
 

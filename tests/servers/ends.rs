@@ -1,0 +1,157 @@
+//! However a sweep ends, nothing that it started is left, and what did not start is not started again.
+
+use std::{os::unix::fs::PermissionsExt, process::Child};
+
+use super::*;
+
+/// Number of starts that are ended in the middle.
+const CYCLES: usize = 100;
+/// A server that never becomes ready, with a child in a session of its own.
+const NEVER_READY: &str = "command = ['sh', '-c', 'setsid sleep 1000 & sleep 1000']";
+const GRID: &str = "strategy = 'grid'\nrepeats = 2";
+
+impl Sweep {
+    fn start(&self, arguments: &[&str]) -> Child {
+        self.command(arguments).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts")
+    }
+
+    /// Number of starts whose log contains a text.
+    fn logs_with(&self, text: &str) -> usize {
+        let logs = fs::read_dir(self.out().join("servers")).expect("logs").flatten();
+        logs.filter(|log| fs::read_to_string(log.path()).is_ok_and(|log| log.contains(text))).count()
+    }
+
+    /// Waits until this many marked processes exist.
+    fn wait_for_servers(&self, child: &mut Child) {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while self.servers_left() < 2 {
+            assert!(child.try_wait().expect("a child").is_none(), "the sweep has ended");
+            assert!(Instant::now() < deadline, "no server was started");
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until no marked process is left; the supervisor needs a moment after a kill.
+    fn wait_for_none(&self) {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.servers_left() > 0 {
+            assert!(Instant::now() < deadline, "{} processes are left", self.servers_left());
+            sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args([name, &child.id().to_string()]).status().expect("kill runs");
+    assert!(status.success());
+}
+
+#[test]
+fn a_hundred_interrupted_and_killed_starts_leave_nothing() {
+    let sweep = Sweep::new(NEVER_READY, GRID);
+    for cycle in 0..CYCLES {
+        let mut child = sweep.start(&["--resume"]);
+        sweep.wait_for_servers(&mut child);
+        let name = ["-KILL", "-INT", "-TERM"][cycle % 3];
+        signal(&child, name);
+        let ended = child.wait_with_output().expect("it ends");
+        if name != "-KILL" {
+            let told = words(&ended);
+            assert_eq!(ended.status.code(), Some(130), "{told}");
+            assert!(told.contains("continue with: ") && told.contains(" --resume"), "{told}");
+            // Without a kill, its own end has waited for the servers.
+            assert_eq!(sweep.servers_left(), 0, "{told}");
+        }
+        sweep.wait_for_none();
+    }
+}
+
+#[test]
+fn a_kill_of_the_whole_group_leaves_the_supervisor_to_end_the_server() {
+    use std::os::unix::process::CommandExt;
+    let sweep = Sweep::new(NEVER_READY, GRID);
+    let mut command = sweep.command(&[]);
+    let mut child =
+        command.process_group(0).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the binary starts");
+    sweep.wait_for_servers(&mut child);
+    let group = format!("-{}", child.id());
+    assert!(Command::new("kill").args(["-KILL", "--", &group]).status().expect("kill runs").success());
+    child.wait().expect("it is dead");
+    sweep.wait_for_none();
+}
+
+#[test]
+fn a_rejected_configuration_is_started_once_and_once_more_by_resume() {
+    let script = r#"case "$*" in *--speculative-algorithm*) echo "launch_server.py: error: no such draft" >&2; exit 2;; esac; exec "$0" "$@""#;
+    let command = format!("command = ['sh', '-c', '''{script}''', '{}', 'serve']", env!("CARGO_BIN_EXE_spectune"));
+    let sweep = Sweep::new(&format!("{command}\nextra_args = ['--device', 'cpu']"), GRID);
+    let ended = sweep.run(&[]);
+    let told = words(&ended);
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("every configuration with speculation failed"), "{told}");
+    assert!(told.contains("launch_server.py: error: no such draft"), "{told}");
+    let speculating: Vec<Value> =
+        sweep.records().into_iter().filter(|one| one["outcome"]["status"] != "measured").collect();
+    let mut configurations: Vec<String> =
+        speculating.iter().map(|one| one["trial"]["configuration"].to_string()).collect();
+    let trials = configurations.len();
+    configurations.sort();
+    configurations.dedup();
+    assert_eq!(trials, 4 * configurations.len(), "two batch sizes, two repeats: {told}");
+    assert_eq!(sweep.logs_with("no such draft"), configurations.len(), "{told}");
+    let reason = speculating[0]["outcome"]["reason"].as_str().expect("a reason");
+    assert!(reason.contains("no such draft"), "{reason}");
+
+    let again = sweep.run(&["--resume"]);
+    assert_eq!(again.status.code(), Some(1), "{}", words(&again));
+    assert_eq!(sweep.logs_with("no such draft"), 2 * configurations.len(), "{}", words(&again));
+    assert_eq!(sweep.servers_left(), 0);
+}
+
+/// A stand-in for docker: runs a container's command unmarked and in a session of its own, as the daemon would.
+const DOCKER: &str = r#"#!/bin/sh
+state=$(dirname "$0")/containers; mkdir -p "$state"
+case "$1 $2" in
+"container inspect") [ -e "$state/$3" ] && kill -0 "$(cat "$state/$3")" 2>/dev/null; exit ;;
+"run --rm") name=$4; shift 5
+  env -u SPECTUNE_SERVER setsid "$@" & echo $! > "$state/$name"; wait $!; rm -f "$state/$name"; exit ;;
+"stop -t") kill -TERM "$(cat "$state/$4")"; exit ;;
+"rm -f") [ -e "$state/$3" ] && kill -KILL "$(cat "$state/$3")"; rm -f "$state/$3"; exit ;;
+esac
+echo "unexpected: $*" >&2; exit 125
+"#;
+
+#[test]
+fn a_container_is_ended_by_its_name_also_after_a_kill() {
+    let programs = tempfile::tempdir().expect("a folder");
+    let docker = programs.path().join("docker");
+    fs::write(&docker, DOCKER).expect("a script");
+    fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).expect("a script");
+    // The flags of a start become arguments of the shell, which ignores them.
+    let command = format!("command = ['{}', 'run', 'image', 'sh', '-c', 'sleep 1000']", docker.display());
+    let sweep = Sweep::new(&command, GRID);
+    let running = || {
+        let names = fs::read_dir(programs.path().join("containers")).into_iter().flatten().flatten();
+        names
+            .filter(|name| {
+                let pid = fs::read_to_string(name.path()).unwrap_or_default();
+                Path::new("/proc").join(pid.trim()).exists() && !pid.trim().is_empty()
+            })
+            .count()
+    };
+    for name in ["-KILL", "-INT"] {
+        let child = sweep.start(&["--resume"]);
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while running() == 0 {
+            assert!(Instant::now() < deadline, "no container was started");
+            sleep(Duration::from_millis(5));
+        }
+        signal(&child, name);
+        let ended = child.wait_with_output().expect("it ends");
+        while running() > 0 {
+            assert!(Instant::now() < deadline, "the container is left: {}", words(&ended));
+            sleep(Duration::from_millis(5));
+        }
+        sweep.wait_for_none();
+    }
+}
