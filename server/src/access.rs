@@ -1,6 +1,7 @@
 //! Checks before a request reaches a handler: the key, the type and size of the body, and that the server is not shutting down.
 
 use std::{
+    io::Read,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -8,11 +9,11 @@ use std::{
 use axum::{
     body::BodyDataStream,
     extract::{FromRequest, MatchedPath, Request, State as Shared},
-    http::{HeaderMap, Version, header},
+    http::{HeaderMap, HeaderName, HeaderValue, Version, header},
     middleware::Next,
     response::{IntoResponse, Response},
 };
-
+use flate2::read::MultiGzDecoder;
 use futures::StreamExt;
 
 use super::{
@@ -20,7 +21,7 @@ use super::{
     error::ApiError,
     fields::Fields,
     lanes::{SPOT, Wanted},
-    memory::Held,
+    memory::{Held, Memory},
     state::State,
 };
 
@@ -49,12 +50,19 @@ impl FromRequest<Arc<State>> for JsonBody {
         if let Err(error) = check_content_type(request.headers()) {
             return Err(refuse(request, error).await);
         }
-        let (body, held) = read_body(request, state).await?;
-        if body.len() <= SPOT {
+        let is_compressed = match compression(request.headers()) {
+            Ok(is_compressed) => is_compressed,
+            Err(error) => return Err(refuse(request, error).await),
+        };
+        let (mut body, mut held) = read_body(request, state).await?;
+        if body.len() <= SPOT && !is_compressed {
             return Fields::parse(&body).map(|fields| Self(fields.that_arrived(arrived), held));
         }
         let (memory, length) = (state.memory.clone(), body.len());
         let parse = move |_: &Wanted| {
+            if is_compressed {
+                body = decompressed(&body, &mut held, &memory)?;
+            }
             let fields = Fields::parse(&body)?.that_arrived(arrived);
             drop((body, held));
             let held = memory.hold(fields.footprint())?;
@@ -67,6 +75,38 @@ impl FromRequest<Arc<State>> for JsonBody {
 /// The size of a body, if announced by Content-Length.
 fn announced(headers: &HeaderMap) -> Option<usize> {
     headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+}
+
+/// Whether a body is compressed by gzip.
+///
+/// # Errors
+/// When it is compressed in another way.
+fn compression(headers: &HeaderMap) -> Result<bool, ApiError> {
+    let Some(given) = headers.get(header::CONTENT_ENCODING) else { return Ok(false) };
+    match String::from_utf8_lossy(given.as_bytes()).trim().to_ascii_lowercase().as_str() {
+        "" | "identity" => Ok(false),
+        "gzip" | "x-gzip" => Ok(true),
+        other => Err(ApiError::encoding(other)),
+    }
+}
+
+/// Decompresses a body within the limits of size and memory.
+fn decompressed(body: &[u8], held: &mut Held, memory: &Memory) -> Result<Vec<u8>, ApiError> {
+    const PIECE: usize = 64 << 10;
+    let mut decoder = MultiGzDecoder::new(body);
+    let mut bytes = Vec::new();
+    loop {
+        held.join(memory.hold(PIECE)?);
+        let begin = bytes.len();
+        let piece = decoder.by_ref().take(PIECE as u64).read_to_end(&mut bytes);
+        piece.map_err(|error| ApiError::invalid(format!("the body cannot be decompressed: {error}")))?;
+        if bytes.len() > LARGEST_BODY {
+            return Err(ApiError::too_large(LARGEST_BODY));
+        }
+        if bytes.len() == begin {
+            return Ok(bytes);
+        }
+    }
 }
 
 /// Reads a body within the limits of size, memory and time.
@@ -168,6 +208,20 @@ pub async fn check_key(Shared(state): Shared<Arc<State>>, request: Request, next
     // Hashes are compared, so that the time does not reveal how much of the key was right.
     let matches = given.is_some_and(|given| blake3::hash(given.as_bytes()) == blake3::hash(key.as_bytes()));
     if matches { next.run(request).await } else { refuse(request, ApiError::unauthorized()).await.into_response() }
+}
+
+/// Names a request: by the client's `x-request-id`, or by a new id. The response repeats it.
+pub async fn name(Shared(state): Shared<Arc<State>>, request: Request, next: Next) -> Response {
+    const NAME: HeaderName = HeaderName::from_static("x-request-id");
+    /// Longest name that is repeated, in bytes.
+    const LONGEST: usize = 256;
+    let given = request.headers().get(&NAME).filter(|given| !given.is_empty() && given.len() <= LONGEST).cloned();
+    let mut response = next.run(request).await;
+    let id = given.map_or_else(|| HeaderValue::try_from(state.new_id("req_")), Ok);
+    if let Ok(id) = id {
+        response.headers_mut().insert(NAME, id);
+    }
+    response
 }
 
 /// Counts responses by endpoint and status.

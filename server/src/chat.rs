@@ -11,20 +11,22 @@ use engine::{
     backend::ProducedToken,
     text::{ChatOptions, TemplateVariables, Text},
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{
     error::ApiError,
     fields::Fields,
+    messages,
+    neutral::Endpoint,
     parameters::{Lengths, MOST_LOGPROBS, Parameters, check_model, named},
     prompt_logprobs,
-    prompts::{self, ChatPrompt},
+    prompts::{self, ChatPrompt, Truncation},
     reading::{Parts, Piece, Reader, Reading, Reasoning},
     reasoning,
-    replies::{self, Choice, Head, StreamUsage, UsageSoFar},
+    replies::{self, Choice, Head, StreamUsage, TokenIds, UsageSoFar},
     state::State,
     stream::{self, Chunks},
-    tools::Tools,
+    tools::{self, Tools},
 };
 
 /// A parsed request.
@@ -43,6 +45,9 @@ struct Asked {
     prompt_logprobs: Option<usize>,
     /// SGLang's `return_cached_tokens_details`.
     cache_details: bool,
+    /// vLLM's `truncate_prompt_tokens`.
+    truncation: Option<Truncation>,
+    token_ids: TokenIds,
 }
 
 /// Handles a request.
@@ -65,9 +70,11 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         name,
         prompt_logprobs,
         cache_details,
+        truncation,
+        token_ids,
     } = asked;
     let ChatPrompt { tokens: prompt, thinks } =
-        prompts::encode_chat(&state, text.clone(), messages, options, special).await?;
+        prompts::encode_chat(&state, text.clone(), messages, options, special, truncation, "messages").await?;
     let length = prompt.len();
     let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some());
     prompts::check_length(&state, "messages", length, parameters.stop.max_new_tokens)?;
@@ -78,6 +85,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
         let head = Head::new(&state, "chatcmpl", "chat.completion", name);
         let choices = replies::wait(running).await?;
         let mut object = whole(&state, &text, &head, &reading, &choices);
+        token_ids.write_all(&mut object, &[prompt.as_slice()], &choices);
         if let (Some(count), Some(first)) = (prompt_logprobs, choices.first()) {
             let logprobs = &first.completion.prompt_logprobs;
             object["prompt_logprobs"] = prompt_logprobs::list(&prompt, logprobs, count, Some(&text));
@@ -90,11 +98,14 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let head = Head::new(&state, "chatcmpl", "chat.completion.chunk", name);
     let usage = UsageSoFar::new(mode, vec![length; choices]);
     let readers = vec![reading.stream(); choices];
-    let chunks = ChatChunks { state, text, head, mode, usage, choices, cache_details, reading, readers };
+    let prompt = token_ids.prompt.then_some(prompt);
+    let chunks =
+        ChatChunks { state, text, head, mode, usage, choices, cache_details, reading, readers, token_ids, prompt };
     Ok(stream::respond(running, chunks))
 }
 
-fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiError> {
+fn read(fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiError> {
+    let mut fields = fields.of_endpoint(Endpoint::Chat);
     check_model(&mut fields, state)?;
     let facts = state.worker.facts();
     let lengths = Lengths { names: &["max_completion_tokens", "max_tokens"], least: 1 };
@@ -106,17 +117,32 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
         return Err(fields.complain("top_logprobs", "top_logprobs needs logprobs to be true"));
     }
     let (messages, options, tools) = conversation(&mut fields, text, state)?;
-    call_by_grammar(&fields, &mut parameters, tools.as_ref(), text)?;
+    call_by_grammar(&mut parameters, tools.as_ref(), text);
     let reasoning = Reasoning::read(&mut fields, state.thinking)?;
     see_marks(&mut parameters, tools.as_ref(), reasoning, text);
     let special = fields.flag("add_special_tokens")?;
     let stream = StreamUsage::read(&mut fields)?;
     let prompt_logprobs = prompt_logprobs::read(&mut fields, stream.is_some())?;
     parameters.sampling.prompt_logprobs = prompt_logprobs::asked([prompt_logprobs, None]);
-    let name = fields.text("rid")?;
+    let name = replies::name(&mut fields, "chatcmpl")?;
     let cache_details = fields.flag("return_cached_tokens_details")?;
+    let truncation = Truncation::read(&mut fields, state, parameters.stop.max_new_tokens)?;
+    let token_ids = TokenIds::read(&mut fields)?;
     fields.finish()?;
-    Ok(Asked { parameters, messages, options, tools, reasoning, special, stream, name, prompt_logprobs, cache_details })
+    Ok(Asked {
+        parameters,
+        messages,
+        options,
+        tools,
+        reasoning,
+        special,
+        stream,
+        name,
+        prompt_logprobs,
+        cache_details,
+        truncation,
+        token_ids,
+    })
 }
 
 /// Reads the messages, and how they are turned into a prompt.
@@ -129,7 +155,9 @@ pub fn conversation(
     state: &State,
 ) -> Result<(Vec<Value>, ChatOptions, Option<Tools>), ApiError> {
     let source = text.template_source().unwrap_or_default();
-    let (mut messages, mut options) = (messages(fields)?, chat_options(fields, source)?);
+    let (mut messages, mut options) = (messages::read(fields)?, chat_options(fields, source)?);
+    messages::check_roles(&messages, "messages", source)?;
+    tools::convert_messages(&mut messages);
     if !source.contains("developer") {
         // OpenAI's newer name for the system role.
         for message in messages.iter_mut().filter(|message| message["role"] == "developer") {
@@ -143,23 +171,12 @@ pub fn conversation(
     Ok((messages, options, tools))
 }
 
-/// If functions must be called, restricts the output to calls by a grammar.
-///
-/// # Errors
-/// When another output format is requested too.
-pub fn call_by_grammar(
-    fields: &Fields,
-    parameters: &mut Parameters,
-    tools: Option<&Tools>,
-    text: &Text,
-) -> Result<(), ApiError> {
-    let Some(tools) = tools else { return Ok(()) };
-    if let Some((name, _)) = &parameters.form {
-        let message = format!("{name} and tools cannot be combined: remove one, or set tool_choice to none");
-        return Err(fields.complain(name, message));
+/// Restricts the output by a grammar: to calls if functions must be called, and to calls or the requested form if the
+/// model decides.
+pub fn call_by_grammar(parameters: &mut Parameters, tools: Option<&Tools>, text: &Text) {
+    if let Some(tools) = tools {
+        parameters.form = tools.form(parameters.form.take(), text);
     }
-    parameters.form = tools.form(text).map(|form| ("tool_choice", form));
-    Ok(())
 }
 
 /// Keeps special tokens in the text if they mark calls or reasoning.
@@ -208,18 +225,6 @@ fn set_effort(fields: &mut Fields, template: &str, variables: &mut TemplateVaria
     Ok(())
 }
 
-fn messages(fields: &mut Fields) -> Result<Vec<Value>, ApiError> {
-    match fields.value("messages") {
-        None => Err(fields.complain("messages", "messages is missing")),
-        Some(Value::Array(list)) if !list.is_empty() => list
-            .into_iter()
-            .enumerate()
-            .map(|(at, message)| self::message(&format!("messages[{at}]"), message))
-            .collect(),
-        Some(other) => Err(fields.wrong("messages", "a list of at least one message", &other)),
-    }
-}
-
 /// `chat_template_kwargs`: the template's own variables, as in SGLang and vLLM.
 fn template_variables(fields: &mut Fields) -> Result<TemplateVariables, ApiError> {
     const NAME: &str = "chat_template_kwargs";
@@ -235,58 +240,6 @@ fn template_variables(fields: &mut Fields) -> Result<TemplateVariables, ApiError
     }
 }
 
-/// A message in the form of the chat template: text in one piece, arguments of tool calls as objects. Other fields are
-/// passed to the template.
-///
-/// # Errors
-/// When it is not a message.
-pub fn message(place: &str, value: Value) -> Result<Value, ApiError> {
-    let complain = |field: &str, message: String| ApiError::parameter(&format!("{place}.{field}"), message);
-    let Value::Object(mut message) = value else {
-        return Err(ApiError::parameter(place, format!("{place} is not an object with role and content")));
-    };
-    let role = message.get("role").and_then(Value::as_str).map(ToOwned::to_owned);
-    let role = role.ok_or_else(|| complain("role", format!("{place} has no role")))?;
-    let content = match message.get("content") {
-        Some(Value::String(text)) => text.clone(),
-        Some(Value::Array(parts)) => text_of(parts).ok_or_else(|| {
-            complain(
-                "content",
-                format!("{place}.content has a part that is not text, but this server supports only text"),
-            )
-        })?,
-        // An assistant's message may consist of tool calls only.
-        None | Some(Value::Null) if role == "assistant" => String::new(),
-        None | Some(Value::Null) => return Err(complain("content", format!("{place} has no content"))),
-        Some(_) => {
-            return Err(complain("content", format!("{place}.content: expected a string or a list of text parts")));
-        }
-    };
-    message.retain(|_, value| !value.is_null());
-    message.insert("content".into(), content.into());
-    for call in message.get_mut("tool_calls").and_then(Value::as_array_mut).into_iter().flatten() {
-        read_arguments(call);
-    }
-    Ok(Value::Object(message))
-}
-
-/// Converts arguments of a tool call from OpenAI's JSON in a string to the object that templates expect.
-fn read_arguments(call: &mut Value) {
-    let Some(arguments) = call.pointer_mut("/function/arguments") else { return };
-    let object = arguments.as_str().and_then(|text| serde_json::from_str::<Map<String, Value>>(text).ok());
-    if let Some(object) = object {
-        *arguments = Value::Object(object);
-    }
-}
-
-fn text_of(parts: &[Value]) -> Option<String> {
-    let text = |part: &Map<String, Value>| match part.get("type").and_then(Value::as_str) {
-        Some("text") => part.get("text").and_then(Value::as_str).map(ToOwned::to_owned),
-        _ => None,
-    };
-    parts.iter().map(|part| text(part.as_object()?)).collect()
-}
-
 fn whole(state: &State, text: &Text, head: &Head, reading: &Reading, choices: &[Choice]) -> Value {
     let list = choices.iter().enumerate().map(|(index, Choice { completion, tokens })| {
         let Parts { reasoning, content, calls } = reading.whole(&completion.text);
@@ -299,8 +252,8 @@ fn whole(state: &State, text: &Text, head: &Head, reading: &Reading, choices: &[
             if content.is_empty() {
                 message["content"] = Value::Null;
             }
-            message["tool_calls"] = tools.written(&calls, &|| state.random_number());
-            reason = reason_with_calls(reason);
+            message[tools.field().0] = tools.written(&calls, &|| state.random_number());
+            reason = reason_with_calls(reason, tools);
         }
         json!({"index": index, "message": message, "logprobs": logprobs(tokens, text), "finish_reason": reason})
     });
@@ -312,8 +265,8 @@ fn whole(state: &State, text: &Text, head: &Head, reading: &Reading, choices: &[
 }
 
 /// OpenAI's finish reason for a response with calls that ended by itself.
-fn reason_with_calls(reason: &'static str) -> &'static str {
-    if reason == "stop" { "tool_calls" } else { reason }
+fn reason_with_calls(reason: &'static str, tools: &Tools) -> &'static str {
+    if reason == "stop" { tools.field().1 } else { reason }
 }
 
 struct ChatChunks {
@@ -327,6 +280,9 @@ struct ChatChunks {
     reading: Reading,
     /// One per choice.
     readers: Vec<Reader>,
+    token_ids: TokenIds,
+    /// The prompt's tokens, until they have been sent.
+    prompt: Option<Vec<u32>>,
 }
 
 impl ChatChunks {
@@ -341,7 +297,7 @@ impl ChatChunks {
         }
         for call in &piece.calls {
             if let Some(tools) = &self.reading.tools {
-                deltas.push(json!({"tool_calls": tools.written_piece(call, &|| self.state.random_number())}));
+                deltas.push(json!({tools.field().0: tools.written_piece(call, &|| self.state.random_number())}));
             }
         }
         deltas
@@ -358,7 +314,11 @@ impl ChatChunks {
 impl Chunks for ChatChunks {
     fn begin(&mut self, index: usize) -> Option<Value> {
         let delta = json!({"role": "assistant", "content": ""});
-        Some(self.chunk(index, 0, delta, Value::Null, Value::Null))
+        let mut chunk = self.chunk(index, 0, delta, Value::Null, Value::Null);
+        if let Some(prompt) = self.prompt.take() {
+            chunk["prompt_token_ids"] = prompt.into();
+        }
+        Some(chunk)
     }
 
     fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Vec<Value> {
@@ -366,27 +326,31 @@ impl Chunks for ChatChunks {
         let piece = self.readers[index].push(text, &self.reading);
         let mut deltas = self.deltas(piece);
         // Text that is held back is sent with a later token.
-        if deltas.is_empty() && !logprobs.is_null() {
+        if deltas.is_empty() && (!logprobs.is_null() || self.token_ids.output) {
             deltas.push(json!({"content": ""}));
         }
         if deltas.is_empty() {
             self.usage.count(index, tokens.len());
         }
-        // Counts and log-probabilities of tokens are sent once, with the first delta.
+        // Counts, log-probabilities and ids of tokens are sent once, with the first delta.
         let mut told = (tokens.len(), logprobs);
         let chunk = |delta: Value| {
             let (further, logprobs) = std::mem::take(&mut told);
             self.chunk(index, further, delta, logprobs, Value::Null)
         };
-        deltas.into_iter().map(chunk).collect()
+        let mut chunks: Vec<Value> = deltas.into_iter().map(chunk).collect();
+        if let Some(first) = chunks.first_mut() {
+            self.token_ids.write(&mut first["choices"][0], tokens);
+        }
+        chunks
     }
 
     fn end(&mut self, index: usize, completion: &Completion) -> Vec<Value> {
         let mut reason = completion.finish_reason.word();
         let piece = self.readers[index].finish(&self.reading);
         let deltas = self.deltas(piece);
-        if self.readers[index].has_calls() {
-            reason = reason_with_calls(reason);
+        if let (Some(tools), true) = (&self.reading.tools, self.readers[index].has_calls()) {
+            reason = reason_with_calls(reason, tools);
         }
         let mut chunks: Vec<Value> =
             deltas.into_iter().map(|delta| self.chunk(index, 0, delta, Value::Null, Value::Null)).collect();
@@ -401,6 +365,12 @@ impl Chunks for ChatChunks {
 }
 
 fn logprobs(tokens: &[ProducedToken], text: &Text) -> Value {
+    let entries = logprob_entries(tokens, text);
+    if entries.is_empty() { Value::Null } else { json!({"content": entries}) }
+}
+
+/// OpenAI's log-probabilities of the tokens that have some.
+pub fn logprob_entries(tokens: &[ProducedToken], text: &Text) -> Vec<Value> {
     let entry = |id: u32, logprob: f32| {
         let token = text.token(id);
         json!({"token": token.text, "logprob": logprob, "bytes": token.bytes})
@@ -411,25 +381,5 @@ fn logprobs(tokens: &[ProducedToken], text: &Text) -> Value {
         value["top_logprobs"] = logprobs.top.iter().map(|(id, logprob)| entry(*id, *logprob)).collect();
         Some(value)
     });
-    let entries: Vec<Value> = entries.collect();
-    if entries.is_empty() { Value::Null } else { json!({"content": entries}) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn arguments_of_tool_calls_reach_the_template_as_objects() {
-        let check = |arguments: Value, expected: Value| {
-            let call = |arguments| json!({"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]});
-            let mut expected = call(expected);
-            expected["content"] = "".into();
-            assert_eq!(message("messages[0]", call(arguments)).ok(), Some(expected));
-        };
-        check(json!("{\"city\": \"Paris\"}"), json!({"city": "Paris"}));
-        check(json!({"city": "Paris"}), json!({"city": "Paris"}));
-        check(json!("[1]"), json!("[1]"));
-        check(json!("Paris"), json!("Paris"));
-    }
+    entries.collect()
 }

@@ -1,25 +1,25 @@
 //! `POST /v1/completions`.
 
+mod lists;
+
 use std::sync::Arc;
 
 use axum::{
     Json,
     response::{IntoResponse, Response},
 };
-use engine::{
-    Completion, Request,
-    backend::{ProducedToken, TokenLogprobs},
-    text::Text,
-};
-use serde_json::{Map, Value, json};
+use engine::{Completion, OutputText, Request, backend::ProducedToken, text::Text};
+use serde_json::{Value, json};
 
+use self::lists::Lists;
 use super::{
     error::ApiError,
     fields::Fields,
+    neutral::Endpoint,
     parameters::{Lengths, MOST_LOGPROBS, Parameters, check_model, named},
     prompt_logprobs,
-    prompts::{self, Written},
-    replies::{self, Choice, Head, StreamUsage, UsageSoFar},
+    prompts::{self, Truncation, Written},
+    replies::{self, Choice, Head, StreamUsage, TokenIds, UsageSoFar},
     state::State,
     stream::{self, Chunks},
 };
@@ -38,6 +38,8 @@ struct Asked {
     wishes: Wishes,
     /// The client's name for the request.
     name: Option<String>,
+    /// vLLM's `truncate_prompt_tokens`.
+    truncation: Option<Truncation>,
 }
 
 /// Requested fields of a response in addition to its text.
@@ -49,6 +51,9 @@ struct Wishes {
     prompt_logprobs: Option<usize>,
     /// SGLang's `return_cached_tokens_details`.
     cache_details: bool,
+    token_ids: TokenIds,
+    /// Whether special tokens are part of the output's text.
+    special: bool,
 }
 
 /// What all parts of a response have in common.
@@ -71,8 +76,8 @@ struct Answer {
 /// When it is invalid, cannot be accepted now, or the engine fails.
 pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiError> {
     let arrived = fields.arrived();
-    let Asked { mut parameters, prompts, special, echo, stream, wishes, name } = read(fields, &state)?;
-    let prompts = prompts::encode(&state, "prompt", prompts, special, echo).await?;
+    let Asked { mut parameters, prompts, special, echo, stream, wishes, name, truncation } = read(fields, &state)?;
+    let prompts = prompts::encode(&state, "prompt", prompts, special, echo, truncation).await?;
     for prompt in &prompts {
         prompts::check_length(&state, "prompt", prompt.tokens.len(), parameters.stop.max_new_tokens)?;
     }
@@ -82,7 +87,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let of_each_choice = || prompts.iter().flat_map(|prompt| std::iter::repeat_n(prompt, choices));
     let lengths: Vec<usize> = of_each_choice().map(|prompt| prompt.tokens.len()).collect();
     let echoed = of_each_choice().map(|prompt| if echo { prompt.text.clone() } else { String::new() }).collect();
-    let told = wishes.echo_logprobs || wishes.prompt_logprobs.is_some();
+    let told = wishes.echo_logprobs || wishes.prompt_logprobs.is_some() || wishes.token_ids.prompt;
     let kept = of_each_choice().filter(|_| told).map(|prompt| prompt.tokens.clone()).collect();
     let requests: Vec<Request> =
         prompts.iter().flat_map(|prompt| parameters.requests(&prompt.tokens, &state)).collect();
@@ -97,7 +102,8 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     Ok(stream::respond(running, TextChunks { answer, mode, usage: UsageSoFar::new(mode, lengths), offsets }))
 }
 
-fn read(mut fields: Fields, state: &State) -> Result<Asked, ApiError> {
+fn read(fields: Fields, state: &State) -> Result<Asked, ApiError> {
+    let mut fields = fields.of_endpoint(Endpoint::Completions);
     check_model(&mut fields, state)?;
     let facts = state.worker.facts();
     let lengths = Lengths { names: &["max_tokens"], least: 0 };
@@ -117,12 +123,15 @@ fn read(mut fields: Fields, state: &State) -> Result<Asked, ApiError> {
         echo_logprobs,
         prompt_logprobs: prompt_logprobs::read(&mut fields, stream.is_some())?,
         cache_details: fields.flag("return_cached_tokens_details")?,
+        token_ids: TokenIds::read(&mut fields)?,
+        special: parameters.stop.text == OutputText::WithSpecialTokens,
     };
     let of_echo = parameters.sampling.logprobs.filter(|_| echo_logprobs);
     parameters.sampling.prompt_logprobs = prompt_logprobs::asked([wishes.prompt_logprobs, of_echo]);
-    let name = fields.text("rid")?;
+    let name = replies::name(&mut fields, "cmpl")?;
+    let truncation = Truncation::read(&mut fields, state, parameters.stop.max_new_tokens)?;
     fields.finish()?;
-    Ok(Asked { parameters, prompts, special, echo, stream, wishes, name })
+    Ok(Asked { parameters, prompts, special, echo, stream, wishes, name, truncation })
 }
 
 impl Answer {
@@ -131,12 +140,11 @@ impl Answer {
             let Choice { completion, tokens } = choice;
             let text = format!("{echoed}{}", completion.text);
             let prompt = self.prompts.get(index).map_or(&[][..], Vec::as_slice);
-            let mut lists = Lists::new(self.text.as_ref(), 0);
+            let mut lists = self.lists(0);
             if self.wishes.echo_logprobs {
-                lists.add_prompt(prompt, &completion.prompt_logprobs, tokens);
-            } else {
-                lists.offset = echoed.chars().count();
+                lists.add_prompt(prompt, echoed, &completion.prompt_logprobs, tokens);
             }
+            lists.offset = echoed.chars().count();
             lists.add(tokens);
             let mut object = self.choice(index, &text, lists.value(), completion.finish_reason.word().into());
             if let Some(count) = self.wishes.prompt_logprobs {
@@ -146,6 +154,10 @@ impl Answer {
             object
         });
         let mut object = self.head.object(list.collect());
+        if self.wishes.token_ids != TokenIds::default() {
+            let of_prompts: Vec<&[u32]> = self.prompts.iter().step_by(self.choices).map(Vec::as_slice).collect();
+            self.wishes.token_ids.write_all(&mut object, &of_prompts, choices);
+        }
         let completions = choices.iter().map(|choice| &choice.completion);
         object["usage"] = replies::usage(completions.clone(), self.choices);
         if self.wishes.cache_details {
@@ -153,6 +165,10 @@ impl Answer {
         }
         object["metrics"] = replies::speculation(completions, &self.state);
         object
+    }
+
+    fn lists(&self, offset: usize) -> Lists<'_> {
+        Lists::new(self.text.as_ref(), self.wishes.special, offset)
     }
 
     fn choice(&self, index: usize, text: &str, logprobs: Value, reason: Value) -> Value {
@@ -179,17 +195,27 @@ impl TextChunks {
 impl Chunks for TextChunks {
     fn begin(&mut self, index: usize) -> Option<Value> {
         let text = std::mem::take(&mut self.answer.echoed[index]);
-        (!text.is_empty()).then(|| self.chunk(index, 0, &text, Value::Null, Value::Null))
+        let prompt = self.answer.wishes.token_ids.prompt.then(|| std::mem::take(&mut self.answer.prompts[index]));
+        if text.is_empty() && prompt.is_none() {
+            return None;
+        }
+        let mut chunk = self.chunk(index, 0, &text, Value::Null, Value::Null);
+        if let Some(prompt) = prompt {
+            chunk["choices"][0]["prompt_token_ids"] = prompt.into();
+        }
+        Some(chunk)
     }
 
     fn tokens(&mut self, index: usize, tokens: &[ProducedToken], text: &str) -> Vec<Value> {
-        let mut lists = Lists::new(self.answer.text.as_ref(), self.offsets[index]);
+        let mut lists = self.answer.lists(self.offsets[index]);
         lists.add(tokens);
         self.offsets[index] = lists.offset;
         let logprobs = lists.value();
-        let chunk = self.chunk(index, tokens.len(), text, logprobs.clone(), Value::Null);
+        let token_ids = self.answer.wishes.token_ids;
+        let mut chunk = self.chunk(index, tokens.len(), text, logprobs.clone(), Value::Null);
+        token_ids.write(&mut chunk["choices"][0], tokens);
         // Text that is held back is sent with a later token.
-        if text.is_empty() && logprobs.is_null() { Vec::new() } else { vec![chunk] }
+        if text.is_empty() && logprobs.is_null() && !token_ids.output { Vec::new() } else { vec![chunk] }
     }
 
     fn end(&mut self, index: usize, completion: &Completion) -> Vec<Value> {
@@ -200,67 +226,5 @@ impl Chunks for TextChunks {
         let Answer { head, choices, state, wishes, .. } = &self.answer;
         let further = wishes.cache_details.then(|| replies::cache_details(completions.iter()));
         replies::last_chunk(head, self.mode, completions, *choices, further, state)
-    }
-}
-
-/// OpenAI's older format of log-probabilities: parallel lists.
-struct Lists<'a> {
-    text: Option<&'a Text>,
-    /// Offset of the next token's text, in characters.
-    offset: usize,
-    names: Vec<String>,
-    values: Vec<Option<f32>>,
-    tops: Vec<Option<Map<String, Value>>>,
-    offsets: Vec<usize>,
-}
-
-impl<'a> Lists<'a> {
-    fn new(text: Option<&'a Text>, offset: usize) -> Self {
-        Self { text, offset, names: Vec::new(), values: Vec::new(), tops: Vec::new(), offsets: Vec::new() }
-    }
-
-    /// Adds output tokens that have log-probabilities.
-    fn add(&mut self, tokens: &[ProducedToken]) {
-        for token in tokens {
-            if let Some(logprobs) = &token.logprobs {
-                self.push(token.id, Some((logprobs, logprobs.top.len())));
-            }
-        }
-    }
-
-    /// Adds the tokens of a prompt. The first one has no log-probability, and the others have as many alternatives as
-    /// the output's tokens.
-    fn add_prompt(&mut self, prompt: &[u32], logprobs: &[TokenLogprobs], output: &[ProducedToken]) {
-        let count = output.iter().filter_map(|token| Some(token.logprobs.as_ref()?.top.len())).max();
-        let after = std::iter::once(None).chain(logprobs.iter().map(Some));
-        for (id, one) in prompt.iter().zip(after) {
-            self.push(*id, one.map(|one| (one, count.unwrap_or(one.top.len()))));
-        }
-    }
-
-    fn push(&mut self, id: u32, logprobs: Option<(&TokenLogprobs, usize)>) {
-        let name = |id: u32| self.text.map_or_else(|| format!("token_id:{id}"), |text| text.token(id).text);
-        let written = name(id);
-        let top = logprobs.map(|(one, count)| {
-            let best = one.top.iter().take(count);
-            let mut top: Map<_, _> = best.map(|(id, value)| (name(*id), json!(value))).collect();
-            // The token itself is included even if it is not one of the best.
-            top.insert(written.clone(), json!(one.logprob));
-            top
-        });
-        self.offsets.push(self.offset);
-        self.offset += written.chars().count();
-        self.names.push(written);
-        self.values.push(logprobs.map(|(one, _)| one.logprob));
-        self.tops.push(top);
-    }
-
-    fn value(self) -> Value {
-        if self.names.is_empty() {
-            return Value::Null;
-        }
-        json!({
-            "tokens": self.names, "token_logprobs": self.values, "top_logprobs": self.tops, "text_offset": self.offsets,
-        })
     }
 }

@@ -75,6 +75,17 @@ impl ApiError {
         Self { code: Some("context_length_exceeded"), ..Self::parameter(parameter, message) }
     }
 
+    /// The body is compressed in a way that the server does not read.
+    pub fn encoding(given: &str) -> Self {
+        let message = format!("the body's Content-Encoding is '{given}', expected gzip or none");
+        Self { status: StatusCode::UNSUPPORTED_MEDIA_TYPE, ..Self::invalid(message) }
+    }
+
+    /// Whether the prompt and the requested output exceed the context.
+    pub fn is_too_long(&self) -> bool {
+        self.code == Some("context_length_exceeded")
+    }
+
     /// The path does not exist.
     pub fn no_route(method: &str, path: &str) -> Self {
         Self { status: StatusCode::NOT_FOUND, ..Self::invalid(format!("there is no {method} {path} here")) }

@@ -5,7 +5,11 @@ use std::{ops::RangeInclusive, time::Instant};
 
 use serde_json::{Map, Value};
 
-use super::{error::ApiError, memory::footprint, neutral};
+use super::{
+    error::ApiError,
+    memory::footprint,
+    neutral::{self, Endpoint},
+};
 
 /// A JSON object that a client sent.
 #[derive(Clone, Debug)]
@@ -13,6 +17,7 @@ pub struct Fields {
     fields: Map<String, Value>,
     /// Prefix of names in error messages, such as `sampling_params.`.
     place: String,
+    endpoint: Endpoint,
     arrived: Instant,
 }
 
@@ -22,6 +27,12 @@ impl Fields {
     /// # Errors
     /// When it is not a JSON object.
     pub fn parse(body: &[u8]) -> Result<Self, ApiError> {
+        // The first bytes of gzip, which are no JSON.
+        if body.starts_with(&[0x1f, 0x8b]) {
+            return Err(ApiError::invalid(
+                "the body is compressed by gzip: send the header Content-Encoding: gzip too",
+            ));
+        }
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self::of(fields)),
             Ok(other) => Err(ApiError::invalid(format!("expected a JSON object, found {}", kind(&other)))),
@@ -31,12 +42,22 @@ impl Fields {
 
     /// The fields of an object.
     pub fn of(fields: Map<String, Value>) -> Self {
-        Self { fields, place: String::new(), arrived: Instant::now() }
+        Self { fields, place: String::new(), endpoint: Endpoint::default(), arrived: Instant::now() }
     }
 
-    /// The fields of an object that is the value of a parameter.
-    pub fn within(name: &str, fields: Map<String, Value>) -> Self {
-        Self { fields, place: format!("{name}."), arrived: Instant::now() }
+    /// Fields of the same endpoint and place.
+    pub fn like(&self, fields: Map<String, Value>) -> Self {
+        Self { fields, place: self.place.clone(), ..*self }
+    }
+
+    /// The fields of an object that was the value of a field.
+    pub fn within(&self, name: &str, fields: Map<String, Value>) -> Self {
+        Self { fields, place: format!("{}{name}.", self.place), ..*self }
+    }
+
+    /// Sets the endpoint, which decides which fields can be ignored.
+    pub fn of_endpoint(self, endpoint: Endpoint) -> Self {
+        Self { endpoint, ..self }
     }
 
     /// Sets the arrival time of the request.
@@ -59,6 +80,11 @@ impl Fields {
         self.fields.remove(name).filter(|value| !value.is_null())
     }
 
+    /// A value that stays; null counts as absent.
+    pub fn peek(&self, name: &str) -> Option<&Value> {
+        self.fields.get(name).filter(|value| !value.is_null())
+    }
+
     /// Sets a value.
     pub fn put(&mut self, name: &str, value: Value) {
         self.fields.insert(name.to_owned(), value);
@@ -69,10 +95,9 @@ impl Fields {
     /// # Errors
     /// When it is present but not an object.
     pub fn object(&mut self, name: &str) -> Result<Self, ApiError> {
-        let place = format!("{}{name}.", self.place);
         match self.value(name) {
-            None => Ok(Self { fields: Map::new(), place, arrived: self.arrived }),
-            Some(Value::Object(fields)) => Ok(Self { fields, place, arrived: self.arrived }),
+            None => Ok(self.within(name, Map::new())),
+            Some(Value::Object(fields)) => Ok(self.within(name, fields)),
             Some(other) => Err(self.wrong(name, "an object", &other)),
         }
     }
@@ -154,11 +179,15 @@ impl Fields {
     /// # Errors
     /// When a field has not been read and its value would have an effect.
     pub fn finish(self) -> Result<(), ApiError> {
-        let left = self.fields.iter().find(|(name, value)| !neutral::asks_for_nothing(name, value));
-        left.map_or(Ok(()), |(name, _)| {
-            let message = format!("{name} is not supported by this server with this value; leave it out");
-            Err(ApiError::parameter(&format!("{}{name}", self.place), message))
-        })
+        for (name, value) in &self.fields {
+            let field = format!("{}{name}", self.place);
+            if !neutral::has_no_effect(self.endpoint, &field, value) {
+                let reason = neutral::reason(&field).map(|reason| format!(" ({reason})")).unwrap_or_default();
+                let message = format!("{name} is not supported by this server with this value{reason}; leave it out");
+                return Err(ApiError::parameter(&field, message));
+            }
+        }
+        Ok(())
     }
 
     /// An error about one of these fields.

@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use super::{
     error::ApiError,
     fields::Fields,
+    neutral::Endpoint,
     parameters::{Lengths, MOST_LOGPROBS, Parameters, named},
     prompts::{self, Written},
     replies::{self, Choice},
@@ -78,7 +79,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let arrived = fields.arrived();
     let Asked { mut parameters, name, prompts, several, stream, ids, with_token_text, cache_details } =
         read(fields, &state)?;
-    let prompts = prompts::encode(&state, name, prompts, true, false).await?;
+    let prompts = prompts::encode(&state, name, prompts, true, false, None).await?;
     let mut requests = Vec::new();
     for (prompt, parameters) in prompts.iter().zip(&mut parameters) {
         prompts::check_length(&state, name, prompt.tokens.len(), parameters.stop.max_new_tokens)?;
@@ -93,7 +94,7 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     };
     let answer = Answer {
         state: state.clone(),
-        ids: requests.iter().map(|one| one.name.clone().unwrap_or_else(|| state.response_id("gen"))).collect(),
+        ids: requests.iter().map(|one| one.name.clone().unwrap_or_else(|| state.new_id("gen-"))).collect(),
         several,
         simulated: state.worker.facts().options.makes_up_acceptance(),
         text: state.worker.facts().text.clone().filter(|_| with_token_text),
@@ -111,7 +112,8 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     Ok(Json(if answer.several { objects.into() } else { objects.pop().unwrap_or_default() }).into_response())
 }
 
-fn read(mut fields: Fields, state: &State) -> Result<Asked, ApiError> {
+fn read(fields: Fields, state: &State) -> Result<Asked, ApiError> {
+    let mut fields = fields.of_endpoint(Endpoint::Generate);
     let (name, (prompts, listed)) =
         match (prompts::read(&mut fields, "text")?, prompts::read(&mut fields, "input_ids")?) {
             (Some(prompts), None) => ("text", prompts),
@@ -181,7 +183,7 @@ fn each(
             }
         }
     }
-    let mut all: Vec<Parameters> = of_each.into_iter().map(|one| read(Fields::of(one))).collect::<Result<_, _>>()?;
+    let mut all: Vec<Parameters> = of_each.into_iter().map(|one| read(fields.like(one))).collect::<Result<_, _>>()?;
     if all.len() < count {
         all.resize(count, all[0].clone());
     }

@@ -19,6 +19,7 @@ mod info;
 mod lanes;
 mod latency;
 mod memory;
+mod messages;
 mod metrics;
 mod neutral;
 mod parameters;

@@ -33,6 +33,61 @@ pub struct Prompt {
     pub text: String,
 }
 
+/// vLLM's `truncate_prompt_tokens`: how much of a long prompt is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Truncation {
+    /// Number of tokens.
+    kept: usize,
+    /// Whether the first ones are kept instead of the last ones.
+    first: bool,
+}
+
+impl Truncation {
+    /// A prompt of this many contexts is tokenised in order to be truncated; a longer one is refused.
+    const LONGEST: usize = 8;
+
+    /// Reads `truncate_prompt_tokens` and `truncation_side`. -1 keeps as many tokens as leave room for the requested
+    /// output.
+    ///
+    /// # Errors
+    /// When one is invalid.
+    pub fn read(fields: &mut Fields, state: &State, output: Option<usize>) -> Result<Option<Self>, ApiError> {
+        const NAME: &str = "truncate_prompt_tokens";
+        let kept = fields.integer(NAME, -1..=i64::MAX)?;
+        let first = match fields.text("truncation_side")?.as_deref() {
+            None | Some("left") => false,
+            Some("right") => true,
+            Some(other) => {
+                let message = format!("truncation_side is '{other}', expected left or right");
+                return Err(fields.complain("truncation_side", message));
+            }
+        };
+        let most = state.worker.facts().capacity.context_length;
+        Ok(match kept {
+            None => None,
+            Some(0) => return Err(fields.complain(NAME, format!("{NAME} is 0, expected -1 or at least 1"))),
+            Some(kept) => {
+                let kept = usize::try_from(kept).unwrap_or_else(|_| most.saturating_sub(output.unwrap_or(1).max(1)));
+                Some(Self { kept, first })
+            }
+        })
+    }
+
+    fn apply(self, tokens: &mut Vec<u32>) {
+        if self.first {
+            tokens.truncate(self.kept);
+        } else {
+            tokens.drain(..tokens.len().saturating_sub(self.kept));
+        }
+    }
+}
+
+/// Maximum number of tokens of a prompt before it is truncated.
+fn most_tokens(state: &State, truncation: Option<Truncation>) -> usize {
+    let most = state.worker.facts().capacity.context_length;
+    most.saturating_mul(truncation.map_or(1, |_| Truncation::LONGEST))
+}
+
 impl Written {
     /// Size in bytes.
     pub fn bytes(&self) -> usize {
@@ -73,7 +128,7 @@ pub fn read(fields: &mut Fields, name: &str) -> Result<Option<(Vec<Written>, boo
 }
 
 /// Tokenises prompts, with the tokenizer's special tokens around each if `special`. `name` is the parameter that
-/// contained them; `with_text` also decodes token ids.
+/// contained them; `with_text` also decodes token ids. Long prompts are truncated as requested.
 ///
 /// # Errors
 /// When the model has no tokenizer, the tokenizer rejects a prompt, or one is longer than the context.
@@ -83,23 +138,28 @@ pub async fn encode(
     written: Vec<Written>,
     special: bool,
     with_text: bool,
+    truncation: Option<Truncation>,
 ) -> Result<Vec<Prompt>, ApiError> {
     let text = state.worker.facts().text.clone();
-    let most = state.worker.facts().capacity.context_length;
+    let most = most_tokens(state, truncation);
     let bytes = written.iter().map(Written::bytes).sum();
-    let one = move |written, wanted: &Wanted| match written {
-        Written::Tokens(tokens) => {
-            let short = tokens.len() <= most;
-            let text = text.as_ref().filter(|_| with_text && short).map(|text| text.decode(&tokens));
-            Ok(Prompt { tokens, text: text.unwrap_or_default() })
+    let one = move |written, wanted: &Wanted| {
+        let (mut tokens, mut prompt) = match written {
+            Written::Tokens(tokens) => (tokens, None),
+            Written::Text(prompt) => match &text {
+                Some(text) => (within(text, &prompt, special, most, name, wanted)?, Some(prompt)),
+                None => return Err(ApiError::parameter(name, "this model has no tokenizer: give token ids")),
+            },
+        };
+        let length = tokens.len();
+        if let Some(truncation) = truncation {
+            truncation.apply(&mut tokens);
         }
-        Written::Text(prompt) => match &text {
-            Some(text) => {
-                let tokens = within(text, &prompt, special, most, name, wanted)?;
-                Ok(Prompt { tokens, text: if with_text { prompt } else { String::new() } })
-            }
-            None => Err(ApiError::parameter(name, "this model has no tokenizer: give token ids")),
-        },
+        // The text of a prompt in tokens, or of the part that was kept.
+        if with_text && (prompt.is_none() || tokens.len() < length) {
+            prompt = text.as_ref().filter(|_| tokens.len() <= most).map(|text| text.decode(&tokens));
+        }
+        Ok(Prompt { tokens, text: prompt.filter(|_| with_text).unwrap_or_default() })
     };
     let all = move |wanted: &Wanted| written.into_iter().map(|written| one(written, wanted)).collect();
     state.lanes.run(bytes, all).await
@@ -114,7 +174,7 @@ pub struct ChatPrompt {
     pub thinks: bool,
 }
 
-/// Renders and tokenises a conversation.
+/// Renders and tokenises a conversation. `name` is the parameter that contained it.
 ///
 /// # Errors
 /// When the model has no chat template, the template rejects the conversation, or it is longer than the context.
@@ -124,19 +184,24 @@ pub async fn encode_chat(
     messages: Vec<Value>,
     options: ChatOptions,
     special: bool,
+    truncation: Option<Truncation>,
+    name: &'static str,
 ) -> Result<ChatPrompt, ApiError> {
-    const NAME: &str = "messages";
-    let most = state.worker.facts().capacity.context_length;
+    let most = most_tokens(state, truncation);
     // Every template needs at least one token per message.
     if messages.len() > most {
-        return Err(ApiError::far_too_long(NAME, most, messages.len()));
+        return Err(ApiError::far_too_long(name, most, messages.len()));
     }
     let bytes = messages.iter().chain(&options.tools).map(footprint).sum();
     let all = move |wanted: &Wanted| {
         let rendered = text.render_chat(&messages, &options)?;
         drop(messages);
         let thinks = reasoning::begins_inside(&rendered);
-        Ok(ChatPrompt { tokens: within(&text, &rendered, special, most, NAME, wanted)?, thinks })
+        let mut tokens = within(&text, &rendered, special, most, name, wanted)?;
+        if let Some(truncation) = truncation {
+            truncation.apply(&mut tokens);
+        }
+        Ok(ChatPrompt { tokens, thinks })
     };
     state.lanes.run(bytes, all).await
 }

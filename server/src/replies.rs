@@ -28,6 +28,15 @@ pub struct StreamUsage {
     pub in_every_chunk: bool,
 }
 
+/// Which token ids a response includes: `return_token_ids` (vLLM, SGLang) and `return_prompt_token_ids` (SGLang).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenIds {
+    /// Those of the prompt.
+    pub prompt: bool,
+    /// Those of the output.
+    pub output: bool,
+}
+
 /// The usage of a stream as it grows.
 #[derive(Clone, Debug)]
 pub struct UsageSoFar {
@@ -43,6 +52,7 @@ pub struct Head {
     kind: &'static str,
     created: u64,
     model: String,
+    fingerprint: String,
     /// Whether acceptance is simulated.
     simulated: bool,
 }
@@ -65,6 +75,52 @@ impl StreamUsage {
         };
         options.finish()?;
         Ok(Some(usage))
+    }
+}
+
+/// Reads the client's name for its request: SGLang's `rid`, which is the response's id, or vLLM's `request_id`, which
+/// is the id after a prefix.
+///
+/// # Errors
+/// When one has the wrong type.
+pub fn name(fields: &mut Fields, prefix: &str) -> Result<Option<String>, ApiError> {
+    let (name, id) = (fields.text("rid")?, fields.text("request_id")?);
+    Ok(name.or(id.filter(|id| !id.is_empty()).map(|id| format!("{prefix}-{id}"))))
+}
+
+impl TokenIds {
+    /// Reads the fields.
+    ///
+    /// # Errors
+    /// When one has the wrong type.
+    pub fn read(fields: &mut Fields) -> Result<Self, ApiError> {
+        let output = fields.flag("return_token_ids")?;
+        Ok(Self { prompt: fields.flag("return_prompt_token_ids")? || output, output })
+    }
+
+    /// Adds the ids of output tokens to a choice.
+    pub fn write(self, choice: &mut Value, tokens: &[ProducedToken]) {
+        if self.output {
+            choice["token_ids"] = tokens.iter().map(|token| token.id).collect();
+        }
+    }
+
+    /// Adds ids to a complete response to these prompts, whose choices are in order. With one prompt, its ids are also
+    /// in the response itself.
+    pub fn write_all(self, object: &mut Value, prompts: &[&[u32]], choices: &[Choice]) {
+        let of_prompt = choices.len().div_ceil(prompts.len().max(1)).max(1);
+        for (at, choice) in choices.iter().enumerate() {
+            let written = &mut object["choices"][at];
+            if self.output {
+                written["token_ids"] = json!(choice.completion.output_ids);
+            }
+            if self.prompt {
+                written["prompt_token_ids"] = json!(prompts.get(at / of_prompt));
+            }
+        }
+        if let (true, [prompt]) = (self.prompt, prompts) {
+            object["prompt_token_ids"] = json!(prompt);
+        }
     }
 }
 
@@ -95,10 +151,11 @@ impl Head {
     /// With the client's name for the request as id, or a new one.
     pub fn new(state: &State, prefix: &str, kind: &'static str, name: Option<String>) -> Self {
         Self {
-            id: name.unwrap_or_else(|| state.response_id(prefix)),
+            id: name.unwrap_or_else(|| state.new_id(&format!("{prefix}-"))),
             kind,
             created: now(),
             model: state.model().to_owned(),
+            fingerprint: state.fingerprint(),
             simulated: state.worker.facts().options.makes_up_acceptance(),
         }
     }
@@ -106,7 +163,8 @@ impl Head {
     /// An object of the response.
     pub fn object(&self, choices: Value) -> Value {
         let mut object = json!({
-            "id": self.id, "object": self.kind, "created": self.created, "model": self.model, "choices": choices,
+            "id": self.id, "object": self.kind, "created": self.created, "model": self.model,
+            "system_fingerprint": self.fingerprint, "choices": choices,
         });
         // Marks that the text is meaningless.
         if self.simulated {

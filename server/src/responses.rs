@@ -1,6 +1,7 @@
 //! `POST /v1/responses`: OpenAI's newer API, for text and functions. Responses are not stored: `previous_response_id`
 //! is refused.
 
+mod fitting;
 mod input;
 mod output;
 
@@ -21,10 +22,11 @@ use super::{
     error::ApiError,
     fields::Fields,
     grammar::{self, Form},
-    parameters::{Lengths, Parameters, check_model, named},
-    prompts::{self, ChatPrompt},
+    messages,
+    neutral::Endpoint,
+    parameters::{Lengths, MOST_LOGPROBS, Parameters, check_model, named},
+    prompts::ChatPrompt,
     reading::{Reading, Reasoning},
-    replies,
     state::{State, now},
     stream::READY_EVENTS,
     tools::Tools,
@@ -39,7 +41,11 @@ struct Asked {
     reasoning: Option<Reasoning>,
     /// Fields of the request that the response repeats.
     repeated: Value,
+    /// Whether the oldest messages are left out if the conversation is too long.
+    truncates: bool,
     stream: bool,
+    /// The client's id for the response.
+    id: Option<String>,
 }
 
 /// Handles a request.
@@ -50,19 +56,20 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     let arrived = fields.arrived();
     let text = state.worker.facts().text.clone();
     let text = text.ok_or_else(|| ApiError::invalid("this model has no tokenizer: use /generate with input_ids"))?;
-    let Asked { mut parameters, messages, options, tools, reasoning, repeated, stream } = read(fields, &state, &text)?;
-    let ChatPrompt { tokens: prompt, thinks } = prompts::encode_chat(&state, text, messages, options, false).await?;
+    let asked = read(fields, &state, &text)?;
+    let Asked { mut parameters, messages, options, tools, reasoning, repeated, truncates, stream, id } = asked;
+    let output = parameters.stop.max_new_tokens;
+    let ChatPrompt { tokens: prompt, thinks } =
+        fitting::encode(&state, &text, messages, options, output, truncates).await?;
     let reading = Reading::new(tools, reasoning, thinks, parameters.form.is_some());
-    prompts::check_length(&state, "input", prompt.len(), parameters.stop.max_new_tokens)?;
     parameters.compile(&state).await?;
-    let mut running = state.submit(named(parameters.requests(&prompt, &state), None), arrived).await?;
-    let head = Head { id: state.response_id("resp"), created: now(), reading, repeated, state: state.clone() };
-    if !stream {
-        let choices = replies::wait(running).await?;
-        let completion = choices.first().map(|choice| &choice.completion).ok_or_else(ApiError::cut_off)?;
-        return Ok(Json(head.finished(completion)).into_response());
-    }
+    let mut running = state.submit(named(parameters.requests(&prompt, &state), id.as_deref()), arrived).await?;
+    let id = id.unwrap_or_else(|| state.new_id("resp_"));
+    let head = Head { id, created: now(), reading, repeated, text, state: state.clone() };
     let running = running.pop().ok_or_else(ApiError::cut_off)?;
+    if !stream {
+        return Ok(Json(output::whole(running, &head).await?).into_response());
+    }
     let (sender, events) = tokio::sync::mpsc::channel(READY_EVENTS);
     tokio::spawn(async move {
         // Dropping the request cancels it.
@@ -74,7 +81,9 @@ pub async fn answer(state: Arc<State>, fields: Fields) -> Result<Response, ApiEr
     Ok(Sse::new(ReceiverStream::new(events).map(Ok::<_, std::convert::Infallible>)).into_response())
 }
 
-fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiError> {
+fn read(fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiError> {
+    let mut fields = fields.of_endpoint(Endpoint::Responses);
+    let source = text.template_source().unwrap_or_default();
     check_model(&mut fields, state)?;
     let facts = state.worker.facts();
     let lengths = Lengths { names: &["max_output_tokens"], least: 1 };
@@ -83,6 +92,13 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
         return Err(fields.complain("n", "n: a response has exactly one choice"));
     }
     let (instructions, mut messages) = input::messages(&mut fields)?;
+    messages::check_roles(&messages, "input", source)?;
+    let with_logprobs = input::includes_logprobs(&mut fields)?;
+    let top = fields.integer("top_logprobs", 0..=MOST_LOGPROBS)?;
+    if with_logprobs || top.is_some_and(|top| top > 0) {
+        parameters.sampling.logprobs = Some(top.unwrap_or_default() as usize);
+    }
+    let written_text = fields.peek("text").cloned();
     let form = format(&mut fields)?;
     if let Some((name, _)) = parameters.form.as_ref().filter(|_| form.is_some()) {
         let message = format!("text.format: the output already has a form, given by {name}; remove one of them");
@@ -91,11 +107,12 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
     parameters.form = parameters.form.or(form.map(|form| ("text.format", form)));
     let (written_tools, written_choice) = input::nest_tools(&mut fields);
     let tools = Tools::read(&mut fields, text, state.family)?;
-    let mut options = chat::chat_options(&mut fields, text.template_source().unwrap_or_default())?;
+    let effort = input::effort(&mut fields, source)?;
+    let mut options = chat::chat_options(&mut fields, source)?;
     if let Some(tools) = &tools {
         tools.tell(&mut messages, &mut options);
     }
-    chat::call_by_grammar(&fields, &mut parameters, tools.as_ref(), text)?;
+    chat::call_by_grammar(&mut parameters, tools.as_ref(), text);
     let reasoning = Reasoning::read(&mut fields, state.thinking)?;
     chat::see_marks(&mut parameters, tools.as_ref(), reasoning, text);
     let stream = fields.flag("stream")?;
@@ -103,7 +120,21 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
         Some(other) if !other.is_object() => return Err(fields.wrong("metadata", "an object", &other)),
         given => given.unwrap_or_else(|| json!({})),
     };
+    let truncates = match fields.text("truncation")?.as_deref() {
+        None | Some("disabled") => false,
+        Some("auto") => true,
+        Some(other) => {
+            let message = format!("truncation is '{other}', expected auto or disabled");
+            return Err(fields.complain("truncation", message));
+        }
+    };
+    // Limits calls of tools that the server itself runs, of which there are none.
+    let most_calls = fields.integer("max_tool_calls", 1..=i64::MAX)?;
+    let id = fields.text("request_id")?.filter(|id| !id.is_empty());
     let repeated = json!({
+        "text": written_text.unwrap_or_else(|| json!({"format": {"type": "text"}})),
+        "reasoning": {"effort": effort, "summary": null}, "max_tool_calls": most_calls,
+        "truncation": if truncates { "auto" } else { "disabled" }, "top_logprobs": top.unwrap_or_default(),
         "instructions": instructions, "max_output_tokens": parameters.stop.max_new_tokens,
         "temperature": parameters.sampling.temperature, "top_p": parameters.sampling.top_p,
         "metadata": metadata,
@@ -111,7 +142,7 @@ fn read(mut fields: Fields, state: &State, text: &Text) -> Result<Asked, ApiErro
         "parallel_tool_calls": tools.as_ref().is_none_or(|tools| tools.parallel),
     });
     fields.finish()?;
-    Ok(Asked { parameters, messages, options, tools, reasoning, repeated, stream })
+    Ok(Asked { parameters, messages, options, tools, reasoning, repeated, truncates, stream, id })
 }
 
 /// The requested form of the text.

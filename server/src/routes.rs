@@ -27,6 +27,7 @@ pub fn router(state: Arc<State>) -> Router {
         .route("/v1/chat/completions", post(chat_completions))
         .route("/v1/completions", post(text_completions))
         .route("/v1/models", get(info::models))
+        .route("/v1/models/", get(info::models))
         // A model's name may contain slashes.
         .route("/v1/models/{*id}", get(info::model))
         .route("/v1/responses", post(openai_responses))
@@ -59,6 +60,7 @@ pub fn router(state: Arc<State>) -> Router {
         .layer(from_fn(access::check_crowd))
         .layer(from_fn_with_state(state.clone(), cors::tell))
         .layer(from_fn_with_state(state.clone(), access::count))
+        .layer(from_fn_with_state(state.clone(), access::name))
         .with_state(state)
 }
 

@@ -85,9 +85,16 @@ impl State {
             || path(&self.worker.published().weights.model_path)
     }
 
-    /// A unique id for a response.
-    pub fn response_id(&self, prefix: &str) -> String {
-        format!("{prefix}-{:016x}", self.random_number())
+    /// A unique id that starts with a prefix.
+    pub fn new_id(&self, prefix: &str) -> String {
+        format!("{prefix}{:016x}", self.random_number())
+    }
+
+    /// OpenAI's `system_fingerprint`: what the output of a seed depends on, which are the program and the weights.
+    pub fn fingerprint(&self) -> String {
+        let weights = self.worker.published().weights;
+        let hash = blake3::hash(format!("{} {}", env!("CARGO_PKG_VERSION"), weights.fingerprint.0).as_bytes());
+        format!("fp_{}", &hash.to_hex()[..10])
     }
 
     /// Reserves memory for requests until they end.

@@ -1,6 +1,7 @@
 //! The server over a real socket, on the demo models.
 
 mod abuse;
+mod clients;
 mod evaluations;
 mod fields;
 mod rollouts;
@@ -286,10 +287,11 @@ async fn errors_name_the_parameter_and_never_the_wrong_thing() {
         Some("temperature"),
         "a number",
     );
-    server.post(chat, json!({"messages": message, "functions": [{}]})).await.error(
+    server.post(chat, json!({"messages": message, "priority": 1})).await.error(400, Some("priority"), "no priorities");
+    server.post(chat, json!({"messages": [{"role": "wizard", "content": "x"}]})).await.error(
         400,
-        Some("functions"),
-        "not supported",
+        Some("messages[0].role"),
+        "system, developer, user",
     );
     server.post(chat, json!({"messages": message, "top_logprobs": 2})).await.error(
         400,
@@ -492,7 +494,7 @@ async fn what_is_asked_for_is_done_or_refused() {
         "needs add_generation_prompt",
     );
     assert_eq!(chat(json!({"max_tokens": 4.0, "seed": u64::MAX})).await.json()["usage"]["completion_tokens"], 4);
-    for (name, value) in [("functions", json!(false)), ("service_tier", json!("")), ("unheard_of", json!(false))] {
+    for (name, value) in [("documents", json!(false)), ("service_tier", json!("")), ("unheard_of", json!(false))] {
         chat(json!({name: value})).await.error(400, Some(name), "leave it out");
     }
     chat(json!({"stop": ""})).await.error(400, Some("stop"), "empty");

@@ -9,6 +9,7 @@ use super::{
     access::JsonBody,
     chat,
     error::ApiError,
+    neutral::Endpoint,
     parameters::check_model,
     prompts::{self, Prompt},
     state::State,
@@ -16,14 +17,15 @@ use super::{
 
 /// The tokens of a `prompt`, of several prompts, or of `messages`.
 pub async fn tokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
-    let JsonBody(mut fields, _held) = body;
+    let JsonBody(fields, _held) = body;
+    let mut fields = fields.of_endpoint(Endpoint::Tokenize);
     check_model(&mut fields, &state)?;
     let with_text = fields.flag("return_token_strs")?;
     let (lists, several): (Vec<Vec<u32>>, bool) = match prompts::read(&mut fields, "prompt")? {
         Some((written, several)) => {
             let special = fields.flag_or("add_special_tokens", true)?;
             fields.finish()?;
-            let prompts = prompts::encode(&state, "prompt", written, special, false).await?;
+            let prompts = prompts::encode(&state, "prompt", written, special, false, None).await?;
             (prompts.into_iter().map(|Prompt { tokens, .. }| tokens).collect(), several)
         }
         None => {
@@ -31,7 +33,10 @@ pub async fn tokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Resu
             let text = text(&state)?;
             let (messages, options, _) = chat::conversation(&mut fields, &text, &state)?;
             fields.finish()?;
-            (vec![prompts::encode_chat(&state, text, messages, options, special).await?.tokens], false)
+            (
+                vec![prompts::encode_chat(&state, text, messages, options, special, None, "messages").await?.tokens],
+                false,
+            )
         }
     };
     let names = |tokens: &Vec<u32>| {
@@ -50,7 +55,8 @@ pub async fn tokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Resu
 
 /// The text of `tokens`, or of several lists of tokens.
 pub async fn detokenize(Shared(state): Shared<Arc<State>>, body: JsonBody) -> Result<Json<Value>, ApiError> {
-    let JsonBody(mut fields, _held) = body;
+    let JsonBody(fields, _held) = body;
+    let mut fields = fields.of_endpoint(Endpoint::Detokenize);
     check_model(&mut fields, &state)?;
     let special = !fields.flag_or("skip_special_tokens", true)?;
     let lists = prompts::read(&mut fields, "tokens")?;

@@ -2,6 +2,7 @@
 
 mod family;
 mod grammar;
+mod legacy;
 mod partial;
 mod stream;
 
@@ -10,6 +11,7 @@ use serde_json::{Value, json};
 
 pub use self::{
     family::{Family, PARSERS},
+    legacy::convert_messages,
     stream::{CallPiece, Shown, ToolStream, beginning},
 };
 use super::{error::ApiError, fields::Fields, grammar::Form};
@@ -28,6 +30,8 @@ pub struct Tools {
     pub parallel: bool,
     /// The model's format of calls.
     pub family: Family,
+    /// Whether calls are written in OpenAI's older format (`function_call`).
+    pub legacy: bool,
     /// Whether the chat template passes tools to the model.
     in_template: bool,
 }
@@ -64,22 +68,24 @@ pub struct Call {
 }
 
 impl Tools {
-    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`; `None` if nothing can be called. `family` is the model's
-    /// format of calls.
+    /// Reads `tools`, `tool_choice` and `parallel_tool_calls`, or their older names; `None` if nothing can be called.
+    /// `family` is the model's format of calls.
     ///
     /// # Errors
     /// When one is invalid.
     pub fn read(fields: &mut Fields, text: &Text, family: Family) -> Result<Option<Self>, ApiError> {
-        let functions = functions(fields)?;
+        let legacy = legacy::convert(fields)?;
+        let mut functions = functions(fields)?;
         let parallel = fields.flag_or("parallel_tool_calls", true)?;
         let choice = match fields.value("tool_choice") {
             None => Some(Choice::Auto),
+            Some(given) if given["type"] == "allowed_tools" => Some(allowed(fields, &given, &mut functions)?),
             Some(given) => choice(fields, &given, &functions)?,
         };
         let (Some(choice), false) = (choice, functions.is_empty()) else { return Ok(None) };
         let source = text.template_source().unwrap_or_default();
         let in_template = source.contains("tools");
-        Ok(Some(Self { functions, choice, parallel, family, in_template }))
+        Ok(Some(Self { functions, choice, parallel, family, legacy, in_template }))
     }
 
     /// Passes the tools to the model: through its template, or in a system message if the template does not support
@@ -108,15 +114,20 @@ impl Tools {
         }
     }
 
-    /// The grammar of a response that must consist of calls; `None` if the model decides.
-    pub fn form(&self, text: &Text) -> Option<Form> {
+    /// The form of a response with tools, and the parameter that specifies it: calls if one is required, and if the
+    /// model decides, calls or what `content` specifies. `None` if nothing restricts the response.
+    pub fn form(&self, content: Option<(&'static str, Form)>, text: &Text) -> Option<(&'static str, Form)> {
         let allowed: Vec<&Function> = match &self.choice {
-            Choice::Auto => return None,
-            Choice::Required => self.functions.iter().collect(),
             Choice::Named(name) => self.functions.iter().filter(|function| function.name == *name).collect(),
+            Choice::Auto | Choice::Required => self.functions.iter().collect(),
         };
-        let several = self.parallel && self.choice == Choice::Required;
-        Some(Form::Lark(self.family.grammar(&allowed, several, text)))
+        let several = self.parallel && !matches!(self.choice, Choice::Named(_));
+        let calls = || self.family.grammar(&allowed, several, text);
+        match (&self.choice, content) {
+            (Choice::Auto, None) => None,
+            (Choice::Auto, Some((name, content))) => Some((name, Form::CallsOr(calls(), Box::new(content)))),
+            (Choice::Required | Choice::Named(_), _) => Some(("tool_choice", Form::Lark(calls()))),
+        }
     }
 
     /// Parses a complete response into its content and calls.
@@ -133,6 +144,9 @@ impl Tools {
 
     /// Calls in OpenAI's format, with random ids.
     pub fn written(&self, calls: &[Call], random: &dyn Fn() -> u64) -> Value {
+        if let (true, Some(call)) = (self.legacy, calls.first()) {
+            return json!({"name": call.name, "arguments": call.arguments});
+        }
         let one = |call: &Call| {
             json!({
                 "id": self.family.call_id(random()), "type": "function",
@@ -142,8 +156,20 @@ impl Tools {
         calls.iter().map(one).collect()
     }
 
+    /// The field of a message that contains calls, and OpenAI's finish reason for a response with calls.
+    pub fn field(&self) -> (&'static str, &'static str) {
+        if self.legacy { ("function_call", "function_call") } else { ("tool_calls", "tool_calls") }
+    }
+
     /// A piece of a call in OpenAI's streaming format: the first one contains name and id.
     pub fn written_piece(&self, piece: &CallPiece, random: &dyn Fn() -> u64) -> Value {
+        if self.legacy {
+            let mut value = json!({"arguments": piece.arguments});
+            if let Some(name) = &piece.name {
+                value["name"] = name.as_str().into();
+            }
+            return value;
+        }
         let mut value = json!({"index": piece.number, "function": {"arguments": piece.arguments}});
         if let Some(name) = &piece.name {
             value["id"] = self.family.call_id(random()).into();
@@ -200,12 +226,35 @@ fn choice(fields: &Fields, given: &Value, functions: &[Function]) -> Result<Opti
         };
     }
     let Some(name) = given.pointer("/function/name").and_then(Value::as_str) else {
-        return Err(fields.wrong(NAME, "auto, none, required or a function with its name", given));
+        return Err(fields.wrong(NAME, "auto, none, required, allowed_tools or a function with its name", given));
     };
     if functions.iter().any(|function| function.name == name) {
         return Ok(Some(Choice::Named(name.to_owned())));
     }
     complain(format!("tool_choice is the function '{name}', which is not among the tools"))
+}
+
+/// Reads a choice of the type `allowed_tools`, and removes the functions that it does not list. The list is in the
+/// choice itself (Responses), or in an object in it (chat).
+fn allowed(fields: &Fields, given: &Value, functions: &mut Vec<Function>) -> Result<Choice, ApiError> {
+    const NAME: &str = "tool_choice";
+    let inner = given.get("allowed_tools").unwrap_or(given);
+    let name = |tool: &Value| {
+        let name = tool.pointer("/function/name").or_else(|| tool.get("name"));
+        name.and_then(Value::as_str).map(ToOwned::to_owned)
+    };
+    let names = inner.get("tools").and_then(Value::as_array).filter(|list| !list.is_empty());
+    let names: Option<Vec<String>> = names.and_then(|list| list.iter().map(name).collect());
+    let names = names.ok_or_else(|| fields.complain(NAME, "tool_choice.tools: expected a list of functions"))?;
+    if let Some(unknown) = names.iter().find(|name| functions.iter().all(|function| function.name != **name)) {
+        return Err(fields.complain(NAME, format!("tool_choice allows '{unknown}', which is not among the tools")));
+    }
+    functions.retain(|function| names.contains(&function.name));
+    match inner.get("mode").and_then(Value::as_str) {
+        Some("auto") => Ok(Choice::Auto),
+        Some("required") => Ok(Choice::Required),
+        _ => Err(fields.complain(NAME, "tool_choice.mode: expected auto or required")),
+    }
 }
 
 /// Writes the calls of an earlier response into its content, for templates that do not support calls.

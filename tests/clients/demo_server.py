@@ -69,6 +69,12 @@ def post(url, body, timeout=300):
         return error.code, json.load(error)
 
 
+def no_calls(url):
+    """Fields with which the demo model, where it may call a function or answer, answers: it would never stop calling."""
+    _, tokens = post(f"{url}/tokenize", {"prompt": "<tool_call>", "add_special_tokens": False})
+    return {"logit_bias": {str(tokens["tokens"][0]): -100}}
+
+
 def metrics(url):
     """Values of the metrics page that have no labels except the model's."""
     values = {}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""instructor: tools and JSON schema."""
+"""instructor: tools, JSON schema, and both over Responses."""
 
 import sys
 
@@ -20,3 +20,7 @@ for mode in (instructor.Mode.TOOLS, instructor.Mode.JSON_SCHEMA):
         model="target", messages=[{"role": "user", "content": "done?"}], response_model=Answer, max_tokens=200, max_retries=0)
     assert isinstance(answer, Answer), mode
     print("ok", mode)
+answer = instructor.from_openai(client, mode=instructor.Mode.RESPONSES_TOOLS).responses.create(
+    model="target", input="done?", response_model=Answer, max_output_tokens=200, max_retries=0)
+assert isinstance(answer, Answer), answer
+print("ok", instructor.Mode.RESPONSES_TOOLS)

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
-"""LiteLLM: completion, stream, tools, JSON schema, with its OpenAI-like and its hosted-vLLM provider."""
+"""LiteLLM: completion, stream, tools, JSON schema, with its OpenAI-like and its hosted-vLLM provider, and Anthropic's messages,
+which it converts to Responses."""
 
+import asyncio
 import json
 import os
 import sys
@@ -25,3 +27,15 @@ for provider in ("openai", "hosted_vllm"):
     assert isinstance(json.loads(litellm.completion(response_format=schema, **base).choices[0].message.content)["ok"], bool)
     assert litellm.text_completion(model=f"text-completion-openai/target", api_base=f"{url}/v1", api_key="none", prompt="def f(", max_tokens=8).choices[0].text
     print("ok", provider)
+
+
+async def messages_of_anthropic():
+    base = dict(model="openai/target", api_base=f"{url}/v1", api_key="none", messages=messages, max_tokens=32)
+    answer = await litellm.anthropic.messages.acreate(**base)
+    assert answer["content"][0]["text"] and answer["usage"]["output_tokens"], answer
+    events = [event async for event in await litellm.anthropic.messages.acreate(stream=True, **base)]
+    assert events, events
+
+
+asyncio.run(messages_of_anthropic())
+print("ok /v1/messages")

@@ -2,9 +2,11 @@
 """Runs real clients against `spectune serve` and prints a table: works, FAILED, or SKIPPED where a client cannot be installed.
 
     cargo build --release && python3 tests/clients/run.py target/release/spectune [--only openai,aiohttp] [--work DIR]
+    python3 tests/clients/run.py target/release/spectune --write docs/engine.md     # also updates the table of clients there
 
 Each set of packages gets its own virtual environment (or node_modules) under the work folder, with the versions named below.
-Exits with 1 if a client fails. A skipped client is reported in capitals and does not count as passed.
+Exits with 1 if a client fails. A skipped client is reported in capitals and does not count as passed; its row in the page stays
+as it was.
 """
 
 import argparse
@@ -25,13 +27,14 @@ TARGET, DRAFT = MODELS / "target", MODELS / "eagle3"
 # Name, packages, and the command with the server's address. A package prefixed with `alone:` is installed without its
 # dependencies.
 PYTHON = [
-    ("openai", ["openai==2.54.0"], [ROOT / "tests/openai/client.py", "{url}/v1"]),
-    ("openai features", ["openai==2.54.0"], [HERE / "openai_features.py", "{url}"]),
+    ("openai", ["openai==3.57.0"], [ROOT / "tests/openai/client.py", "{url}/v1"]),
+    ("openai features", ["openai==3.57.0"], [HERE / "openai_features.py", "{url}"]),
     ("aiohttp", ["aiohttp==3.13.2"], [HERE / "aiohttp_timing.py", "{url}"]),
     ("rollouts", ["aiohttp==3.13.2"], [HERE / "rollout_client.py", "{url}", TARGET, DRAFT]),
-    ("langchain", ["langchain-openai==1.1.0"], [HERE / "langchain_client.py", "{url}"]),
+    ("langchain", ["langchain-openai==1.7.4"], [HERE / "langchain_client.py", "{url}"]),
     ("llama-index", ["llama-index-llms-openai-like==0.8.1"], [HERE / "llama_index_client.py", "{url}"]),
-    ("instructor", ["instructor==1.13.0"], [HERE / "instructor_client.py", "{url}"]),
+    ("instructor", ["instructor==1.17.0"], [HERE / "instructor_client.py", "{url}"]),
+    ("pydantic-ai", ["pydantic-ai-slim[openai]==2.66.0"], [HERE / "pydantic_ai_client.py", "{url}"]),
     ("LiteLLM", ["litellm==1.110.2"], [HERE / "litellm_client.py", "{url}"]),
     ("OpenAI Agents", ["openai-agents==0.24.0"], [HERE / "agents_client.py", "{url}"]),
     (
@@ -66,11 +69,34 @@ PYTHON = [
     ),
 ]
 NODE = [
-    ("openai npm", ["openai@6.9.0"], [HERE / "node" / "openai.mjs", "{url}"]),
-    ("AI SDK", ["ai@6.0.3", "@ai-sdk/openai-compatible@2.0.1", "@ai-sdk/openai@3.0.1", "zod@4.1.12"],
+    ("openai npm", ["openai@7.59.0"], [HERE / "node" / "openai.mjs", "{url}"]),
+    ("AI SDK", ["ai@7.0.173", "@ai-sdk/openai-compatible@3.0.92", "@ai-sdk/openai@4.0.118", "zod@4.6.7"],
      [HERE / "node" / "ai.mjs", "{url}"]),
 ]
 SYSTEM = [("curl", "curl", [HERE / "curl.sh", "{url}"])]
+# What the script of a client does, for the page.
+DOES = {
+    "openai": "chat, completions, streams, log-probabilities, cancellation, errors",
+    "openai features": "tools, structured output, scoring, Responses",
+    "aiohttp": "streams over kept-alive connections",
+    "rollouts": "pause, new weights, continue, as trainers do",
+    "langchain": "chat, stream, tools, structured output, both together",
+    "llama-index": "chat and completions, streamed and not",
+    "instructor": "tools, JSON schema, Responses with tools",
+    "pydantic-ai": "tool and native output with a tool, over chat and Responses",
+    "LiteLLM": "two providers, streams, tools, JSON schema, `/v1/messages`",
+    "OpenAI Agents": "tools, output types with tools, over Responses and chat",
+    "lm-eval": "multiple choice and generation",
+    "AIPerf": "a load test with the server's metrics",
+    "SGLang bench_serving": "five backends, accept length, cache flush",
+    "GuideLLM": "a load test",
+    "evalscope perf": "a load test",
+    "openai npm": "chat, streams, tools, Responses",
+    "AI SDK": "text, stream, objects, objects with tools, Responses",
+    "curl": "every endpoint, errors",
+}
+# The table in a page is between these lines.
+BEGIN, END = "<!-- clients: tests/clients/run.py writes this table -->", "<!-- end of clients -->"
 # Clients that are not installed, and why; listed so that they are not assumed to be tested.
 LEFT_OUT = [
     ("vLLM bench serve", "its package needs torch; its two backends of bench_serving run above"),
@@ -87,6 +113,7 @@ def main():
     parser.add_argument("binary", type=pathlib.Path)
     parser.add_argument("--only", help="names, separated by commas")
     parser.add_argument("--work", type=pathlib.Path, help="folder for environments; kept, so that they are created once")
+    parser.add_argument("--write", type=pathlib.Path, help="page whose table of clients is updated")
     parser.add_argument("--prepare", action="store_true", help="only create the environments, run nothing")
     arguments = parser.parse_args()
     only = arguments.only.split(",") if arguments.only else None
@@ -105,9 +132,27 @@ def main():
     print()
     for name, packages, result in rows:
         print(f"{name:<{width}}  {result:<8}  {packages if isinstance(packages, str) else ' '.join(packages)}")
+    if arguments.write:
+        write(arguments.write, rows)
     if not alive:
         print("FAILED: the server has exited")
     return 1 if not alive or any(result == "FAILED" for _, _, result in rows) else 0
+
+
+def write(page, rows):
+    """Updates the rows of the clients that ran in a page's table."""
+    text = page.read_text()
+    before, rest = text.split(BEGIN)
+    table, after = rest.split(END)
+    kept = dict(line.strip("| ").split(" | ", 1) for line in table.splitlines() if line.startswith("| ") and not line.startswith(("| client", "|---")))
+    for name, packages, result in rows:
+        if result != "SKIPPED":
+            versions = packages if isinstance(packages, str) else packages[0].removeprefix("alone:")
+            versions = "the system's" if versions == name else versions
+            kept[name] = f"{versions} | {DOES.get(name, '')} | {result}"
+    lines = [f"| {name} | {kept[name]} |" for name in sorted(kept, key=str.lower)]
+    table = "\n".join(["| client | version | what runs | result |", "|---|---|---|---|", *lines])
+    page.write_text(f"{before}{BEGIN}\n{table}\n{END}{after}")
 
 
 def prepare(kind, work, name, packages):
@@ -141,7 +186,10 @@ def run(name, prefix, command, url):
 def python_command(folder, packages):
     python = folder / "bin" / "python"
     if not (folder / "ready").exists():
-        venv.create(folder, with_pip=True, clear=True)
+        try:
+            venv.create(folder, with_pip=True, clear=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise Skipped(f"there is no virtual environment: {error}") from error
         together = [package for package in packages if not package.startswith("alone:")]
         pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         install([*pip, *together])

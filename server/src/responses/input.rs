@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{chat, error::ApiError, fields::Fields};
+use super::super::{error::ApiError, fields::Fields, messages};
 
 /// Reads `instructions` and `input` as chat messages.
 ///
@@ -22,6 +22,54 @@ pub fn messages(fields: &mut Fields) -> Result<(Option<String>, Vec<Value>), Api
         Some(other) => return Err(fields.wrong("input", "a string or a list of items", &other)),
     }
     Ok((instructions, messages))
+}
+
+/// What a response can include, of which this server has log-probabilities only; the rest is absent.
+const INCLUDABLE: [&str; 8] = [
+    LOGPROBS,
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "file_search_call.results",
+    "message.input_image.image_url",
+    "reasoning.encrypted_content",
+    "web_search_call.action.sources",
+    "web_search_call.results",
+];
+const LOGPROBS: &str = "message.output_text.logprobs";
+
+/// Reads `include`: whether the response includes log-probabilities.
+///
+/// # Errors
+/// When it is not a list of what a response can include.
+pub fn includes_logprobs(fields: &mut Fields) -> Result<bool, ApiError> {
+    const NAME: &str = "include";
+    let list = match fields.value(NAME) {
+        None => return Ok(false),
+        Some(Value::Array(list)) => list,
+        Some(other) => return Err(fields.wrong(NAME, "a list of strings", &other)),
+    };
+    match list.iter().find(|one| one.as_str().is_none_or(|one| !INCLUDABLE.contains(&one))) {
+        None => Ok(list.iter().any(|one| one == LOGPROBS)),
+        Some(other) => Err(fields.complain(NAME, format!("{NAME}: {other} is none of {}", INCLUDABLE.join(", ")))),
+    }
+}
+
+/// Reads `reasoning`: an effort that the template knows, or `none`, becomes the chat API's `reasoning_effort`.
+///
+/// # Errors
+/// When a part of it is not supported.
+pub fn effort(fields: &mut Fields, template: &str) -> Result<Option<String>, ApiError> {
+    let mut reasoning = fields.object("reasoning")?;
+    let effort = reasoning.text("effort")?;
+    match &effort {
+        Some(effort) if effort == "none" || template.contains("reasoning_effort") => {
+            fields.put("reasoning_effort", effort.as_str().into());
+        }
+        Some(effort) => reasoning.put("effort", effort.as_str().into()),
+        None => {}
+    }
+    reasoning.finish()?;
+    Ok(effort)
 }
 
 fn add(messages: &mut Vec<Value>, place: &str, item: Value) -> Result<(), ApiError> {
@@ -53,7 +101,7 @@ fn add(messages: &mut Vec<Value>, place: &str, item: Value) -> Result<(), ApiErr
                 _ => return Err(complain(format!("{place}.output: expected a string or a list of text parts"))),
             };
             let message = json!({"role": "tool", "tool_call_id": text_of("call_id")?, "content": content});
-            messages.push(chat::message(place, message)?);
+            messages.push(messages::message(place, message)?);
         }
         // Reasoning of earlier responses is not sent to the model again.
         "reasoning" => {}
@@ -80,7 +128,7 @@ fn message(place: &str, item: Value) -> Result<Value, ApiError> {
     if item.get("role").and_then(Value::as_str) == Some("developer") {
         item.insert("role".into(), "system".into());
     }
-    chat::message(place, Value::Object(item))
+    messages::message(place, Value::Object(item))
 }
 
 /// Renames text parts to their name in the older API.

@@ -3,11 +3,12 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use axum::response::sse::Event as SseEvent;
-use engine::{Completion, Event, FinishReason};
+use engine::{Completion, Event, FinishReason, backend::ProducedToken, text::Text};
 use serde_json::{Value, json};
 use tokio::sync::mpsc::Sender;
 
 use super::super::{
+    chat,
     error::ApiError,
     reading::{Parts, Piece, Reading},
     state::State,
@@ -27,6 +28,8 @@ pub struct Head {
     pub reading: Reading,
     /// Fields of the request that the response repeats.
     pub repeated: Value,
+    /// Decodes tokens of log-probabilities.
+    pub text: Text,
 }
 
 /// The kind of an item.
@@ -48,6 +51,50 @@ struct Item {
     name: String,
     call_id: String,
     text: String,
+    /// Log-probabilities of a message's tokens, if requested.
+    logprobs: Vec<Value>,
+}
+
+/// Assigns log-probabilities of tokens to the message in which their text is.
+#[derive(Default)]
+struct Assigned {
+    /// Those of tokens whose text is not known yet.
+    waiting: Vec<Value>,
+}
+
+impl Assigned {
+    /// The log-probabilities of the content of a piece, after further tokens.
+    fn take(&mut self, tokens: &[ProducedToken], piece: &Piece, text: &Text) -> Vec<Value> {
+        self.waiting.extend(chat::logprob_entries(tokens, text));
+        if !piece.content.is_empty() {
+            return std::mem::take(&mut self.waiting);
+        }
+        if !piece.reasoning.is_empty() || !piece.calls.is_empty() {
+            self.waiting.clear();
+        }
+        Vec::new()
+    }
+}
+
+/// Waits for a response.
+///
+/// # Errors
+/// When the engine fails, or the server ends before it is finished.
+pub async fn whole(mut running: Running, head: &Head) -> Result<Value, ApiError> {
+    let (mut reader, mut assigned, mut logprobs) = (head.reading.stream(), Assigned::default(), Vec::new());
+    loop {
+        match running.events.recv().await.unwrap_or_else(|| Err(ApiError::cut_off()))? {
+            Event::Tokens { tokens, text, .. } => {
+                logprobs.extend(assigned.take(&tokens, &reader.push(&text, &head.reading), &head.text));
+            }
+            Event::Finished { completion, .. } => {
+                logprobs.extend(assigned.take(&[], &reader.finish(&head.reading), &head.text));
+                // The token at the end has no text.
+                logprobs.extend(assigned.waiting);
+                return Ok(head.finished(&completion, logprobs));
+            }
+        }
+    }
 }
 
 impl Head {
@@ -55,8 +102,7 @@ impl Head {
         let mut object = json!({
             "id": self.id, "object": "response", "created_at": self.created, "status": status, "error": null,
             "incomplete_details": null, "model": self.state.model(), "output": output,
-            "previous_response_id": null, "reasoning": {"effort": null, "summary": null}, "store": false,
-            "text": {"format": {"type": "text"}}, "truncation": "disabled", "usage": usage, "user": null,
+            "previous_response_id": null, "store": false, "usage": usage, "user": null,
         });
         if let (Some(object), Some(repeated)) = (object.as_object_mut(), self.repeated.as_object()) {
             object.extend(repeated.clone());
@@ -65,14 +111,14 @@ impl Head {
     }
 
     /// The complete response.
-    pub fn finished(&self, completion: &Completion) -> Value {
+    fn finished(&self, completion: &Completion, logprobs: Vec<Value>) -> Value {
         let Parts { reasoning, content, calls } = self.reading.whole(&completion.text);
         let mut items = Vec::new();
         if let Some(text) = reasoning.filter(|text| !text.is_empty()) {
             items.push(self.item(Kind::Reasoning, text));
         }
         if !content.is_empty() || calls.is_empty() {
-            items.push(self.item(Kind::Message, content));
+            items.push(Item { logprobs, ..self.item(Kind::Message, content) });
         }
         for (number, call) in calls.into_iter().enumerate() {
             items.push(Item { name: call.name, ..self.item(Kind::Call(number), call.arguments) });
@@ -103,28 +149,29 @@ impl Head {
 
     fn item(&self, kind: Kind, text: String) -> Item {
         let prefix = match kind {
-            Kind::Reasoning => "rs",
-            Kind::Message => "msg",
-            Kind::Call(_) => "fc",
+            Kind::Reasoning => "rs_",
+            Kind::Message => "msg_",
+            Kind::Call(_) => "fc_",
         };
         let call_id = match (kind, &self.reading.tools) {
             (Kind::Call(_), Some(tools)) => tools.family.call_id(self.state.random_number()),
             _ => String::new(),
         };
-        Item { id: self.state.response_id(prefix), index: 0, kind, name: String::new(), call_id, text }
+        let id = self.state.new_id(prefix);
+        Item { id, index: 0, kind, name: String::new(), call_id, text, logprobs: Vec::new() }
     }
 }
 
 impl Item {
     fn written(&self, status: &str) -> Value {
-        let Self { id, name, call_id, text, .. } = self;
+        let Self { id, name, call_id, text, logprobs, .. } = self;
         match self.kind {
             Kind::Reasoning => json!({
                 "type": "reasoning", "id": id, "status": status, "summary": [],
                 "content": [{"type": "reasoning_text", "text": text}],
             }),
             Kind::Message => json!({
-                "type": "message", "id": id, "status": status, "role": "assistant", "content": [part(text)],
+                "type": "message", "id": id, "status": status, "role": "assistant", "content": [part(text, logprobs)],
             }),
             Kind::Call(_) => json!({
                 "type": "function_call", "id": id, "status": status, "call_id": call_id, "name": name, "arguments": text,
@@ -154,8 +201,8 @@ impl Item {
     }
 }
 
-fn part(text: &str) -> Value {
-    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []})
+fn part(text: &str, logprobs: &[Value]) -> Value {
+    json!({"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs})
 }
 
 /// A response that is being streamed.
@@ -174,16 +221,22 @@ struct Growing<'a> {
 /// When the client has disconnected.
 pub async fn pump(mut running: Running, head: Head, sender: &Sender<SseEvent>) -> Result<(), Gone> {
     let mut growing = Growing { head: &head, sender, next: 0, items: BTreeMap::new(), open: None };
-    let mut reader = head.reading.stream();
+    let (mut reader, mut assigned) = (head.reading.stream(), Assigned::default());
     let begun = head.object("in_progress", json!([]), Value::Null);
     growing.send("response.created", json!({"response": begun.clone()})).await?;
     growing.send("response.in_progress", json!({"response": begun})).await?;
     loop {
         match running.events.recv().await.unwrap_or_else(|| Err(ApiError::cut_off())) {
-            Ok(Event::Tokens { text, .. }) => growing.take(reader.push(&text, &head.reading)).await?,
+            Ok(Event::Tokens { tokens, text, .. }) => {
+                let piece = reader.push(&text, &head.reading);
+                let logprobs = assigned.take(&tokens, &piece, &head.text);
+                growing.take(piece, logprobs).await?;
+            }
             Ok(Event::Finished { completion, .. }) => {
-                growing.take(reader.finish(&head.reading)).await?;
-                return growing.finish(&completion).await;
+                let piece = reader.finish(&head.reading);
+                let logprobs = assigned.take(&[], &piece, &head.text);
+                growing.take(piece, logprobs).await?;
+                return growing.finish(&completion, assigned.waiting).await;
             }
             Err(error) => {
                 let mut failed = head.object("failed", json!([]), Value::Null);
@@ -203,28 +256,28 @@ impl Growing<'_> {
         self.sender.send_timeout(event, LONGEST_STALL).await.map_err(|_| Gone)
     }
 
-    async fn take(&mut self, piece: Piece) -> Result<(), Gone> {
+    async fn take(&mut self, piece: Piece, logprobs: Vec<Value>) -> Result<(), Gone> {
         if !piece.reasoning.is_empty() {
-            self.grow(Kind::Reasoning, None, &piece.reasoning).await?;
+            self.grow(Kind::Reasoning, None, &piece.reasoning, Vec::new()).await?;
         }
         if !piece.content.is_empty() {
-            self.grow(Kind::Message, None, &piece.content).await?;
+            self.grow(Kind::Message, None, &piece.content, logprobs).await?;
         }
         for call in piece.calls {
-            self.grow(Kind::Call(call.number), call.name, &call.arguments).await?;
+            self.grow(Kind::Call(call.number), call.name, &call.arguments, Vec::new()).await?;
         }
         Ok(())
     }
 
     /// Adds text to an item. If another one is open it is closed, and this one is opened.
-    async fn grow(&mut self, kind: Kind, name: Option<String>, text: &str) -> Result<(), Gone> {
+    async fn grow(&mut self, kind: Kind, name: Option<String>, text: &str, logprobs: Vec<Value>) -> Result<(), Gone> {
         if self.open != Some(kind) {
             self.close("completed").await?;
             let index = self.items.len();
             let item = Item { index, name: name.unwrap_or_default(), ..self.head.item(kind, String::new()) };
             let added = json!({"output_index": index, "item": item.opened()});
             let opened = match kind {
-                Kind::Message => Some(part("")),
+                Kind::Message => Some(part("", &[])),
                 Kind::Reasoning => Some(json!({"type": "reasoning_text", "text": ""})),
                 Kind::Call(_) => None,
             };
@@ -240,24 +293,25 @@ impl Growing<'_> {
         item.text.push_str(text);
         let (event, delta) = match kind {
             Kind::Reasoning => ("response.reasoning_text.delta", json!({"delta": text})),
-            Kind::Message => ("response.output_text.delta", json!({"delta": text, "logprobs": []})),
+            Kind::Message => ("response.output_text.delta", json!({"delta": text, "logprobs": logprobs})),
             Kind::Call(_) => ("response.function_call_arguments.delta", json!({"delta": text})),
         };
+        item.logprobs.extend(logprobs);
         let delta = item.place(delta);
         self.send(event, delta).await
     }
 
     async fn close(&mut self, status: &str) -> Result<(), Gone> {
         let Some(item) = self.open.take().and_then(|kind| self.items.get(&kind)) else { return Ok(()) };
-        let (text, name) = (&item.text, &item.name);
+        let Item { text, name, logprobs, .. } = item;
         let (event, done) = match item.kind {
             Kind::Reasoning => ("response.reasoning_text.done", json!({"text": text})),
-            Kind::Message => ("response.output_text.done", json!({"text": text, "logprobs": []})),
+            Kind::Message => ("response.output_text.done", json!({"text": text, "logprobs": logprobs})),
             Kind::Call(_) => ("response.function_call_arguments.done", json!({"arguments": text, "name": name})),
         };
         let done = item.place(done);
         let closed = match item.kind {
-            Kind::Message => Some(part(text)),
+            Kind::Message => Some(part(text, logprobs)),
             Kind::Reasoning => Some(json!({"type": "reasoning_text", "text": text})),
             Kind::Call(_) => None,
         };
@@ -270,10 +324,14 @@ impl Growing<'_> {
         self.send("response.output_item.done", whole).await
     }
 
-    async fn finish(&mut self, completion: &Completion) -> Result<(), Gone> {
+    /// `logprobs` are those of the last tokens, which have no text.
+    async fn finish(&mut self, completion: &Completion, logprobs: Vec<Value>) -> Result<(), Gone> {
         if self.items.is_empty() {
             // A response always has a message, even if empty.
-            self.grow(Kind::Message, None, "").await?;
+            self.grow(Kind::Message, None, "", Vec::new()).await?;
+        }
+        if let Some(message) = self.items.get_mut(&Kind::Message) {
+            message.logprobs.extend(logprobs);
         }
         let mut items: Vec<&Item> = self.items.values().collect();
         items.sort_by_key(|item| item.index);

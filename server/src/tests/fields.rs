@@ -1,13 +1,20 @@
 //! No field is ignored silently: every documented field of OpenAI, SGLang and vLLM is sent with values of every type to
 //! every endpoint. An endpoint accepts the values of one row, or only values without an effect, and refuses all others.
 
-use super::{super::neutral, *};
+use super::{
+    super::neutral::{self, Endpoint},
+    *,
+};
 
 /// JSON values, and the fields that accept exactly these. A field whose type depends on the endpoint is in several
 /// rows.
 type Row = (&'static str, &'static [&'static str]);
 
-const ACCEPTED: [Row; 19] = [
+const ACCEPTED: [Row; 22] = [
+    // Values that an endpoint reads and that none of the ones below is.
+    ("[]", &["function_call", "input_ids", "response_format", "stream_options", "tool_choice"]),
+    ("[1, -1]", &["truncate_prompt_tokens"]),
+    ("[0, 1]", &["top_logprobs"]),
     (r#"[""]"#, &["model"]),
     (r#"[0, 1, -1, 1.5]"#, &["frequency_penalty", "presence_penalty"]),
     (r#"[{}]"#, &["logit_bias", "structured_outputs", "sampling_params", "text"]),
@@ -29,10 +36,13 @@ const ACCEPTED: [Row; 19] = [
             "echo",
             "return_logprob",
             "return_text_in_logprobs",
+            "include_reasoning",
+            "return_token_ids",
+            "return_prompt_token_ids",
         ],
     ),
     (r#"[0]"#, &["top_logprobs", "top_logprobs_num"]),
-    (r#"[1]"#, &["max_tokens", "max_completion_tokens", "n", "best_of", "max_output_tokens"]),
+    (r#"[1]"#, &["max_tokens", "max_completion_tokens", "n", "best_of", "max_output_tokens", "max_tool_calls"]),
     (r#"[0, 1, -1]"#, &["seed", "top_k", "logprob_start_len", "sampling_seed"]),
     (r#"["x", [], ["x"]]"#, &["stop"]),
     (r#"[0, 1, 1.5]"#, &["temperature"]),
@@ -50,7 +60,7 @@ const ACCEPTED: [Row; 19] = [
         ],
     ),
     (r#"[[]]"#, &["tools"]),
-    (r#"["", "x"]"#, &["regex", "rid", "guided_regex", "input", "instructions"]),
+    (r#"["", "x"]"#, &["regex", "rid", "request_id", "guided_regex", "input", "instructions"]),
     (r#"[1, 1.5]"#, &["repetition_penalty"]),
     (r#"[[], [1]]"#, &["stop_token_ids"]),
     (r#"[{}, {"a": 1}]"#, &["chat_template_kwargs"]),
@@ -58,65 +68,6 @@ const ACCEPTED: [Row; 19] = [
     (r#"["", "x", [], ["x"]]"#, &["guided_choice"]),
     (r#"["", "x", ["x"], [1]]"#, &["prompt", "text"]),
     (r#"["", "x", ["x"]]"#, &["rid"]),
-];
-
-/// Documented fields that no endpoint reads, or that accept none of the values below.
-const REFUSED: [&str; 55] = [
-    "audio_data",
-    "bootstrap_pair_key",
-    "bootstrap_port",
-    "bootstrap_room",
-    "chat_template",
-    "custom_labels",
-    "data_parallel_rank",
-    "decode_tp_size",
-    "disagg_prefill_dp_rank",
-    "encoder_urls",
-    "external_trace_header",
-    "guided_decoding_backend",
-    "guided_whitespace_pattern",
-    "http_worker_ipc",
-    "image_max_dynamic_patch",
-    "images_config",
-    "input_embeds",
-    "input_ids",
-    "is_normalized",
-    "kv_transfer_params",
-    "logits_processors",
-    "lora_id",
-    "max_dynamic_patch",
-    "max_tool_calls",
-    "messages",
-    "min_dynamic_patch",
-    "mm_data_mooncake",
-    "mm_hashes",
-    "multi_item_delimiter_indices",
-    "need_wait_for_mm_inputs",
-    "no_logs",
-    "num_items_assigned",
-    "positional_embed_overrides",
-    "prediction",
-    "received_time",
-    "request_id",
-    "require_reasoning",
-    "response_format",
-    "return_entropy",
-    "return_indexer_topk",
-    "return_meta_info",
-    "return_sampling_mask",
-    "routed_dp_rank",
-    "routed_experts_start_len",
-    "stop_regex_max_len",
-    "stop_regex_strs",
-    "stop_str_max_len",
-    "stop_strs",
-    "stream_options",
-    "task",
-    "thinking_token_budget",
-    "tool_choice",
-    "use_audio_in_video",
-    "video_max_dynamic_patch",
-    "vllm_xargs",
 ];
 
 fn values() -> Vec<Value> {
@@ -153,36 +104,92 @@ fn request(page: &str, field: &str, value: &Value) -> (&'static str, Value) {
     (path, body)
 }
 
+/// The endpoints, and the object of the request in which the fields are.
+const PAGES: [(&str, Endpoint, &str); 5] = [
+    ("/v1/chat/completions", Endpoint::Chat, ""),
+    ("/v1/completions", Endpoint::Completions, ""),
+    ("/v1/responses", Endpoint::Responses, ""),
+    ("/generate", Endpoint::Generate, ""),
+    ("sampling_params", Endpoint::Generate, "sampling_params."),
+];
+
+/// The names of the published fields in an object.
+fn published_names(endpoint: Endpoint, prefix: &str) -> BTreeSet<&'static str> {
+    let names = neutral::published(endpoint).filter_map(|(name, _)| name.strip_prefix(prefix));
+    names.filter(|name| !name.contains('.')).collect()
+}
+
 #[tokio::test]
 async fn every_field_is_followed_or_refused() {
     let server = start(ServeOptions::default()).await;
-    let read = ACCEPTED.iter().flat_map(|(_, fields)| *fields).copied();
-    let fields: BTreeSet<&str> = read.chain(neutral::names()).chain(REFUSED).collect();
     let values = values();
     let mut wrong = Vec::new();
-    for page in ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/generate", "sampling_params"] {
-        for field in &fields {
+    for (page, endpoint, prefix) in PAGES {
+        let read = ACCEPTED.iter().flat_map(|(_, fields)| *fields).copied();
+        let fields: BTreeSet<&str> = read.chain(published_names(endpoint, prefix)).chain(["never_heard_of"]).collect();
+        for field in fields {
             let answers = values.iter().map(async |value| {
                 let (path, body) = request(page, field, value);
                 (value, server.post(path, body).await.status)
             });
             let answers = futures::future::join_all(answers).await;
-            let is_model = *field == "model";
             let strange =
-                answers.iter().find(|(_, status)| !([200, 400].contains(status) || is_model && *status == 404));
+                answers.iter().find(|(_, status)| !([200, 400].contains(status) || field == "model" && *status == 404));
             let found: Vec<&Value> =
                 answers.iter().filter(|(_, status)| *status == 200).map(|(value, _)| *value).collect();
             if let Some((value, status)) = strange {
                 wrong.push(format!("{page} {field}: {value} got {status}"));
             }
-            let rows = ACCEPTED.iter().filter(|(_, fields)| fields.contains(field));
+            let rows = ACCEPTED.iter().filter(|(_, fields)| fields.contains(&field));
             let is_row = rows.map(|(list, _)| serde_json::from_str::<Vec<Value>>(list).expect("a list"));
             let is_row = is_row.into_iter().any(|list| found.iter().copied().eq(&list));
-            let none = values.iter().filter(|value| neutral::asks_for_nothing(field, value));
+            let name = format!("{prefix}{field}");
+            let none = values.iter().filter(|value| neutral::has_no_effect(endpoint, &name, value));
             if !is_row && !found.iter().copied().eq(none) {
                 wrong.push(format!("{page} {field} accepts {}", json!(found)));
             }
         }
     }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Sets a field with a dotted name.
+fn set(body: &mut Value, field: &str, value: &Value) {
+    let pointer = field.split('.').fold(body, |object, name| &mut object[name]);
+    *pointer = value.clone();
+}
+
+#[tokio::test]
+async fn every_published_default_is_accepted() {
+    let server = start(ServeOptions::default()).await;
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for (page, endpoint, _) in &PAGES[..4] {
+        for (field, defaults) in neutral::published(*endpoint) {
+            // Parts of an object that is incomplete without required ones, which have no default, or whose presence asks
+            // for something.
+            let objects = ["response_format.", "tool_choice.", "moderation.", "web_search_options."];
+            if objects.iter().any(|object| field.starts_with(object)) {
+                continue;
+            }
+            for value in defaults.iter().chain([&Value::Null]) {
+                // Without input there is nothing to do.
+                if value.is_null() && ["prompt", "input", "text"].contains(&field) {
+                    continue;
+                }
+                let (path, mut body) = request(page, field.split('.').next().unwrap_or_default(), &Value::Null);
+                set(&mut body, field, value);
+                if field.starts_with("stream_options") {
+                    body["stream"] = true.into();
+                }
+                let answer = server.post(path, body.clone()).await;
+                count += 1;
+                if answer.status != 200 {
+                    wrong.push(format!("{path} {field}: {value}: {}", answer.body));
+                }
+            }
+        }
+    }
+    assert!(count > 300, "{count}");
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

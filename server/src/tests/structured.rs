@@ -138,8 +138,6 @@ async fn forms_that_cannot_be_are_refused() {
     let both = json!({"response_format": {"type": "json_object"}, "regex": "a"});
     check(both, "regex", "already has a form").await;
     let tools = json!([{"type": "function", "function": {"name": "f"}}]);
-    check(json!({"response_format": {"type": "json_object"}, "tools": tools}), "response_format", "cannot be combined")
-        .await;
     check(json!({"tools": false}), "tools", "expected a list").await;
     check(json!({"tools": [{}]}), "tools[0]", "not a tool of type function").await;
     check(json!({"tools": tools, "tool_choice": "f"}), "tool_choice", "expected auto").await;
@@ -150,4 +148,70 @@ async fn forms_that_cannot_be_are_refused() {
     answer.error(400, Some("text.format"), "already has a form, given by regex");
     let answer = server.post("/v1/responses", asked(json!({"type": "json_schema", "schema": 5}))).await;
     answer.error(400, Some("text.format.schema"), "expected a JSON schema");
+}
+
+fn look() -> Value {
+    json!([{"type": "function", "function": {"name": "look", "parameters": {
+        "type": "object", "properties": {"at": {"enum": ["here", "there"]}}, "required": ["at"], "additionalProperties": false,
+    }}}])
+}
+
+/// A bias for the first token of a text, so that the demo model starts with it where it may.
+fn towards(beginning: &str, server: &Server) -> Value {
+    let text = server.state.worker.facts().text.clone().expect("a tokenizer");
+    let first = text.encode(beginning).expect("it encodes").into_iter().find(|token| !text.is_special(*token));
+    json!({first.expect("a token").to_string(): 100})
+}
+
+#[tokio::test]
+async fn with_tools_and_a_form_an_output_is_calls_or_has_the_form() {
+    let server = start(ServeOptions::default()).await;
+    let format = json!({"type": "json_schema", "json_schema": {"name": "it", "schema": schema()}});
+    let both = |further: Value| {
+        let mut body =
+            asked(json!({"tools": look(), "response_format": format, "seed": 4, "parallel_tool_calls": false}));
+        body.as_object_mut().expect("an object").extend(further.as_object().cloned().expect("an object"));
+        body
+    };
+    let (call, object) = (towards("<tool_call>", &server), towards("{", &server));
+    let named = json!({"type": "function", "function": {"name": "look"}});
+    for (further, calls) in [
+        (json!({"logit_bias": object}), false),
+        (json!({"logit_bias": call}), true),
+        (json!({"tool_choice": "required"}), true),
+        (json!({"tool_choice": named}), true),
+        (json!({"tool_choice": "none"}), false),
+    ] {
+        let body = both(further.clone());
+        let whole = server.post("/v1/chat/completions", body.clone()).await.json();
+        let message = &whole["choices"][0]["message"];
+        if calls {
+            assert_eq!(whole["choices"][0]["finish_reason"], "tool_calls", "{further} {whole}");
+            assert_eq!(message["tool_calls"][0]["function"]["name"], "look", "{further} {whole}");
+        } else {
+            let text = message["content"].as_str().expect("content");
+            let value: Value = serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {further} {whole}"));
+            assert!(value["size"].is_u64() && message["tool_calls"].is_null(), "{further} {whole}");
+        }
+        let mut streamed = body;
+        streamed["stream"] = true.into();
+        let events = server.post("/v1/chat/completions", streamed).await.events();
+        let values: Vec<Value> = events.iter().filter_map(|event| serde_json::from_str(event).ok()).collect();
+        let deltas = || values.iter().map(|value| &value["choices"][0]["delta"]);
+        let content: String = deltas().filter_map(|delta| delta["content"].as_str()).collect();
+        assert_eq!(content, message["content"].as_str().unwrap_or_default(), "{further}");
+        let arguments = deltas().filter_map(|delta| delta["tool_calls"][0]["function"]["arguments"].as_str());
+        let arguments: String = arguments.collect();
+        assert_eq!(arguments, message["tool_calls"][0]["function"]["arguments"].as_str().unwrap_or_default());
+    }
+    // The same over Responses, where names are not nested.
+    for (bias, kind) in [(object, "message"), (call, "function_call")] {
+        let body = json!({
+            "input": "x", "max_output_tokens": 120, "seed": 4, "logit_bias": bias, "parallel_tool_calls": false,
+            "tools": [{"type": "function", "name": "look", "parameters": look()[0]["function"]["parameters"]}],
+            "text": {"format": {"type": "json_schema", "name": "it", "schema": schema()}},
+        });
+        let answer = server.post("/v1/responses", body).await.json();
+        assert_eq!(answer["output"][0]["type"], kind, "{answer}");
+    }
 }

@@ -101,6 +101,25 @@ impl Family {
         self == Self::Llama
     }
 
+    /// Whether a response that starts with this text starts with a call, for families whose calls start a response;
+    /// `None` if that is not known yet.
+    pub fn is_call(self, begun: &str, functions: &[Function]) -> Option<bool> {
+        let begun = begun.trim_start();
+        if begun.starts_with(PYTHON_TAG) {
+            return Some(true);
+        }
+        if !begun.starts_with('{') {
+            return (!PYTHON_TAG.starts_with(begun)).then_some(false);
+        }
+        if partial::first_key(begun)
+            .is_some_and(|key| !["name", "parameters", "arguments", "type", "id"].contains(&key.as_str()))
+        {
+            return Some(false);
+        }
+        let (call, _) = partial::json_call(begun)?;
+        Some(functions.iter().any(|function| function.name == call.name))
+    }
+
     /// The id of a call. Mistral's templates accept only ids of nine characters.
     pub fn call_id(self, random: u64) -> String {
         if self == Self::Mistral { format!("{:09x}", random & 0xF_FFFF_FFFF) } else { format!("call_{random:016x}") }
@@ -109,7 +128,7 @@ impl Family {
     /// The content of a response and its calls. If calls cannot be parsed, everything is content.
     pub fn parse(self, answer: &str, functions: &[Function]) -> (String, Vec<Call>) {
         let nothing = || (answer.to_owned(), Vec::new());
-        let Some(at) = self.begin(answer) else { return nothing() };
+        let Some(at) = self.begin(answer, functions) else { return nothing() };
         let mut calls = self.calls(&answer[at..], functions);
         // A truncated response has the calls that are complete.
         if calls.len() > 1 {
@@ -126,10 +145,9 @@ impl Family {
     }
 
     /// Offset at which calls start in a response.
-    fn begin(self, answer: &str) -> Option<usize> {
+    fn begin(self, answer: &str, functions: &[Function]) -> Option<usize> {
         if self.begins_with_call() {
-            let begun = answer.trim_start();
-            return self.markers().iter().any(|marker| begun.starts_with(marker)).then_some(0);
+            return (self.is_call(answer, functions) == Some(true)).then_some(0);
         }
         self.markers().iter().filter_map(|marker| answer.find(marker)).min()
     }

@@ -55,6 +55,12 @@ pub fn json_call(text: &str) -> Option<(Partial, usize)> {
     Some((Partial { name: name?, arguments: arguments.unwrap_or_default(), complete }, at))
 }
 
+/// The first key of the object at the start of a text, once it is complete.
+pub fn first_key(text: &str) -> Option<String> {
+    let at = after(text, after_space(text, 0), '{')?;
+    Some(string(text, after_space(text, at))?.0)
+}
+
 /// The object at the start of a text, and whether it is complete; empty if there is none.
 pub fn object(text: &str) -> (&str, bool) {
     let text = text.trim_start();

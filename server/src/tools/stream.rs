@@ -62,10 +62,9 @@ impl ToolStream {
         let end = if family.begins_with_call() && self.shown > 0 {
             hidden.len()
         } else if family.begins_with_call() {
-            let begun = hidden.trim_start();
-            self.calls = family.markers().iter().any(|marker| begun.starts_with(marker));
-            let may_be = |marker: &&str| marker.starts_with(begun);
-            if self.calls || family.markers().iter().any(may_be) { 0 } else { hidden.len() }
+            let is_call = family.is_call(hidden, &tools.functions);
+            self.calls = is_call == Some(true);
+            if is_call == Some(false) { hidden.len() } else { 0 }
         } else {
             match family.markers().iter().filter_map(|marker| hidden.find(marker)).min() {
                 Some(at) => {
@@ -125,7 +124,14 @@ mod tests {
     fn tools(family: Family) -> Tools {
         let parameters = json!({"type": "object", "properties": {"x": {"type": "string"}}});
         let function = Function { name: "f".into(), parameters, written: Value::Null };
-        Tools { functions: vec![function], choice: Choice::Auto, parallel: true, family, in_template: true }
+        Tools {
+            functions: vec![function],
+            choice: Choice::Auto,
+            parallel: true,
+            family,
+            legacy: false,
+            in_template: true,
+        }
     }
 
     /// Content, the arguments of each call, and the number of pieces of calls.
@@ -178,7 +184,9 @@ mod tests {
         check(Family::Llama, &llama, "", &[arguments]);
         check(Family::Llama, &format!("<|python_tag|>{llama}; {llama}"), "", &[arguments, arguments]);
         check(Family::Llama, "  plain { text", "  plain { text", &[]);
-        check(Family::Llama, "{\"answer\": 4}", "{\"answer\": 4}", &[]);
+        for answer in ["{\"answer\": 4}", "{\"name\": \"Ann\", \"age\": 4}", "{\"parameters\": {}}", "{}", "{\"na"] {
+            check(Family::Llama, answer, answer, &[]);
+        }
         check(Family::Mistral, &format!("[TOOL_CALLS][{call}, {call}]"), "", &[arguments, arguments]);
         check(Family::Mistral, &format!("[TOOL_CALLS]f[ARGS]{arguments}"), "", &[arguments]);
         let glm = "<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>1</arg_value>\n</tool_call>";
@@ -189,6 +197,15 @@ mod tests {
             "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{arguments}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"
         );
         check(Family::DeepSeek, &fenced, "", &[arguments]);
+    }
+
+    #[test]
+    fn an_object_that_is_no_call_is_sent_as_it_grows() {
+        let tools = tools(Family::Llama);
+        for (begun, sent) in [("{\"answer\"", true), ("{\"name\": \"Ann\"", true), ("{\"name\": \"f\"", false)] {
+            let shown = ToolStream::default().push(begun, &tools);
+            assert_eq!(shown.content == begun, sent, "{begun}");
+        }
     }
 
     #[test]
