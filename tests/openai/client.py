@@ -140,7 +140,7 @@ class Checks:
         fails(400, "messages[0].content", lambda: self.chat(messages=[{"role": "user"}]))
         fails(400, "n", lambda: self.complete(n=0))
         fails(400, "stop", lambda: self.complete(stop=[1]))
-        fails(400, "functions", lambda: self.chat(functions=[{"name": "f"}]))
+        fails(400, "priority", lambda: self.chat(extra_body={"priority": 1}))
         fails(400, "top_logprobs", lambda: self.chat(top_logprobs=2))
         fails(400, "tempratur", lambda: self.complete(extra_body={"tempratur": 1}))
         error = fails(400, "prompt", lambda: self.complete(prompt="word " * 1_000_000))
