@@ -93,7 +93,7 @@ DOES = {
     "evalscope perf": "a load test",
     "openai npm": "chat, streams, tools, Responses",
     "AI SDK": "text, stream, objects, objects with tools, Responses",
-    "curl": "every endpoint, errors",
+    "curl": "headers that clients and proxies send, expected statuses",
 }
 # The table in a page is between these lines.
 BEGIN, END = "<!-- clients: tests/clients/run.py writes this table -->", "<!-- end of clients -->"
