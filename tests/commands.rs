@@ -55,6 +55,15 @@ fn check(arguments: &[&str], code: i32, words: &[&str]) -> Ran {
     ran
 }
 
+/// Runs `lint` on a file, and checks words among its findings, which are on stdout.
+#[track_caller]
+fn check_lint(file: &Path, code: i32, words: &[&str]) {
+    let ran = check(&["lint", text(file)], code, &[]);
+    for word in words {
+        assert!(ran.stdout.contains(word), "no {word:?} in\n{}", ran.stdout);
+    }
+}
+
 fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
@@ -345,9 +354,104 @@ fn wrong_sweeps_point_at_the_line() {
     with("\"2,2,4\"", "\"2,2,9\"", &["sweep.toml:13", "larger than the 7 nodes"]);
     with("output_length = 16", "output_length = 9999", &["does not fit the context"]);
     with("random = { input_length = 24 }", "prompts = \"none.jsonl\"", &["none.jsonl"]);
-    with("algorithm = \"EAGLE3\"", "algorithm = \"EAGLE\"", &["--speculative-algorithm EAGLE3"]);
+    with(
+        "algorithm = \"EAGLE3\"",
+        "algorithm = \"EAGLE\"",
+        &["sweep.toml:", "algorithm is EAGLE", "write algorithm = \"EAGLE3\""],
+    );
+    with("[batch]", "[engine]\ndevice = \"gpu\"\n[batch]", &["did you mean \"cuda\"?"]);
     check(&["sweep", "no-such-file.toml"], 2, &["cannot read no-such-file.toml"]);
     check(&["report", "models"], 2, &["journal.jsonl"]);
+}
+
+#[test]
+fn lint_finds_in_a_sweep_file_what_the_sweep_refuses() {
+    let same = |from: &str, to: &str, words: &[&str]| {
+        let (folder, sweep) = sweep_folder(|content| content.replace(from, to));
+        check_lint(&sweep, 1, words);
+        check(&["sweep", text(&sweep), "--out", text(&folder.path().join("out"))], 2, words);
+    };
+    same("algorithm = \"EAGLE3\"", "algorithm = \"EAGLE\"", &["holds a draft for EAGLE3", "sweep.toml:"]);
+    same("output_length = 16", "output_length = 9999", &["does not fit the context"]);
+    same("random = { input_length = 24 }", "prompts = \"none.jsonl\"", &["there is no file", "none.jsonl"]);
+    same("random = { input_length = 24 }", "prompts = \"sweep.toml\"\nmax_prompt_tokens = 0", &["0 is out of range"]);
+    let (folder, sweep) =
+        sweep_folder(|content| content.replace("random = { input_length = 24 }", "prompts = \"p.parquet\""));
+    std::fs::write(folder.path().join("p.parquet"), "PAR1").expect("a file");
+    check_lint(&sweep, 1, &["Parquet", "pandas.read_parquet", "sweep.toml:"]);
+    let (_folder, sweep) = sweep_folder(|content| content);
+    check_lint(&sweep, 0, &[]);
+}
+
+#[test]
+fn all_errors_of_a_sweep_file_are_shown_at_once() {
+    let (_folder, sweep) = sweep_folder(|content| {
+        content.replace("repeats = 2", "repeat = 2").replace("output_length = 16", "output_length = 0")
+    });
+    let words = ["unknown key `repeat`", "0 is out of range"];
+    check(&["sweep", text(&sweep)], 2, &words);
+    check_lint(&sweep, 1, &words);
+}
+
+#[test]
+fn prompts_are_plain_text_json_or_csv() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let base = ["generate", "--model-path", "models/tiny/target", "--max-new-tokens", "3", "--json"];
+    let outputs = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).expect("a file");
+        let arguments = [&base[..], &["--prompts", text(&path)]].concat();
+        check(&arguments, 0, &[]).stdout
+    };
+    let expected = check(&[&base[..], &["--prompt", "def a", "--prompt", "def b"]].concat(), 0, &[]).stdout;
+    assert_eq!(outputs("p.txt", "def a\n\ndef b\n"), expected);
+    assert_eq!(outputs("p", "def a\ndef b\n"), expected);
+    assert_eq!(outputs("p.json", "[\"def a\", {\"prompt\": \"def b\"}]"), expected);
+    assert_eq!(outputs("p.csv", "id,prompt\n1,def a\n2,def b\n"), expected);
+    std::fs::write(folder.path().join("bad.jsonl"), "{\"prompt\": \"a\"}\n{\"prompt\": 1}\n{\"x\": 1}\n")
+        .expect("a file");
+    let bad = folder.path().join("bad.jsonl");
+    check(&[&base[..], &["--prompts", text(&bad)]].concat(), 2, &["bad.jsonl, line 2", "2 of 3 entries"]);
+}
+
+#[test]
+fn a_data_set_is_read_from_the_local_cache() {
+    let cache = tempfile::tempdir().expect("a folder");
+    let repository = cache.path().join("datasets--org--alpaca");
+    let snapshot = repository.join("snapshots/abc");
+    std::fs::create_dir_all(&snapshot).expect("a folder");
+    std::fs::create_dir_all(repository.join("refs")).expect("a folder");
+    std::fs::write(repository.join("refs/main"), "abc").expect("a file");
+    std::fs::write(snapshot.join("alpaca.json"), "[{\"instruction\": \"def a\", \"input\": \"\"}]").expect("a file");
+    let ran = run_in(
+        &["generate", "--model-path", "models/tiny/target", "--max-new-tokens", "2", "--prompts", "org/alpaca"],
+        "",
+        &[("HF_HUB_CACHE", text(cache.path()))],
+    );
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert!(ran.stderr.contains("prompts: alpaca.json of the data set org/alpaca"), "{}", ran.stderr);
+}
+
+#[test]
+fn a_sweep_and_a_training_run_refuse_each_others_folder() {
+    let (folder, sweep) = sweep_folder(|content| content);
+    let out = folder.path().join("out");
+    std::fs::create_dir(&out).expect("a folder");
+    std::fs::write(out.join("run.json"), "{}").expect("a file");
+    check(&["sweep", text(&sweep), "--out", text(&out)], 2, &["contains a training run", "--out"]);
+    std::fs::rename(out.join("run.json"), out.join("journal.jsonl")).expect("renamed");
+    check(&["train", "sweeps/train/demo.toml", "--out", text(&out)], 2, &["contains a sweep", "--out"]);
+}
+
+#[test]
+fn the_home_folder_is_meant_by_a_tilde() {
+    let (folder, sweep) =
+        sweep_folder(|content| content.replace("random = { input_length = 24 }", "prompts = \"~/p.txt\""));
+    let home = text(folder.path()).to_owned();
+    let lint = || run_in(&["lint", text(&sweep)], "", &[("HOME", &home)]);
+    assert!(lint().stdout.contains("p.txt"), "{}", lint().stdout);
+    std::fs::write(folder.path().join("p.txt"), "def a\n").expect("a file");
+    assert_eq!(lint().code, Some(0), "{}", lint().stdout);
 }
 
 #[test]

@@ -3,8 +3,11 @@
 
 mod checkpoint;
 mod commands;
+mod data_set;
 mod engine_flags;
 mod exit;
+mod home;
+mod results_folder;
 mod setup;
 mod sweep_inputs;
 mod terminal;
@@ -18,7 +21,15 @@ use clap::Parser;
 use crate::{commands::Arguments, exit::Exit};
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::try_parse() {
+    let words = match home::in_arguments(std::env::args_os()) {
+        Ok(words) => words,
+        Err(message) => {
+            let error = anyhow::anyhow!(message);
+            terminal::print_error(&error);
+            return exit::of(&error).into();
+        }
+    };
+    let arguments = match Arguments::try_parse_from(words) {
         Ok(arguments) => arguments,
         Err(error) => return exit::usage(&error),
     };

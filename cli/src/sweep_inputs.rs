@@ -1,4 +1,5 @@
-//! Checks that the files and models of a sweep file exist; errors point to the line that names them.
+//! Checks the inputs of a sweep file before anything is loaded: the files and models that it names, and what the sweep
+//! would refuse about them. `lint` and `sweep` share these checks; errors point to the line that names the input.
 
 use std::{ffi::OsString, fs, path::Path};
 
@@ -9,13 +10,115 @@ use schemas::{
     text::{Source, nearest},
     toml_file::Wrong,
 };
-use tuner::error::tidy;
+use tuner::{
+    error::tidy,
+    sweep::{Refusal, refusals},
+};
 
-use crate::checkpoint;
+use crate::{checkpoint, data_set, home};
 
-/// A finding for each missing file: prompts, tables, acceptance. Models are not checked, since they may be on another
-/// machine.
-pub fn files(file: &SweepFile, folder: &Path, source: &Source) -> Vec<Diagnostic> {
+/// The sweep file with the paths of its models and prompts, if nothing is wrong with its inputs.
+///
+/// # Errors
+/// With the findings, in the order of the file.
+pub fn resolve(file: SweepFile, folder: &Path, source: &Source) -> Result<SweepFile, Vec<Diagnostic>> {
+    match check(file, folder, source, Models::Needed) {
+        Ok(file) => Ok(file),
+        Err(findings) => Err(findings),
+    }
+}
+
+/// The findings of [`resolve`]. Models that may be on another machine (ids, absolute paths) may be missing; then nothing
+/// is said of what depends on them.
+pub fn findings(file: SweepFile, folder: &Path, source: &Source) -> Vec<Diagnostic> {
+    check(file, folder, source, Models::MayBeElsewhere).err().unwrap_or_default()
+}
+
+/// Whether the models have to be on this machine.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Models {
+    Needed,
+    MayBeElsewhere,
+}
+
+fn check(mut file: SweepFile, folder: &Path, source: &Source, models: Models) -> Result<SweepFile, Vec<Diagnostic>> {
+    let mut found: Vec<Diagnostic> = expand(&mut file).into_iter().map(|wrong| wrong.locate(source)).collect();
+    let mut missing_models = false;
+    if file.models.model_shape.is_none() {
+        let keys: [(&'static [&'static str], &mut String); 2] =
+            [(&["models", "target"], &mut file.models.target), (&["models", "draft"], &mut file.models.draft)];
+        for (key, name) in keys {
+            // Without a draft, the target's own MTP layer drafts.
+            if name.is_empty() {
+                continue;
+            }
+            let elsewhere = models == Models::MayBeElsewhere && (is_id(name) || Path::new(name.as_str()).is_absolute());
+            match model(key, name, folder, source) {
+                Ok(path) => *name = path,
+                Err(_) if elsewhere => missing_models = true,
+                Err(finding) => {
+                    missing_models = true;
+                    found.push(*finding);
+                }
+            }
+        }
+    }
+    if let Some(name) = &mut file.workload.prompts {
+        match data_set::file(folder, name) {
+            Ok(path) => *name = path,
+            Err(error) => found.push(Wrong::at(&["workload", "prompts"], error.to_string()).locate(source)),
+        }
+    }
+    found.extend(missing_files(&file, folder).into_iter().map(|wrong| wrong.locate(source)));
+    if found.is_empty() && !missing_models {
+        let wrong = |Refusal { key, element, reason, help }: Refusal| {
+            let wrong = Wrong::at(key, reason);
+            let wrong = element.map_or(wrong.clone(), |at| wrong.element(at));
+            help.map_or(wrong.clone(), |help| wrong.help(help)).locate(source)
+        };
+        found.extend(refusals(&file, folder).into_iter().map(wrong));
+    }
+    found.sort_by_key(|finding| finding.span.start);
+    if found.is_empty() { Ok(file) } else { Err(found) }
+}
+
+/// Replaces `~` in all paths.
+fn expand(file: &mut SweepFile) -> Vec<Wrong> {
+    let SweepFile { models, workload, space, system, .. } = file;
+    let mut wrong = Vec::new();
+    let single: [(&'static [&'static str], Option<&mut String>); 6] = [
+        (&["models", "target"], Some(&mut models.target)),
+        (&["models", "draft"], Some(&mut models.draft)),
+        (&["models", "acceptance", "file"], models.acceptance.as_mut().map(|from| &mut from.file)),
+        (&["workload", "prompts"], workload.prompts.as_mut()),
+        (&["workload", "input_ids"], workload.input_ids.as_mut()),
+        (&["workload", "trace"], workload.trace.as_mut()),
+    ];
+    for (key, path) in single {
+        wrong.extend(path.and_then(|path| with_home(key, path)));
+    }
+    let lists: [(&'static [&'static str], &mut Vec<String>); 3] = [
+        (&["space", "tables"], &mut space.tables),
+        (&["system", "command"], &mut system.command),
+        (&["system", "extra_args"], &mut system.extra_args),
+    ];
+    for (key, paths) in lists {
+        wrong.extend(paths.iter_mut().enumerate().filter_map(|(at, path)| Some(with_home(key, path)?.element(at))));
+    }
+    wrong
+}
+
+/// Replaces `~` in a path of a file.
+pub fn with_home(key: &'static [&'static str], path: &mut String) -> Option<Wrong> {
+    match home::expand(path) {
+        Ok(whole) => *path = whole,
+        Err(message) => return Some(Wrong::at(key, message)),
+    }
+    None
+}
+
+/// An error for each missing file: prompts, tables, acceptance.
+fn missing_files(file: &SweepFile, folder: &Path) -> Vec<Wrong> {
     let workload = &file.workload;
     let single: [(&'static [&'static str], Option<&String>); 4] = [
         (&["workload", "prompts"], workload.prompts.as_ref()),
@@ -26,25 +129,7 @@ pub fn files(file: &SweepFile, folder: &Path, source: &Source) -> Vec<Diagnostic
     let single = single.into_iter().filter_map(|(key, name)| missing(key, None, name?, folder));
     let tables = file.space.tables.iter().enumerate();
     let tables = tables.filter_map(|(at, name)| missing(&["space", "tables"], Some(at), name, folder));
-    single.chain(tables).map(|wrong| wrong.locate(source)).collect()
-}
-
-/// The sweep file with the folders of its models; checks that every file it names exists.
-///
-/// # Errors
-/// With a finding at the key that names the missing file.
-pub fn resolve(mut file: SweepFile, folder: &Path, source: &Source) -> Result<SweepFile, Box<Diagnostic>> {
-    if file.models.model_shape.is_none() {
-        file.models.target = model(&["models", "target"], &file.models.target, folder, source)?;
-        // Without a draft, the target's own MTP layer drafts.
-        if !file.models.draft.is_empty() {
-            file.models.draft = model(&["models", "draft"], &file.models.draft, folder, source)?;
-        }
-    }
-    match files(&file, folder, source).into_iter().next() {
-        Some(finding) => Err(Box::new(finding)),
-        None => Ok(file),
-    }
+    single.chain(tables).collect()
 }
 
 /// The folder of a model, relative to the folder of the file that names it.
@@ -88,6 +173,10 @@ fn nothing(key: &'static [&'static str], element: Option<usize>, what: &str, nam
     let wrong = Wrong::at(key, format!("there is no {what} {}", path.display()));
     let wrong = element.map_or(wrong.clone(), |at| wrong.element(at));
     wrong.help(match near(&path) {
+        None if what == "file" && is_id(name) && name.contains('/') => format!(
+            "paths are relative to the folder of the file that names them; if this is a data set of the hub, download it \
+             with `hf download --repo-type dataset {name}`"
+        ),
         Some(near) => format!("did you mean {near}? Paths are relative to the folder of the file that names them"),
         None => "paths are relative to the folder of the file that names them".into(),
     })

@@ -12,26 +12,42 @@ use schemas::{
 #[derive(Debug)]
 pub struct WrongFile {
     source: Source,
-    finding: Box<Diagnostic>,
+    findings: Vec<Diagnostic>,
 }
 
 impl WrongFile {
     /// An error for a file with one finding.
     pub fn new(source: Source, finding: Box<Diagnostic>) -> Self {
-        Self { source, finding }
+        Self { source, findings: vec![*finding] }
     }
 
-    /// The finding with its position in the text.
+    /// An error for a file with several findings.
+    pub fn all(source: Source, findings: Vec<Diagnostic>) -> Self {
+        Self { source, findings }
+    }
+
+    /// The findings with their positions in the text.
     pub fn shown(&self, coloured: bool) -> String {
-        let findings = [Findings { source: &self.source, diagnostics: std::slice::from_ref(&*self.finding) }];
+        let findings = [Findings { source: &self.source, diagnostics: &self.findings }];
         render(&findings, Format::Full, coloured)
     }
 }
 
 impl fmt::Display for WrongFile {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let place = self.source.position(self.finding.span.start);
-        write!(formatter, "{}:{}:{}: {}", self.source.name(), place.line, place.column, self.finding.message)
+        for (at, finding) in self.findings.iter().enumerate() {
+            let place = self.source.position(finding.span.start);
+            let separator = if at > 0 { "\n" } else { "" };
+            write!(
+                formatter,
+                "{separator}{}:{}:{}: {}",
+                self.source.name(),
+                place.line,
+                place.column,
+                finding.message
+            )?;
+        }
+        Ok(())
     }
 }
 

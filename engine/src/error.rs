@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use schemas::paths::tidy;
+
 /// An error of the engine: what, where, expected and found.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// A file could not be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {source}", tidy(path).display())]
     Read {
         /// Its path.
         path: PathBuf,
@@ -14,7 +16,7 @@ pub enum EngineError {
         source: std::io::Error,
     },
     /// A file has invalid contents.
-    #[error("{}: {reason}", path.display())]
+    #[error("{}: {reason}", tidy(path).display())]
     Malformed {
         /// Its path.
         path: PathBuf,
@@ -22,7 +24,7 @@ pub enum EngineError {
         reason: String,
     },
     /// A tensor is missing.
-    #[error("{}: tensor {tensor} is missing (expected shape {expected:?})", path.display())]
+    #[error("{}: tensor {tensor} is missing (expected shape {expected:?})", tidy(path).display())]
     MissingTensor {
         /// The checkpoint.
         path: PathBuf,
@@ -32,7 +34,7 @@ pub enum EngineError {
         expected: Vec<usize>,
     },
     /// A tensor has the wrong shape.
-    #[error("{}: tensor {tensor} has shape {found:?}, expected {expected:?}", path.display())]
+    #[error("{}: tensor {tensor} has shape {found:?}, expected {expected:?}", tidy(path).display())]
     TensorShape {
         /// The checkpoint.
         path: PathBuf,
@@ -44,7 +46,7 @@ pub enum EngineError {
         found: Vec<usize>,
     },
     /// The model needs a feature that this engine does not implement.
-    #[error("{}: {feature} is not supported; {hint}", path.display())]
+    #[error("{}: {feature} is not supported; {hint}", tidy(path).display())]
     Unsupported {
         /// The checkpoint.
         path: PathBuf,

@@ -80,6 +80,29 @@ pub(crate) fn describe(options: &EngineOptions) -> Result<Described, EngineError
     Ok(Described { folder, weights, spec, draft })
 }
 
+/// The maximum sequence length of the options' target, from the headers of its files.
+///
+/// # Errors
+/// When an option is invalid, the target is not a supported checkpoint, or it was trained for shorter sequences.
+pub fn target_context_length(options: &EngineOptions) -> Result<usize, EngineError> {
+    check(options)?;
+    let folder = Folder::open(&options.model_path)?;
+    let weights = folder.weights()?;
+    let stored = StoredIn::Checkpoint(Tensors::new(&weights));
+    quantised_target(read_target(&folder, &weights)?, stored, options.quantization)?;
+    let made_for = folder.config.derived_context_length();
+    context_length(&options.model_path.display().to_string(), made_for, options.context_length)
+}
+
+/// The algorithm that the options' draft is for (EAGLE, EAGLE3 or NEXTN), judging by the headers of its files; `None`
+/// without a draft.
+///
+/// # Errors
+/// When target or draft are not supported checkpoints, or do not fit together or to the options' algorithm.
+pub fn draft_algorithm(options: &EngineOptions) -> Result<Option<&'static str>, EngineError> {
+    Ok(describe(options)?.draft.map(|(spec, _)| spec.algorithm()))
+}
+
 /// The hashes of target and draft that identify the options' checkpoints.
 ///
 /// # Errors

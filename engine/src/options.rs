@@ -229,7 +229,11 @@ impl FromStr for DeviceChoice {
             Some(("cuda", at)) => number(at).map(Self::Cuda),
             _ => None,
         }
-        .ok_or_else(|| EngineError::Configuration(format!("--device {text}: expected auto, cpu, cuda or cuda:N")))
+        .ok_or_else(|| {
+            let near =
+                schemas::sweep::cuda_name(text).map_or_else(String::new, |name| format!("; did you mean {name}?"));
+            EngineError::Configuration(format!("--device {text}: expected auto, cpu, cuda or cuda:N{near}"))
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod cache;
+mod data_sets;
 mod error;
 mod files;
 mod folder;
@@ -15,6 +16,7 @@ mod sources;
 mod tensors;
 
 pub use cache::Cache;
+pub use data_sets::DataSet;
 pub use error::Error;
 pub use files::{Files, Part};
 pub use folder::Folder;

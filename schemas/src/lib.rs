@@ -7,12 +7,14 @@
 pub mod adaptive;
 pub mod diagnostic;
 pub mod export;
+pub mod field_reference;
 pub mod flags;
 pub mod gpu;
 pub mod json_schema;
 pub mod kind;
 pub mod launch;
 pub mod model;
+pub mod paths;
 pub mod request_log;
 pub mod resolve;
 pub mod rules;

@@ -48,7 +48,8 @@ impl SettingsFile {
     /// # Errors
     /// If it is not valid TOML, or has an unknown key or an invalid value.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
-        toml_file::read_checked(source, Self::check)
+        let check = |file: &Self| file.check().err().into_iter().collect();
+        toml_file::read_checked(source, check).map_err(toml_file::first)
     }
 
     fn check(&self) -> Result<(), Wrong> {

@@ -16,11 +16,11 @@ use crate::{
 };
 
 pub use self::{
-    engine::{Acceptance, EngineSettings, Models},
+    engine::{Acceptance, EngineSettings, Models, cuda_name},
     search::{Capture, Metric, Objective, Search, StrategyName},
     space::{KnobLists, Space},
     system::{SystemKind, SystemSettings},
-    workload::{Arrivals, Batch, RandomPrompts, Workload},
+    workload::{Arrivals, Batch, RandomPrompts, UserTurn, Workload},
 };
 
 /// A sweep: models, workload, space, search, objective. Paths are relative to the file's own folder.
@@ -71,6 +71,14 @@ impl SweepFile {
     /// # Errors
     /// If it is not valid TOML, or has an unknown key or an invalid value; the finding points at the place.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
+        Self::read_all(source).map_err(toml_file::first)
+    }
+
+    /// As [`read`](Self::read), with all errors that can be told, in the order of the file.
+    ///
+    /// # Errors
+    /// At least one finding.
+    pub fn read_all(source: &Source) -> Result<Self, Vec<Diagnostic>> {
         toml_file::read_checked(source, Self::check)
     }
 
@@ -86,25 +94,37 @@ impl SweepFile {
         sizes
     }
 
-    fn check(&self) -> Result<(), Wrong> {
-        self.models.check()?;
-        self.system.check()?;
-        self.check_system()?;
-        self.engine.check()?;
-        self.workload.check()?;
-        if let Some(sizes) = &self.batch.sizes {
-            if sizes.is_empty() && self.arrivals.count() == 0 {
-                return Err(Wrong::at(&["batch", "sizes"], "expected at least one batch size"));
-            }
-            each_within(&["batch", "sizes"], sizes, LARGEST)?;
-            self.check_all_run(sizes)?;
+    /// What is wrong with the values: an error for each table, then what holds between tables.
+    fn check(&self) -> Vec<Wrong> {
+        let tables = [
+            self.models.check(),
+            self.system.check(),
+            self.engine.check(),
+            self.workload.check(),
+            self.check_batch(),
+            self.arrivals.check(&self.workload),
+            self.space.check(),
+            self.knobs.check(self.system.kind),
+            self.capture.check(),
+            self.search.check(),
+            self.objective.check(),
+        ];
+        let wrong: Vec<Wrong> = tables.into_iter().filter_map(Result::err).collect();
+        if !wrong.is_empty() {
+            return wrong;
         }
-        self.arrivals.check(&self.workload)?;
-        self.space.check()?;
-        self.knobs.check(self.system.kind)?;
-        self.capture.check()?;
-        self.search.check()?;
-        self.objective.check()?;
+        [self.check_system(), self.check_all_run(), self.check_size()].into_iter().filter_map(Result::err).collect()
+    }
+
+    fn check_batch(&self) -> Result<(), Wrong> {
+        let Some(sizes) = &self.batch.sizes else { return Ok(()) };
+        if sizes.is_empty() && self.arrivals.count() == 0 {
+            return Err(Wrong::at(&["batch", "sizes"], "expected at least one batch size"));
+        }
+        each_within(&["batch", "sizes"], sizes, LARGEST)
+    }
+
+    fn check_size(&self) -> Result<(), Wrong> {
         let loads = self.batch_sizes().len() + self.arrivals.count();
         let trials = [self.knobs.count(), loads, self.search.repeats]
             .iter()
@@ -139,8 +159,10 @@ impl SweepFile {
     }
 
     /// Rejects batches larger than `max_running_requests`: with requests waiting, the measured batch would be smaller.
-    fn check_all_run(&self, sizes: &[usize]) -> Result<(), Wrong> {
-        let Some(most) = self.engine.max_running_requests else { return Ok(()) };
+    fn check_all_run(&self) -> Result<(), Wrong> {
+        let Some((most, sizes)) = self.engine.max_running_requests.zip(self.batch.sizes.as_ref()) else {
+            return Ok(());
+        };
         let Some((at, size)) = sizes.iter().enumerate().find(|(_, size)| **size > most) else { return Ok(()) };
         let reason = format!(
             "{size} requests never run together, since engine.max_running_requests is {most}: raise or remove it"
@@ -251,6 +273,57 @@ num_draft_tokens = [4, 8]
             let found = check(from, to).expect_err(to);
             assert_eq!((found.0, found.1), (line, column), "{to}: {}", found.2);
             assert!(found.2.contains(message), "{to}: {}", found.2);
+        }
+    }
+
+    /// Places and messages of all errors of a text.
+    fn all(text: &str) -> Vec<String> {
+        let source = Source::new("sweep.toml", text);
+        let place = |at| {
+            let place = source.position(at);
+            format!("{}:{}", place.line, place.column)
+        };
+        let findings = SweepFile::read_all(&source).expect_err(text);
+        findings.iter().map(|finding| format!("{} {}", place(finding.span.start), finding.message)).collect()
+    }
+
+    #[test]
+    fn all_errors_of_a_file_are_found_in_its_order() {
+        let text = "[models]\ntargt = 't'\ndraft = 3\nalgorithm = 'EAGLE3'\n[engine]\ndevice = 'gpu'\n[workload]\n\
+                    prompts = 'p'\nrequests = 0\n[space]\nnum_steps = [1, '3']\ntopkk = [1]\n[spice]\na = 1\n\
+                    [search]\nrepeats = 'many'\nstrategy = 'best'\n[[objective]]\n";
+        let found = all(text);
+        let starts = [
+            "2:1 unknown key `targt`",
+            "3:9 expected a text in quotes, found 3",
+            "6:10 \"gpu\" is not one of",
+            "9:12 0 is out of range",
+            "11:17 expected a whole number",
+            "12:1 unknown key `topkk`",
+            "13:2 unknown key `spice`",
+            "16:11 expected a whole number",
+            "17:12 `best` is not one of",
+        ];
+        for start in starts {
+            assert!(found.iter().any(|line| line.starts_with(start)), "{start}: {found:#?}");
+        }
+        // `target` is missing, and the objective is a list.
+        assert!(found.len() <= starts.len() + 2, "{found:#?}");
+        let lines = |line: &String| line.split(':').next().and_then(|line| line.parse::<usize>().ok());
+        assert!(found.iter().map(lines).collect::<Vec<_>>().is_sorted(), "{found:#?}");
+    }
+
+    #[test]
+    fn one_error_is_reported_once() {
+        for (from, to) in [
+            ("topk = [1, 4]", "topkk = [1, 4]"),
+            ("[workload]", "[wrkload]"),
+            ("target = \"target\"", "target = 3"),
+            ("algorithm = \"EAGLE3\"", ""),
+            ("prompts = \"prompts.jsonl\"", "prompts = prompts.jsonl"),
+        ] {
+            let found = all(&GOOD.replacen(from, to, 1));
+            assert!(found.len() == 1 || to == "[wrkload]" && found.len() == 2, "{to}: {found:#?}");
         }
     }
 

@@ -1,8 +1,11 @@
 //! Strict TOML files, with errors that point into the user's text and use its vocabulary.
 
+mod collect;
+
 use serde::de::DeserializeOwned;
 use toml_edit::{Document, Item};
 
+use self::collect::Collected;
 use crate::{
     diagnostic::Diagnostic,
     launch::TOML_SYNTAX,
@@ -19,35 +22,45 @@ pub struct Wrong {
     help: Option<String>,
 }
 
-/// Reads a file into its type.
-///
-/// # Errors
-/// If it is not TOML, or a key or value does not fit the type.
-pub fn read<T: DeserializeOwned>(source: &Source) -> Result<T, Box<Diagnostic>> {
-    toml::from_str(source.text()).map_err(|error| {
-        let span = error.span().map_or(Span::default(), |range| Span::new(range.start, range.end));
-        let span = source.clamp(span);
-        let mut lines = error.message().lines();
-        let words = words::of(lines.next().unwrap_or("it cannot be read"), source.slice(span), Syntax::Toml);
-        let mut diagnostic = TOML_SYNTAX.at(span, words.message, words.label);
-        let more = lines.filter(|line| !line.trim().is_empty()).map(str::to_owned);
-        diagnostic.notes = words.notes.into_iter().chain(more).collect();
-        diagnostic.help = words.help;
-        Box::new(diagnostic)
-    })
-}
-
 /// Reads a file into its type and checks its values.
 ///
 /// # Errors
-/// As [`read`], or if a value is invalid; the finding points at its place.
+/// If it is not TOML, a key or value does not fit the type, or a value is invalid: as many errors as can be told, in the
+/// order of the file, at least one.
 pub fn read_checked<T: DeserializeOwned>(
     source: &Source,
-    check: impl FnOnce(&T) -> Result<(), Wrong>,
-) -> Result<T, Box<Diagnostic>> {
-    let file = read(source)?;
-    check(&file).map_err(|wrong| Box::new(wrong.locate(source)))?;
-    Ok(file)
+    check: impl FnOnce(&T) -> Vec<Wrong>,
+) -> Result<T, Vec<Diagnostic>> {
+    let Collected { file, mut findings, spoiled } = collect::read::<T>(source);
+    if let Some(file) = &file {
+        let wrong = check(file).into_iter();
+        // What is wrong in a table with other errors may only follow from them.
+        let certain = wrong.filter(|wrong| !wrong.path.first().is_some_and(|table| spoiled.contains(*table)));
+        findings.extend(certain.map(|wrong| wrong.locate(source)));
+    }
+    findings.sort_by_key(|finding| finding.span.start);
+    match file {
+        Some(file) if findings.is_empty() => Ok(file),
+        _ => Err(findings),
+    }
+}
+
+/// The first of the errors of a file.
+pub fn first(findings: Vec<Diagnostic>) -> Box<Diagnostic> {
+    let none = || TOML_SYNTAX.at(Span::default(), "it cannot be read", "");
+    Box::new(findings.into_iter().next().unwrap_or_else(none))
+}
+
+/// An error of the TOML parser or of serde, at a range of the user's text.
+fn finding(source: &Source, range: std::ops::Range<usize>, message: &str) -> Diagnostic {
+    let span = source.clamp(Span::new(range.start, range.end));
+    let mut lines = message.lines();
+    let words = words::of(lines.next().unwrap_or("it cannot be read"), source.slice(span), Syntax::Toml);
+    let mut diagnostic = TOML_SYNTAX.at(span, words.message, words.label);
+    let more = lines.filter(|line| !line.trim().is_empty()).map(str::to_owned);
+    diagnostic.notes = words.notes.into_iter().chain(more).collect();
+    diagnostic.help = words.help;
+    diagnostic
 }
 
 impl Wrong {

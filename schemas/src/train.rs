@@ -14,7 +14,7 @@ pub use self::{
 };
 use crate::{
     diagnostic::Diagnostic,
-    sweep::{EngineSettings, within},
+    sweep::{EngineSettings, UserTurn, within},
     text::Source,
     toml_file::{self, Wrong},
     tree::TreeShape,
@@ -106,6 +106,9 @@ pub struct PromptSet {
     /// Maximum number of prompts, from the start of the file.
     #[serde(default = "PromptSet::default_requests")]
     pub requests: usize,
+    /// The message of the user with which a conversation ends: "first", "last" or "each", as in sweep files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<UserTurn>,
     /// Skip prompts with more tokens than this. By default, a prompt that does not fit the context is an error.
     pub max_prompt_tokens: Option<usize>,
     /// Whether prompts are wrapped in the model's chat template (default: conversations are, plain prompts are not).
@@ -154,6 +157,14 @@ impl TrainFile {
     /// # Errors
     /// If it is not valid TOML, or has an unknown key or an invalid value; the finding points at the place.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
+        Self::read_all(source).map_err(toml_file::first)
+    }
+
+    /// As [`read`](Self::read), with all errors that can be told, in the order of the file.
+    ///
+    /// # Errors
+    /// At least one finding.
+    pub fn read_all(source: &Source) -> Result<Self, Vec<Diagnostic>> {
         toml_file::read_checked(source, Self::check)
     }
 
@@ -162,10 +173,22 @@ impl TrainFile {
         self.tree.shape.parse().unwrap_or(TreeShape::OFF)
     }
 
-    fn check(&self) -> Result<(), Wrong> {
-        self.models.check()?;
-        self.engine.check()?;
-        self.tree.check()?;
+    /// What is wrong with the values: an error for each table.
+    fn check(&self) -> Vec<Wrong> {
+        let tables = [
+            self.models.check(),
+            self.engine.check(),
+            self.tree.check(),
+            self.check_prompts(),
+            self.general.as_ref().map_or(Ok(()), |general| within(&["general", "requests"], general.requests)),
+            self.answers.check(),
+            self.training.check(),
+            self.stop.check(),
+        ];
+        tables.into_iter().filter_map(Result::err).collect()
+    }
+
+    fn check_prompts(&self) -> Result<(), Wrong> {
         if self.prompts.is_empty() || self.prompts.len() > MOST_SETS {
             return Err(Wrong::at(&["prompts"], format!("expected 1 to {MOST_SETS} tables [[prompts]]")));
         }
@@ -176,12 +199,7 @@ impl TrainFile {
         if names.len() < self.prompts.len() {
             return Err(Wrong::at(&["prompts"], "two sets of prompts have the same name: give each a different name"));
         }
-        if let Some(general) = &self.general {
-            within(&["general", "requests"], general.requests)?;
-        }
-        self.answers.check()?;
-        self.training.check()?;
-        self.stop.check()
+        Ok(())
     }
 }
 

@@ -128,6 +128,21 @@ impl TreeShape {
         self.pool_size().saturating_add(1)
     }
 
+    /// The cheapest shape that drafts the same tree as this one, whatever the draft's scores are. Two shapes draft the
+    /// same trees exactly if this agrees.
+    ///
+    /// A tree has `d = num_draft_tokens − 1` drafts, the best of the pool, and each comes after its ancestors and after
+    /// all better proposals of its step. So no draft is deeper than d, none of its ancestors is worse than the d-th beam,
+    /// and none of them is worse than the d-th proposal of its beam: steps and branches beyond d only add proposals that
+    /// are never kept. Up to d, each step and each branch changes some tree.
+    pub fn smallest_with_same_tree(self) -> Self {
+        let drafts = self.num_draft_tokens.saturating_sub(1);
+        if self.is_off() || drafts == 0 {
+            return self;
+        }
+        Self { num_steps: self.num_steps.min(drafts), topk: self.topk.min(drafts), ..self }
+    }
+
     /// Maximum number of tokens that one round can yield, bonus token included.
     pub fn most_tokens_a_round(self) -> usize {
         self.num_steps.min(self.num_draft_tokens.saturating_sub(1)) + 1
@@ -179,6 +194,25 @@ mod tests {
         let found = 1000 + 999 * 1_000_000;
         assert_eq!(TreeShape::new(1000, 1000, 8), Err(ShapeError::TooManyCandidates { found, most: 1 << 18 }));
         assert!(TreeShape::new(64, 64, 1024).is_ok());
+    }
+
+    #[test]
+    fn steps_and_branches_beyond_the_drafts_do_not_change_the_tree() {
+        for (shape, smallest) in [
+            ("1,2,2", "1,1,2"),
+            ("1,8,2", "1,1,2"),
+            ("5,4,2", "1,1,2"),
+            ("1,8,4", "1,3,4"),
+            ("5,8,4", "3,3,4"),
+            ("5,4,8", "5,4,8"),
+            ("3,4,37", "3,4,37"),
+            ("3,1,4", "3,1,4"),
+            ("0,1,1", "0,1,1"),
+        ] {
+            let found = shape.parse::<TreeShape>().expect("a shape").smallest_with_same_tree();
+            assert_eq!(found.to_string(), smallest, "{shape}");
+            assert_eq!(TreeShape::new(found.num_steps, found.topk, found.num_draft_tokens), Ok(found));
+        }
     }
 
     #[test]

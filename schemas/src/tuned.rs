@@ -195,7 +195,8 @@ impl TunedFile {
     /// # Errors
     /// If it is not valid TOML, has another format version, an unknown key or an invalid value.
     pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
-        toml_file::read_checked(source, Self::check)
+        let check = |file: &Self| file.check().err().into_iter().collect();
+        toml_file::read_checked(source, check).map_err(toml_file::first)
     }
 
     /// The text of the file.

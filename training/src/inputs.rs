@@ -65,6 +65,7 @@ pub fn prompts(
                     prompts: set.file.clone(),
                     input_ids: set.input_ids.clone(),
                     chat: set.chat,
+                    turn: set.turn,
                     max_prompt_tokens: set.max_prompt_tokens,
                     ..asked(&file.answers, set.requests)
                 };
@@ -128,20 +129,12 @@ fn logged(
 /// A workload without prompts.
 fn asked(answers: &Answers, requests: usize) -> Workload {
     Workload {
-        prompts: None,
-        input_ids: None,
-        random: None,
-        trace: None,
-        chat: None,
-        max_prompt_tokens: None,
-        requests,
-        output_length: answers.output_length,
-        warm_up_tokens: 0,
         ignore_eos: answers.ignore_eos,
         temperature: answers.temperature,
         top_p: answers.top_p,
         top_k: answers.top_k,
         seed: answers.seed,
+        ..Workload::of_prompts(None, requests, answers.output_length)
     }
 }
 

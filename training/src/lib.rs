@@ -28,5 +28,5 @@ mod texts;
 
 pub use compute::{Compute, StepsOn};
 pub use error::TrainingError;
-pub use run::{Finished, Outcome, Progress, TrainRequest, Watch, run};
+pub use run::{Finished, Outcome, Progress, TrainRequest, Watch, contains_run, run};
 pub use texts::{AnswerProgress, Prompt, PromptSet};

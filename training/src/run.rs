@@ -22,6 +22,7 @@ use schemas::{
     training_record::{CurvePoint, Evaluation, TrainingRecord},
 };
 
+pub use self::work::contains_run;
 use self::{engines::Engines, steps::Trainer, work::Work};
 use crate::{
     checkpoint,

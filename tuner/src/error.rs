@@ -1,9 +1,11 @@
 //! Errors of a sweep.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::PathBuf;
 
 use engine::EngineError;
 use external::ServerError;
+
+pub use schemas::paths::tidy;
 
 use crate::system::error::SystemError;
 
@@ -81,39 +83,5 @@ impl TunerError {
     /// Whether the user requested a stop while the system was starting.
     pub fn is_interruption(&self) -> bool {
         matches!(self, Self::System(SystemError::Server(ServerError::Interrupted)))
-    }
-}
-
-/// A path without `folder/..`, as a reader would write it; links are not followed.
-pub fn tidy(path: &Path) -> PathBuf {
-    let mut tidy = PathBuf::new();
-    for component in path.components() {
-        let goes_up = matches!(tidy.components().next_back(), Some(Component::Normal(_)));
-        match component {
-            Component::ParentDir if goes_up => {
-                tidy.pop();
-            }
-            Component::CurDir => {}
-            other => tidy.push(other),
-        }
-    }
-    if tidy.as_os_str().is_empty() { PathBuf::from(".") } else { tidy }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_are_shown_without_detours() {
-        for (path, expected) in [
-            ("sweeps/../models/target", "models/target"),
-            ("./a/./b", "a/b"),
-            ("../../x", "../../x"),
-            ("/a/../..", "/.."),
-            ("a/..", "."),
-        ] {
-            assert_eq!(tidy(Path::new(path)), Path::new(expected), "{path}");
-        }
     }
 }

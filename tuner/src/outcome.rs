@@ -25,6 +25,7 @@ use crate::{
     record::{Fingerprint, Record},
     selection::{self, LoadRanking, Ranked, Verdict},
     settings::max_running_requests,
+    workload,
 };
 
 /// The file's name in the folder of a sweep.
@@ -62,7 +63,10 @@ pub fn tuned(
     Some(TunedFile {
         format: FORMAT,
         written_by: fingerprint.engine.clone(),
-        warnings: warnings::of_models(&file.models).into_iter().chain(warnings::of(ranking)).collect(),
+        warnings: (workload::warning(file, folder).into_iter())
+            .chain(warnings::of_models(&file.models))
+            .chain(warnings::of(ranking))
+            .collect(),
         models: TunedModels {
             target: absolute(&file.models.target),
             draft: if file.models.draft.is_empty() { String::new() } else { absolute(&file.models.draft) },

@@ -1,6 +1,9 @@
 //! The space of a sweep: tree shapes, tables of shapes by batch size, and settings.
 
-use std::{collections::BTreeSet, fmt};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use schemas::{
     sweep::{KnobLists, Space},
@@ -29,6 +32,8 @@ pub struct Expanded {
     pub entrants: Vec<Candidate>,
     /// Combinations of the lists that are not valid trees, and why.
     pub dropped: Vec<Dropped>,
+    /// Shapes that draft the same tree as another one for every text, which is in the race and costs no more.
+    pub same_tree: Vec<SameTree>,
     /// Configurations that an imported acceptance table does not cover: no accept length can be simulated for them.
     pub uncovered: Vec<Configuration>,
 }
@@ -44,6 +49,15 @@ pub struct Dropped {
     pub num_draft_tokens: usize,
     /// Why it is not valid.
     pub reason: ShapeError,
+}
+
+/// A shape that is not measured, because another one drafts the same tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SameTree {
+    /// The shape that is not measured.
+    pub shape: TreeShape,
+    /// The shape that is measured instead: no more draft steps, and no more branches with the same number of steps.
+    pub measured: TreeShape,
 }
 
 impl fmt::Display for Dropped {
@@ -73,7 +87,28 @@ impl Expanded {
                 ))
             }
         };
-        dropped.into_iter().chain(uncovered).collect()
+        dropped.into_iter().chain(self.same_trees()).chain(uncovered).collect()
+    }
+
+    /// The shapes that are not measured because of an equal tree, with the shape that is measured instead.
+    fn same_trees(&self) -> Option<String> {
+        let mut instead: BTreeMap<TreeShape, Vec<String>> = BTreeMap::new();
+        for one in &self.same_tree {
+            instead.entry(one.measured).or_default().push(one.shape.to_string());
+        }
+        let each = instead.iter().map(|(measured, shapes)| format!("{} = {measured}", shapes.join(" = ")));
+        let each: Vec<String> = each.collect();
+        match self.same_tree.len() {
+            0 => None,
+            1 => Some(format!(
+                "1 shape always drafts the same tree as a cheaper one, which is measured instead ({})",
+                each.join("; ")
+            )),
+            count => Some(format!(
+                "{count} shapes always draft the same tree as a cheaper one, which is measured instead ({})",
+                each.join("; ")
+            )),
+        }
     }
 
     /// Keeps both baselines, and the candidates for which `covers` is true.
@@ -107,6 +142,7 @@ pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], defaul
     shapes.retain(|shape| *shape != TreeShape::OFF && *shape != default);
     shapes.sort_unstable();
     shapes.dedup();
+    let same_tree = without_equal_trees(&mut shapes, default);
     let candidate = |configuration| Candidate { configuration, role: Role::Candidate };
     let mut entrants = vec![
         Candidate { configuration: Configuration::of(TreeShape::OFF), role: Role::NoSpeculation },
@@ -121,7 +157,22 @@ pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], defaul
         let every = [TreeShape::OFF, default].into_iter().chain(shapes.iter().copied());
         entrants.extend(every.map(|shape| candidate(Configuration { shape, table: Vec::new(), knobs: knobs.clone() })));
     }
-    Expanded { entrants, dropped, uncovered: Vec::new() }
+    Expanded { entrants, dropped, same_tree, uncovered: Vec::new() }
+}
+
+/// Keeps the cheapest of the sorted shapes that draft the same tree, and returns the others. The engine's default is
+/// measured in any case, so it replaces shapes that are not cheaper.
+fn without_equal_trees(shapes: &mut Vec<TreeShape>, default: TreeShape) -> Vec<SameTree> {
+    // Draft steps are passes of the draft one after the other; branches are rows of these passes.
+    let cost = |shape: &TreeShape| (shape.num_steps, shape.topk);
+    let mut cheapest = BTreeMap::from([(default.smallest_with_same_tree(), default)]);
+    for shape in shapes.iter() {
+        let known = cheapest.entry(shape.smallest_with_same_tree()).or_insert(*shape);
+        *known = *std::cmp::min_by_key(&*known, shape, |shape| cost(shape));
+    }
+    let measured = |shape: &TreeShape| cheapest.get(&shape.smallest_with_same_tree()).copied().unwrap_or(*shape);
+    let same = shapes.extract_if(.., |shape| measured(shape) != *shape);
+    same.map(|shape| SameTree { shape, measured: measured(&shape) }).collect()
 }
 
 /// Every distinct combination of the lists except the one without changes.
@@ -184,6 +235,40 @@ mod tests {
     }
 
     #[test]
+    fn shapes_with_the_same_tree_are_one_candidate() {
+        let space = Space {
+            num_steps: vec![1, 2, 5],
+            topk: vec![1, 2, 4, 8],
+            num_draft_tokens: vec![2, 3],
+            ..Space::default()
+        };
+        let expanded = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3));
+        let shapes: Vec<String> = expanded.entrants.iter().map(|one| one.configuration.shape.to_string()).collect();
+        assert_eq!(shapes, ["0,1,1", "3,1,4", "1,1,2", "1,2,3", "2,1,3", "2,2,3", "5,1,6"]);
+        let words = expanded.skipped().join("\n");
+        for part in [
+            "15 shapes always draft the same tree",
+            "1,2,2 = 1,4,2 = 1,8,2 = 2,2,2 = 2,4,2 = 2,8,2 = 5,2,2 = 5,4,2 = 5,8,2 = 1,1,2",
+            "1,4,3 = 1,8,3 = 1,2,3",
+            "= 2,2,3",
+        ] {
+            assert!(words.contains(part), "{part}: {words}");
+        }
+    }
+
+    #[test]
+    fn the_engines_default_replaces_only_what_is_not_cheaper() {
+        let check = |default: &str, shape: &str, expected: &[&str]| {
+            let space = Space { shapes: vec![shape.into()], ..Space::default() };
+            let expanded = expand(&space, &KnobLists::default(), &[], default.parse().expect("a shape"));
+            let shapes: Vec<String> = expanded.entrants.iter().map(|one| one.configuration.shape.to_string()).collect();
+            assert_eq!(shapes, expected, "{default} {shape}");
+        };
+        check("1,2,2", "4,2,2", &["0,1,1", "1,2,2"]);
+        check("4,2,2", "1,2,2", &["0,1,1", "4,2,2", "1,2,2"]);
+    }
+
+    #[test]
     fn settings_are_combined_and_tried_with_every_shape() {
         let space = Space { shapes: vec!["2,2,4".into()], ..Space::default() };
         let knobs =
@@ -224,8 +309,14 @@ mod tests {
                         let dropped = expanded.dropped.iter().filter(|one| {
                             (one.num_steps, one.topk, one.num_draft_tokens) == (*num_steps, *topk, asked)
                         });
-                        let kept = TreeShape::new(*num_steps, *topk, asked).is_ok_and(|shape| shapes.contains(&shape));
-                        prop_assert_eq!(usize::from(kept) + dropped.count(), 1);
+                        let shape = TreeShape::new(*num_steps, *topk, asked);
+                        let kept = shape.is_ok_and(|shape| shapes.contains(&shape));
+                        let same = expanded.same_tree.iter().filter(|one| {
+                            shape == Ok(one.shape)
+                                && shapes.contains(&one.measured)
+                                && one.measured.smallest_with_same_tree() == one.shape.smallest_with_same_tree()
+                        });
+                        prop_assert_eq!(usize::from(kept) + dropped.count() + same.count(), 1);
                     }
                 }
             }

@@ -1,6 +1,7 @@
 //! Runs a sweep from start to end: sweep file → plan → trials → journal → ranking → tuned file.
 
 mod on_servers;
+mod preflight;
 pub(crate) mod prepare;
 pub(crate) mod request;
 mod system_bench;
@@ -9,7 +10,10 @@ use std::path::{Path, PathBuf};
 
 use schemas::{sweep::StrategyName, tuned::TunedFile};
 
-pub use self::request::{Progress, SweepRequest};
+pub use self::{
+    preflight::{Refusal, refusals},
+    request::{Progress, SweepRequest},
+};
 use self::{
     prepare::{Ready, prepare},
     system_bench::{Field, SystemBench},

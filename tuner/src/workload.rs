@@ -3,6 +3,7 @@
 mod arrivals;
 pub(crate) mod context;
 mod file;
+mod formats;
 mod model_text;
 mod prompts;
 mod random;
@@ -14,7 +15,7 @@ use std::{path::Path, time::Duration};
 
 use engine::{Request, SamplingParams, StopConditions};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use schemas::sweep;
+use schemas::sweep::{self, SweepFile};
 
 pub use self::model_text::ModelText;
 use self::{prompts::Prompts, random::share, trace::Traced};
@@ -62,13 +63,7 @@ impl Workload {
     /// When a file cannot be read or is malformed, or a prompt does not fit the model's context. This is checked before
     /// any trial runs, since it would fail every one of them.
     pub fn load(workload: &sweep::Workload, folder: &Path, model: &ModelText) -> Result<Self, TunerError> {
-        let room = Room {
-            requests: workload.requests,
-            max_prompt_tokens: workload.max_prompt_tokens,
-            output_length: workload.output_length,
-            context_length: model.context_length,
-            vocab_size: model.vocab_size,
-        };
+        let room = Room::of(workload, model);
         let mut numbers = StdRng::seed_from_u64(workload.seed);
         let mut recorded = Vec::new();
         let (requests, left_out, prompts): (Vec<Request>, usize, usize) = if let Some(path) = &workload.trace {
@@ -122,7 +117,48 @@ impl Workload {
     }
 }
 
+/// The prompts of a file as tokens, at most as many as the workload has requests, and the number of skipped ones.
+///
+/// # Errors
+/// When the file cannot be read or is malformed, or a prompt does not fit the model's context.
+pub fn read_prompts(
+    path: &Path,
+    workload: &sweep::Workload,
+    model: &ModelText,
+) -> Result<(Vec<Vec<u32>>, usize), TunerError> {
+    let prompts = prompts::texts(path, workload, model, &Room::of(workload, model))?;
+    check_total(prompts.tokens.iter().fold(0, |sum, tokens| sum.saturating_add(tokens.len())))?;
+    Ok((prompts.tokens, prompts.left_out))
+}
+
+/// A warning if the prompts of a sweep, or some of them, are random tokens whose acceptance was measured. A trace that
+/// is not on this machine has none.
+pub fn warning(file: &SweepFile, folder: &Path) -> Option<String> {
+    // Imported acceptance does not depend on the prompts.
+    if file.models.acceptance.is_some() {
+        return None;
+    }
+    let workload = &file.workload;
+    let of_trace = || trace::has_random_prompts(&folder.join(workload.trace.as_ref()?)).then_some(());
+    let random = workload.random.as_ref().map(|_| ()).or_else(of_trace);
+    random.map(|()| {
+        "the prompts are random tokens: accept lengths on them, and so the speed-ups and the choice, say nothing about \
+         text; sweep with prompts of the real workload before using it"
+            .into()
+    })
+}
+
 impl Room {
+    fn of(workload: &sweep::Workload, model: &ModelText) -> Self {
+        Self {
+            requests: workload.requests,
+            max_prompt_tokens: workload.max_prompt_tokens,
+            output_length: workload.output_length,
+            context_length: model.context_length,
+            vocab_size: model.vocab_size,
+        }
+    }
+
     /// Whether a prompt of this many tokens is skipped.
     fn leaves_out(&self, prompt_tokens: usize) -> bool {
         self.max_prompt_tokens.is_some_and(|most| prompt_tokens > most)

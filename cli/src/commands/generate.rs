@@ -1,15 +1,17 @@
 //! `spectune generate`: completes prompts.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use engine::{
     Completion, Engine, Request, SamplingParams, StopConditions,
     text::{ChatMessage, TemplateVariables},
 };
+use schemas::sweep::{LARGEST, Workload};
 use serde::Serialize;
+use tuner::workload::ModelText;
 
-use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
+use crate::{data_set, engine_flags::EngineFlags, exit::Exit, setup, terminal};
 
 /// Largest file of prompts, in bytes.
 const LARGEST_PROMPT_FILE: u64 = 256 << 20;
@@ -31,10 +33,14 @@ pub struct Arguments {
     #[command(flatten)]
     engine: EngineFlags,
     /// Prompt; may be given several times for several requests
-    #[arg(long, value_name = "TEXT", conflicts_with = "input_ids", required_unless_present = "input_ids")]
+    #[arg(long, value_name = "TEXT", required_unless_present_any = ["input_ids", "prompts"])]
     prompt: Vec<String>,
+    /// File of prompts, as in sweep files: plain text with one prompt per line, JSON or CSV, or the id of a data set in the
+    /// local Hugging Face cache
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "input_ids"])]
+    prompts: Option<PathBuf>,
     /// JSON file with a list of token-id lists, one per request
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "prompt")]
     input_ids: Option<PathBuf>,
     /// Wrap each prompt in the model's chat template, as a user message
     #[arg(long, conflicts_with = "input_ids")]
@@ -92,10 +98,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let options = setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
     // Prompts are read first, so that a wrong file is reported before the models are loaded.
     let ids = arguments.input_ids.as_deref().map(read_ids).transpose()?;
+    let prompts = arguments.prompts.as_deref().map(prompt_file).transpose()?;
     let mut engine = setup::load(options)?;
-    let prompts = match ids {
-        Some(ids) => ids,
-        None => encode(&engine, &arguments)?,
+    let prompts = match (ids, prompts) {
+        (Some(ids), _) => ids,
+        (None, Some(path)) => read_prompts(&path, &engine, &arguments)?,
+        (None, None) => encode(&engine, &arguments)?,
     };
     let requests =
         prompts.into_iter().zip(arguments.seed..).map(|(input_ids, seed)| request(&arguments, input_ids, seed));
@@ -143,11 +151,35 @@ fn encode(engine: &Engine, arguments: &Arguments) -> anyhow::Result<Vec<Vec<u32>
     arguments.prompt.iter().map(|prompt| Ok(encode(prompt)?)).collect()
 }
 
+/// The file of prompts that is meant.
+fn prompt_file(name: &Path) -> anyhow::Result<PathBuf> {
+    let Some(text) = name.to_str() else { return Ok(name.to_owned()) };
+    let path = PathBuf::from(data_set::file(Path::new(""), text)?);
+    // Checked before the models are loaded.
+    std::fs::File::open(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(path)
+}
+
+fn read_prompts(path: &Path, engine: &Engine, arguments: &Arguments) -> anyhow::Result<Vec<Vec<u32>>> {
+    let workload = Workload {
+        chat: arguments.chat.then_some(true),
+        ..Workload::of_prompts(None, LARGEST, arguments.max_new_tokens)
+    };
+    let (prompts, left_out) = tuner::workload::read_prompts(path, &workload, &ModelText::of(engine))?;
+    if left_out > 0 {
+        terminal::note(&format!("{left_out} conversations without a user message are skipped"));
+    }
+    if prompts.is_empty() {
+        bail!("{}: the file contains no prompt", path.display());
+    }
+    Ok(prompts)
+}
+
 fn user(prompt: &str) -> ChatMessage {
     ChatMessage { role: "user".into(), content: prompt.to_owned() }
 }
 
-fn read_ids(path: &std::path::Path) -> anyhow::Result<Vec<Vec<u32>>> {
+fn read_ids(path: &Path) -> anyhow::Result<Vec<Vec<u32>>> {
     let text = setup::read_text(path, LARGEST_PROMPT_FILE)?;
     let ids: Vec<Vec<u32>> = serde_json::from_str(&text).with_context(|| {
         format!("{}: expected a JSON list of token-id lists, such as [[1, 2, 3], [4, 5]]", path.display())

@@ -13,7 +13,7 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use engine::DeviceChoice;
+use engine::{DeviceChoice, EngineError};
 use schemas::{kind::FileKind, launch::quoted, sweep::SweepFile, text::Source, toml_file::Wrong};
 use tuner::{
     TunerError,
@@ -27,7 +27,7 @@ use self::progress::Bar;
 use crate::{
     commands::{report, supervise},
     exit::{self, Exit},
-    setup, sweep_inputs, terminal,
+    results_folder, setup, sweep_inputs, terminal,
     wrong_file::WrongFile,
 };
 
@@ -96,7 +96,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if FileKind::of(source.text()) == Some(FileKind::Tuned) {
         bail!("{0} is a tuned file, not a sweep file: run it with `spectune serve {0}`", arguments.sweep.display());
     }
-    let mut file = SweepFile::read(&source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
+    let mut file = SweepFile::read_all(&source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
     if let Some(size) = arguments.tp_size {
         file.engine.tp_size = size.into();
     }
@@ -108,13 +108,15 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     let folder = folder_of(&arguments.sweep);
     let file =
-        sweep_inputs::resolve(file, &folder, &source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
+        sweep_inputs::resolve(file, &folder, &source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
     let shard = jobs::shard(arguments.shard)?;
+    let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, shard));
+    results_folder::check_for_sweep(&out, arguments.resume)?;
     let interrupted = Arc::new(AtomicBool::new(false));
     let request = SweepRequest {
         file,
         folder,
-        out: arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, shard)),
+        out,
         resume: arguments.resume,
         shard,
         device: arguments.device,
@@ -122,15 +124,18 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         interrupted: &interrupted,
         supervisor: supervise::program(),
     };
-    let at_its_place = |error: TunerError| in_file(error, &request.file, &source);
+    let at_its_place = |error: TunerError| in_file(error, &request, &source);
     if arguments.dry_run {
-        terminal::print(&plan::outline(&tuner::sweep::outline(&request)?, &request))?;
+        let outline = plan::outline(&tuner::sweep::outline(&request)?, &request);
         // The capacity of a server is unknown before it is started.
         if !request.file.system.is_in_process() {
+            terminal::print(&outline)?;
             return Ok(Exit::Fine);
         }
         let planned = setup::waiting("loading models to measure the estimate", |_| tuner::sweep::plan(&request));
-        terminal::print(&plan::estimate(&planned.map_err(at_its_place)?, &request))?;
+        // An error is printed alone, not below a plan.
+        let planned = planned.map_err(at_its_place)?;
+        terminal::print(&(outline + &plan::estimate(&planned, &request)))?;
         return Ok(Exit::Fine);
     }
     let flag = interrupted.clone();
@@ -167,12 +172,23 @@ fn end_servers(arguments: &Arguments) -> anyhow::Result<Exit> {
 }
 
 /// Adds the position in the sweep file to an error about one of its values.
-fn in_file(error: TunerError, file: &SweepFile, source: &Source) -> anyhow::Error {
-    let TunerError::BatchTooLarge { batch, .. } = &error else { return error.into() };
-    let wrong = Wrong::at(&["batch", "sizes"], error.to_string());
-    let place = file.batch.sizes.as_ref().and_then(|sizes| sizes.iter().position(|size| size == batch));
-    let wrong = place.map_or(wrong.clone(), |place| wrong.element(place));
-    WrongFile::new(source.clone(), Box::new(wrong.locate(source))).into()
+fn in_file(error: TunerError, request: &SweepRequest<'_>, source: &Source) -> anyhow::Error {
+    let wrong = match &error {
+        TunerError::BatchTooLarge { batch, .. } => {
+            let wrong = Wrong::at(&["batch", "sizes"], error.to_string());
+            let sizes = request.file.batch.sizes.as_ref();
+            let place = sizes.and_then(|sizes| sizes.iter().position(|size| size == batch));
+            place.map_or(wrong.clone(), |place| wrong.element(place))
+        }
+        TunerError::Engine(EngineError::Device(_))
+            if request.device.is_none() && request.file.engine.device != "auto" =>
+        {
+            Wrong::at(&["engine", "device"], error.to_string())
+        }
+        _ => return error.into(),
+    };
+    // The error stays in the chain, which decides the exit code.
+    anyhow::Error::new(error).context(WrongFile::new(source.clone(), Box::new(wrong.locate(source))))
 }
 
 /// Prints the table to stdout, and the names of the written files to stderr.
@@ -205,6 +221,9 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Argume
         None => terminal::note(
             "no configuration can be chosen: every trial failed, or the baseline without speculation was not measured",
         ),
+    }
+    if let Some(warning) = tuner::workload::warning(&request.file, &request.folder) {
+        terminal::note(&format!("warning: {warning}"));
     }
     if interrupted {
         terminal::note(&format!("interrupted; {}", go_on(request, arguments)));

@@ -17,7 +17,7 @@ use tuner::sweep::folder_of;
 use self::progress::Shown;
 use crate::{
     exit::{self, Exit},
-    setup, terminal,
+    results_folder, setup, terminal,
     wrong_file::WrongFile,
 };
 
@@ -44,7 +44,7 @@ stopped.";
 pub struct Arguments {
     /// The training file; `spectune schema train` prints its schema
     train: PathBuf,
-    /// Folder for checkpoints, the head and the report (default: results/NAME)
+    /// Folder for checkpoints, the head and the report (default: results/train-NAME)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Continue the run that was started in the folder
@@ -58,10 +58,11 @@ pub struct Arguments {
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let source = setup::read_source(&arguments.train)?;
-    let file = TrainFile::read(&source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
+    let file = TrainFile::read_all(&source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
     let folder = folder_of(&arguments.train);
     let file = inputs::resolve(file, &folder, &source).map_err(|finding| WrongFile::new(source.clone(), finding))?;
     let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.train));
+    results_folder::check_for_training(&out, arguments.resume)?;
     let options = training::inputs::options(&file, &folder, arguments.device)?;
     let engine = setup::load(options.clone())?;
     let model = tuner::workload::ModelText::of(&engine);
@@ -126,5 +127,5 @@ fn go_on(arguments: &Arguments, out: &Path) -> String {
 
 fn default_out(train: &Path) -> PathBuf {
     let name = train.file_stem().map_or_else(|| "train".into(), |name| name.to_string_lossy().into_owned());
-    PathBuf::from("results").join(name)
+    PathBuf::from("results").join(format!("train-{name}"))
 }

@@ -1,5 +1,7 @@
 //! Detects the kind of draft that a folder contains.
 
+use schemas::paths::tidy;
+
 use super::DraftTarget;
 use crate::{
     checkpoint::Folder,
@@ -76,7 +78,7 @@ pub fn check_algorithm(folder: &Folder, kind: &Kind, algorithm: &str) -> Result<
         ("EAGLE" | "NEXTN" | "EAGLE3", _) => Err(EngineError::Configuration(format!(
             "--speculative-algorithm {algorithm}, but {} holds {found} (judging by its tensors); use \
              --speculative-algorithm {expected}",
-            folder.path().display()
+            tidy(folder.path()).display()
         ))),
         _ => Err(EngineError::Configuration(format!(
             "--speculative-algorithm {algorithm} is not implemented by this engine; it drafts with EAGLE, EAGLE3 and \

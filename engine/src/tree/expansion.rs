@@ -127,6 +127,8 @@ fn sane(score: f32) -> f32 {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -147,12 +149,17 @@ pub(super) mod tests {
     }
 
     fn grow(shape: TreeShape, seed: u64, coarse: bool) -> DraftTree {
-        let mut expansion = Expansion::new(shape, &propose(seed, &[], shape.topk, coarse));
+        grow_from(shape, seed, shape.topk, coarse)
+    }
+
+    /// The tree of a draft with a vocabulary of this many tokens.
+    fn grow_from(shape: TreeShape, seed: u64, vocabulary: usize, coarse: bool) -> DraftTree {
+        let mut expansion = Expansion::new(shape, &propose(seed, &[], vocabulary, coarse));
         let mut ways: Vec<Vec<u32>> = vec![Vec::new()];
         for _ in 1..shape.num_steps {
             ways =
                 expansion.beams().iter().map(|beam| [ways[beam.source].as_slice(), &[beam.token]].concat()).collect();
-            let proposals: Vec<_> = ways.iter().map(|way| propose(seed, way, shape.topk, coarse)).collect();
+            let proposals: Vec<_> = ways.iter().map(|way| propose(seed, way, vocabulary, coarse)).collect();
             expansion.expand(&proposals);
         }
         expansion.finish(99)
@@ -200,6 +207,40 @@ pub(super) mod tests {
                 .collect();
             prop_assert_eq!(ways, brute_force(shape, seed, coarse));
         }
+    }
+
+    /// The tokens of all paths, which is what the target verifies; the order of nodes is not part of it.
+    fn paths(tree: &DraftTree) -> BTreeSet<Vec<u32>> {
+        let tokens = |node| tree.path(node).into_iter().map(|at| tree.nodes()[at].token).collect();
+        (0..tree.nodes().len()).map(tokens).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn shapes_with_the_same_smallest_shape_draft_the_same_tree(
+            steps in 1_usize..7, topk in 2_usize..9, size in 0.0_f64..1.0, seed: u64, coarse: bool,
+        ) {
+            let largest = TreeShape { num_steps: steps, topk, num_draft_tokens: 2 }.largest_num_draft_tokens().min(12);
+            let nodes = 2 + (size * (largest - 2) as f64) as usize;
+            let shape = TreeShape::new(steps, topk, nodes).expect("a shape within the bound");
+            let smallest = shape.smallest_with_same_tree();
+            let [large, small] = [shape, smallest].map(|shape| paths(&grow_from(shape, seed, 10, coarse)));
+            prop_assert_eq!(large, small, "{} and {}", shape, smallest);
+        }
+    }
+
+    #[test]
+    fn shapes_with_different_smallest_shapes_draft_different_trees_for_some_scores() {
+        let mut shapes = BTreeSet::new();
+        for (steps, topk, nodes) in (1..5).flat_map(|s| (1..5).flat_map(move |k| (2..6).map(move |n| (s, k, n)))) {
+            shapes.extend(TreeShape::new(steps, topk, nodes).map(TreeShape::smallest_with_same_tree));
+        }
+        assert!(shapes.len() > 15, "{shapes:?}");
+        let trees = |shape: &TreeShape| -> Vec<_> {
+            (0..400).map(|seed| paths(&grow_from(*shape, seed * 0x9E37_79B9, 10, false))).collect()
+        };
+        let drafted: BTreeSet<_> = shapes.iter().map(trees).collect();
+        assert_eq!(drafted.len(), shapes.len(), "two of {shapes:?} always draft the same tree");
     }
 
     #[test]

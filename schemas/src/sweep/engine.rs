@@ -125,7 +125,11 @@ impl EngineSettings {
     pub(crate) fn check(&self) -> Result<(), Wrong> {
         let number = self.device.strip_prefix("cuda:").is_some_and(|number| number.parse::<usize>().is_ok());
         if !number && !["auto", "cpu", "cuda"].contains(&self.device.as_str()) {
-            return Err(Wrong::word(&["engine", "device"], &self.device, &["auto", "cpu", "cuda", "cuda:N"]));
+            let wrong = Wrong::word(&["engine", "device"], &self.device, &["auto", "cpu", "cuda", "cuda:N"]);
+            return Err(match cuda_name(&self.device) {
+                Some(name) => wrong.help(format!("did you mean \"{name}\"?")),
+                None => wrong,
+            });
         }
         if !(1..=MOST_GPUS).contains(&self.tp_size) {
             return Err(Wrong::at(&["engine", "tp_size"], format!("expected 1 to {MOST_GPUS}")));
@@ -162,6 +166,16 @@ impl Default for EngineSettings {
 
 /// Maximum number of GPUs over which a model is split.
 const MOST_GPUS: usize = 8;
+
+/// The name of the CUDA device that other programs call by this name, such as "gpu:1".
+pub fn cuda_name(device: &str) -> Option<String> {
+    let lower = device.to_ascii_lowercase();
+    let (kind, number) = lower.split_once(':').map_or((lower.as_str(), None), |(kind, number)| (kind, Some(number)));
+    if !["gpu", "cuda", "nvidia"].contains(&kind) || number.is_some_and(|number| number.parse::<usize>().is_err()) {
+        return None;
+    }
+    Some(number.map_or("cuda".into(), |number| format!("cuda:{number}")))
+}
 
 /// A `tp_size` of 1 is omitted, which keeps the ids of trials that finished before the field existed.
 fn is_one(count: &usize) -> bool {

@@ -10,15 +10,17 @@ use crate::toml_file::Wrong;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Workload {
-    /// A file of prompts, one JSON object per line or all in one JSON list: EAGLE/FastChat questions (`turns`, the
-    /// first one), ShareGPT (`conversations`, the first human turn), OpenAI (`messages` up to the user's last one, also
-    /// inside the `body` of a batch file), or plain ones (`prompt` or `text`).
+    /// A file of prompts, or the id of a data set in the local Hugging Face cache (`org/name`, or `org/name/path/of/file`
+    /// to choose a file of it). JSON, one object per line or all in one list: EAGLE/FastChat questions (`turns`, the
+    /// first one), ShareGPT (`conversations`), OpenAI (`messages`, also inside the `body` of a batch file), Alpaca
+    /// (`instruction` and `input`), `question`, or plain ones (`prompt` or `text`). CSV with a header of these names. Any
+    /// other text: one plain prompt per line.
     pub prompts: Option<String>,
     /// A JSON file with a list of token-id lists.
     pub input_ids: Option<String>,
     /// Random tokens of random lengths.
     pub random: Option<RandomPrompts>,
-    /// A JSONL file of requests with arrival times: `timestamp` in ms (Mooncake) or `arrival_s` in seconds,
+    /// A file of requests with arrival times, as BurstGPT's CSV, or as JSONL: `timestamp` in ms (Mooncake) or `arrival_s` in seconds,
     /// `input_length` and `output_length` in tokens, or a prompt in one of the forms above in place of `input_length`.
     /// Times count from the first request. If only the length of a prompt is given, it consists of random tokens, so
     /// accept lengths on it say nothing about text; shared prefixes (`hash_ids`) are not reproduced.
@@ -26,6 +28,11 @@ pub struct Workload {
     /// Whether prompts are wrapped in the model's chat template. Default: conversations (`turns`, `conversations`,
     /// `messages`) are, if the model has a template, and plain prompts are not. No effect on token ids.
     pub chat: Option<bool>,
+    /// The message of the user with which a conversation ends: "first", "last", or "each" (one prompt for each message of
+    /// the user, after all that was said before it). Default: the last one of `messages`, and of `conversations` the
+    /// first one alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub turn: Option<UserTurn>,
     /// Skip prompts with more tokens than this. By default, a prompt that does not fit the context is an error.
     pub max_prompt_tokens: Option<usize>,
     /// Requests per trial; a shorter list of prompts is repeated. For a trace, the first N requests, or all if it has fewer.
@@ -53,6 +60,18 @@ pub struct Workload {
     /// Seed of sampling, of random prompts and lengths, and of arrival times.
     #[serde(default)]
     pub seed: u64,
+}
+
+/// A message of the user in a conversation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum UserTurn {
+    /// The first one.
+    First,
+    /// The last one.
+    Last,
+    /// Each of them.
+    Each,
 }
 
 /// Random prompts, as in benchmarks. Their tokens are meaningless: accept lengths on them say nothing about text.
@@ -93,6 +112,10 @@ impl Workload {
         if sources.iter().filter(|given| **given).count() != 1 {
             return Err(Wrong::at(&["workload"], "give exactly one of prompts, input_ids, random and trace"));
         }
+        if self.turn == Some(UserTurn::Each) && self.prompts.is_none() {
+            let reason = "\"each\" needs workload.prompts: a request of a trace is one turn";
+            return Err(Wrong::at(&["workload", "turn"], reason));
+        }
         within(&["workload", "requests"], self.requests)?;
         within(&["workload", "output_length"], self.output_length)?;
         if self.warm_up_tokens > LARGEST {
@@ -114,6 +137,27 @@ impl Workload {
             return Err(Wrong::at(&["workload", "top_p"], "expected a number above 0 and at most 1"));
         }
         Ok(())
+    }
+
+    /// Prompts of a file without other settings: greedy, up to the model's end of text.
+    pub fn of_prompts(prompts: Option<String>, requests: usize, output_length: usize) -> Self {
+        Self {
+            prompts,
+            input_ids: None,
+            random: None,
+            trace: None,
+            chat: None,
+            turn: None,
+            max_prompt_tokens: None,
+            requests,
+            output_length,
+            warm_up_tokens: 0,
+            ignore_eos: false,
+            temperature: 0.0,
+            top_p: one(),
+            top_k: 0,
+            seed: 0,
+        }
     }
 
     fn default_requests() -> usize {

@@ -1,6 +1,9 @@
 //! The folder of a run.
 
-use std::{fs, path::PathBuf};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
 
 use engine::{Engine, ModelFiles, ReplayText};
 use schemas::train::{Start, Stop, TrainFile};
@@ -11,6 +14,14 @@ use crate::{error::TrainingError, folder, head::trained_tensors, scratch, texts:
 
 /// The version of the folder's format.
 const FORMAT: u32 = 1;
+
+/// The file that identifies the run of a folder.
+const RUN_FILE: &str = "run.json";
+
+/// Whether a folder contains a training run, finished or not.
+pub fn contains_run(folder: &Path) -> bool {
+    folder.join(RUN_FILE).exists()
+}
 
 /// The folder of a run.
 pub struct Work {
@@ -29,7 +40,7 @@ impl Work {
     /// Creates the folder, or checks that it belongs to this run.
     pub fn open(request: &TrainRequest<'_>, engine: &Engine, placements: &Placements) -> Result<Self, TrainingError> {
         let out = request.out.to_owned();
-        let path = out.join("run.json");
+        let path = out.join(RUN_FILE);
         let meaning = Meaning { format: FORMAT, hash: hash(request.file, engine, placements) };
         let work = Self { out };
         if path.exists() {

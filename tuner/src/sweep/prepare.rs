@@ -288,14 +288,21 @@ fn default(request: &SweepRequest<'_>) -> Result<TreeShape, TunerError> {
 }
 
 /// Reads the table of a tuned file.
-fn table(request: &SweepRequest<'_>, path: &str) -> Result<Vec<TableRow>, TunerError> {
+///
+/// # Errors
+/// When it cannot be read.
+pub fn table(request: &SweepRequest<'_>, path: &str) -> Result<Vec<TableRow>, TunerError> {
     let path = request.folder.join(path);
     let tuned = outcome::read_file(&path)?;
     let row = |(max_running_batch, shape)| TableRow { max_running_batch, shape };
     Ok(tuned.shapes().into_iter().map(row).collect())
 }
 
-fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions, TunerError> {
+/// The options of the engine.
+///
+/// # Errors
+/// When the device or the quantisation is unknown.
+pub fn options(request: &SweepRequest<'_>, space: &Expanded) -> Result<EngineOptions, TunerError> {
     let SweepFile { models, engine, .. } = &request.file;
     // Pages are reserved for the largest tree of the space, so that the cache has the same size for every shape.
     let largest = space.entrants.iter().flat_map(|one| one.configuration.shapes());

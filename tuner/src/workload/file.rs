@@ -1,6 +1,6 @@
 //! Reads files of prompts and requests: their limits, and their entries with line numbers.
 
-use std::{fmt, fs::File, io::Read, marker::PhantomData, path::Path};
+use std::{borrow::Cow, fmt, fs::File, io::Read, marker::PhantomData, path::Path};
 
 use serde::{
     Deserialize, Deserializer,
@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use schemas::words::Syntax;
 
+use super::formats::{self, Format};
 use crate::TunerError;
 
 /// Largest file in bytes.
@@ -17,15 +18,15 @@ const LARGEST: u64 = 1 << 30;
 /// Longest entry in bytes: a text of a few million tokens.
 const LONGEST: usize = 16 << 20;
 /// Maximum number of entries.
-const MOST: usize = 1 << 22;
+pub const MOST: usize = 1 << 22;
 
 /// An entry of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry<'a> {
     /// The line on which it starts, from one.
     pub line: usize,
-    /// Its text.
-    pub json: &'a str,
+    /// Its JSON text; converted from other formats.
+    pub json: Cow<'a, str>,
 }
 
 /// An error in a file, with its line.
@@ -52,15 +53,15 @@ impl Entry<'_> {
     ///
     /// # Errors
     /// When it is not valid JSON, or not of the expected form; with line and column.
-    pub fn read<T: DeserializeOwned>(self) -> Result<T, Wrong> {
-        serde_json::from_str(self.json).map_err(|error| {
+    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Wrong> {
+        serde_json::from_str(&self.json).map_err(|error| {
             let line = self.line + error.line().saturating_sub(1);
             Wrong { line, reason: format!("column {}: {}", error.column(), words(&error)) }
         })
     }
 
     /// An error of this entry.
-    pub fn wrong(self, reason: impl Into<String>) -> Wrong {
+    pub fn wrong(&self, reason: impl Into<String>) -> Wrong {
         Wrong { line: self.line, reason: reason.into() }
     }
 }
@@ -82,6 +83,9 @@ pub fn read(path: &Path) -> Result<String, TunerError> {
         let reason = format!("larger than {} MiB, the limit for such files: split it", LARGEST >> 20);
         return Err(TunerError::Malformed { path: path.to_owned(), reason });
     }
+    if let Some(reason) = formats::refusal(path, &bytes) {
+        return Err(TunerError::Malformed { path: path.to_owned(), reason });
+    }
     String::from_utf8(bytes).map_err(|error| {
         let good = error.as_bytes().get(..error.utf8_error().valid_up_to()).unwrap_or_default();
         let line = 1 + good.iter().filter(|byte| **byte == b'\n').count();
@@ -89,18 +93,20 @@ pub fn read(path: &Path) -> Result<String, TunerError> {
     })
 }
 
-/// The entries of a text: one per line, or all in one JSON list. Blank lines are skipped.
+/// The entries of a file's text, in the format that its content shows. Blank lines are skipped.
 ///
 /// # Errors
-/// When the list is not JSON, or an entry or the number of entries exceeds the limit.
-pub fn entries(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
+/// When the list is not JSON, a table is not CSV, or an entry or the number of entries exceeds the limit.
+pub fn entries<'a>(path: &Path, content: &'a str) -> Result<Vec<Entry<'a>>, Wrong> {
     let content = content.trim_start_matches('\u{feff}');
-    let entries = match content.trim_start().starts_with('[') {
-        true => listed(content)?,
-        false => {
-            let lines = content.lines().enumerate().map(|(at, json)| Entry { line: at + 1, json });
+    let entries = match Format::of(path, content) {
+        Format::Json if content.trim_start().starts_with('[') => listed(content)?,
+        Format::Json => {
+            let lines = content.lines().enumerate().map(|(at, json)| Entry { line: at + 1, json: json.into() });
             lines.filter(|entry| !entry.json.trim().is_empty()).take(MOST + 1).collect()
         }
+        Format::Text => formats::lines(content),
+        Format::Csv(separator) => formats::rows(content, separator)?,
     };
     if let Some(entry) = entries.get(MOST) {
         return Err(entry.wrong(format!("more than {MOST} entries: split the file")));
@@ -125,7 +131,7 @@ fn listed(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
         line
     };
     let lines: Vec<usize> = list.0.iter().copied().map(place).collect();
-    Ok(lines.into_iter().zip(list.0).map(|(line, entry)| Entry { line, json: entry.get() }).collect())
+    Ok(lines.into_iter().zip(list.0).map(|(line, entry)| Entry { line, json: entry.get().into() }).collect())
 }
 
 /// The message without the position in the JSON text, which is not the position in the file.
@@ -182,7 +188,7 @@ mod tests {
 
     /// Checks the entries of a text: the line on which each starts, and its content.
     fn check(content: &str, expected: &[(usize, &str)]) {
-        let found = entries(content).unwrap_or_else(|wrong| panic!("{content:?}: {wrong:?}"));
+        let found = entries(Path::new("p.jsonl"), content).unwrap_or_else(|wrong| panic!("{content:?}: {wrong:?}"));
         let found: Vec<(usize, &str)> = found.iter().map(|entry| (entry.line, entry.json.trim_end())).collect();
         assert_eq!(found, expected, "{content:?}");
     }
@@ -197,6 +203,7 @@ mod tests {
 
     #[test]
     fn an_error_has_the_place_in_the_file() {
+        let entries = |content| entries(Path::new("p.jsonl"), content);
         let broken = entries("[\n{},\n{").map(|_| ()).expect_err("a list that does not end");
         assert_eq!(broken.line, 3);
         let two = entries("[{},\n{\"a\":\n  b}]").map(|_| ()).expect_err("a word that is none");
@@ -219,9 +226,10 @@ mod tests {
         std::fs::File::create(&path).and_then(|file| file.set_len(LARGEST + 1)).expect("a file of nothing");
         let words = read(&path).expect_err("too large").to_string();
         assert!(words.contains("larger than 1024 MiB"), "{words}");
+        let entries = |content| entries(Path::new("p.jsonl"), content);
         let long = format!("{{}}\n\"{}\"", "a".repeat(LONGEST));
-        assert_eq!(entries(&long).expect_err("a line too long").line, 2);
+        assert_eq!(entries(long.as_str()).expect_err("a line too long").line, 2);
         let many = "0\n".repeat(MOST + 1);
-        assert_eq!(entries(&many).expect_err("too many").line, MOST + 1);
+        assert_eq!(entries(many.as_str()).expect_err("too many").line, MOST + 1);
     }
 }

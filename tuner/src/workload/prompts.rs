@@ -6,13 +6,13 @@ use engine::{
     EngineError,
     text::{ChatMessage, TemplateVariables, Text},
 };
-use schemas::sweep;
+use schemas::sweep::{self, UserTurn};
 use serde::Deserialize;
 use serde_json::value::Value;
 
 use super::{
     ModelText, Room,
-    file::{self, Bounded},
+    file::{self, Bounded, Wrong},
 };
 use crate::TunerError;
 
@@ -37,6 +37,11 @@ pub struct Entry {
     body: Option<Box<Entry>>,
     /// ShareGPT: the first human turn is used.
     conversations: Option<Vec<Turn>>,
+    /// Alpaca: a message of the user, with `input` below it.
+    instruction: Option<String>,
+    input: Option<String>,
+    /// Questions with answers: a message of the user.
+    question: Option<String>,
     /// Plain text.
     prompt: Option<String>,
     /// Plain text, under another name.
@@ -52,7 +57,9 @@ struct Message {
 
 #[derive(Deserialize)]
 struct Turn {
+    #[serde(alias = "role")]
     from: String,
+    #[serde(alias = "content")]
     value: String,
 }
 
@@ -90,26 +97,51 @@ pub fn token_ids(path: &Path, room: &Room) -> Result<Prompts, TunerError> {
     Ok(prompts)
 }
 
-/// Reads a file of prompts, one JSON object per line or all in one JSON list, and tokenises as many as are needed.
+/// Reads a file of prompts in any of its [formats](super::formats), and tokenises as many as are needed.
 pub fn texts(path: &Path, workload: &sweep::Workload, model: &ModelText, room: &Room) -> Result<Prompts, TunerError> {
     let encoder = Encoder::of(workload, model)?;
     let content = file::read(path)?;
+    let entries = file::entries(path, &content).map_err(|wrong| wrong.of(path))?;
     let mut prompts = Prompts::default();
-    for entry in file::entries(&content).map_err(|wrong| wrong.of(path))? {
-        let wrong = |reason: String| entry.wrong(reason).of(path);
-        let prompt = entry.read::<Entry>().map_err(|wrong| wrong.of(path))?.prompt().map_err(wrong)?;
-        let prompt = prompt.ok_or_else(|| {
-            wrong("no prompt in it: expected one of turns, messages, conversations, prompt, text".into())
-        })?;
-        match encoder.tokens(&prompt).map_err(|error| wrong(error.to_string()))? {
-            Some(tokens) => prompts.take(tokens, room).map_err(wrong)?,
-            None => prompts.left_out += 1,
-        }
-        if prompts.tokens.len() == room.requests {
-            break;
+    for entry in &entries {
+        let found = read(entry, workload.turn).map_err(|wrong| counted(wrong, &entries, workload.turn).of(path))?;
+        for prompt in found {
+            let wrong = |reason: String| entry.wrong(reason).of(path);
+            match encoder.tokens(&prompt).map_err(|error| wrong(error.to_string()))? {
+                Some(tokens) => prompts.take(tokens, room).map_err(wrong)?,
+                None => prompts.left_out += 1,
+            }
+            if prompts.tokens.len() == room.requests {
+                return Ok(prompts);
+            }
         }
     }
     Ok(prompts)
+}
+
+/// The prompts of an entry, at least one.
+fn read(entry: &file::Entry<'_>, turn: Option<UserTurn>) -> Result<Vec<Prompt>, Wrong> {
+    let prompts = match entry.json.trim_start().starts_with('"') {
+        true => vec![Prompt::Plain(entry.read::<String>()?)],
+        false => entry.read::<Entry>()?.prompts(turn).map_err(|reason| entry.wrong(reason))?,
+    };
+    if prompts.is_empty() {
+        return Err(entry.wrong(
+            "no prompt in it: expected one of turns, messages, conversations, instruction, question, prompt, text",
+        ));
+    }
+    Ok(prompts)
+}
+
+/// The error with the number of entries that have one, if there are several.
+fn counted(wrong: Wrong, entries: &[file::Entry<'_>], turn: Option<UserTurn>) -> Wrong {
+    let unusable = entries.iter().filter(|entry| read(entry, turn).is_err()).count();
+    if unusable < 2 {
+        return wrong;
+    }
+    let reason =
+        format!("{} ({unusable} of {} entries cannot be used; this is the first)", wrong.reason, entries.len());
+    Wrong { reason, ..wrong }
 }
 
 impl Prompts {
@@ -126,30 +158,65 @@ impl Prompts {
 }
 
 impl Entry {
-    /// The prompt of the entry, if any.
+    /// The prompts of the entry: several for each turn of a conversation; none if it has no field of a prompt.
     ///
     /// # Errors
     /// When it contains anything but text.
-    pub fn prompt(self) -> Result<Option<Prompt>, String> {
+    pub fn prompts(self, turn: Option<UserTurn>) -> Result<Vec<Prompt>, String> {
         let user = |content: String| Prompt::Conversation(vec![ChatMessage { role: "user".into(), content }]);
         if let Some(turns) = self.turns {
-            return Ok(Some(turns.into_iter().next().map_or(Prompt::Silence, user)));
+            // The answers between the turns are not in the file.
+            return Ok(vec![turns.into_iter().next().map_or(Prompt::Silence, user)]);
         }
         if let Some(messages) = self.messages {
-            let Some(last) = messages.iter().rposition(|message| message.role == "user") else {
-                return Ok(Some(Prompt::Silence));
-            };
-            let messages: Result<_, String> = messages.into_iter().take(last + 1).map(Message::chat).collect();
-            return Ok(Some(Prompt::Conversation(messages?)));
+            return up_to_the_user(messages, turn.unwrap_or(UserTurn::Last));
         }
         if let Some(body) = self.body {
-            return body.prompt();
+            return body.prompts(turn);
         }
         if let Some(turns) = self.conversations {
-            let human = turns.into_iter().find(|turn| turn.from == "human" || turn.from == "user");
-            return Ok(Some(human.map_or(Prompt::Silence, |turn| user(turn.value))));
+            let messages = turns.into_iter().map(Turn::message);
+            return match turn {
+                Some(turn) => up_to_the_user(messages.collect(), turn),
+                None => {
+                    let human = messages.filter(|message| message.role == "user").take(1);
+                    up_to_the_user(human.collect(), UserTurn::First)
+                }
+            };
         }
-        Ok(self.prompt.or(self.text).map(Prompt::Plain))
+        if let Some(instruction) = self.instruction {
+            let input = self.input.filter(|input| !input.trim().is_empty());
+            return Ok(vec![user(input.map_or(instruction.clone(), |input| format!("{instruction}\n\n{input}")))]);
+        }
+        if let Some(question) = self.question {
+            return Ok(vec![user(question)]);
+        }
+        Ok(self.prompt.or(self.text).map(Prompt::Plain).into_iter().collect())
+    }
+}
+
+/// The conversation up to the chosen messages of the user.
+fn up_to_the_user(messages: Vec<Message>, turn: UserTurn) -> Result<Vec<Prompt>, String> {
+    let users = messages.iter().enumerate().filter(|(_, message)| message.role == "user").map(|(at, _)| at);
+    let ends: Vec<usize> = match turn {
+        UserTurn::First => users.take(1).collect(),
+        UserTurn::Last => users.last().into_iter().collect(),
+        UserTurn::Each => users.collect(),
+    };
+    let Some(last) = ends.last() else { return Ok(vec![Prompt::Silence]) };
+    let needed: Vec<ChatMessage> = messages.into_iter().take(last + 1).map(Message::chat).collect::<Result<_, _>>()?;
+    Ok(ends.into_iter().map(|end| Prompt::Conversation(needed.iter().take(end + 1).cloned().collect())).collect())
+}
+
+impl Turn {
+    /// The turn as a message, with the role's name in chat templates.
+    fn message(self) -> Message {
+        let role = match self.from.as_str() {
+            "human" | "user" => "user".into(),
+            "gpt" | "chatgpt" | "assistant" | "bing" | "bard" | "model" => "assistant".into(),
+            _ => self.from,
+        };
+        Message { role, content: Value::String(self.value) }
     }
 }
 
@@ -223,8 +290,10 @@ mod tests {
 
     /// Parses one entry.
     fn check(json: &str, expected: Result<Option<Prompt>, &str>) {
-        let entry = file::Entry { line: 1, json };
-        let found = entry.read::<Entry>().map_err(|wrong| wrong.reason).and_then(Entry::prompt);
+        let entry = file::Entry { line: 1, json: json.into() };
+        let prompts = |entry: Entry| entry.prompts(None);
+        let found = entry.read::<Entry>().map_err(|wrong| wrong.reason).and_then(prompts);
+        let found = found.map(|prompts| prompts.into_iter().next());
         match expected {
             Ok(expected) => assert_eq!(found, Ok(expected), "{json}"),
             Err(expected) => {
@@ -287,11 +356,45 @@ mod tests {
         check(r#""p""#, Err("expected an object in braces, found the text \"p\""));
     }
 
+    #[test]
+    fn alpaca_and_questions_are_messages_of_the_user() {
+        check(
+            r#"{"instruction": "Add.", "input": "1 2", "output": "3"}"#,
+            Ok(conversation(&[("user", "Add.\n\n1 2")])),
+        );
+        check(r#"{"instruction": "Add.", "input": ""}"#, Ok(conversation(&[("user", "Add.")])));
+        check(r#"{"question": "q", "answer": "a"}"#, Ok(conversation(&[("user", "q")])));
+        check(r#"{"input": "1 2"}"#, Ok(None));
+    }
+
+    #[test]
+    fn each_turn_of_a_conversation_is_a_prompt_with_what_came_before_it() {
+        let shares = r#"{"conversations": [{"from": "system", "value": "s"}, {"from": "human", "value": "a"},
+            {"from": "gpt", "value": "b"}, {"from": "human", "value": "c"}, {"from": "gpt", "value": "d"}]}"#;
+        let messages = shares.replace("conversations", "messages").replace("from", "role").replace("value", "content");
+        let messages = messages.replace("human", "user").replace("gpt", "assistant");
+        let short = [("system", "s"), ("user", "a")];
+        let long = [("system", "s"), ("user", "a"), ("assistant", "b"), ("user", "c")];
+        for json in [shares, &messages] {
+            for (turn, expected) in [
+                (UserTurn::First, vec![&short[..]]),
+                (UserTurn::Last, vec![&long[..]]),
+                (UserTurn::Each, vec![&short[..], &long[..]]),
+            ] {
+                let entry = file::Entry { line: 1, json: json.into() };
+                let expected: Vec<Prompt> = expected.into_iter().filter_map(conversation).collect();
+                assert_eq!(read(&entry, Some(turn)), Ok(expected), "{json} {turn:?}");
+            }
+        }
+        let silent = file::Entry { line: 1, json: r#"{"conversations": []}"#.into() };
+        assert_eq!(read(&silent, Some(UserTurn::Each)), Ok(vec![Prompt::Silence]));
+    }
+
     proptest! {
         #[test]
         fn no_file_panics(content in "[\\[\\]{}\",:a-c0-9\n\u{feff}ä ]{0,60}") {
-            for entry in file::entries(&content).unwrap_or_default() {
-                let _ = entry.read::<Entry>().map(Entry::prompt);
+            for entry in file::entries(Path::new("p.jsonl"), &content).unwrap_or_default() {
+                let _ = read(&entry, Some(UserTurn::Each));
             }
         }
     }

@@ -41,11 +41,36 @@ fn one_text_in_every_form_is_one_workload() {
         r#"{"custom_id": "1", "body": {"messages": [{"role": "user", "content": "let x"}]}}"#,
         r#"{"prompt": "let x"}"#,
         r#"{"text": "let x"}"#,
+        r#"{"instruction": "let x", "input": ""}"#,
+        r#"["let x"]"#,
+        "let x\n\n",
+        "instruction,output\nlet x,1\n",
     ] {
         assert_eq!(load(&engine, content, "prompts = 'file'"), Ok(turns.clone()), "{content}");
     }
     let timed = load(&engine, r#"{"arrival_s": 4, "prompt": "let x"}"#, "trace = 'file'").expect("a trace");
     assert_eq!((timed.requests.as_slice(), timed.recorded.as_slice()), (&turns.requests[..1], &[Duration::ZERO][..]));
+}
+
+#[test]
+fn a_file_with_several_bad_lines_says_how_many() {
+    let engine = demo::engine(1);
+    let content = "{\"prompt\": \"let x\"}\n{\"prompt\": 3}\n{\"prompt\": \"let y\"}\n{}\n{\"prompt\"";
+    let words = load(&engine, content, "prompts = 'file'").expect_err("three bad lines");
+    assert!(words.contains("file, line 2: column 12: expected a text"), "{words}");
+    assert!(words.contains("(3 of 5 entries cannot be used; this is the first)"), "{words}");
+}
+
+#[test]
+fn a_trace_of_burstgpt_has_arrivals_and_lengths() {
+    let engine = demo::engine(1);
+    let content = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n\
+                   7.5,ChatGPT,9,4,13,API log\n5,GPT-4,3,2,5,API log\n6,GPT-4,3,0,3,API log\n";
+    let trace = load(&engine, content, "trace = 'file'").expect("a trace");
+    let lengths: Vec<_> =
+        trace.requests.iter().map(|request| (request.input_ids.len(), request.stop.max_new_tokens)).collect();
+    assert_eq!((lengths, trace.left_out), (vec![(3, Some(2)), (9, Some(4))], 1));
+    assert_eq!(trace.arrivals(Load::Recorded, 0), Some(vec![Duration::ZERO, Duration::from_millis(2500)]));
 }
 
 #[test]
@@ -66,7 +91,7 @@ fn a_bad_file_is_named_with_the_line() {
     let engine = demo::engine(1);
     let good = r#"{"prompt": "let x", "timestamp": 5}"#;
     for (source, bad, expected) in [
-        ("prompts", r#"{"question": "a"}"#, "file, line 2: no prompt in it: expected one of turns, messages"),
+        ("prompts", r#"{"query": "a"}"#, "file, line 2: no prompt in it: expected one of turns, messages"),
         ("prompts", r#"{"prompt": 7}"#, "file, line 2: column 12: expected a text in quotes, found 7"),
         ("trace", r#"{"prompt": "a"}"#, "file, line 2: no arrival time"),
         ("trace", r#"{"timestamp": 9}"#, "file, line 2: neither input_length nor a prompt"),

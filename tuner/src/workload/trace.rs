@@ -35,13 +35,14 @@ pub struct Traced {
 }
 
 /// A line whose prompt is not parsed yet.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 struct Line<'a> {
     entry: file::Entry<'a>,
     /// In seconds, from any origin.
     arrival: f64,
     input_length: Option<usize>,
     output_length: Option<usize>,
+    failed: bool,
 }
 
 /// The fields of a line other than the prompt.
@@ -52,6 +53,9 @@ struct Fields {
     arrival_s: Option<f64>,
     input_length: Option<usize>,
     output_length: Option<usize>,
+    /// Whether the recorded request failed.
+    #[serde(default)]
+    failed: bool,
 }
 
 /// Reads the earliest requests, as many as are needed. Lines need not be ordered by time. If only the length of a
@@ -68,13 +72,18 @@ pub fn read(
     let mut trace = Trace::default();
     let mut first = None;
     let mut total: usize = 0;
-    for line in lines(&content).map_err(|wrong| wrong.of(path))? {
+    for line in lines(path, &content).map_err(|wrong| wrong.of(path))? {
         if trace.requests.len() == room.requests {
             break;
         }
+        if line.failed {
+            trace.left_out += 1;
+            continue;
+        }
         let wrong = |reason: String| line.entry.wrong(reason).of(path);
         let output_length = line.output_length.unwrap_or(room.output_length);
-        let prompt = line.entry.read::<prompts::Entry>().map_err(|wrong| wrong.of(path))?.prompt().map_err(wrong)?;
+        let entry = line.entry.read::<prompts::Entry>().map_err(|wrong| wrong.of(path))?;
+        let prompt = entry.prompts(workload.turn).map_err(wrong)?.into_iter().next();
         let tokens = match (prompt, line.input_length) {
             (Some(prompt), _) => {
                 Encoder::of(workload, model)?.tokens(&prompt).map_err(|error| wrong(error.to_string()))?
@@ -103,15 +112,26 @@ pub fn read(
     Ok(trace)
 }
 
+/// Whether a trace has requests of which only the length is known; `false` if it cannot be read.
+pub fn has_random_prompts(path: &Path) -> bool {
+    let Ok(content) = file::read(path) else { return false };
+    let Ok(lines) = lines(path, &content) else { return false };
+    let only_length = |line: &Line<'_>| {
+        let entry = line.entry.read::<prompts::Entry>().ok().and_then(|entry| entry.prompts(None).ok());
+        line.input_length.is_some() && entry.is_some_and(|prompts| prompts.is_empty())
+    };
+    lines.iter().any(only_length)
+}
+
 /// The lines sorted by time; equal times keep the order of the file.
-fn lines(content: &str) -> Result<Vec<Line<'_>>, Wrong> {
-    let mut lines = file::entries(content)?.into_iter().map(line).collect::<Result<Vec<_>, _>>()?;
+fn lines<'a>(path: &Path, content: &'a str) -> Result<Vec<Line<'a>>, Wrong> {
+    let mut lines = file::entries(path, content)?.into_iter().map(line).collect::<Result<Vec<_>, _>>()?;
     lines.sort_by(|a, b| a.arrival.total_cmp(&b.arrival));
     Ok(lines)
 }
 
 fn line(entry: file::Entry<'_>) -> Result<Line<'_>, Wrong> {
-    let Fields { timestamp, arrival_s, input_length, output_length } = entry.read()?;
+    let Fields { timestamp, arrival_s, input_length, output_length, failed } = entry.read()?;
     let arrival = match (timestamp, arrival_s) {
         (Some(milliseconds), None) => milliseconds / 1e3,
         (None, Some(seconds)) => seconds,
@@ -121,11 +141,11 @@ fn line(entry: file::Entry<'_>) -> Result<Line<'_>, Wrong> {
         }
     };
     for (name, length) in [("input_length", input_length), ("output_length", output_length)] {
-        if length == Some(0) {
+        if length == Some(0) && !failed {
             return Err(entry.wrong(format!("{name} is 0: expected at least 1")));
         }
     }
-    Ok(Line { entry, arrival, input_length, output_length })
+    Ok(Line { entry, arrival, input_length, output_length, failed })
 }
 
 #[cfg(test)]
@@ -136,7 +156,7 @@ mod tests {
 
     /// Checks the lines of a trace: arrival in s, lengths of prompt and output.
     fn check(content: &str, expected: &[(f64, Option<usize>, Option<usize>)]) {
-        let found = lines(content).unwrap_or_else(|wrong| panic!("{content}: {wrong:?}"));
+        let found = lines(Path::new("t.jsonl"), content).unwrap_or_else(|wrong| panic!("{content}: {wrong:?}"));
         let found: Vec<_> = found.iter().map(|line| (line.arrival, line.input_length, line.output_length)).collect();
         assert_eq!(found, expected, "{content}");
     }
@@ -175,7 +195,7 @@ mod tests {
             ("timestamp,input_length", "column 2"),
         ] {
             let content = format!("{{\"timestamp\": 0, \"input_length\": 1}}\n\n{bad}\n");
-            let wrong = lines(&content).expect_err(bad);
+            let wrong = lines(Path::new("t.jsonl"), &content).expect_err(bad);
             assert_eq!(wrong.line, 3, "{bad}");
             assert!(wrong.reason.contains(reason), "{bad}: {}", wrong.reason);
         }
@@ -184,7 +204,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_trace_panics(content in "(\\{\"(timestamp|arrival_s|input_length)\": ?[-0-9e.\"]{0,6}[,}\n]{0,3}){0,4}") {
-            let _ = lines(&content);
+            let _ = lines(Path::new("t"), &content);
         }
     }
 }

@@ -13,9 +13,9 @@ pub(super) fn findings(source: &Source) -> Option<Vec<Diagnostic>> {
     let may_be = path.extension().is_some_and(|ending| ending == "toml") || source.name() == "<stdin>";
     let kind = FileKind::of(source.text()).filter(|_| may_be)?;
     Some(match kind {
-        FileKind::Sweep => match SweepFile::read(source) {
-            Ok(file) => sweep_inputs::files(&file, &folder_of(path), source),
-            Err(finding) => vec![*finding],
+        FileKind::Sweep => match SweepFile::read_all(source) {
+            Ok(file) => sweep_inputs::findings(file, &folder_of(path), source),
+            Err(findings) => findings,
         },
         FileKind::Tuned => TunedFile::read(source).err().map(|finding| *finding).into_iter().collect(),
     })

@@ -1,0 +1,64 @@
+//! The folder of results: a sweep and a training run never share one, since both write reports of the same names.
+
+use std::path::Path;
+
+use anyhow::bail;
+use schemas::launch::quoted;
+
+/// Refuses the folder of a training run for the results of a sweep.
+///
+/// # Errors
+/// When the folder contains a training run. A sweep that is in the same folder already may be continued.
+pub fn check_for_sweep(out: &Path, resume: bool) -> anyhow::Result<()> {
+    let continues = resume && tuner::journal::exists(out);
+    if training::contains_run(out) && !continues {
+        bail!(
+            "{0} contains a training run, whose report a sweep would overwrite: choose another folder with --out, or move \
+             the training run away (mv {1} {1}-training)",
+            out.display(),
+            quoted(&out.display().to_string())
+        );
+    }
+    Ok(())
+}
+
+/// Refuses the folder of a sweep for a training run.
+///
+/// # Errors
+/// When the folder contains a sweep. A training run that is in the same folder already may be continued.
+pub fn check_for_training(out: &Path, resume: bool) -> anyhow::Result<()> {
+    let continues = resume && training::contains_run(out);
+    if tuner::journal::exists(out) && !continues {
+        bail!(
+            "{0} contains a sweep, whose report a training run would overwrite: choose another folder with --out, or move \
+             the sweep away (mv {1} {1}-sweep)",
+            out.display(),
+            quoted(&out.display().to_string())
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn a_sweep_and_a_training_run_never_share_a_folder() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let out = folder.path();
+        let allowed = |resume| (check_for_sweep(out, resume).is_ok(), check_for_training(out, resume).is_ok());
+        assert_eq!((allowed(false), allowed(true)), ((true, true), (true, true)));
+        fs::write(out.join("run.json"), "{}").expect("a file");
+        assert_eq!((allowed(false), allowed(true)), ((false, true), (false, true)));
+        // Both, from a time when they could share a folder: each may be finished.
+        fs::write(out.join("journal.jsonl"), "{}").expect("a file");
+        assert_eq!((allowed(false), allowed(true)), ((false, false), (true, true)));
+        fs::remove_file(out.join("run.json")).expect("it is there");
+        assert_eq!((allowed(false), allowed(true)), ((true, false), (true, false)));
+        let words = check_for_training(out, false).expect_err("a sweep").to_string();
+        assert!(words.contains("contains a sweep") && words.contains("--out"), "{words}");
+    }
+}

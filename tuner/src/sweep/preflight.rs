@@ -1,0 +1,127 @@
+//! What a sweep refuses before it loads anything, each with the key of the sweep file that is to blame. The linter and the
+//! sweep both ask here.
+
+use std::{path::Path, sync::atomic::AtomicBool};
+
+use engine::{EngineOptions, load};
+use schemas::{paths::tidy, sweep::SweepFile};
+
+use super::{SweepRequest, prepare};
+use crate::workload::{ModelText, Workload};
+
+/// A value of a sweep file that a sweep refuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The key.
+    pub key: &'static [&'static str],
+    /// The element of the list at the key.
+    pub element: Option<usize>,
+    /// What is wrong.
+    pub reason: String,
+    /// What to do, if the reason does not say it.
+    pub help: Option<String>,
+}
+
+impl Refusal {
+    fn at(key: &'static [&'static str], reason: impl ToString) -> Self {
+        Self { key, element: None, reason: reason.to_string(), help: None }
+    }
+}
+
+/// Checks models, prompts and space of a sweep file whose files and models exist. Only headers of checkpoints are read.
+/// Paths are relative to `folder`.
+pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
+    let request = SweepRequest {
+        file: file.clone(),
+        folder: folder.to_owned(),
+        out: Default::default(),
+        resume: false,
+        shard: None,
+        device: None,
+        keep_states: 0,
+        interrupted: &AtomicBool::new(false),
+    };
+    let mut refusals = Vec::new();
+    let imported = match prepare::imported(&request) {
+        Ok(imported) => imported,
+        Err(error) => return vec![Refusal::at(&["models", "acceptance"], error)],
+    };
+    for (at, path) in file.space.tables.iter().enumerate() {
+        if let Err(error) = prepare::table(&request, path) {
+            refusals.push(Refusal { element: Some(at), ..Refusal::at(&["space", "tables"], error) });
+        }
+    }
+    if !refusals.is_empty() {
+        return refusals;
+    }
+    let mut space = match prepare::space(&request, imported.as_ref()) {
+        Ok(space) => space,
+        Err(error) => return vec![Refusal::at(model_key(file), error)],
+    };
+    match prepare::options(&request, &space) {
+        Err(error) => refusals.push(Refusal::at(&["engine"], error)),
+        Ok(options) => {
+            if file.models.model_shape.is_none() {
+                refusals.extend(models(file, &options));
+                refusals.extend(workload(file, folder, &options));
+            }
+        }
+    }
+    let experiment = prepare::experiment(&request, &mut space);
+    refusals.extend(experiment.err().map(|error| Refusal::at(&["search", "trials"], error)));
+    refusals
+}
+
+fn model_key(file: &SweepFile) -> &'static [&'static str] {
+    if file.models.model_shape.is_some() { &["models", "model_shape"] } else { &["models", "target"] }
+}
+
+/// What is wrong with the models, if spectune's own engine runs them; other engines know other models.
+fn models(file: &SweepFile, options: &EngineOptions) -> Option<Refusal> {
+    if !file.system.is_in_process() {
+        return None;
+    }
+    let whole = EngineOptions { context_length: None, ..options.clone() };
+    if let Err(error) = load::target_context_length(&whole) {
+        return Some(Refusal::at(&["models", "target"], error));
+    }
+    if let Err(error) = load::target_context_length(options) {
+        return Some(Refusal::at(&["engine", "context_length"], error));
+    }
+    let error = load::draft_algorithm(options).err()?;
+    let Some(draft) = &options.draft_model_path else { return Some(Refusal::at(&["models", "algorithm"], error)) };
+    // Whether the algorithm or the draft is wrong.
+    let any = EngineOptions { algorithm: None, ..options.clone() };
+    Some(match load::draft_algorithm(&any) {
+        Ok(Some(found)) => Refusal {
+            help: Some(format!("write algorithm = \"{found}\", or give another draft")),
+            ..Refusal::at(
+                &["models", "algorithm"],
+                format!(
+                    "algorithm is {}, but {} holds a draft for {found} (judging by its tensors)",
+                    file.models.algorithm,
+                    tidy(draft).display()
+                ),
+            )
+        },
+        Ok(None) => Refusal::at(&["models", "draft"], error),
+        Err(error) => Refusal::at(&["models", "draft"], error),
+    })
+}
+
+/// What is wrong with the workload: unreadable prompts, no tokenizer, prompts that do not fit the context.
+fn workload(file: &SweepFile, folder: &Path, options: &EngineOptions) -> Option<Refusal> {
+    let model = match ModelText::open(&options.model_path, file.engine.context_length) {
+        Ok(model) => model,
+        Err(error) => return Some(Refusal::at(&["models", "target"], error)),
+    };
+    let error = Workload::load(&file.workload, folder, &model).err()?;
+    let sources: [(&'static [&'static str], bool); 4] = [
+        (&["workload", "prompts"], file.workload.prompts.is_some()),
+        (&["workload", "input_ids"], file.workload.input_ids.is_some()),
+        (&["workload", "trace"], file.workload.trace.is_some()),
+        (&["workload", "random"], file.workload.random.is_some()),
+    ];
+    let key = sources.into_iter().find(|(_, given)| *given).map_or(&["workload"][..], |(key, _)| key);
+    Some(Refusal::at(key, error))
+}
