@@ -165,9 +165,7 @@ fn a_wrong_sweep_file_is_shown_with_what_may_have_been_meant() {
 fn a_wrong_file_of_prompts_is_named_with_its_line() {
     let folder = sweep_folder();
     let mut shown = String::new();
-    for prompts in
-        ["name,text\n1,hello\n", "{\"prompt\": 7}\n", "{\"question\": \"x\"}\n", "\n", "[{\"prompt\": \"x\"}"]
-    {
+    for prompts in ["name,text\n1,hello\n", "{\"prompt\": 7}\n", "{\"query\": \"x\"}\n", "\n", "[{\"prompt\": \"x\"}"] {
         fs::write(folder.path().join("prompts.jsonl"), prompts).expect("prompts");
         let found = spectune(&folder, &["sweep", "sweep.toml", "--out", "out"]);
         shown.push_str(&format!("=== {prompts:?}\n{found}\n"));

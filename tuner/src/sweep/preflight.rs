@@ -40,6 +40,7 @@ pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
         device: None,
         keep_states: 0,
         interrupted: &AtomicBool::new(false),
+        supervisor: None,
     };
     let mut refusals = Vec::new();
     let imported = match prepare::imported(&request) {
