@@ -75,7 +75,7 @@ impl Sweep {
             let record: serde_json::Value = serde_json::from_str(line).expect("a whole line");
             *trials.entry(record["content"]["trial"].to_string()).or_default() += 1;
         }
-        // No speculation, the default and seven shapes; two batch sizes, three repeats.
+        // No speculation, the default and six shapes; two batch sizes, three repeats.
         let shapes: BTreeSet<&str> =
             trials.keys().map(|trial| trial.split("batch").next().unwrap_or_default()).collect();
         assert_eq!(trials.len(), shapes.len() * 2 * 3, "{words}");

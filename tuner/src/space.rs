@@ -247,7 +247,7 @@ mod tests {
         assert_eq!(shapes, ["0,1,1", "3,1,4", "1,1,2", "1,2,3", "2,1,3", "2,2,3", "5,1,6"]);
         let words = expanded.skipped().join("\n");
         for part in [
-            "15 shapes always draft the same tree",
+            "16 shapes always draft the same tree",
             "1,2,2 = 1,4,2 = 1,8,2 = 2,2,2 = 2,4,2 = 2,8,2 = 5,2,2 = 5,4,2 = 5,8,2 = 1,1,2",
             "1,4,3 = 1,8,3 = 1,2,3",
             "= 2,2,3",
