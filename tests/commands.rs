@@ -338,7 +338,7 @@ fn a_sweep_leaves_a_journal_a_tuned_file_and_a_report_that_the_other_commands_ta
         check(&["generate", text(&tuned), "--prompt", "fn main", "--max-new-tokens", "5", "--json"], 0, &[]);
     assert!(generated.stdout.contains("\"completion_tokens\":5"));
     for form in ["sglang", "slime"] {
-        let exported = check(&["export", text(&tuned), "--to", form], 0, &[]).stdout;
+        let exported = check(&["export", text(&tuned), "--to", form, "--batch-size", "2"], 0, &[]).stdout;
         let linted = run_with(&["lint", "-", "--format", "json"], &exported);
         assert_eq!(linted.code, Some(0), "{exported}\n{}", linted.stdout);
     }

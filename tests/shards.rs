@@ -90,7 +90,7 @@ fn tasks_of_an_array_and_pods_measure_their_shards_and_merging_makes_the_whole()
     spectune(&folder, &both, &[], 0, &["4 of 4 planned", "2 further repeats", "spectune report whole"]);
     // The merged folder can be reported and exported, and is complete.
     spectune(&folder, &["report", "whole"], &[], 0, &["report.html"]);
-    spectune(&folder, &["export", "whole/tuned.toml", "--to", "sglang"], &[], 0, &[]);
+    spectune(&folder, &["export", "whole/tuned.toml", "--to", "sglang", "--batch-size", "1"], &[], 0, &[]);
     let resume = ["sweep", "sweep.toml", "--out", "whole", "--resume", "--shard", "1/1"];
     spectune(&folder, &resume, &task, 0, &["0 trials measured, 6 kept"]);
 

@@ -206,7 +206,7 @@ written_by = 'spectune 0.1.0'
 warnings = ['the machine was busy with other things']
 [models]
 target = 'meta-llama/Llama-3.1-8B-Instruct'
-draft = 'yuhuili/EAGLE3-LLaMA3.1-Instruct-8B'
+draft = 'lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B'
 algorithm = 'EAGLE3'
 dtype = 'auto'
 target_dtype = 'bfloat16'
@@ -265,6 +265,19 @@ fn an_export_says_whose_figures_chose_it_and_repeats_warnings() {
         shown.push_str(&format!("=== {to}\n{}\n", spectune(&folder, &arguments)));
     }
     insta::assert_snapshot!("export", shown);
+    let mut shown = String::new();
+    let export = |file: &str, more: &[&str]| {
+        let arguments = [&["export", file, "--to", "sglang"], more].concat();
+        format!("=== {arguments:?}\n{}\n", spectune(&folder, &arguments))
+    };
+    // Rows that differ, and a head that SGLang does not load as one.
+    shown.push_str(&export("tuned.toml", &[]));
+    let draft = "yuhuili/EAGLE3-LLaMA3.1-Instruct-8B";
+    let other = TUNED.replace("lmsys/sglang-EAGLE3-LLaMA3.1-Instruct-8B", draft);
+    fs::write(folder.path().join("other.toml"), other).expect("a tuned file");
+    shown.push_str(&export("other.toml", &["--batch-size", "8"]));
+    shown.push_str(&export("other.toml", &["--batch-size", "8", "--force"]));
+    insta::assert_snapshot!("export_refused", shown);
 }
 
 #[test]

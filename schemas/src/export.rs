@@ -4,6 +4,9 @@
 //! express is omitted with a note, or is an error if omitting it would run something other than what was tuned.
 
 mod adaptive;
+mod check;
+mod error;
+mod row;
 mod schedule;
 mod sglang;
 mod tensorrt_llm;
@@ -12,12 +15,17 @@ mod words;
 
 use std::{fmt, str::FromStr};
 
+pub use check::{Checked, check};
+pub use error::{ExportError, RowsDiffer};
+use row::Row;
+
 use crate::{
     launch::file::LaunchFile,
+    model::ModelFacts,
     resolve::{NEWEST_SGLANG, NEWEST_VLLM, SLIME_PIN},
     text::nearest,
     tree::TreeShape,
-    tuned::TunedFile,
+    tuned::{TunedFile, TunedVerdict},
     version::EngineVersion,
 };
 
@@ -43,6 +51,8 @@ pub struct Tuning {
     pub launch: LaunchFile,
     /// `(largest running batch, shape)`, ascending; the last row also applies to larger batches.
     pub table: Vec<(usize, TreeShape)>,
+    /// Whether speculation pays, by the largest running batch of a row; rows without one are not commented on.
+    pub verdicts: Vec<(usize, TunedVerdict)>,
     /// Stored dtype of the target's weights, if known. A launch with dtype auto must state it, so that the draft is cast to
     /// it.
     pub target_dtype: Option<String>,
@@ -63,78 +73,33 @@ pub struct Measured {
     pub device: String,
 }
 
-/// An exported launch, and notes on it.
+/// An exported launch, and remarks on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
-    /// The text, which ends with a line end.
+    /// The command, or the file that the engine reads; ends with a line end.
     pub text: String,
-    /// What was omitted or filled in, one sentence per note.
+    /// The command that starts the engine with the file; `None` if the text is a command or an array of flags.
+    pub command: Option<String>,
+    /// Remarks on this row, one sentence each.
     pub notes: Vec<String>,
+    /// Remarks that are the same for every row of the tuned file, one sentence each: who shows several rows shows these
+    /// once.
+    pub general: Vec<String>,
+    /// The version for which it is written.
+    pub version: EngineVersion,
 }
 
-/// Why the launch cannot be written.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ExportError {
-    /// The batch size is 0.
-    #[error("a batch has at least one request: give --batch-size 1 or more")]
-    EmptyBatch,
-    /// The table has no row.
-    #[error("the tuned file's table is empty: there is no tree shape to export")]
-    EmptyTable,
-    /// No target is named.
-    #[error("the tuned file has no target: add a model_path")]
-    NoTarget,
-    /// The shape speculates, but no algorithm is named.
-    #[error("the shape {0} speculates, but the tuned file has no speculative_algorithm")]
-    NoAlgorithm(TreeShape),
-    /// The algorithm needs a draft, but none is given.
-    #[error("{0} needs a draft, but the tuned file has no speculative_draft_model_path")]
-    NoDraft(String),
-    /// The engine verifies chains only.
-    #[error(
-        "vLLM and TensorRT-LLM's policies draft chains, not trees: {0} has topk {topk}; sweep with topk 1 or export \
-         for SGLang",
-        topk = .0.topk
-    )]
-    Tree(TreeShape),
-    /// vLLM has no such algorithm.
-    #[error("vLLM has no counterpart of the algorithm {0} (known: EAGLE, EAGLE3, NEXTN, STANDALONE)")]
-    Algorithm(String),
-    /// TensorRT-LLM has no such algorithm in its PyTorch backend.
-    #[error("TensorRT-LLM has no counterpart of the algorithm {0} (known: EAGLE3, NEXTN, STANDALONE)")]
-    TensorRtAlgorithm(String),
-    /// SGLang's adaptive speculation supports chains only.
-    #[error(
-        "SGLang's adaptive speculation needs topk 1 throughout: {0} is a tree; sweep with topk 1, or export one row \
-         with --to sglang"
-    )]
-    AdaptiveTree(TreeShape),
-    /// SGLang's adaptive speculation supports two algorithms only.
-    #[error("SGLang's adaptive speculation supports EAGLE and EAGLE3, not {0}")]
-    AdaptiveAlgorithm(String),
-    /// This version of SGLang has no adaptive speculation.
-    #[error("SGLang {0} has no --speculative-adaptive, which 0.5.12.post1 has; export one row with --to sglang")]
-    AdaptiveVersion(EngineVersion),
-    /// No row of the table speculates.
-    #[error("no row of the table speculates, so there is nothing to adapt")]
-    NothingToAdapt,
-    /// The text does not name a format.
-    #[error("'{0}' is not a launch format (expected sglang, slime, vllm, sglang-adaptive or tensorrt-llm{1})")]
-    Form(String, String),
-}
-
-/// Writes a tuned configuration as a launch of another engine. The first note says which engine was measured, unless it
-/// is the launched one.
+/// Writes a tuned configuration as a launch of another engine.
 ///
-/// SGLang's command runs one shape: the row for `batch_size`, by default the last row, which has the largest batch. A
-/// given `batch_size` also limits the running requests, so that the shape runs at the batch sizes for which it is best.
-/// A table that contains only chains is written whole into SGLang's adaptive file and the schedules of vLLM and
-/// TensorRT-LLM. With a `batch_size`, the schedules are replaced by its row, and the adaptive file omits the rows for
-/// larger batches. `version` is the engine's, since flags were renamed (default: the newest known of SGLang and vLLM,
-/// slime's pin).
+/// A launch runs one tree shape: the row for `batch_size`, which also limits the running requests, so that the shape
+/// runs at the batch sizes for which it is best. Without a `batch_size`, a table of chains is written whole into SGLang's
+/// adaptive file and the schedules of vLLM and TensorRT-LLM; for other forms and versions its rows must agree. The
+/// adaptive file with a `batch_size` omits the rows for larger batches. `version` is the engine's; see
+/// [`Tuning::version`] for the default.
 ///
 /// # Errors
-/// If the engine cannot run the shape, or the tuned file lacks a model: see [`ExportError`].
+/// If the engine cannot run the shape, the rows of the table differ, or the tuned file lacks a model: see
+/// [`ExportError`].
 pub fn export(
     tuning: &Tuning,
     form: Form,
@@ -144,17 +109,81 @@ pub fn export(
     if batch_size == Some(0) {
         return Err(ExportError::EmptyBatch);
     }
+    let asked = Asked { tuning, form, batch_size, given: version, version: tuning.version(form, version) };
     let mut exported = match form {
-        Form::Sglang => sglang::command(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(NEWEST_SGLANG)),
-        Form::Slime => sglang::slime(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(SLIME_PIN)),
-        Form::Vllm => vllm::command(&Row::of(tuning, batch_size)?, tuning, version.unwrap_or(NEWEST_VLLM)),
-        Form::SglangAdaptive => adaptive::file(tuning, batch_size, version.unwrap_or(NEWEST_SGLANG)),
-        Form::TensorRtLlm => tensorrt_llm::file(tuning, batch_size),
+        Form::Sglang => sglang::command(asked),
+        Form::Slime => sglang::slime(asked),
+        Form::Vllm => vllm::command(asked),
+        Form::SglangAdaptive => adaptive::file(asked),
+        Form::TensorRtLlm => tensorrt_llm::file(asked),
     }?;
     if let Some(note) = whose_figures(tuning.measured.as_ref(), form.engine()) {
-        exported.notes.insert(0, note);
+        exported.general.insert(0, note);
     }
     Ok(exported)
+}
+
+/// What is exported, and in which form.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    tuning: &'a Tuning,
+    form: Form,
+    batch_size: Option<usize>,
+    /// The version that the user gives.
+    given: Option<EngineVersion>,
+    version: EngineVersion,
+}
+
+/// Remarks on an export: on its row, and those that are the same for every row.
+#[derive(Default)]
+struct Remarks {
+    notes: Vec<String>,
+    general: Vec<String>,
+}
+
+impl Remarks {
+    /// The remarks of a row.
+    fn of(row: &Row) -> Self {
+        Self { notes: row.notes.clone(), general: Vec::new() }
+    }
+
+    /// The export with these remarks and one on its version.
+    fn exported(mut self, text: String, command: Option<String>, engine: &str, version: EngineVersion) -> Exported {
+        self.general.push(format!("written for {engine} {version}"));
+        Exported { text, command, notes: self.notes, general: self.general, version }
+    }
+}
+
+impl Tuning {
+    /// The version that a form is written for: the given one, else that of the measured engine, else the newest known.
+    /// slime pins its own version of SGLang.
+    pub fn version(&self, form: Form, given: Option<EngineVersion>) -> EngineVersion {
+        let newest = match form {
+            Form::Sglang | Form::SglangAdaptive => NEWEST_SGLANG,
+            Form::Slime => SLIME_PIN,
+            Form::Vllm => NEWEST_VLLM,
+            Form::TensorRtLlm => tensorrt_llm::READ,
+        };
+        let measured = self.measured.as_ref().filter(|_| form != Form::Slime);
+        let measured = measured.and_then(|measured| {
+            let (name, version) = measured.engine.split_once(' ')?;
+            if name.eq_ignore_ascii_case(form.engine()) { version.parse().ok() } else { None }
+        });
+        given.or(measured).unwrap_or(newest)
+    }
+
+    /// Fills in what the tuned file does not record, from the checkpoints.
+    #[must_use]
+    pub fn with_facts(mut self, target: Option<&ModelFacts>, draft: Option<&ModelFacts>) -> Self {
+        let dtype = || target?.config.weights_dtype().map(ToOwned::to_owned);
+        self.target_dtype = self.target_dtype.or_else(dtype);
+        let length = || {
+            let draft = draft.filter(|draft| draft.config.states_context_length())?;
+            Some(draft.config.derived_context_length())
+        };
+        self.draft_context_length = self.draft_context_length.or_else(length);
+        self
+    }
 }
 
 /// The note on which engine was measured; `None` if it is the launched one.
@@ -168,50 +197,6 @@ fn whose_figures(measured: Option<&Measured>, engine: &str) -> Option<String> {
     let own = if name == "spectune" { "spectune's own engine " } else { "" };
     let version = if own.is_empty() { measured.as_str() } else { measured.trim_start_matches("spectune ") };
     Some(format!("chosen from measurements of {own}{version} on {device}; {not_measured}"))
-}
-
-/// The row of the table that a launch with one fixed shape runs.
-struct Row {
-    shape: TreeShape,
-    /// The batch size that the user gives.
-    asked: Option<usize>,
-    /// The largest batch of the table.
-    largest: Option<usize>,
-    notes: Vec<String>,
-}
-
-impl Row {
-    fn of(tuning: &Tuning, batch_size: Option<usize>) -> Result<Self, ExportError> {
-        let last = tuning.table.last().ok_or(ExportError::EmptyTable)?;
-        let chosen =
-            batch_size.and_then(|batch| tuning.table.iter().find(|(largest, _)| *largest >= batch)).unwrap_or(last);
-        let shape = chosen.1;
-        let others: Vec<String> = tuning
-            .table
-            .iter()
-            .filter(|row| row.1 != shape)
-            .map(|(largest, shape)| {
-                let shape = if shape.is_off() { "no speculation".into() } else { shape.to_string() };
-                if *largest == usize::MAX { format!("{shape} above") } else { format!("{shape} up to batch {largest}") }
-            })
-            .collect();
-        let mut notes = Vec::new();
-        if !others.is_empty() {
-            notes.push(format!(
-                "one launch runs one tree shape: {} of the table was left out ({})",
-                if others.len() == 1 { "a row" } else { "the rest" },
-                others.join("; ")
-            ));
-        }
-        let finite = tuning.table.iter().map(|(largest, _)| *largest).filter(|largest| *largest != usize::MAX).max();
-        if let Some((asked, largest)) = batch_size.zip(finite).filter(|(asked, largest)| asked > largest) {
-            notes.push(format!(
-                "batch {asked} is outside the measured range (up to {largest}): the shape of the largest measured \
-                 batch is used, which may not be the fastest there"
-            ));
-        }
-        Ok(Self { shape, asked: batch_size, largest: finite, notes })
-    }
 }
 
 impl From<&TunedFile> for Tuning {
@@ -239,6 +224,7 @@ impl From<&TunedFile> for Tuning {
         Self {
             launch,
             table: tuned.shapes(),
+            verdicts: tuned.policy.iter().map(|row| (row.max_running_batch, row.verdict)).collect(),
             target_dtype: models.target_dtype.clone(),
             draft_context_length: models.draft_context_length,
             gpu: engine.device.starts_with("cuda").then(|| tuned.measured.device_name.clone()),
@@ -247,15 +233,6 @@ impl From<&TunedFile> for Tuning {
                 device: tuned.measured.device_name.clone(),
             }),
         }
-    }
-}
-
-impl Row {
-    /// Maximum number of running requests: the batch size that the user gives, else the launch's limit, else the table's
-    /// largest batch.
-    fn running(&self, launch: &LaunchFile) -> Option<i64> {
-        let integer = |count: usize| i64::try_from(count).ok();
-        self.asked.and_then(integer).or(launch.max_running_requests).or(self.largest.and_then(integer))
     }
 }
 

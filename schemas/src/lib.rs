@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
+pub mod chain_tables;
 pub mod diagnostic;
 pub mod export;
 pub mod field_reference;

@@ -1,23 +1,30 @@
 //! `spectune export`: a tuned file as flags for another engine.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use facts::{Cache, Found, Sources, Wanted};
 use schemas::{
-    export::{Form, Tuning, export},
+    diagnostic::{Findings, Format, render},
+    export::{Checked, ExportError, Form, Tuning, check, export},
+    launch::quoted,
+    model::{ModelFacts, published},
     version::EngineVersion,
 };
+use tuner::sweep::folder_of;
 
 use crate::{exit::Exit, setup, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
-  spectune export results/demo/tuned.toml --to sglang
+  spectune export results/demo/tuned.toml --to sglang --batch-size 1
   spectune export tuned.toml --to slime --batch-size 32 >> run.sh
-  spectune export tuned.toml --to sglang | spectune lint -
+  spectune export tuned.toml --to sglang-adaptive --engine-version 0.5.16 > adaptive.json
   spectune export tuned.toml --to tensorrt-llm > config.yaml
 
 The launch is written to standard output. Standard error says which engine was measured, what was
-filled in or omitted, and repeats the warnings of the tuned file.";
+filled in or omitted, and repeats the warnings of the tuned file. The launch is linted with what is
+known of the models (their folders, else the local Hugging Face cache): if it has errors, nothing is
+written unless --force is given.";
 
 /// Turn a tuned file into flags for another engine.
 #[derive(Debug, clap::Args)]
@@ -29,20 +36,70 @@ pub struct Arguments {
     /// speculative part of its --config file)
     #[arg(long, value_name = "ENGINE")]
     to: Form,
-    /// Running batch whose row is exported. Default: the whole table if the engine supports one, else the largest
-    /// batch; for the adaptive file, the largest batch
+    /// Running batch whose row is exported. Default: the whole table, if the engine supports one or its rows agree
     #[arg(long, value_name = "N")]
     batch_size: Option<usize>,
-    /// Version of the engine, which decides the spelling of flags
+    /// Version of the engine, which decides the spelling of flags and the form of tables. Default: the measured
+    /// engine's, else the newest known
     #[arg(long, value_name = "V")]
     engine_version: Option<EngineVersion>,
+    /// Write the launch even if the linter finds errors in it
+    #[arg(long)]
+    force: bool,
 }
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let tuned = setup::read_tuned(&arguments.tuned)?;
-    let exported = export(&Tuning::from(&tuned), arguments.to, arguments.batch_size, arguments.engine_version)?;
+    let Arguments { tuned: path, to, batch_size, engine_version, force } = arguments;
+    let tuned = setup::read_tuned(&path)?;
+    let mut sources = Sources::new(Cache::from_environment(), None);
+    let target = facts_of(&mut sources, &path, &tuned.models.target);
+    let draft = facts_of(&mut sources, &path, &tuned.models.draft);
+    let tuning = Tuning::from(&tuned).with_facts(target.as_ref(), draft.as_ref());
+    let exported = match export(&tuning, to, batch_size, engine_version) {
+        Err(ExportError::RowsDiffer(differ)) => {
+            terminal::note(&format!("error: {}", differ.message()));
+            let path = path.display().to_string();
+            differ.commands(&quoted(&path)).iter().for_each(|command| terminal::lines(&format!("  {command}")));
+            return Ok(Exit::Usage);
+        }
+        exported => exported?,
+    };
+    let checked = check(&exported, to, target.as_ref(), draft.as_ref());
+    show(&checked);
+    if checked.has_errors() && !force {
+        anyhow::bail!(
+            "{to} would not run this launch, so it is not written: mend what is found above, or pass --force"
+        );
+    }
     terminal::print(&exported.text)?;
-    exported.notes.iter().for_each(|note| terminal::note(&format!("note: {note}")));
+    exported.general.iter().chain(&exported.notes).for_each(|note| terminal::note(&format!("note: {note}")));
+    if let Some(command) = &exported.command {
+        terminal::note("start with:");
+        terminal::lines(command.trim_end());
+    }
     Ok(Exit::Fine)
+}
+
+/// Prints what the linter found.
+fn show(checked: &Checked) {
+    if checked.findings.is_empty() {
+        return;
+    }
+    let findings = [Findings { source: &checked.source, diagnostics: &checked.findings }];
+    terminal::lines(render(&findings, Format::Full, terminal::stderr_is_coloured()).trim_end());
+}
+
+/// What is known of a model of a tuned file: from its folder, which is relative to the file's own, else from the local
+/// cache, else the published facts. Notes on what could not be read are printed.
+fn facts_of(sources: &mut Sources, tuned: &Path, name: &str) -> Option<ModelFacts> {
+    if name.is_empty() {
+        return None;
+    }
+    let folder = folder_of(tuned).join(name);
+    let place = if folder.is_dir() { folder.display().to_string() } else { name.to_owned() };
+    let found = sources.find(&place, "main", Wanted { tokenizer: false }).cloned();
+    let Found { facts, notes } = found.unwrap_or_default();
+    notes.iter().for_each(|note| terminal::note(&format!("note: {note}")));
+    facts.or_else(|| published::find(name).map(|row| row.facts(name)))
 }

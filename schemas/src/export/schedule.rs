@@ -1,6 +1,6 @@
 //! A policy table of chains as ranges of batch sizes, each with a number of drafted tokens.
 
-use super::{ExportError, Tuning};
+use super::ExportError;
 use crate::tree::TreeShape;
 
 /// A table of chains.
@@ -12,40 +12,40 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// The table of a tuned configuration. Its last range is extended to `running` requests if the table ends earlier.
+    /// The ranges of a table, which ends at `running` requests: later rows are left out, and the last one is extended.
     ///
     /// # Errors
     /// If the table is empty or contains a tree.
-    pub fn of(tuning: &Tuning, running: Option<usize>) -> Result<Self, ExportError> {
-        if let Some((_, tree)) = tuning.table.iter().find(|(_, shape)| shape.topk > 1) {
+    pub fn of(table: &[(usize, TreeShape)], running: Option<usize>) -> Result<Self, ExportError> {
+        if let Some((_, tree)) = table.iter().find(|(_, shape)| shape.topk > 1) {
             return Err(ExportError::Tree(*tree));
         }
-        if tuning.table.is_empty() {
-            return Err(ExportError::EmptyTable);
-        }
-        Ok(Self::of_chains(&tuning.table, running))
-    }
-
-    /// As [`of`](Self::of), for rows that are known to be chains.
-    pub fn of_chains(table: &[(usize, TreeShape)], running: Option<usize>) -> Self {
         let mut ranges: Vec<(usize, usize, usize)> = Vec::new();
         let mut first = 1;
         for (largest, shape) in table {
+            if running.is_some_and(|running| first > running) {
+                break;
+            }
             let end = if *largest == usize::MAX { first } else { *largest };
+            let end = running.map_or(end, |running| end.min(running));
             match ranges.last_mut() {
                 Some((_, last, tokens)) if *tokens == shape.num_steps => *last = end,
                 _ => ranges.push((first, end, shape.num_steps)),
             }
             first = end.saturating_add(1);
         }
-        if let Some((_, last, _)) = ranges.last_mut() {
-            *last = (*last).max(running.unwrap_or_default());
-        }
-        Self { ranges }
+        let Some((_, last, _)) = ranges.last_mut() else { return Err(ExportError::EmptyTable) };
+        *last = (*last).max(running.unwrap_or_default());
+        Ok(Self { ranges })
     }
 
     /// Maximum number of drafted tokens over all batch sizes.
     pub fn most(&self) -> usize {
         self.ranges.iter().map(|range| range.2).max().unwrap_or_default()
+    }
+
+    /// Whether some batch sizes do not speculate.
+    pub fn has_off(&self) -> bool {
+        self.ranges.iter().any(|range| range.2 == 0)
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{ExportError, Exported, Row, Tuning, words, words::Flag};
+use super::{Asked, ExportError, Exported, Remarks, Row, Tuning, adaptive, words, words::Flag};
 use crate::{
     flags::{Key, SGLANG_ATTENTION_BACKENDS},
     launch::{file::EngineName, quoted},
@@ -37,6 +37,8 @@ const ORDER: &[Key] = &[
     Key::SpeculativeNumSteps,
     Key::SpeculativeEagleTopk,
     Key::SpeculativeNumDraftTokens,
+    Key::SpeculativeAdaptive,
+    Key::SpeculativeAdaptiveConfig,
     Key::Dtype,
     Key::ContextLength,
     Key::AttentionBackend,
@@ -56,30 +58,84 @@ impl Spelling {
     }
 }
 
-pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportError> {
-    let mut notes = row.notes.clone();
-    let spelling = Spelling { prefix: "--", version };
-    let flags = flags(row, tuning, spelling, &mut notes)?;
+pub fn command(asked: Asked<'_>) -> Result<Exported, ExportError> {
+    let row = Row::only(asked, |_| true, || adaptive::whole(asked, asked.given))?;
+    let spelling = Spelling { prefix: "--", version: asked.version };
+    let mut remarks = Remarks::of(&row);
+    let flags = flags(&row, asked.tuning, spelling, &mut remarks)?;
+    let text = line(asked.tuning, spelling, &flags);
+    Ok(remarks.exported(text, None, asked.form.engine(), asked.version))
+}
+
+/// The server command with these flags.
+fn line(tuning: &Tuning, spelling: Spelling, flags: &[Flag]) -> String {
     let mut text = String::new();
     for (name, value) in &tuning.launch.environment {
         let _ = write!(text, "{name}={} ", quoted(value));
     }
     text.push_str("python3 -m sglang.launch_server");
-    for flag in &flags {
+    for flag in flags {
         let _ = write!(text, " \\\n  {}{}", spelling.name(flag.key), values(flag));
     }
     text.push('\n');
-    notes.push(format!("flags are spelled as in SGLang {version}"));
-    Ok(Exported { text, notes })
+    text
 }
 
-pub fn slime(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportError> {
-    let mut notes = row.notes.clone();
+/// The command that starts a server with an adaptive file: `row` has its longest chain, and graphs are captured for
+/// the batch sizes in `ends` too, at which the file moves to another chain.
+pub fn adaptive_command(
+    row: &Row,
+    tuning: &Tuning,
+    version: EngineVersion,
+    file: &str,
+    ends: &[usize],
+    remarks: &mut Remarks,
+) -> Result<String, ExportError> {
+    let spelling = Spelling { prefix: "--", version };
+    let mut flags = flags(row, tuning, spelling, remarks)?;
+    let running = row.running(&tuning.launch).and_then(|running| usize::try_from(running).ok());
+    let off = [Key::DisableCudaGraph, Key::DisableDecodeCudaGraph];
+    if !flags.iter().any(|flag| off.contains(&flag.key)) {
+        let given = flags.iter().find(|flag| flag.key == Key::CudaGraphBs);
+        let given = given.map(|flag| flag.words.iter().filter_map(|word| word.parse().ok()).collect());
+        let mut sizes: Vec<usize> = given.unwrap_or_else(|| usual_sizes(running.unwrap_or(USUAL_LARGEST)));
+        sizes.extend(ends);
+        sizes.extend(running);
+        sizes.retain(|size| running.is_none_or(|running| *size <= running));
+        sizes.sort_unstable();
+        sizes.dedup();
+        flags.retain(|flag| !matches!(flag.key, Key::CudaGraphBs | Key::CudaGraphMaxBs));
+        let words = sizes.iter().map(ToString::to_string).collect();
+        flags.push(Flag { key: Key::CudaGraphBs, words });
+        remarks.general.push(format!(
+            "{} has the batch sizes at which the file changes the chain: SGLang looks a batch up in the file by the \
+             capture size to which it pads",
+            spelling.name(Key::CudaGraphBs)
+        ));
+    }
+    flags.push(Flag { key: Key::SpeculativeAdaptive, words: Vec::new() });
+    flags.push(Flag { key: Key::SpeculativeAdaptiveConfig, words: vec![file.to_owned()] });
+    flags.sort_by_key(place);
+    Ok(line(tuning, spelling, &flags))
+}
+
+/// Largest of the usual sizes where the number of running requests is not known.
+const USUAL_LARGEST: usize = 64;
+
+/// The usual capture sizes up to a batch size: 1, 2, 4, then multiples of 8.
+fn usual_sizes(largest: usize) -> Vec<usize> {
+    [1, 2, 4].into_iter().chain((8..=largest.min(512)).step_by(8)).filter(|size| *size <= largest).collect()
+}
+
+pub fn slime(asked: Asked<'_>) -> Result<Exported, ExportError> {
+    let Asked { tuning, version, .. } = asked;
+    let row = Row::only(asked, |_| true, || adaptive::whole(asked, Some(version)))?;
+    let mut remarks = Remarks::of(&row);
     let mut text = String::from("SGLANG_ARGS=(\n");
     let spelling = Spelling { prefix: "--sglang-", version };
-    for flag in flags(row, tuning, spelling, &mut notes)? {
+    for flag in flags(&row, tuning, spelling, &mut remarks)? {
         if SLIMES_OWN.contains(&flag.key) {
-            notes.push(match flag.key {
+            remarks.general.push(match flag.key {
                 Key::ModelPath => format!("slime's own arguments name the target: --hf-checkpoint{}", values(&flag)),
                 Key::TpSize => format!("tensor parallelism comes from --rollout-num-gpus-per-engine{}", values(&flag)),
                 _ => format!("--{} is left out: slime always sets it", flag.key.flag().name),
@@ -90,15 +146,18 @@ pub fn slime(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Expor
     }
     text.push_str(")\n");
     for (name, value) in &tuning.launch.environment {
-        notes.push(format!("set {name}={} in the environment of slime's rollout engines", quoted(value)));
+        remarks.general.push(format!("set {name}={} in the environment of slime's rollout engines", quoted(value)));
     }
     let pinned = if version == SLIME_PIN { ", which slime pins" } else { "" };
-    notes.push(format!("flags are spelled as in SGLang {version}{pinned}"));
-    Ok(Exported { text, notes })
+    let mut exported = remarks.exported(text, None, asked.form.engine(), version);
+    if let Some(last) = exported.general.last_mut() {
+        last.push_str(pinned);
+    }
+    Ok(exported)
 }
 
 /// The flags of the launch, with the row's shape and the values that must not be left to defaults.
-fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, notes: &mut Vec<String>) -> Result<Vec<Flag>, ExportError> {
+fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, remarks: &mut Remarks) -> Result<Vec<Flag>, ExportError> {
     let launch = &tuning.launch;
     if launch.model_path.is_none() {
         return Err(ExportError::NoTarget);
@@ -123,28 +182,33 @@ fn flags(row: &Row, tuning: &Tuning, spelling: Spelling, notes: &mut Vec<String>
         !dropped && !SHAPE.contains(&flag.key)
     });
     if !left_out.is_empty() {
-        notes.push(format!("left out, because they are specific to the tuned engine: {}", left_out.join(", ")));
+        let left_out = left_out.join(", ");
+        remarks.general.push(format!("left out, because they are specific to the tuned engine: {left_out}"));
     }
     if row.shape.is_off() {
         flags.retain(|flag| !flag.key.flag().name.starts_with("speculative-"));
-        notes.push("the launch does not speculate: no speculation was the best choice at this batch size".into());
+        remarks.notes.push(row.off());
     } else {
         speculation(row.shape, tuning, &mut flags)?;
     }
     if row.shape.topk > 1 && tuning.launch.page_size.is_some_and(|size| size > 1) {
         flags.retain(|flag| flag.key != Key::PageSize);
-        notes.push(format!("{} is left out: most attention backends need 1 for a tree", spelling.name(Key::PageSize)));
+        let page_size = spelling.name(Key::PageSize);
+        remarks.notes.push(format!("{page_size} is left out: most attention backends need 1 for a tree"));
     }
-    fill_in(row, tuning, spelling, &mut flags, notes);
+    fill_in(row, tuning, spelling, &mut flags, remarks);
     let paths = [&launch.model_path, &launch.speculative_draft_model_path];
     if paths.into_iter().flatten().any(|path| path.starts_with("./") || path.starts_with("../")) {
-        notes.push(
-            "paths are relative to the tuned file's folder: start the engine there, or use absolute paths".into(),
-        );
+        let relative = "paths are relative to the tuned file's folder: start the engine there, or use absolute paths";
+        remarks.general.push(relative.into());
     }
-    let place = |flag: &Flag| ORDER.iter().position(|key| *key == flag.key).unwrap_or(ORDER.len());
     flags.sort_by_key(place);
     Ok(flags)
+}
+
+/// The position of a flag in the command.
+fn place(flag: &Flag) -> usize {
+    ORDER.iter().position(|key| *key == flag.key).unwrap_or(ORDER.len())
 }
 
 fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<Flag>) -> Result<(), ExportError> {
@@ -164,19 +228,18 @@ fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<Flag>) -> Resu
 }
 
 /// Adds values for which SGLang's defaults would consider only the target, or be silently small.
-fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>, notes: &mut Vec<String>) {
+fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>, remarks: &mut Remarks) {
     let given = |flags: &[Flag], key: Key| flags.iter().any(|flag| flag.key == key);
-    let mut add = |flags: &mut Vec<Flag>, key: Key, word: String, why: &str| {
-        notes.push(format!("{} {word} is filled in: {why}", spelling.name(key)));
-        flags.push(Flag { key, words: vec![word] });
-    };
+    let filled_in = |key: Key, word: &str, why: &str| format!("{} {word} is filled in: {why}", spelling.name(key));
+    let Remarks { notes, general } = remarks;
     let speculates = !row.shape.is_off();
     if tuning.launch.dtype.as_deref().is_none_or(|dtype| dtype == "auto")
         && let Some(dtype) = &tuning.target_dtype
         && speculates
     {
         flags.retain(|flag| flag.key != Key::Dtype);
-        add(flags, Key::Dtype, dtype.clone(), "the target's dtype, so that the draft is cast to it");
+        general.push(filled_in(Key::Dtype, dtype, "the target's dtype, so that the draft is cast to it"));
+        flags.push(Flag { key: Key::Dtype, words: vec![dtype.clone()] });
     }
     if let Some(draft) = tuning.draft_context_length
         && tuning
@@ -187,7 +250,9 @@ fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>
         && speculates
     {
         flags.retain(|flag| flag.key != Key::ContextLength);
-        add(flags, Key::ContextLength, draft.to_string(), "the draft was not trained for longer sequences");
+        let length = draft.to_string();
+        general.push(filled_in(Key::ContextLength, &length, "the draft was not trained for longer sequences"));
+        flags.push(Flag { key: Key::ContextLength, words: vec![length] });
     }
     let backends = [Key::AttentionBackend, Key::DecodeAttentionBackend];
     if row.shape.topk > 1 && !backends.into_iter().any(|key| given(flags, key)) {
@@ -201,8 +266,13 @@ fn fill_in(row: &Row, tuning: &Tuning, spelling: Spelling, flags: &mut Vec<Flag>
                  is the faster choice",
             )
         };
-        add(flags, Key::AttentionBackend, backend.into(), why);
+        notes.push(filled_in(Key::AttentionBackend, backend, why));
+        flags.push(Flag { key: Key::AttentionBackend, words: vec![backend.into()] });
     }
+    let mut add = |flags: &mut Vec<Flag>, key: Key, word: String, why: &str| {
+        notes.push(filled_in(key, &word, why));
+        flags.push(Flag { key, words: vec![word] });
+    };
     let Some(running) = row.running(&tuning.launch) else { return };
     let asked = row.asked.is_some() && tuning.launch.max_running_requests != Some(running);
     if asked || (speculates && !given(flags, Key::MaxRunningRequests)) {

@@ -1,10 +1,67 @@
-//! The speculative part of TensorRT-LLM's `--config` file: one chain, or chain lengths by batch size (TensorRT-LLM 1.4,
-//! `llmapi/llm_args.py`; its documentation of `draft_len_schedule`).
+//! The speculative part of TensorRT-LLM's `--config` file: a chain, a tree, or chain lengths by batch size.
+//!
+//! Keys and bounds are those of the argument classes of TensorRT-LLM 1.4 (`llmapi/llm_args.py`), which refuse other
+//! keys:
+//!
+//! - All classes: `max_draft_len`, `speculative_model`, `draft_len_schedule`. A key of the schedule is the largest batch
+//!   size of its length, larger batches do not speculate, and the smallest key must have `max_draft_len` (before 1.3,
+//!   keys were smallest batch sizes).
+//! - `Eagle3DecodingConfig` and `MTPDecodingConfig`: `use_dynamic_tree`, `dynamic_tree_max_topK`, and
+//!   `max_total_draft_tokens`, which does not count the root and lies between `max_draft_len` and
+//!   `dynamic_tree_max_topK * max_draft_len`. Trees are not supported for sliding windows and latent attention, and those
+//!   of MTP layers are verified greedily only (its page on speculative decoding). Their buffers have the size of
+//!   `max_batch_size`.
+//! - `cuda_graph_config`: `batch_sizes`, which count requests, and `enable_padding`.
 
 use std::fmt::Write;
 
-use super::{ExportError, Exported, Row, Tuning, schedule::Schedule, words};
-use crate::flags::Key;
+use super::{Asked, ExportError, Exported, Remarks, Row, Tuning, schedule::Schedule, words};
+use crate::{flags::Key, tree::TreeShape, version::EngineVersion};
+
+/// The version whose classes were read.
+pub const READ: EngineVersion = EngineVersion::new(1, 4, 0);
+
+/// Keys of the file that a test compares with those that are written: class, and its keys.
+#[cfg(test)]
+pub const KEYS: &[(&str, &[&str])] = &[
+    (
+        "TorchLlmArgs",
+        &[
+            "max_seq_len",
+            "tensor_parallel_size",
+            "pipeline_parallel_size",
+            "trust_remote_code",
+            "max_batch_size",
+            "cuda_graph_config",
+            "speculative_config",
+        ],
+    ),
+    ("DecodeCudaGraphConfig", &["batch_sizes", "enable_padding", "max_batch_size", "mode"]),
+    (
+        "Eagle3",
+        &[
+            "decoding_type",
+            "max_draft_len",
+            "max_total_draft_tokens",
+            "speculative_model",
+            "draft_len_schedule",
+            "use_dynamic_tree",
+            "dynamic_tree_max_topK",
+        ],
+    ),
+    (
+        "MTP",
+        &[
+            "decoding_type",
+            "max_draft_len",
+            "max_total_draft_tokens",
+            "draft_len_schedule",
+            "use_dynamic_tree",
+            "dynamic_tree_max_topK",
+        ],
+    ),
+    ("Draft_Target", &["decoding_type", "max_draft_len", "speculative_model", "draft_len_schedule"]),
+];
 
 /// Flags with a key of the same meaning in the file.
 const SAME: &[(Key, &str)] = &[
@@ -14,21 +71,17 @@ const SAME: &[(Key, &str)] = &[
     (Key::TrustRemoteCode, "trust_remote_code"),
 ];
 
-pub fn file(tuning: &Tuning, batch_size: Option<usize>) -> Result<Exported, ExportError> {
+pub fn file(asked: Asked<'_>) -> Result<Exported, ExportError> {
+    let Asked { tuning, form, batch_size, version, .. } = asked;
     let launch = &tuning.launch;
     let target = launch.model_path.as_deref().ok_or(ExportError::NoTarget)?;
-    let row = Row::of(tuning, batch_size)?;
-    let running = row.running(launch).and_then(|running| usize::try_from(running).ok());
-    let schedule = match batch_size {
-        // One row for all batch sizes.
-        Some(_) if row.shape.topk > 1 => return Err(ExportError::Tree(row.shape)),
-        Some(batch) => Schedule { ranges: vec![(1, running.unwrap_or(batch), row.shape.num_steps)] },
-        None => Schedule::of(tuning, running)?,
+    let schedule = schedule(asked)?;
+    let row = match &schedule {
+        Some(_) => Row { notes: Vec::new(), ..Row::of(tuning, None)? },
+        None => Row::only(asked, |shape| fits(shape).is_ok(), || Err("it contains a tree".into()))?,
     };
-    let mut notes = vec![format!("start with: trtllm-serve {} --config FILE", crate::launch::quoted(target))];
-    if batch_size.is_some() {
-        notes.extend(row.notes.iter().cloned());
-    }
+    let running = row.running(launch).and_then(|running| usize::try_from(running).ok());
+    let mut remarks = Remarks::of(&row);
     let mut text = String::new();
     for flag in words::of(launch) {
         if let Some((_, name)) = SAME.iter().find(|(key, _)| *key == flag.key) {
@@ -39,45 +92,114 @@ pub fn file(tuning: &Tuning, batch_size: Option<usize>) -> Result<Exported, Expo
     if let Some(running) = running {
         let _ = writeln!(text, "max_batch_size: {running}");
     }
-    if schedule.most() == 0 {
-        notes.push("the file does not configure speculation: no speculation was the best choice".into());
-        return Ok(Exported { text: if text.is_empty() { "{}\n".into() } else { text }, notes });
+    capture(&mut text, tuning, running);
+    if schedule.is_none() && row.shape.is_off() {
+        remarks.notes.push(row.off());
+    } else {
+        speculation(&mut text, asked, &row, schedule.as_ref())?;
     }
-    speculation(&mut text, tuning, &schedule)?;
-    if schedule.ranges.len() > 1 || schedule.ranges.iter().any(|range| range.2 == 0) {
-        notes.push(
-            "draft_len_schedule is written for TensorRT-LLM 1.4, where a key is the largest batch size of its length and larger \
-             batches do not speculate; before 1.3 keys were smallest batch sizes"
-                .into(),
-        );
+    if schedule.is_some() {
+        remarks.general.push("draft_len_schedule holds the table; --batch-size N writes one row of it".into());
     }
-    notes.push("memory and kernel settings are left out: they are specific to the tuned engine".into());
-    Ok(Exported { text, notes })
+    if row.shape.topk > 1 {
+        let limits = match launch.speculative_algorithm.as_deref() {
+            Some("EAGLE3") => "",
+            _ => ", and sampled requests are not supported with trees of MTP layers",
+        };
+        remarks.notes.push(format!(
+            "TensorRT-LLM does not support trees for targets with sliding windows or latent attention{limits}"
+        ));
+    }
+    remarks.general.push("memory and kernel settings are left out: they are specific to the tuned engine".into());
+    if batch_size.is_none() && text.is_empty() {
+        text.push_str("{}\n");
+    }
+    let command = format!("trtllm-serve {} --config config.yaml\n", crate::launch::quoted(target));
+    Ok(remarks.exported(text, Some(command), form.engine(), version))
 }
 
-fn speculation(text: &mut String, tuning: &Tuning, schedule: &Schedule) -> Result<(), ExportError> {
-    let launch = &tuning.launch;
-    let algorithm = launch.speculative_algorithm.clone().unwrap_or_default();
+/// The table as a schedule, if it contains several chain lengths and no single row is requested.
+fn schedule(asked: Asked<'_>) -> Result<Option<Schedule>, ExportError> {
+    let Asked { tuning, batch_size, version, .. } = asked;
+    if batch_size.is_some() || tuning.table.iter().any(|(_, shape)| shape.topk > 1) {
+        return Ok(None);
+    }
+    let running = Row::of(tuning, None)?.running(&tuning.launch);
+    let schedule = Schedule::of(&tuning.table, running.and_then(|running| usize::try_from(running).ok()))?;
+    if schedule.ranges.len() < 2 {
+        return Ok(None);
+    }
+    if version < READ {
+        return Err(ExportError::TensorRtVersion(
+            version,
+            "a table by batch size (export one row with --batch-size N)",
+        ));
+    }
+    let first = schedule.ranges.first().map_or(0, |range| range.2);
+    if first < schedule.most() {
+        return Err(ExportError::TensorRtSchedule(first, schedule.most()));
+    }
+    Ok(Some(schedule))
+}
+
+/// Checks that a tree is one that the engine can draft.
+fn fits(shape: TreeShape) -> Result<(), ExportError> {
+    let drafts = shape.num_draft_tokens.saturating_sub(1);
+    let fits = shape.topk < 2 || (shape.num_steps..=shape.topk.saturating_mul(shape.num_steps)).contains(&drafts);
+    if fits { Ok(()) } else { Err(ExportError::TensorRtTree(shape)) }
+}
+
+/// Writes the batch sizes with a CUDA graph, if the tuned file has them.
+fn capture(text: &mut String, tuning: &Tuning, running: Option<usize>) {
+    let sizes = tuning.launch.cuda_graph_bs.iter().flatten();
+    let mut sizes: Vec<usize> = sizes.filter_map(|size| usize::try_from(*size).ok()).collect();
+    if sizes.is_empty() {
+        return;
+    }
+    sizes.retain(|size| running.is_none_or(|running| *size < running));
+    sizes.extend(running);
+    let _ = writeln!(text, "cuda_graph_config:\n  enable_padding: true\n  batch_sizes: {sizes:?}");
+}
+
+fn speculation(text: &mut String, asked: Asked<'_>, row: &Row, schedule: Option<&Schedule>) -> Result<(), ExportError> {
+    let launch = &asked.tuning.launch;
+    let shape = row.shape;
+    let Some(algorithm) = launch.speculative_algorithm.clone() else { return Err(ExportError::NoAlgorithm(shape)) };
     let draft = launch.speculative_draft_model_path.as_deref();
-    let (kind, needs_draft) = match algorithm.as_str() {
-        "EAGLE3" => ("Eagle3", true),
-        "STANDALONE" => ("Draft_Target", true),
-        "NEXTN" => ("MTP", false),
-        "EAGLE" if draft.is_none() => ("MTP", false),
+    let (kind, needs_draft, has_trees) = match algorithm.as_str() {
+        "EAGLE3" => ("Eagle3", true, true),
+        "STANDALONE" => ("Draft_Target", true, false),
+        "NEXTN" => ("MTP", false, true),
+        "EAGLE" if draft.is_none() => ("MTP", false, true),
         _ => return Err(ExportError::TensorRtAlgorithm(algorithm)),
     };
     if needs_draft && draft.is_none() {
         return Err(ExportError::NoDraft(algorithm));
     }
-    let _ = writeln!(text, "speculative_config:\n  decoding_type: {kind}\n  max_draft_len: {}", schedule.most());
+    let steps = schedule.map_or(shape.num_steps, Schedule::most);
+    let _ = writeln!(text, "speculative_config:\n  decoding_type: {kind}\n  max_draft_len: {steps}");
     if let Some(draft) = draft.filter(|_| needs_draft) {
         // JSON strings are valid YAML.
         let _ = writeln!(text, "  speculative_model: {}", serde_json::Value::from(draft));
     }
-    // Batches beyond the last key do not speculate.
-    let end = schedule.ranges.iter().rposition(|range| range.2 > 0).map_or(0, |last| last + 1);
-    if schedule.ranges.len() > 1 {
+    if shape.topk > 1 {
+        fits(shape)?;
+        if !has_trees {
+            return Err(ExportError::TensorRtTreeAlgorithm(algorithm));
+        }
+        if asked.version < READ {
+            return Err(ExportError::TensorRtVersion(asked.version, "trees"));
+        }
+        let (topk, drafts) = (shape.topk, shape.num_draft_tokens - 1);
+        let _ = writeln!(
+            text,
+            "  use_dynamic_tree: true\n  dynamic_tree_max_topK: {topk}\n  max_total_draft_tokens: {drafts}"
+        );
+    }
+    if let Some(schedule) = schedule {
         let _ = writeln!(text, "  draft_len_schedule:");
+        // Batches beyond the last key do not speculate.
+        let end = schedule.ranges.iter().rposition(|range| range.2 > 0).map_or(0, |last| last + 1);
         for (_, last, tokens) in &schedule.ranges[..end] {
             let _ = writeln!(text, "    {last}: {tokens}");
         }

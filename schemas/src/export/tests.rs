@@ -1,11 +1,11 @@
+mod matrix;
+
 use super::*;
 use crate::{
+    chain_tables::NoTable,
     diagnostic::Severity,
     flags::Key,
     launch::{self, Engine, Launch, Options},
-    model::{ModelConfig, ModelFacts},
-    resolve,
-    rules::{self, Context, Selection},
     text::Source,
 };
 
@@ -32,7 +32,8 @@ fn table() -> Vec<(usize, TreeShape)> {
 
 fn tuning(launch: LaunchFile, table: &[(usize, TreeShape)]) -> Tuning {
     let target_dtype = Some("bfloat16".to_owned());
-    Tuning { launch, table: table.to_vec(), target_dtype, draft_context_length: Some(2048), gpu: None, measured: None }
+    let (table, draft_context_length) = (table.to_vec(), Some(2048));
+    Tuning { launch, table, verdicts: Vec::new(), target_dtype, draft_context_length, gpu: None, measured: None }
 }
 
 #[test]
@@ -41,7 +42,7 @@ fn every_form_says_whose_figures_chose_the_shape() {
     let note = |form, engine: Option<&str>| {
         let measured = engine.map(|engine| Measured { engine: engine.into(), device: "NVIDIA H200".into() });
         let tuning = Tuning { measured, ..tuning(launch_file(), &chain) };
-        export(&tuning, form, None, None).expect("exported").notes[0].clone()
+        export(&tuning, form, None, None).expect("exported").general[0].clone()
     };
     for form in Form::ALL {
         let engine = form.engine();
@@ -57,7 +58,7 @@ fn every_form_says_whose_figures_chose_the_shape() {
 
 #[test]
 fn notes_name_flags_as_the_launch_spells_them() {
-    let notes = |form, version| exported(form, Some(1), version).notes.join("\n");
+    let notes = |form, version| all(&exported(form, Some(1), version));
     assert!(notes(Form::Sglang, Some("0.5.23")).contains("--cuda-graph-max-bs-decode 1 is filled in"));
     assert!(notes(Form::Sglang, Some("0.5.9")).contains("--cuda-graph-max-bs 1 is filled in"));
     let slime = notes(Form::Slime, None);
@@ -71,10 +72,10 @@ fn vllm_gets_blocks_and_hears_of_its_share_of_memory() {
         export(&tuning(launch, &[(8, TreeShape::chain(3))]), Form::Vllm, None, None).expect("exported")
     };
     assert!(with(16).text.contains("--block-size 16"), "{}", with(16).text);
-    let notes = with(16).notes.join("\n");
+    let notes = all(&with(16));
     assert!(notes.contains("--gpu-memory-utilization") && !notes.contains("--page-size"), "{notes}");
     let odd = with(48);
-    assert!(!odd.text.contains("--block-size") && odd.notes.join("\n").contains("--block-size takes [1, 8, 16"));
+    assert!(!odd.text.contains("--block-size") && all(&odd).contains("--block-size takes [1, 8, 16"));
 }
 
 #[test]
@@ -86,6 +87,11 @@ fn the_adaptive_file_ends_at_the_batch_that_is_asked_for() {
     assert_eq!(file, serde_json::json!({ "1": {"candidate_steps": [5]}, "2": {"candidate_steps": [3]} }));
     let notes = exported(Some(4)).notes.join("\n");
     assert!(notes.contains("--max-running-requests 4") && notes.contains("1 of 3 rows are left out"), "{notes}");
+    let command = exported(Some(4)).command.expect("a command");
+    assert!(
+        command.contains("--cuda-graph-bs-decode 1 2 4 ") || command.contains("--cuda-graph-bs-decode 1 2 4\n"),
+        "{command}"
+    );
     assert!(exported(Some(99)).notes.join("\n").contains("outside the measured range (up to 32)"));
     assert_eq!(exported(None).text, exported(Some(32)).text);
 }
@@ -94,6 +100,11 @@ fn exported(form: Form, batch_size: Option<usize>, version: Option<&str>) -> Exp
     let tuning = tuning(launch_file(), &table());
     let version = version.map(|version| version.parse().expect("a version"));
     export(&tuning, form, batch_size, version).expect("exported")
+}
+
+/// All remarks on an export.
+fn all(exported: &Exported) -> String {
+    [&exported.general[..], &exported.notes].concat().join("\n")
 }
 
 fn read_back(text: &str) -> Launch {
@@ -123,10 +134,11 @@ fn a_batch_of_no_request_is_refused() {
 fn what_is_said_of_a_version_holds_for_it() {
     let old = EngineVersion::new(0, 5, 9);
     let tuning = tuning(launch_file(), &[(8, TreeShape::chain(3))]);
-    assert_eq!(export(&tuning, Form::SglangAdaptive, None, Some(old)), Err(ExportError::AdaptiveVersion(old)));
-    let notes = |version| export(&tuning, Form::Slime, None, version).map(|exported| exported.notes.join("\n"));
+    let refused = export(&tuning, Form::SglangAdaptive, None, Some(old));
+    assert_eq!(refused, Err(ExportError::AdaptiveVersion(NoTable::SglangWithout(old))));
+    let notes = |version| export(&tuning, Form::Slime, None, version).map(|exported| all(&exported));
     assert!(notes(None).is_ok_and(|notes| notes.contains("which slime pins")));
-    assert!(notes(Some(old)).is_ok_and(|notes| notes.contains("as in SGLang 0.5.9")));
+    assert!(notes(Some(old)).is_ok_and(|notes| notes.contains("written for SGLang 0.5.9")));
 }
 
 #[test]
@@ -152,8 +164,10 @@ fn the_command_reads_back_as_the_tuned_launch() {
             (Key::AttentionBackend, Some("triton")),
         ],
     );
-    let notes = exported.notes.join("\n");
-    for part in ["3,1,4 up to batch 8", "no speculation up to batch 32", "--device cpu", "--attention-backend native"] {
+    let notes = all(&exported);
+    for part in
+        ["3,1,4 at batch 2 to 8", "no speculation at batch 9 to 32", "--device cpu", "--attention-backend native"]
+    {
         assert!(notes.contains(part), "{part}: {notes}");
     }
 }
@@ -180,17 +194,9 @@ fn slime_gets_its_array_without_what_it_sets_itself() {
             (Key::TpSize, None),
         ],
     );
-    let notes = exported.notes.join("\n");
+    let notes = all(&exported);
     assert!(notes.contains("--hf-checkpoint 'models/target one'"), "{notes}");
     assert!(notes.contains("--rollout-num-gpus-per-engine 2"), "{notes}");
-}
-
-#[test]
-fn the_last_row_is_the_default_and_may_be_no_speculation() {
-    let exported = exported(Form::Sglang, None, None);
-    assert!(!exported.text.contains("speculative"), "{}", exported.text);
-    read_back(&exported.text);
-    assert!(exported.notes.iter().any(|note| note.contains("does not speculate")));
 }
 
 #[test]
@@ -221,7 +227,10 @@ fn the_adaptive_file_names_the_smallest_batch_of_each_row() {
         "1": {"candidate_steps": [5]}, "5": {"candidate_steps": [3]}, "9": {"candidate_steps": [0]},
     });
     assert_eq!(file, expected);
-    assert!(exported.notes[1].contains("--speculative-num-steps 5 "), "{:?}", exported.notes);
+    let command = exported.command.expect("a command");
+    assert!(command.contains("--speculative-num-steps 5 \\\n"), "{command}");
+    // A batch is looked up by the capture size to which it pads, so the ends of rows must be among them.
+    assert!(command.contains("--cuda-graph-bs-decode 1 2 4 8 16 24 32\n"), "{command}");
 }
 
 #[test]
@@ -235,6 +244,7 @@ fn what_an_engine_cannot_run_is_an_error() {
     let (tree, chain, off) = ([(8, TREE)], [(8, TreeShape::chain(3))], [(8, TreeShape::OFF)]);
     check(|_| {}, &[], Form::Sglang, ExportError::EmptyTable);
     check(|_| {}, &tree, Form::Vllm, ExportError::Tree(TREE));
+    check(|_| {}, &table()[..1], Form::Vllm, ExportError::Tree(TREE));
     check(|_| {}, &tree, Form::SglangAdaptive, ExportError::AdaptiveTree(TREE));
     check(|_| {}, &off, Form::SglangAdaptive, ExportError::NothingToAdapt);
     check(|launch| launch.model_path = None, &chain, Form::Sglang, ExportError::NoTarget);
@@ -330,56 +340,6 @@ objective = "throughput"
     assert_eq!(sizes(&launch), [1, 2, 3]);
 }
 
-/// The linter's findings on an exported launch that are worse than `info`.
-fn findings(text: &str, version: Option<EngineVersion>) -> Vec<String> {
-    let launch = read_back(text);
-    let facts =
-        |config: &str| ModelFacts { config: ModelConfig::parse(config).expect("a config"), ..ModelFacts::default() };
-    let target = facts(
-        r#"{"architectures": ["LlamaForCausalLM"], "torch_dtype": "bfloat16", "max_position_embeddings": 8192,
-            "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256}"#,
-    );
-    let draft = facts(
-        r#"{"architectures": ["LlamaForCausalLMEagle3"], "torch_dtype": "float16", "max_position_embeddings": 2048,
-            "hidden_size": 4096, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 128256,
-            "draft_vocab_size": 32000}"#,
-    );
-    let (version, given) = resolve::version_of(&launch, version);
-    let draft = launch.has(Key::SpeculativeAlgorithm).then_some(&draft);
-    let resolved = resolve::resolve(&launch, version, given, Some(&target), draft, None);
-    let context = Context {
-        launch: &launch,
-        resolved: &resolved,
-        target: Some(&target),
-        draft,
-        expected_concurrency: None,
-        gpu_memory: None,
-    };
-    let found = rules::lint(&context, &Selection::default()).into_iter();
-    found
-        .filter(|found| found.severity > Severity::Info)
-        .map(|found| format!("{} {}: {}", found.code, found.name, found.message))
-        .collect()
-}
-
-#[test]
-fn the_linter_finds_nothing_in_what_is_exported() {
-    let shapes =
-        [TreeShape::OFF, TreeShape::chain(1), TreeShape::chain(7), TREE, TreeShape { num_draft_tokens: 60, ..TREE }];
-    for shape in shapes {
-        let tuning = tuning(launch_file(), &[(128, shape)]);
-        for batch in [None, Some(1), Some(3), Some(48), Some(64)] {
-            for version in [None, Some("0.5.9"), Some("0.5.12"), Some("0.5.15.post1"), Some("0.5.23")] {
-                for form in [Form::Sglang, Form::Slime] {
-                    let version = version.map(|version| version.parse().expect("a version"));
-                    let text = export(&tuning, form, batch, version).expect("exported").text;
-                    assert_eq!(findings(&text, version), Vec::<String>::new(), "{version:?}\n{text}");
-                }
-            }
-        }
-    }
-}
-
 #[test]
 fn the_targets_own_mtp_layer_is_no_draft_path() {
     for algorithm in ["EAGLE", "NEXTN"] {
@@ -408,20 +368,36 @@ fn written(form: Form, table: &[(usize, TreeShape)], batch: Option<usize>, versi
 
 #[test]
 fn a_table_of_chains_becomes_vllms_schedule() {
-    let whole = written(Form::Vllm, &chains(), None, None);
-    let list = r#""num_speculative_tokens":5,"num_speculative_tokens_per_batch_size":[[1,4,5],[5,16,2],[17,64,0]]"#;
-    assert!(whole.text.contains(list), "{}", whole.text);
-    assert!(!whole.notes.join("\n").contains("left out (") && whole.text.contains("--max-num-seqs 64"), "{whole:?}");
-    // A requested single row, versions without the list, and tables with one length have no schedule.
-    for one in [
-        written(Form::Vllm, &chains(), Some(8), None),
-        written(Form::Vllm, &chains()[..3], None, Some("0.24.0")),
-        written(Form::Vllm, &chains()[..2], None, None),
-    ] {
+    for version in [None, Some("0.24.0")] {
+        let whole = written(Form::Vllm, &chains(), None, version);
+        let list = r#""num_speculative_tokens":5,"num_speculative_tokens_per_batch_size":[[1,4,5],[5,16,2],[17,64,0]]"#;
+        assert!(whole.text.contains(list), "{}", whole.text);
+        assert!(!all(&whole).contains("rows of the table") && whole.text.contains("--max-num-seqs 64"), "{whole:?}");
+        assert_eq!(all(&whole).contains("without full CUDA graphs"), version.is_some());
+    }
+    // A requested single row and tables with one length have no schedule.
+    for one in [written(Form::Vllm, &chains(), Some(8), None), written(Form::Vllm, &chains()[..2], None, None)] {
         assert!(one.text.contains("num_speculative_tokens") && !one.text.contains("per_batch_size"), "{}", one.text);
     }
-    let findings = findings(&whole.text, None);
-    assert!(findings.is_empty(), "{findings:?}");
+}
+
+#[test]
+fn vllm_captures_in_tokens_and_by_the_flag_of_its_version() {
+    let launch = LaunchFile { cuda_graph_bs: Some(vec![1, 4, 8, 64]), max_running_requests: Some(64), ..launch_file() };
+    let text = |table: &[(usize, TreeShape)], batch, version: &str| {
+        let version = version.parse().expect("a version");
+        export(&tuning(launch.clone(), table), Form::Vllm, batch, Some(version)).expect("exported").text
+    };
+    // 3 drafts and one more token each, for 1 and 4 requests and the 6 that may run.
+    let flag = text(&[(8, TreeShape::chain(3))], Some(6), "0.11.2");
+    assert!(flag.contains("--cudagraph-capture-sizes 4 16 24\n"), "{flag}");
+    let json = text(&[(8, TreeShape::chain(3))], Some(6), "0.10.2");
+    assert!(json.contains(r#"--compilation-config '{"cudagraph_capture_sizes":[4,16,24]}'"#), "{json}");
+    let off = text(&[(8, TreeShape::OFF)], None, "0.33.0");
+    assert!(off.contains("--cudagraph-capture-sizes 1 4 8 64\n"), "{off}");
+    // 5 drafts up to batch 4, 2 up to 16, none above.
+    let whole = text(&chains(), None, "0.33.0");
+    assert!(whole.contains("--cudagraph-capture-sizes 6 24 48 64\n"), "{whole}");
 }
 
 #[test]
@@ -431,10 +407,95 @@ fn tensorrt_llm_gets_a_chain_or_a_schedule_of_largest_batch_sizes() {
                     \"models/draft\"\n  draft_len_schedule:\n    4: 5\n    16: 2\n";
     assert!(whole.text.contains(expected), "{}", whole.text);
     assert!(whole.text.contains("tensor_parallel_size: 2\n") && whole.text.contains("trust_remote_code: true\n"));
+    assert_eq!(whole.command.as_deref(), Some("trtllm-serve 'models/target one' --config config.yaml\n"));
     let one = written(Form::TensorRtLlm, &chains(), Some(8), None);
     assert!(one.text.contains("max_draft_len: 2\n") && !one.text.contains("schedule"), "{}", one.text);
     let off = written(Form::TensorRtLlm, &chains(), Some(65), None);
     assert!(!off.text.contains("speculative_config"), "{}", off.text);
-    let tree = export(&tuning(launch_file(), &table()), Form::TensorRtLlm, None, None).expect_err("it is a tree");
-    assert_eq!(tree, ExportError::Tree(TREE));
+    // The engine refuses a schedule whose first length is not its longest.
+    let rising = [(1, TreeShape::chain(2)), (8, TreeShape::chain(5))];
+    let refused = export(&tuning(launch_file(), &rising), Form::TensorRtLlm, None, None);
+    assert_eq!(refused, Err(ExportError::TensorRtSchedule(2, 5)));
+}
+
+#[test]
+fn tensorrt_llm_gets_trees_within_its_bounds() {
+    let tree = |shape| export(&tuning(launch_file(), &[(8, shape)]), Form::TensorRtLlm, None, None);
+    let text = tree(TREE).expect("a tree").text;
+    let keys = "  max_draft_len: 5\n  speculative_model: \"models/draft\"\n  use_dynamic_tree: true\n  \
+                dynamic_tree_max_topK: 4\n  max_total_draft_tokens: 15\n";
+    assert!(text.contains(keys), "{text}");
+    for drafts in [4, 22, 60] {
+        let shape = TreeShape { num_draft_tokens: drafts, ..TREE };
+        assert_eq!(tree(shape), Err(ExportError::TensorRtTree(shape)));
+    }
+    let launch = LaunchFile { speculative_algorithm: Some("STANDALONE".into()), ..launch_file() };
+    let refused = export(&tuning(launch, &[(8, TREE)]), Form::TensorRtLlm, None, None);
+    assert_eq!(refused, Err(ExportError::TensorRtTreeAlgorithm("STANDALONE".into())));
+    let old = EngineVersion::new(1, 2, 1);
+    let refused = export(&tuning(launch_file(), &[(8, TREE)]), Form::TensorRtLlm, None, Some(old));
+    assert!(matches!(refused, Err(ExportError::TensorRtVersion(..))));
+}
+
+#[test]
+fn rows_that_differ_are_refused_with_the_commands_that_work() {
+    let refused = |table: &[(usize, TreeShape)], form, version: Option<&str>| {
+        let version = version.map(|version| version.parse().expect("a version"));
+        match export(&tuning(launch_file(), table), form, None, version) {
+            Err(ExportError::RowsDiffer(differ)) => (differ.message(), differ.commands("'my tuned.toml'")),
+            other => panic!("{form}: {other:?}"),
+        }
+    };
+    let (message, commands) = refused(&table(), Form::Sglang, None);
+    assert!(message.contains("not as a whole") && message.contains("5,4,16 is a tree"), "{message}");
+    let expected = [
+        "spectune export 'my tuned.toml' --to sglang --batch-size 1   # 5,4,16 at batch 1",
+        "spectune export 'my tuned.toml' --to sglang --batch-size 8   # 3,1,4 at batch 2 to 8",
+        "spectune export 'my tuned.toml' --to sglang --batch-size 32  # no speculation at batch 9 to 32",
+    ];
+    assert_eq!(commands, expected);
+    let (_, commands) = refused(&chains(), Form::Sglang, Some("0.5.16"));
+    let end = "--to sglang-adaptive --engine-version 0.5.16         # the whole table";
+    assert!(commands[3].ends_with(end), "{commands:#?}");
+    assert!(commands[2].contains("--engine-version 0.5.16 --batch-size 17"), "{commands:#?}");
+    let (message, commands) = refused(&chains(), Form::Sglang, Some("0.5.12"));
+    assert!(message.contains("one list of steps") && commands.len() == 3, "{message}");
+    let (_, commands) = refused(&chains(), Form::Slime, None);
+    assert!(commands[3].contains("--to sglang-adaptive --engine-version 0.5.15.post1"), "{commands:#?}");
+    let (message, commands) = refused(&chains(), Form::Vllm, Some("0.23.0"));
+    assert!(message.contains("0.24.0 is the first version") && commands.len() == 3, "{message}");
+    let (message, commands) = refused(&table(), Form::Vllm, None);
+    assert!(message.contains("it cannot run 5,4,16 at batch 1") && commands.len() == 2, "{message}");
+    let (_, commands) = refused(&table(), Form::TensorRtLlm, None);
+    assert_eq!(commands.len(), 3);
+}
+
+#[test]
+fn no_speculation_is_called_the_best_choice_only_by_its_verdict() {
+    let note = |verdict: Option<TunedVerdict>, form| {
+        let verdicts = verdict.map(|verdict| (8, verdict)).into_iter().collect();
+        let tuning = Tuning { verdicts, ..tuning(launch_file(), &[(8, TreeShape::OFF)]) };
+        all(&export(&tuning, form, None, None).expect("exported"))
+    };
+    for form in [Form::Sglang, Form::Slime, Form::Vllm, Form::TensorRtLlm] {
+        let best = |verdict| note(verdict, form).contains("the best choice");
+        assert!(best(Some(TunedVerdict::DoesNotPay)), "{form}");
+        assert!(!best(None) && !best(Some(TunedVerdict::NoDifference)), "{form}");
+        let unknown = note(Some(TunedVerdict::NotKnown), form);
+        assert!(!unknown.contains("the best choice") && unknown.contains("is not known"), "{form}: {unknown}");
+    }
+}
+
+#[test]
+fn the_version_is_that_of_the_measured_engine_if_it_is_launched() {
+    let version = |form, engine: &str| {
+        let measured = Some(Measured { engine: engine.into(), device: "NVIDIA H200".into() });
+        Tuning { measured, ..tuning(launch_file(), &[]) }.version(form, None).to_string()
+    };
+    assert_eq!(version(Form::Sglang, "SGLang 0.5.16"), "0.5.16");
+    assert_eq!(version(Form::SglangAdaptive, "sglang 0.5.16"), "0.5.16");
+    assert_eq!(version(Form::Slime, "SGLang 0.5.16"), SLIME_PIN.to_string());
+    assert_eq!(version(Form::Vllm, "SGLang 0.5.16"), NEWEST_VLLM.to_string());
+    assert_eq!(version(Form::Vllm, "vLLM 0.26.0"), "0.26.0");
+    assert_eq!(version(Form::Sglang, "SGLang of an unknown version"), NEWEST_SGLANG.to_string());
 }

@@ -2,14 +2,19 @@
 
 use std::fmt::Write;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::{ExportError, Exported, Row, Tuning, schedule::Schedule, sglang, words};
-use crate::{flags::Key, launch::quoted, version::EngineVersion};
+use super::{Asked, ExportError, Exported, Remarks, Row, Tuning, row::WholeTable, schedule::Schedule, sglang, words};
+use crate::{
+    chain_tables::{self, VLLM_SCHEDULE},
+    flags::{Key, vllm},
+    launch::quoted,
+};
 
 /// Flags with a counterpart of the same meaning.
 const SAME: &[(Key, &str)] = &[
     (Key::ContextLength, "max-model-len"),
+    (Key::DisableCudaGraph, "enforce-eager"),
     (Key::Dtype, "dtype"),
     (Key::KvCacheDtype, "kv-cache-dtype"),
     (Key::PpSize, "pipeline-parallel-size"),
@@ -27,31 +32,55 @@ fn block_size(words: &[String]) -> Option<i64> {
     BLOCK_SIZES.contains(&size).then_some(size)
 }
 
-/// The first version in which the schedule of draft tokens by batch size is a list.
-const FIRST_WITH_LIST: EngineVersion = EngineVersion::new(0, 33, 0);
+/// The flag for capture sizes, and the JSON of older versions.
+const CAPTURE: &str = "cudagraph-capture-sizes";
 
-pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exported, ExportError> {
+pub fn command(asked: Asked<'_>) -> Result<Exported, ExportError> {
+    let Asked { tuning, form, version, .. } = asked;
     let launch = &tuning.launch;
     let target = launch.model_path.as_deref().ok_or(ExportError::NoTarget)?;
-    let schedule = schedule(row, tuning, version);
+    let schedule = schedule(asked);
     // With a schedule nothing of the table is omitted.
-    let mut notes = if schedule.is_some() { Vec::new() } else { row.notes.clone() };
+    let row = match &schedule {
+        Some(_) => Row { notes: Vec::new(), ..Row::of(tuning, None)? },
+        None => Row::only(asked, |shape| shape.topk == 1, || whole(asked))?,
+    };
+    let mut remarks = Remarks::of(&row);
     let mut text = format!("vllm serve {}", quoted(target));
-    if let Some(schedule) = &schedule {
-        let config = speculative_config(row, tuning, Some(schedule))?;
-        let _ = write!(text, " \\\n  --speculative-config {}", quoted(&config));
-        notes.push(
-            "num_speculative_tokens_per_batch_size holds the table; --batch-size N writes one row of it. vLLM follows it without data \
-             parallelism only"
-                .into(),
-        );
-    } else if row.shape.is_off() {
-        notes.push("the launch does not speculate: no speculation was the best choice at this batch size".into());
+    if schedule.is_none() && row.shape.is_off() {
+        remarks.notes.push(row.off());
     } else {
-        let config = speculative_config(row, tuning, None)?;
+        let config = speculative_config(&row, tuning, schedule.as_ref())?;
         let _ = write!(text, " \\\n  --speculative-config {}", quoted(&config));
     }
-    for flag in words::of(launch) {
+    if schedule.is_some() {
+        remarks.general.push(format!(
+            "{VLLM_SCHEDULE} holds the table; --batch-size N writes one row of it. vLLM follows it without data \
+             parallelism only"
+        ));
+        if let Err(why) = chain_tables::vllm_measures(version) {
+            remarks.general.push(why.to_string());
+        }
+    }
+    flags(&mut text, asked, &mut remarks);
+    let running = row.running(launch);
+    if let Some(running) = running {
+        let _ = write!(text, " \\\n  --max-num-seqs {running}");
+    }
+    let running = running.and_then(|running| usize::try_from(running).ok());
+    let one = Schedule { ranges: vec![(1, running.unwrap_or(usize::MAX), row.shape.num_steps)] };
+    capture(&mut text, asked, schedule.as_ref().unwrap_or(&one), running, &mut remarks);
+    if !launch.environment.is_empty() {
+        remarks.general.push("environment variables are left out: they are specific to the tuned engine".into());
+    }
+    text.push('\n');
+    Ok(remarks.exported(text, None, form.engine(), version))
+}
+
+/// Writes the flags of the launch that vLLM has too.
+fn flags(text: &mut String, asked: Asked<'_>, remarks: &mut Remarks) {
+    let mut left_out = Vec::new();
+    for flag in words::of(&asked.tuning.launch) {
         let name = flag.key.flag().name;
         match SAME.iter().find(|(key, _)| *key == flag.key) {
             Some((_, name)) => {
@@ -62,40 +91,75 @@ pub fn command(row: &Row, tuning: &Tuning, version: EngineVersion) -> Result<Exp
             }
             // The model is the command's own argument; the algorithm, its draft and the shape are in the JSON.
             None if flag.key == Key::ModelPath || name.starts_with("speculative-") => {}
-            // Written below, since the requested batch size takes precedence.
-            None if flag.key == Key::MaxRunningRequests => {}
+            // Written by the caller: the requested batch size takes precedence, and capture sizes depend on the chain.
+            None if matches!(flag.key, Key::MaxRunningRequests | Key::CudaGraphBs | Key::CudaGraphMaxBs) => {}
             None if flag.key == Key::PageSize => match block_size(&flag.words) {
                 Some(size) => {
                     let _ = write!(text, " \\\n  --block-size {size}");
                 }
-                None => notes.push(format!(
+                None => remarks.general.push(format!(
                     "--page-size{} is left out: vLLM's --block-size takes {BLOCK_SIZES:?}",
                     sglang::values(&flag)
                 )),
             },
-            None if flag.key == Key::MemFractionStatic => notes.push(format!(
+            None if flag.key == Key::MemFractionStatic => remarks.general.push(format!(
                 "--mem-fraction-static{} is left out: vLLM's --gpu-memory-utilization (0.9 unless given) is similar, \
                  but also covers activations and CUDA graphs, so the same number leaves less memory for the KV cache",
                 sglang::values(&flag)
             )),
-            None => notes.push(format!("--{name} is left out: vLLM has no equivalent flag")),
+            None => left_out.push(format!("--{name}{}", sglang::values(&flag))),
         }
     }
-    if let Some(running) = row.running(launch) {
-        let _ = write!(text, " \\\n  --max-num-seqs {running}");
+    if !left_out.is_empty() {
+        let left_out = left_out.join(", ");
+        remarks.general.push(format!("left out, because vLLM has no equivalent flag: {left_out}"));
     }
-    if !launch.environment.is_empty() {
-        notes.push("environment variables are left out: they are specific to the tuned engine".into());
+}
+
+/// Writes the capture sizes, if the tuned file has them, in tokens as vLLM counts them.
+fn capture(text: &mut String, asked: Asked<'_>, schedule: &Schedule, running: Option<usize>, remarks: &mut Remarks) {
+    let sizes = asked.tuning.launch.cuda_graph_bs.iter().flatten();
+    let mut sizes: Vec<usize> = sizes.filter_map(|size| usize::try_from(*size).ok()).collect();
+    if sizes.is_empty() {
+        return;
     }
-    text.push('\n');
-    Ok(Exported { text, notes })
+    sizes.retain(|size| running.is_none_or(|running| *size < running));
+    sizes.extend(running);
+    let tokens = chain_tables::vllm_capture_sizes(&sizes, &schedule.ranges);
+    if vllm().spelling(CAPTURE).is_some_and(|flag| flag.exists_in(asked.version)) {
+        let _ = write!(text, " \\\n  --{CAPTURE}");
+        tokens.iter().for_each(|size| {
+            let _ = write!(text, " {size}");
+        });
+    } else {
+        let config = json!({ "cudagraph_capture_sizes": tokens }).to_string();
+        let _ = write!(text, " \\\n  --compilation-config {}", quoted(&config));
+    }
+    if schedule.most() > 0 {
+        let batches: Vec<String> = sizes.iter().map(ToString::to_string).collect();
+        remarks.notes.push(format!(
+            "vLLM's capture sizes count tokens, of which a request has its drafts and one more: they are for batches of {}",
+            batches.join(", ")
+        ));
+    }
 }
 
 /// The table as a schedule, if it has several chain lengths, no single row is requested, and the version supports it.
-fn schedule(row: &Row, tuning: &Tuning, version: EngineVersion) -> Option<Schedule> {
-    let running = row.running(&tuning.launch).and_then(|running| usize::try_from(running).ok());
-    let schedule = Schedule::of(tuning, running).ok()?;
-    (row.asked.is_none() && version >= FIRST_WITH_LIST && schedule.ranges.len() > 1).then_some(schedule)
+fn schedule(asked: Asked<'_>) -> Option<Schedule> {
+    let Asked { tuning, batch_size, version, .. } = asked;
+    chain_tables::vllm_follows(version).ok().filter(|()| batch_size.is_none())?;
+    let running = Row::of(tuning, None).ok()?.running(&tuning.launch);
+    let schedule = Schedule::of(&tuning.table, running.and_then(|running| usize::try_from(running).ok())).ok()?;
+    (schedule.ranges.len() > 1).then_some(schedule)
+}
+
+/// How the whole table is exported for vLLM, for the message of a launch with one shape.
+fn whole(asked: Asked<'_>) -> WholeTable {
+    let Asked { tuning, form, version, .. } = asked;
+    match tuning.table.iter().find(|(_, shape)| shape.topk > 1) {
+        Some((_, tree)) => Err(format!("{tree} is a tree, and vLLM drafts chains")),
+        None => chain_tables::vllm_follows(version).map(|()| (form, asked.given)).map_err(|why| why.to_string()),
+    }
 }
 
 /// The JSON of vLLM's `config/speculative.py`: method, draft and the length of the chain, or lengths by batch size.
@@ -126,8 +190,8 @@ fn speculative_config(row: &Row, tuning: &Tuning, schedule: Option<&Schedule>) -
     let tokens = schedule.map_or(row.shape.num_steps, Schedule::most);
     config.insert("num_speculative_tokens".into(), tokens.into());
     if let Some(schedule) = schedule {
-        let ranges = schedule.ranges.iter().map(|(first, last, tokens)| Value::from(vec![*first, *last, *tokens]));
-        config.insert("num_speculative_tokens_per_batch_size".into(), ranges.collect());
+        let ranges = schedule.ranges.iter().copied();
+        config.insert(VLLM_SCHEDULE.into(), chain_tables::vllm_schedule(ranges));
     }
     Ok(Value::Object(config).to_string())
 }

@@ -35,13 +35,18 @@ pub fn launches(configuration: &Configuration, load: Load, section: &Section<'_>
         [] => vec![(batch_size.unwrap_or(usize::MAX), configuration.shape)],
         rows => rows.iter().map(|row| (row.max_running_batch, row.shape)).collect(),
     };
+    // The verdicts are those of the tuned file's rows; the card has its own.
+    tuning.verdicts.clear();
     apply(&configuration.knobs, &mut tuning);
     let mut forms = vec![("SGLang", Form::Sglang), ("slime", Form::Slime), ("vLLM", Form::Vllm)];
     if !configuration.table.is_empty() {
         forms.insert(1, ("SGLang, adaptive", Form::SglangAdaptive));
     }
     let exports = forms.into_iter().map(|(engine, form)| match export(&tuning, form, batch_size, None) {
-        Ok(Exported { text, notes }) => Launch { engine, text, notes },
+        Ok(Exported { text, command, notes, general, .. }) => {
+            let started = command.map(|command| format!("start with: {}", command.trim_end()));
+            Launch { engine, text, notes: general.into_iter().chain(notes).chain(started).collect() }
+        }
         Err(reason) => Launch { engine, text: String::new(), notes: vec![format!("no launch: {reason}")] },
     });
     let path = format!("{}/tuned.toml", sweep.name.trim_end_matches('/'));

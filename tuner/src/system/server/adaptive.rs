@@ -12,24 +12,14 @@ use std::{
 };
 
 use external::api::{Api, Kind, ServerInfo};
-use schemas::{
-    adaptive,
-    flags::{Speculative, spelling},
-    sweep::SystemKind,
-    tree::TreeShape,
-    version::EngineVersion,
-};
-use serde_json::{Value, json};
+use schemas::{adaptive, chain_tables, sweep::SystemKind, tree::TreeShape, version::EngineVersion};
+use serde_json::Value;
 
 use super::{LaunchPlan, SystemError};
 use crate::configuration::{Configuration, TableRow};
 
-/// The first version of SGLang that follows slots by batch size in the adaptive file.
-const FIRST_SGLANG: EngineVersion = EngineVersion::new(0, 5, 12).post(1);
-/// The first version of vLLM whose schedule is a list of ranges.
-const FIRST_VLLM: EngineVersion = EngineVersion::new(0, 33, 0);
 /// vLLM's key for the schedule.
-pub const SCHEDULE: &str = "num_speculative_tokens_per_batch_size";
+pub const SCHEDULE: &str = chain_tables::VLLM_SCHEDULE;
 /// Interval at which a server is polled for its current chain.
 const ASK: Duration = Duration::from_millis(50);
 /// Minimum number of responses that prove that the server runs a chain other than the table's.
@@ -52,20 +42,25 @@ pub fn serves_tables(plan: &LaunchPlan, info: &ServerInfo) -> Result<(), String>
     }
     let unknown = || "the server does not report its version".to_owned();
     let version: EngineVersion = info.version.as_deref().and_then(|text| text.parse().ok()).ok_or_else(unknown)?;
-    let (knows, first) = match plan.kind {
-        SystemKind::Vllm => (Speculative::Key.word(SCHEDULE).is_some_and(|key| key.exists_in(version)), FIRST_VLLM),
-        SystemKind::Sglang | SystemKind::Spectune => {
-            let flag = spelling("speculative-adaptive-config");
-            (flag.is_some_and(|flag| flag.exists_in(version)), FIRST_SGLANG)
-        }
-    };
-    if knows && version >= first {
-        return Ok(());
+    match plan.kind {
+        SystemKind::Vllm => chain_tables::vllm_measures(version),
+        // Tables of probes contain only chains that draft.
+        SystemKind::Sglang | SystemKind::Spectune => chain_tables::sglang_follows(version, false),
     }
-    Err(format!(
-        "{} {version} drafts one chain at all batch sizes; {first} is the first version that supports a table",
-        plan.kind.name()
-    ))
+    .map_err(|why| why.to_string())
+}
+
+/// Checks whether a server of a version can be started with the table of a configuration, whose rows may include no
+/// speculation.
+///
+/// # Errors
+/// The reason, if it cannot.
+pub fn accepts(plan: &LaunchPlan, configuration: &Configuration) -> Result<(), String> {
+    let has_zero_steps = configuration.table.iter().any(|row| row.shape.is_off());
+    match plan.version.filter(|_| plan.kind != SystemKind::Vllm && !plan.is_own) {
+        Some(version) => chain_tables::sglang_follows(version, has_zero_steps).map_err(|why| why.to_string()),
+        None => Ok(()),
+    }
 }
 
 /// The tree to start the server of a configuration with; for a table, its longest chain.
@@ -93,7 +88,16 @@ pub fn file(configuration: &Configuration) -> Option<String> {
 
 /// vLLM's schedule for a table.
 pub fn schedule(table: &[TableRow], most_running: usize) -> Value {
-    ranges(table, most_running).into_iter().map(|(first, last, steps)| json!([first, last, steps])).collect()
+    chain_tables::vllm_schedule(ranges(table, most_running))
+}
+
+/// vLLM's capture sizes for batch sizes, in tokens: those of the table's rows, or of the one chain.
+pub fn capture_sizes(sizes: &[usize], configuration: &Configuration, most_running: usize) -> Vec<usize> {
+    let one = [(1, most_running, configuration.shape.num_steps)];
+    match configuration.table.as_slice() {
+        [] => chain_tables::vllm_capture_sizes(sizes, &one),
+        table => chain_tables::vllm_capture_sizes(sizes, &ranges(table, most_running)),
+    }
 }
 
 /// Checks by the log and the resolved configuration that a server started with a table does not run a single chain.
@@ -202,6 +206,8 @@ pub fn check_drafted(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::configuration::Knobs;
 

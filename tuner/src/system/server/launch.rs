@@ -146,6 +146,7 @@ impl LaunchPlan {
         let refuse = |words: String| Err(SystemError::Unsupported(words));
         if !configuration.table.is_empty() {
             self.tables.clone().map_err(SystemError::Unsupported)?;
+            adaptive::accepts(self, configuration).map_err(SystemError::Unsupported)?;
             if let Some(tree) = configuration.shapes().find(|shape| shape.topk > 1) {
                 return refuse(format!("a server's table may contain only chains, but {tree} is a tree"));
             }
@@ -273,8 +274,10 @@ impl LaunchPlan {
         flags.add_some("block-size", knobs.page_size);
         flags.add_some("max-num-batched-tokens", knobs.chunked_prefill_size);
         if !self.capture_sizes.is_empty() {
+            let most = knobs.max_running_requests.unwrap_or(self.max_running_requests);
+            let sizes = adaptive::capture_sizes(&self.capture_sizes, configuration, most);
             flags.0.push("--cudagraph-capture-sizes".into());
-            flags.0.extend(self.capture_sizes.iter().map(ToString::to_string));
+            flags.0.extend(sizes.iter().map(ToString::to_string));
         }
         flags.0.push("--no-enable-prefix-caching".into());
         flags.0
@@ -419,13 +422,18 @@ mod tests {
         ] {
             assert_eq!(line(SystemKind::Sglang, shape), Ok(expected));
         }
-        let vllm = "--dtype bfloat16 --max-model-len 2048 --max-num-seqs 8 --block-size 16 --cudagraph-capture-sizes 1 8 \
-                    --no-enable-prefix-caching";
+        // vLLM's capture sizes count tokens.
+        let vllm = |sizes: &str| {
+            format!(
+                "--dtype bfloat16 --max-model-len 2048 --max-num-seqs 8 --block-size 16 --cudagraph-capture-sizes \
+                 {sizes} --no-enable-prefix-caching"
+            )
+        };
         let chain =
             "--speculative-config '{\"method\":\"eagle3\",\"num_speculative_tokens\":3,\"model\":\"/m/draft\"}'";
         for (shape, expected) in [
-            ("0,1,1", format!("{development} /m/target {vllm} {end}")),
-            ("3,1,4", format!("{development} /m/target {chain} {vllm} {end}")),
+            ("0,1,1", format!("{development} /m/target {} {end}", vllm("1 8"))),
+            ("3,1,4", format!("{development} /m/target {chain} {} {end}", vllm("4 32"))),
         ] {
             assert_eq!(line(SystemKind::Vllm, shape), Ok(expected));
         }
