@@ -129,9 +129,9 @@ fn each(mut look: impl FnMut(&Exported, Form, &Pair)) -> usize {
 const OF_THE_MODELS: [(&str, &str); 3] = [
     // vLLM before 0.11 knows MTP layers by the names of their models.
     ("MTP", "VL11"),
-    // vLLM 0.10 to 0.13 has no draft models.
+    // vLLM 0.10 to 0.14 has no draft models.
     ("a small model", "VL09"),
-    // SGLang before 0.5.12 cannot merge batches of a draft of another width.
+    // SGLang before 0.5.15 cannot merge batches of a draft of another width.
     ("a small model", "SD058"),
 ];
 
