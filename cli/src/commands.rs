@@ -11,12 +11,14 @@ mod lint;
 mod man;
 mod merge;
 mod report;
+mod running;
 mod schema;
 mod selftest;
 mod serve;
 mod supervise;
 mod sweep;
 mod train;
+mod tune;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -58,6 +60,8 @@ pub enum Command {
     Schema(schema::Arguments),
     /// Measure configurations on a workload and find the fastest
     Sweep(sweep::Arguments),
+    /// Measure a running server as it is, or compare two of them
+    Tune(tune::Arguments),
     /// Merge the shards of a sweep into one folder
     Merge(merge::Arguments),
     /// Write the ranked report of one or several sweeps
@@ -98,6 +102,7 @@ impl Command {
             Self::Explain(arguments) => explain::run(arguments),
             Self::Schema(arguments) => schema::run(arguments),
             Self::Sweep(arguments) => sweep::run(arguments),
+            Self::Tune(arguments) => tune::run(arguments),
             Self::Merge(arguments) => merge::run(arguments),
             Self::Report(arguments) => report::run(arguments),
             Self::Export(arguments) => export::run(arguments),

@@ -4,6 +4,7 @@ use std::{fs::File, io::Read, path::Path, time::Duration};
 
 use anyhow::{Context, bail};
 use engine::{Engine, EngineOptions, ShapePolicy};
+use external::http::Key;
 use indicatif::ProgressBar;
 use schemas::{kind::FileKind, text::Source, tuned::TunedFile};
 use tuner::sweep::folder_of;
@@ -120,6 +121,26 @@ pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
 pub fn set_policy(engine: &mut Engine, policy: ShapePolicy) -> anyhow::Result<()> {
     let set = |bar: &ProgressBar| engine.set_policy_watched(policy, &mut |ready, all| show_graphs(bar, ready, all));
     Ok(waiting("getting ready", set)?)
+}
+
+/// The API key in an environment variable; `None` without a name.
+///
+/// # Errors
+/// When the variable is not set, or cannot be sent in a header.
+pub fn api_key(variable: Option<&str>) -> anyhow::Result<Option<Key>> {
+    let Some(name) = variable else { return Ok(None) };
+    let value = std::env::var(name).unwrap_or_default();
+    let value = value.trim();
+    if value.is_empty() {
+        // A value given in place of the name is not repeated.
+        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        let shown = if is_name && !name.starts_with("sk") { name } else { "this variable" };
+        bail!("--api-key-env takes the name of an environment variable that holds the key, but {shown} is not set");
+    }
+    if !value.bytes().all(|byte| (0x21..0x7f).contains(&byte)) {
+        bail!("the API key in {name} contains characters that cannot be sent in a header");
+    }
+    Ok(Some(Key::new(value)))
 }
 
 /// Runs slow work with a progress bar on a terminal.

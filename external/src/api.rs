@@ -12,7 +12,10 @@ use std::{
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::{ServerError, http::Address};
+use crate::{
+    ServerError,
+    http::{Address, Key},
+};
 
 pub use self::prometheus::Metrics;
 
@@ -45,6 +48,10 @@ pub struct ServerInfo {
     pub version: Option<String>,
     /// Names of the models that it serves.
     pub models: Vec<String>,
+    /// The folder or id of the first model, if the server reports it.
+    pub root: Option<String>,
+    /// Maximum number of tokens of a sequence, if the list of models reports it.
+    pub context_length: Option<u64>,
     /// The configuration in effect, after the engine's defaults and rewrites; `None` if the server does not report it.
     pub resolved: Option<Value>,
 }
@@ -71,6 +78,10 @@ pub struct Counters {
     pub accepted_drafts: Option<f64>,
     /// Requests retracted since the start because the KV cache was full.
     pub retracted: Option<f64>,
+    /// Prompt tokens found in the prefix cache since the start.
+    pub cached_tokens: Option<f64>,
+    /// Positions of drafts for which acceptance is counted: the number of drafted tokens.
+    pub draft_positions: Option<usize>,
 }
 
 /// Maximum time to wait for a response that needs no work of the model.
@@ -116,6 +127,8 @@ pub struct Generated {
     pub proposed_drafts: Option<u64>,
     /// Entry j counts the rounds that accepted j drafts; empty if the server does not report it.
     pub accept_histogram: Vec<u64>,
+    /// Tokens of the prompt that were in the prefix cache, if the server reports it.
+    pub cached_tokens: Option<u64>,
 }
 
 impl Api {
@@ -124,6 +137,32 @@ impl Api {
     pub fn new(kind: Kind, base: &str, served_name: Option<String>, timeout: Duration) -> Self {
         let (address, short) = (Address::new(base, timeout), Address::new(base, timeout.min(LONGEST_SHORT)));
         Self { kind, address, short, base: base.to_owned(), served_name }
+    }
+
+    /// The same, with an API key in every request.
+    pub fn with_key(self, key: Option<Key>) -> Self {
+        Self { address: self.address.with_key(key.clone()), short: self.short.with_key(key), ..self }
+    }
+
+    /// The same, asking for this model by its name.
+    pub fn with_model(self, name: String) -> Self {
+        Self { served_name: Some(name), ..self }
+    }
+
+    /// A running server at a URL, whose API is recognised by its answers, and its description of itself.
+    ///
+    /// # Errors
+    /// When nothing answers there, or neither SGLang's nor vLLM's endpoints do.
+    pub fn recognise(base: &str, key: Option<Key>, timeout: Duration) -> Result<(Self, ServerInfo), ServerError> {
+        let sglang = Self::new(Kind::Sglang, base, None, timeout).with_key(key);
+        let info = sglang.info()?;
+        // vLLM has an endpoint of the same name in development mode, with other content.
+        if info.resolved.as_ref().is_some_and(|answer| answer.get("model_path").is_some()) {
+            return Ok((sglang, info));
+        }
+        let vllm = Self { kind: Kind::Vllm, ..sglang };
+        let info = vllm.info()?;
+        Ok((vllm, info))
     }
 
     /// Its URL.
@@ -162,11 +201,27 @@ impl Api {
     /// # Errors
     /// When it does not respond.
     pub fn info(&self) -> Result<ServerInfo, ServerError> {
-        let models = self.models()?;
+        let cards = self.cards()?;
+        let first = cards.first();
+        let listed = ServerInfo {
+            models: names(&cards),
+            root: first.and_then(|card| card["root"].as_str().map(str::to_owned)),
+            context_length: first.and_then(|card| whole(&card["max_model_len"])),
+            ..ServerInfo::default()
+        };
         match self.kind {
-            Kind::Sglang => sglang::info(&self.short, models),
-            Kind::Vllm => vllm::info(&self.short, models),
+            Kind::Sglang => sglang::info(&self.short, listed),
+            Kind::Vllm => vllm::info(&self.short, listed),
         }
+    }
+
+    /// Its metrics; `None` if it has no such page.
+    ///
+    /// # Errors
+    /// When it does not respond.
+    pub fn metrics(&self) -> Result<Option<Metrics>, ServerError> {
+        let answer = self.short.get("/metrics")?;
+        Ok((answer.status == 200).then(|| Metrics::parse(&answer.body)))
     }
 
     /// Its current counters.
@@ -174,11 +229,7 @@ impl Api {
     /// # Errors
     /// When it does not respond; a server without metrics reports no figures.
     pub fn counters(&self) -> Result<Counters, ServerError> {
-        let answer = self.short.get("/metrics")?;
-        if answer.status != 200 {
-            return Ok(Counters::default());
-        }
-        let metrics = Metrics::parse(&answer.body);
+        let Some(metrics) = self.metrics()? else { return Ok(Counters::default()) };
         Ok(match self.kind {
             Kind::Sglang => sglang::counters(&metrics),
             Kind::Vllm => vllm::counters(&metrics),
@@ -227,11 +278,22 @@ impl Api {
     }
 
     fn models(&self) -> Result<Vec<String>, ServerError> {
-        let path = "/v1/models";
-        let answer = self.short.json(path, &self.short.get(path)?)?;
-        let data = answer["data"].as_array().into_iter().flatten();
-        Ok(data.filter_map(|model| model["id"].as_str().map(str::to_owned)).collect())
+        Ok(names(&self.cards()?))
     }
+
+    /// The descriptions of its models.
+    fn cards(&self) -> Result<Vec<Value>, ServerError> {
+        let path = "/v1/models";
+        let mut answer = self.short.json(path, &self.short.get(path)?)?;
+        match answer["data"].take() {
+            Value::Array(cards) => Ok(cards),
+            _ => Ok(Vec::new()),
+        }
+    }
+}
+
+fn names(cards: &[Value]) -> Vec<String> {
+    cards.iter().filter_map(|card| card["id"].as_str().map(str::to_owned)).collect()
 }
 
 impl Generated {
@@ -246,6 +308,7 @@ impl Generated {
             accepted_drafts: None,
             proposed_drafts: None,
             accept_histogram: Vec::new(),
+            cached_tokens: None,
         }
     }
 }

@@ -21,6 +21,26 @@ pub struct Address {
     agent: Agent,
     /// Such as `http://127.0.0.1:30000`, without a trailing slash.
     base: String,
+    /// Sent as `Authorization: Bearer`.
+    key: Option<Key>,
+}
+
+/// An API key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Key(String);
+
+impl Key {
+    /// A key as it is sent.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self(key.into())
+    }
+}
+
+impl std::fmt::Debug for Key {
+    /// Keys are not printed.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key")
+    }
 }
 
 /// A response.
@@ -47,7 +67,12 @@ impl Address {
             .user_agent(concat!("spectune/", env!("CARGO_PKG_VERSION")))
             .accept_encoding("identity")
             .build();
-        Self { agent: config.into(), base: base.trim_end_matches('/').to_owned() }
+        Self { agent: config.into(), base: base.trim_end_matches('/').to_owned(), key: None }
+    }
+
+    /// The same, with an API key in every request.
+    pub fn with_key(self, key: Option<Key>) -> Self {
+        Self { key, ..self }
     }
 
     /// The URL of a path.
@@ -60,7 +85,7 @@ impl Address {
     /// # Errors
     /// When there is no response in time, or it is too large.
     pub fn get(&self, path: &str) -> Result<Answer, ServerError> {
-        self.whole(path, self.agent.get(self.url(path)).call())
+        self.whole(path, self.keyed(self.agent.get(self.url(path))).call())
     }
 
     /// Posts JSON.
@@ -68,7 +93,7 @@ impl Address {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn post(&self, path: &str, body: &Value) -> Result<Answer, ServerError> {
-        let request = self.agent.post(self.url(path)).header("Content-Type", "application/json");
+        let request = self.keyed(self.agent.post(self.url(path)).header("Content-Type", "application/json"));
         self.whole(path, request.send(body.to_string()))
     }
 
@@ -84,11 +109,11 @@ impl Address {
         body: &Value,
         mut each: impl FnMut(Value) -> Result<bool, String>,
     ) -> Result<(), ServerError> {
-        let request = self.agent.post(self.url(path)).header("Content-Type", "application/json");
+        let request = self.keyed(self.agent.post(self.url(path)).header("Content-Type", "application/json"));
         let response = request.send(body.to_string()).map_err(|error| self.failed(path, error.to_string()))?;
         if response.status().as_u16() != 200 {
             let answer = self.whole(path, Ok(response))?;
-            return Err(self.failed(path, format!("status {}: {}", answer.status, shortened(&answer.body))));
+            return Err(self.refused(path, &answer));
         }
         let mut lines = BufReader::new(response.into_body().into_reader());
         let mut line = Vec::new();
@@ -117,7 +142,30 @@ impl Address {
     pub fn json(&self, path: &str, answer: &Answer) -> Result<Value, ServerError> {
         match answer.status {
             200 => serde_json::from_str(&answer.body).map_err(|error| self.failed(path, error.to_string())),
-            status => Err(self.failed(path, format!("status {status}: {}", shortened(&answer.body)))),
+            _ => Err(self.refused(path, answer)),
+        }
+    }
+
+    /// The error of a response whose status is not 200.
+    pub fn refused(&self, path: &str, answer: &Answer) -> ServerError {
+        let help = match (answer.status, &self.key) {
+            (401 | 403, None) => {
+                "; the server asks for an API key: name the environment variable that holds it with --api-key-env NAME"
+            }
+            (401 | 403, Some(_)) => "; the server does not accept the API key that was sent",
+            _ => "",
+        };
+        let text = match &self.key {
+            Some(Key(key)) if !key.is_empty() => answer.body.replace(key.as_str(), "***"),
+            _ => answer.body.clone(),
+        };
+        self.failed(path, format!("status {}: {}{help}", answer.status, shortened(&text)))
+    }
+
+    fn keyed<B>(&self, request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
+        match &self.key {
+            Some(Key(key)) => request.header("Authorization", format!("Bearer {key}")),
+            None => request,
         }
     }
 

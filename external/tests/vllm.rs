@@ -132,6 +132,8 @@ fn counters_and_configuration_are_read_by_their_names() {
         rounds: Some(1600.0),
         accepted_drafts: Some(2400.0),
         retracted: Some(1.0),
+        cached_tokens: None,
+        draft_positions: Some(3),
     };
     assert_eq!(api.counters().expect("it answers"), expected);
     let resolved = api.info().expect("it answers").resolved.expect("development mode");

@@ -23,6 +23,7 @@ mod names;
 mod page;
 mod race;
 mod render;
+pub mod running;
 mod section;
 mod terminal;
 pub mod training;

@@ -27,6 +27,12 @@ pub const TRAINING: Template = Template {
     markdown: ("training.md", concat!(include_str!("templates/macros.md"), include_str!("templates/training.md"))),
 };
 
+/// Templates of the report of running servers.
+pub const RUNNING: Template = Template {
+    html: ("running.html", concat!(include_str!("templates/macros.html"), include_str!("templates/running.html"))),
+    markdown: ("running.md", concat!(include_str!("templates/macros.md"), include_str!("templates/running.md"))),
+};
+
 /// The self-contained web page: it contains style, script, charts and the raw rows, and loads nothing.
 ///
 /// # Errors

@@ -19,6 +19,7 @@ pub mod paths;
 pub mod request_log;
 pub mod resolve;
 pub mod rules;
+pub mod secrets;
 pub mod settings;
 pub mod suppression;
 pub mod sweep;

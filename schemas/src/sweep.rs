@@ -141,6 +141,9 @@ impl SweepFile {
         if self.system.is_in_process() {
             return Ok(());
         }
+        if self.system.url.is_some() {
+            self.check_nothing_varies()?;
+        }
         let kind = self.system.kind.name();
         if self.models.model_shape.is_some() {
             let reason =
@@ -151,11 +154,28 @@ impl SweepFile {
             let reason = format!("tables are not supported with {kind}: list their shapes instead");
             return Err(Wrong::at(&["space", "tables"], reason));
         }
-        if self.system.url.is_some() && self.space.most_shapes() > 2 {
-            let reason = "a server at a URL is measured as it is: remove the space, or give system.command";
-            return Err(Wrong::at(&["space"], reason));
+        Ok(())
+    }
+
+    /// Rejects what would vary a server that already runs.
+    fn check_nothing_varies(&self) -> Result<(), Wrong> {
+        let reason = |what: &str| {
+            format!(
+                "a server at a URL is measured as it is, so {what} cannot be varied: remove this table, or give system.command in place of system.url"
+            )
+        };
+        if self.space != Space::default() {
+            return Err(Wrong::at(&["space"], reason("tree shapes")));
+        }
+        if self.knobs != KnobLists::default() {
+            return Err(Wrong::at(&["knobs"], reason("settings")));
         }
         Ok(())
+    }
+
+    /// The same with secret values hidden, as it may be shown and stored.
+    pub fn masked(&self) -> Self {
+        Self { system: self.system.masked(), ..self.clone() }
     }
 
     /// Rejects batches larger than `max_running_requests`: with requests waiting, the measured batch would be smaller.

@@ -4,17 +4,10 @@
 //! truncated by a kill or a full disk: it is cut off and its trial runs again. Any other damaged line is
 //! reported and kept, and its trial runs again too. A lock keeps two processes from writing the same journal.
 
-use std::{
-    collections::HashMap,
-    fs::{File, OpenOptions, TryLockError},
-    io::{Read, Seek, SeekFrom, Write},
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::HashMap, path::Path};
 
 use schemas::sweep::SweepFile;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use serde_json::value::RawValue;
+use serde::{Deserialize, Serialize};
 
 use crate::{
     TunerError,
@@ -24,8 +17,11 @@ use crate::{
     shard::Shard,
 };
 
+pub(crate) mod lines;
 mod meaning;
 
+pub(crate) use self::lines::lock;
+use self::lines::{Lines, content, line};
 pub use self::meaning::hash as meaning_hash;
 
 /// The version of the format that this program writes.
@@ -34,13 +30,16 @@ pub const FORMAT: u32 = 3;
 const OLDEST: u32 = 2;
 /// The file's name in the folder of a sweep.
 pub const FILE_NAME: &str = "journal.jsonl";
-/// The file that is locked while a process writes. It is separate because the journal does not exist from the start.
-const LOCK_NAME: &str = ".journal.lock";
-/// How often a taken lock is tried again, and after what time.
-const LOCK_TRIES: usize = 20;
-const LOCK_PAUSE: Duration = Duration::from_millis(20);
-/// Largest journal that is read, in bytes: a million trials.
-const LARGEST: u64 = 4 << 30;
+
+/// What a journal holds, if it is not a sweep.
+#[derive(Deserialize)]
+struct Kind {
+    #[serde(default)]
+    kind: String,
+}
+
+/// The kind of a journal with measurements of running servers.
+pub(crate) const RUNNING: &str = "running";
 
 /// What all records of a journal have in common.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -82,19 +81,8 @@ pub struct Contents {
 /// A journal that is open for writing.
 #[derive(Debug)]
 pub struct Journal {
-    path: PathBuf,
-    file: File,
-    length: u64,
+    lines: Lines,
     origin: Origin,
-    /// Released by the system when the process ends, in any way.
-    _lock: File,
-}
-
-#[derive(Serialize, Deserialize)]
-struct Line<'a> {
-    checksum: String,
-    #[serde(borrow)]
-    content: &'a RawValue,
 }
 
 impl Journal {
@@ -103,18 +91,7 @@ impl Journal {
     /// # Errors
     /// When it already has a journal, or the folder cannot be written.
     pub fn create(folder: &Path, header: &Header) -> Result<Self, TunerError> {
-        let path = folder.join(FILE_NAME);
-        let write = |source| TunerError::Write { path: path.clone(), source };
-        std::fs::create_dir_all(folder).map_err(|source| TunerError::Write { path: folder.to_owned(), source })?;
-        let lock = lock(folder)?;
-        if path.exists() {
-            return Err(already_there(folder));
-        }
-        // The header is written atomically.
-        let text = line(header)?;
-        atomic_file::write(folder, FILE_NAME, text.as_bytes())?;
-        let file = OpenOptions::new().write(true).open(&path).map_err(write)?;
-        Ok(Self { path, file, length: text.len() as u64, origin: origin(header), _lock: lock })
+        Ok(Self { lines: Lines::create(folder, header)?, origin: origin(header) })
     }
 
     /// Continues the journal of a folder. A truncated last line is cut off. If the sweep has grown, the header is
@@ -130,16 +107,13 @@ impl Journal {
         if let Some(reason) = contents.header.refusal(header) {
             return Err(TunerError::Journal { path, reason });
         }
-        let write = |source| TunerError::Write { path: path.clone(), source };
         let header = Header { journal: contents.header.journal.clone(), ..header.clone() };
         if contents.header != header {
-            contents.whole = exchange_header(folder, &path, &header, contents.whole)?;
+            contents.whole = lines::exchange_header(folder, &header, contents.whole)?;
             contents.header = header;
         }
-        let file = OpenOptions::new().write(true).open(&path).map_err(write)?;
-        file.set_len(contents.whole).and_then(|()| file.sync_all()).map_err(write)?;
         let origin = origin(&contents.header);
-        Ok((Self { path, file, length: contents.whole, origin, _lock: lock }, contents))
+        Ok((Self { lines: Lines::resume(folder, contents.whole, lock)?, origin }, contents))
     }
 
     /// The origin of the records that are appended.
@@ -152,23 +126,7 @@ impl Journal {
     /// # Errors
     /// When it cannot be written; the journal then ends with the previous record.
     pub fn append(&mut self, record: &Record) -> Result<(), TunerError> {
-        let line = line(record)?;
-        let written = self
-            .file
-            .seek(SeekFrom::Start(self.length))
-            .and_then(|_| self.file.write_all(line.as_bytes()))
-            .and_then(|()| self.file.sync_data());
-        match written {
-            Ok(()) => {
-                self.length += line.len() as u64;
-                Ok(())
-            }
-            Err(source) => {
-                // The next resume would cut off a half-written line anyway; cutting it now is a courtesy.
-                let _ = self.file.set_len(self.length);
-                Err(TunerError::Write { path: self.path.clone(), source })
-            }
-        }
+        self.lines.append(record)
     }
 }
 
@@ -224,46 +182,6 @@ fn origin(header: &Header) -> Origin {
     Origin { journal: header.journal.clone(), host: machine::host(), shard: header.shard }
 }
 
-/// Replaces the header atomically, and returns the new end of the last complete line, in bytes.
-fn exchange_header(folder: &Path, path: &Path, header: &Header, whole: u64) -> Result<u64, TunerError> {
-    let read = |source| TunerError::Read { path: path.to_owned(), source };
-    let bytes = std::fs::read(path).map_err(read)?;
-    let bytes = bytes.get(..usize::try_from(whole).unwrap_or(usize::MAX)).unwrap_or(&bytes);
-    let end = bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |at| at + 1);
-    let text = [line(header)?.as_bytes(), &bytes[end..]].concat();
-    atomic_file::write(folder, FILE_NAME, &text)?;
-    Ok(text.len() as u64)
-}
-
-/// Locks the journal of a folder against other processes, until the returned file is dropped.
-pub(crate) fn lock(folder: &Path) -> Result<File, TunerError> {
-    let path = folder.join(LOCK_NAME);
-    let write = |source| TunerError::Write { path: path.clone(), source };
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(write)?;
-    match try_for_a_while(&file) {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let reason = "another process is writing it; wait for it, or choose another --out".into();
-            return Err(TunerError::Journal { path: folder.join(FILE_NAME), reason });
-        }
-        // A file system without locks (some network file systems) does not prevent measuring.
-        Err(TryLockError::Error(error)) => tracing::warn!("cannot lock {}: {error}", path.display()),
-    }
-    Ok(file)
-}
-
-/// A process that this one has just started holds a copy of the lock until it executes its program, so the lock becomes
-/// free within moments.
-fn try_for_a_while(file: &File) -> Result<(), TryLockError> {
-    for _ in 0..LOCK_TRIES {
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
-            other => return other,
-        }
-    }
-    file.try_lock()
-}
-
 /// Replaces a whole journal atomically. The caller holds the [`lock`].
 pub(crate) fn replace(folder: &Path, header: &Header, records: &[Record]) -> Result<(), TunerError> {
     let mut text = line(header)?;
@@ -291,16 +209,8 @@ pub fn exists(folder: &Path) -> bool {
 /// # Errors
 /// When it does not exist, its header is damaged, or it has another format.
 pub fn read(folder: &Path) -> Result<Contents, TunerError> {
-    let path = folder.join(FILE_NAME);
-    let mut bytes = Vec::new();
-    File::open(&path)
-        .and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes))
-        .map_err(|source| TunerError::Read { path: path.clone(), source })?;
-    if bytes.len() as u64 > LARGEST {
-        let reason = format!("larger than {} GiB, the limit for journals", LARGEST >> 30);
-        return Err(TunerError::Journal { path, reason });
-    }
-    parse(&bytes).map_err(|reason| TunerError::Journal { path, reason })
+    let bytes = lines::read(folder)?;
+    parse(&bytes).map_err(|reason| TunerError::Journal { path: folder.join(FILE_NAME), reason })
 }
 
 fn parse(bytes: &[u8]) -> Result<Contents, String> {
@@ -312,6 +222,12 @@ fn parse(bytes: &[u8]) -> Result<Contents, String> {
         match &mut contents {
             None => {
                 let damaged = "the first line is damaged, or this is not a spectune journal";
+                if content::<Kind>(line).is_some_and(|header| header.kind == RUNNING) {
+                    return Err(
+                        "it holds measurements of running servers, which are not a sweep: `spectune report` shows them"
+                            .into(),
+                    );
+                }
                 // Checked first, because another format may have another header.
                 content::<Version>(line).ok_or(damaged)?.expect_within(OLDEST, FORMAT)?;
                 let header: Header = content(line).ok_or(damaged)?;
@@ -357,25 +273,6 @@ impl Contents {
         let origin = Origin { journal, host: String::new(), shard: self.header.shard };
         self.records.iter_mut().for_each(|record| record.origin = origin.clone());
     }
-}
-
-/// A line's content, if its checksum matches.
-fn content<T: DeserializeOwned>(line: &[u8]) -> Option<T> {
-    let line: Line<'_> = serde_json::from_slice(line).ok()?;
-    let text = line.content.get();
-    (line.checksum == checksum(text)).then(|| serde_json::from_str(text).ok()).flatten()
-}
-
-fn line(content: &impl Serialize) -> Result<String, TunerError> {
-    let unwritable =
-        |error: serde_json::Error| TunerError::Configuration(format!("a record cannot be written: {error}"));
-    let content = serde_json::value::to_raw_value(content).map_err(unwritable)?;
-    let line = Line { checksum: checksum(content.get()), content: &content };
-    serde_json::to_string(&line).map(|line| line + "\n").map_err(unwritable)
-}
-
-fn checksum(text: &str) -> String {
-    blake3::hash(text.as_bytes()).to_hex()[..8].to_owned()
 }
 
 #[cfg(test)]
@@ -623,7 +520,7 @@ mod tests {
         let before = bytes(&folder);
         let (mut journal, _) = Journal::resume(folder.path(), &header()).expect("it resumes");
         // The file is not open for writing, so the write fails as with a full disk.
-        journal.file = File::open(folder.path().join(FILE_NAME)).expect("the journal");
+        journal.lines.file = std::fs::File::open(folder.path().join(FILE_NAME)).expect("the journal");
         let error = journal.append(&record(2)).expect_err("it cannot be written").to_string();
         assert!(error.contains("cannot write") && error.contains(FILE_NAME), "{error}");
         assert!(bytes(&folder) == before);

@@ -5,7 +5,8 @@
 //! and the confidence in it, and [`outcome`] writes the tuned file. [`sweep::run`] does all of this. [`jobs`]
 //! distributes a sweep over the machines of a scheduler, and [`merge`] merges their results. Predictions complement
 //! measurements: [`latency`] fits the time of a round to a few dozen timed points, [`forecast`] simulates a workload
-//! with it, and [`capture`] finds the batch sizes that are worth a graph; [`guidance`] combines them.
+//! with it, and [`capture`] finds the batch sizes that are worth a graph; [`guidance`] combines them. [`running`] measures
+//! servers that are already running, as they are.
 #![forbid(unsafe_code)]
 
 pub mod acceptance;
@@ -30,6 +31,7 @@ pub mod merge;
 pub mod outcome;
 pub mod record;
 pub mod runner;
+pub mod running;
 pub mod selection;
 pub mod settings;
 mod shard;

@@ -229,7 +229,7 @@ fn header(request: &SweepRequest<'_>, ready: &Ready, planned: Planned) -> Header
         sweep: journal::meaning_hash(&request.file),
         shard: request.shard,
         fingerprint: ready.fingerprint.clone(),
-        file: request.file.clone(),
+        file: request.file.masked(),
         folder: request.folder.canonicalize().ok().and_then(|folder| Some(folder.to_str()?.to_owned())),
         planned: if planned.exact { planned.trials } else { 0 },
     }

@@ -4,6 +4,7 @@ mod apply_fixes;
 mod check;
 mod files;
 mod model_facts;
+pub mod of_server;
 mod ours;
 mod parallel;
 mod server;
@@ -49,7 +50,7 @@ adds to it.
 Findings of severity info never change the exit code.";
 
 /// Find what will fail, be rewritten or waste the GPU in a launch before it starts.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
     /// Launch lines, shell scripts, TOML, YAML, Python, Dockerfiles, systemd units, Markdown with such blocks, sweep
@@ -60,6 +61,9 @@ pub struct Arguments {
     /// without files, check the server's own launch
     #[arg(long, value_name = "URL", conflicts_with_all = ["fix", "diff", "statistics"])]
     url: Option<String>,
+    /// With --url: environment variable that holds the server's API key
+    #[arg(long, value_name = "NAME", requires = "url")]
+    api_key_env: Option<String>,
     /// Folder of the target; overrides the launch
     #[arg(long, value_name = "DIR")]
     model_path: Option<PathBuf>,
@@ -139,7 +143,8 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.url.is_some() && matches!(arguments.format, Format::Sarif | Format::Github) {
         anyhow::bail!("--url supports --format full, concise and json, not {}", arguments.format);
     }
-    let running = arguments.url.as_deref().map(Running::ask).transpose()?;
+    let key = setup::api_key(arguments.api_key_env.as_deref())?;
+    let running = arguments.url.as_deref().map(|url| Running::ask(url, key)).transpose()?;
     let linter = Linter::new(&arguments, running.as_ref().and_then(Running::version))?;
     let (mut all, mut unreadable) = (Vec::new(), 0);
     let mut failed = |error: anyhow::Error| {

@@ -39,6 +39,16 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     {
         return of_training(folder, arguments.out.as_deref().unwrap_or(folder));
     }
+    if let Some(folder) = arguments.folders.iter().find(|folder| tuner::running::journal::is_running(folder)) {
+        if arguments.folders.len() > 1 {
+            bail!(
+                "{} holds measurements of running servers: report it alone; to compare two servers, measure them in turns \
+                 with `spectune tune --url URL --url URL2`",
+                folder.display()
+            );
+        }
+        return super::running::report(folder, arguments.out.as_deref().unwrap_or(folder)).map(|_| Exit::Fine);
+    }
     let input = ReportInput { compare: arguments.compare, ..input(&arguments.folders)? };
     input.sweeps.iter().flat_map(Sweep::named_notices).for_each(|notice| terminal::note(&notice));
     if input.sweeps.iter().all(|sweep| sweep.records.is_empty()) {

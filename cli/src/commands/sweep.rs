@@ -19,13 +19,14 @@ use tuner::{
     TunerError,
     jobs::{Scheduler, place},
     record::{Outcome, Record},
+    running::record::RunningSettings,
     strategy::Shard,
     sweep::{StopReason, SweepRequest, SweepSummary, folder_of},
 };
 
 use self::progress::Bar;
 use crate::{
-    commands::{report, supervise},
+    commands::{report, running, supervise},
     exit::{self, Exit},
     results_folder, setup, sweep_inputs, terminal,
     wrong_file::WrongFile,
@@ -107,6 +108,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         return end_servers(&arguments);
     }
     let folder = folder_of(&arguments.sweep);
+    if file.system.url.is_some() {
+        return at_url(file, &folder, &source, &arguments);
+    }
     let file =
         sweep_inputs::resolve(file, &folder, &source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
     let shard = jobs::shard(arguments.shard)?;
@@ -160,6 +164,37 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         }
         Err(error) => Err(at_its_place(error)),
     }
+}
+
+/// Measures the running server of a sweep file.
+fn at_url(file: SweepFile, folder: &Path, source: &Source, arguments: &Arguments) -> anyhow::Result<Exit> {
+    if jobs::shard(arguments.shard)?.is_some() {
+        bail!("a server at a URL is measured as it is: there is nothing to split into shards");
+    }
+    let file =
+        sweep_inputs::resolve(file, folder, source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
+    let inputs = running::Inputs {
+        urls: file.system.url.clone().into_iter().collect(),
+        api_key_env: file.system.api_key_env.clone(),
+        launch: None,
+        model: Some(folder.join(&file.models.target)),
+        models: Some(file.models.clone()),
+        asked: RunningSettings {
+            urls: Vec::new(),
+            workload: file.workload.clone(),
+            folder: folder.canonicalize().unwrap_or_else(|_| folder.to_owned()).display().to_string(),
+            loads: tuner::settings::loads(&file),
+            repeats: file.search.repeats,
+            seconds: file.search.seconds,
+            flush: file.system.flush,
+        },
+        out: arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, None)),
+        resume: arguments.resume,
+        dry_run: arguments.dry_run,
+    };
+    let word = |path: &Path| quoted(&path.display().to_string());
+    let again = format!("sweep {} --out {} --resume", word(&arguments.sweep), word(&inputs.out));
+    running::measure(&inputs, &again)
 }
 
 fn end_servers(arguments: &Arguments) -> anyhow::Result<Exit> {

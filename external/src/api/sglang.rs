@@ -13,17 +13,17 @@ pub(super) fn is_ready(address: &Address) -> Result<bool, ServerError> {
     }
 }
 
-pub(super) fn info(address: &Address, models: Vec<String>) -> Result<ServerInfo, ServerError> {
+pub(super) fn info(address: &Address, listed: ServerInfo) -> Result<ServerInfo, ServerError> {
     // The longer path is the older name.
     for path in ["/server_info", "/get_server_info"] {
         let answer = address.get(path)?;
         if answer.status != 404 {
             let resolved = address.json(path, &answer)?;
             let version = resolved["version"].as_str().map(str::to_owned);
-            return Ok(ServerInfo { version, models, resolved: Some(resolved) });
+            return Ok(ServerInfo { version, resolved: Some(resolved), ..listed });
         }
     }
-    Ok(ServerInfo { models, ..ServerInfo::default() })
+    Ok(listed)
 }
 
 pub(super) fn counters(metrics: &Metrics) -> Counters {
@@ -36,6 +36,8 @@ pub(super) fn counters(metrics: &Metrics) -> Counters {
         retracted: metrics
             .get("sglang:num_retracted_requests_total")
             .or_else(|| metrics.get("sglang:num_retracted_reqs")),
+        cached_tokens: metrics.get("sglang:cached_tokens_total"),
+        draft_positions: None,
     }
 }
 
@@ -54,6 +56,7 @@ pub(super) fn generate(
         if let Some(tokens) = whole(&meta["completion_tokens"]) {
             times.seen(tokens as usize);
         }
+        generated.cached_tokens = whole(&meta["cached_tokens"]).or(generated.cached_tokens);
         take_output(&event, times.tokens, &mut generated.output_ids);
         take_speculation(meta, &mut generated);
         Ok(!times.is_interrupted())

@@ -5,14 +5,14 @@ use serde_json::{Value, json};
 use super::{Counters, Generate, Generated, Metrics, ServerInfo, Times, whole};
 use crate::{ServerError, http::Address};
 
-pub(super) fn info(address: &Address, models: Vec<String>) -> Result<ServerInfo, ServerError> {
+pub(super) fn info(address: &Address, listed: ServerInfo) -> Result<ServerInfo, ServerError> {
     let path = "/version";
     let version = address.json(path, &address.get(path)?)?["version"].as_str().map(str::to_owned);
     // Available only in development mode.
     let path = "/server_info?config_format=json";
     let answer = address.get(path)?;
     let resolved = (answer.status == 200).then(|| address.json(path, &answer)).transpose()?;
-    Ok(ServerInfo { version, models, resolved })
+    Ok(ServerInfo { version, resolved, ..listed })
 }
 
 /// Available in development mode; responds with 200 and `false` while an ended request still holds blocks. Versions
@@ -32,6 +32,8 @@ pub(super) fn counters(metrics: &Metrics) -> Counters {
         rounds: metrics.get("vllm:spec_decode_num_drafts_total"),
         accepted_drafts: metrics.get("vllm:spec_decode_num_accepted_tokens_total"),
         retracted: metrics.get("vllm:num_preemptions_total"),
+        cached_tokens: metrics.get("vllm:prefix_cache_hits_total"),
+        draft_positions: metrics.values_of("vllm:spec_decode_num_accepted_tokens_per_pos_total", "position"),
     }
 }
 
@@ -50,6 +52,9 @@ pub(super) fn generate(
         if let Some(tokens) = whole(&event["usage"]["completion_tokens"]) {
             times.seen(tokens as usize);
         }
+        // With --enable-prompt-tokens-details.
+        generated.cached_tokens =
+            whole(&event["usage"]["prompt_tokens_details"]["cached_tokens"]).or(generated.cached_tokens);
         if let Some(ids) = event["choices"][0]["token_ids"].as_array() {
             generated.output_ids.extend(ids.iter().filter_map(Value::as_u64).map(|id| id as u32));
         }

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::toml_file::Wrong;
+use crate::{
+    secrets::{self, Secrets},
+    toml_file::Wrong,
+};
 
 /// The system that a sweep measures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -20,8 +23,15 @@ pub struct SystemSettings {
     pub extra_args: Vec<String>,
     /// Environment variables of every start, in addition to those of this process.
     pub env: BTreeMap<String, String>,
-    /// Instead of `command`: a running server, such as "http://127.0.0.1:30000". It is measured as it is and never stopped.
+    /// Instead of `command`: a running server, such as "http://127.0.0.1:30000". It is measured as it is, in the one
+    /// configuration that it runs, and is never stopped.
     pub url: Option<String>,
+    /// With `url`: name of the environment variable that holds the server's API key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_key_env: Option<String>,
+    /// With `url`: flush the server's prefix cache before every trial. It then also forgets the prompts of other users.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub flush: bool,
     /// Startup timeout of a server, in seconds.
     pub start_timeout_s: f64,
 }
@@ -45,7 +55,27 @@ const LONGEST_START_S: f64 = 86_400.0;
 impl SystemSettings {
     /// Whether it is spectune's own engine, in this process.
     pub fn is_in_process(&self) -> bool {
-        self.kind == SystemKind::Spectune
+        self.kind == SystemKind::Spectune && self.url.is_none()
+    }
+
+    /// The same with secret values of the environment and of the command hidden, as it may be shown and stored.
+    pub fn masked(&self) -> Self {
+        let value = |(name, value): (&String, &String)| (name.clone(), secrets::masked_value(name, value).to_owned());
+        // One after the other, so that a flag at the end of the command finds its value.
+        let words = secrets::masked_words(&[self.command.as_slice(), &self.extra_args].concat());
+        let (command, extra_args) = words.split_at(self.command.len());
+        Self {
+            command: command.to_vec(),
+            extra_args: extra_args.to_vec(),
+            env: self.env.iter().map(value).collect(),
+            ..self.clone()
+        }
+    }
+
+    /// The secret values of the environment and of the command.
+    pub fn secrets(&self) -> Secrets {
+        let environment = self.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        Secrets::of(&[self.command.as_slice(), &self.extra_args].concat(), environment)
     }
 
     /// Number of GPUs of one server according to its arguments (default: 1).
@@ -68,11 +98,10 @@ impl SystemSettings {
     }
 
     pub(super) fn check(&self) -> Result<(), Wrong> {
-        let is_set =
-            !self.command.is_empty() || !self.extra_args.is_empty() || !self.env.is_empty() || self.url.is_some();
+        let is_set = !self.command.is_empty() || !self.extra_args.is_empty() || !self.env.is_empty();
         match (self.is_in_process(), self.command.is_empty(), &self.url) {
             (true, ..) if is_set => {
-                let reason = "kind \"spectune\" runs in this process: remove command, extra_args, env and url, or set \
+                let reason = "kind \"spectune\" runs in this process: remove command, extra_args and env, or set \
                               kind = \"sglang\" or \"vllm\"";
                 return Err(Wrong::at(&["system"], reason));
             }
@@ -88,6 +117,15 @@ impl SystemSettings {
                 return Err(Wrong::at(&["system", "url"], reason));
             }
             _ => {}
+        }
+        if self.url.is_none() && self.flush {
+            return Err(Wrong::at(
+                &["system", "flush"],
+                "flush has no effect without url: servers that a sweep starts have no prefix cache",
+            ));
+        }
+        if self.url.is_none() && self.api_key_env.is_some() {
+            return Err(Wrong::at(&["system", "api_key_env"], "api_key_env has no effect without url"));
         }
         if self.url.as_ref().is_some_and(|url| !url.starts_with("http://") && !url.starts_with("https://")) {
             return Err(Wrong::at(&["system", "url"], "expected a URL such as \"http://127.0.0.1:30000\""));
@@ -111,6 +149,8 @@ impl Default for SystemSettings {
             extra_args: Vec::new(),
             env: BTreeMap::new(),
             url: None,
+            api_key_env: None,
+            flush: false,
             start_timeout_s: 900.0,
         }
     }

@@ -54,7 +54,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         .ok_or_else(|| TunerError::Configuration("there is no configuration to measure".into()))?;
     progress.preparing("the first server", 1);
     let begin = Instant::now();
-    let info = system.info(&first)?;
+    let info = system.info(&first).map_err(|error| error.hiding(&file.system.secrets()))?;
     progress.prepared(1);
     progress.note(&first_start(begin.elapsed().as_secs_f64(), &ready.experiment, is_guided));
     ready.fingerprint = fingerprint(request, &ready, &info);
@@ -117,7 +117,7 @@ pub fn starts(
     acceptance: Option<AcceptanceTable>,
 ) -> Result<Vec<String>, TunerError> {
     let system = &request.file.system;
-    if system.is_in_process() || system.url.is_some() {
+    if system.is_in_process() {
         return Ok(Vec::new());
     }
     let most = settings::max_running_requests(&request.file, &space.entrants);
@@ -162,7 +162,8 @@ fn guide_of(fingerprint: &Fingerprint, acceptance: AcceptanceTable, found: Found
 
 /// Where and with what the sweep runs.
 fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> Fingerprint {
-    let system = &request.file.system;
+    // A key that changes does not change what is measured.
+    let system = &request.file.system.masked();
     let host = Host::this().used_by(system);
     let version = info.version.as_deref().unwrap_or("of unknown version");
     // Our own server has SGLang's interface, and reports that it is not SGLang.
@@ -170,10 +171,7 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
         Some(name) => format!("{name} {version}, served"),
         None => format!("{} {version}", system.kind.name()),
     };
-    let start = match &system.url {
-        Some(url) => format!("at {url}"),
-        None => [system.command.as_slice(), system.extra_args.as_slice()].concat().join(" "),
-    };
+    let start = [system.command.as_slice(), system.extra_args.as_slice()].concat().join(" ");
     let env: String = system.env.iter().map(|(name, value)| format!(", {name}={value}")).collect();
     let models = &request.file.models;
     let quantised = models.quantization.as_ref().map_or_else(String::new, |name| format!(" as {name}"));

@@ -128,6 +128,7 @@ impl<'a> SystemBench<'a> {
             Err(error) => {
                 let error = self.system.explain(error);
                 self.system.recover(&error).map_err(|error| SearchStop::Failed(error.into()))?;
+                let error = error.hiding(&self.request.file.system.secrets());
                 Ok(Outcome::Failed { reason: error.to_string(), failure: failure_of(&error).cloned() })
             }
         }

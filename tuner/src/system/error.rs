@@ -1,7 +1,8 @@
 //! Errors of a system.
 
 use engine::EngineError;
-use external::ServerError;
+use external::{ServerError, failure::Failure};
+use schemas::secrets::Secrets;
 
 /// Why a system failed.
 #[derive(Debug, thiserror::Error)]
@@ -19,6 +20,19 @@ pub enum SystemError {
 }
 
 impl SystemError {
+    /// The same without secret values: servers print their arguments, keys included.
+    pub fn hiding(self, secrets: &Secrets) -> Self {
+        match self {
+            Self::Server(ServerError::Failed(failure)) => Self::Server(ServerError::Failed(Failure {
+                evidence: secrets.hide(&failure.evidence),
+                log_tail: secrets.hide(&failure.log_tail),
+                ..failure
+            })),
+            Self::Unsupported(words) => Self::Unsupported(secrets.hide(&words)),
+            other => other,
+        }
+    }
+
     /// Whether the device or the server must be restarted.
     pub fn needs_restart(&self) -> bool {
         matches!(self, Self::Engine(EngineError::Device(_)) | Self::Server(_))

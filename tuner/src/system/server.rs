@@ -38,10 +38,11 @@ use schemas::sweep::{SystemKind, SystemSettings};
 
 pub use self::host::Host;
 pub use self::launch::{LaunchPlan, words};
+pub(crate) use self::observed::generate;
 use self::{gpu_memory::GpuMemory, observed::Rounds};
 use super::{SwitchCost, System, SystemError};
 use crate::{
-    TunerError,
+    TunerError, atomic_file,
     configuration::{Configuration, Load},
     machine::Watch,
     record::{Measurement, PartsApart, Trial},
@@ -56,6 +57,8 @@ const GRACE: Duration = Duration::from_secs(15);
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// Maximum number of whole requests in a warm-up, unless a larger batch runs together.
 const MOST_WARM_UP: usize = 256;
+/// Largest log in which secret values are hidden, in bytes.
+const LARGEST_LOG: u64 = 256 << 20;
 /// Maximum time until a server notices that its last request has ended.
 const LONGEST_FLUSH: Duration = Duration::from_secs(10);
 
@@ -170,9 +173,6 @@ impl<'a> Servers<'a> {
         }
         let info = self.running.as_ref().map(|running| running.info.clone()).unwrap_or_default();
         self.plan.learn(&info);
-        if self.settings.url.is_some() {
-            self.plan.tables = Err("a server at a URL is measured as it is".into());
-        }
         Ok(info)
     }
 
@@ -181,23 +181,6 @@ impl<'a> Servers<'a> {
             SystemKind::Vllm => Kind::Vllm,
             SystemKind::Spectune | SystemKind::Sglang => Kind::Sglang,
         }
-    }
-
-    /// Connects to a running server by its URL.
-    fn attach(&self, url: &str, configuration: &Configuration) -> Result<Running, SystemError> {
-        let api = Api::new(self.kind(), url, None, LONGEST_SILENCE);
-        if !api.is_ready()? {
-            return Err(SystemError::Unsupported(format!("{url} is not ready to serve")));
-        }
-        let info = api.info()?;
-        Ok(Running {
-            server: None,
-            api,
-            configuration: configuration.clone(),
-            info,
-            command: String::new(),
-            warm: Vec::new(),
-        })
     }
 
     /// Starts a server, and tries once more if the failure may be accidental.
@@ -271,11 +254,29 @@ impl<'a> Servers<'a> {
         if let Some(supervisor) = &mut self.supervisor {
             supervisor.take(&mark);
         }
+        self.hide_secrets();
         self.file.clear()?;
         if let Some(words) = self.gpu.wait_until_back() {
             return Err(SystemError::Unsupported(words));
         }
         Ok(())
+    }
+
+    /// Hides secret values in the log of the last start, which the server wrote.
+    fn hide_secrets(&self) {
+        let secrets = self.settings.secrets();
+        if secrets.is_empty() {
+            return;
+        }
+        let name = format!("{:03}.log", self.starts);
+        let Ok(text) = atomic_file::read(&self.out.join(&name), LARGEST_LOG) else { return };
+        let hidden = secrets.hide(&text);
+        // A log that cannot be written again is no reason to lose the trial.
+        if hidden != text
+            && let Err(error) = atomic_file::write(&self.out, &name, hidden.as_bytes())
+        {
+            tracing::warn!("{name} still contains secret values of the server's command: {error}");
+        }
     }
 
     /// Serves the requests of a trial; `None` if the user requests a stop. If a certain chain must be drafted, the
@@ -372,10 +373,7 @@ impl System for Servers<'_> {
             return Err(refusal.clone().into());
         }
         self.plan.supports(configuration)?;
-        let running = match self.settings.url.clone() {
-            Some(url) => self.attach(&url, configuration)?,
-            None => self.start(configuration).map_err(|error| self.refuse(configuration, error))?,
-        };
+        let running = self.start(configuration).map_err(|error| self.refuse(configuration, error))?;
         let log = running.server.as_ref().map(Server::log).unwrap_or_default();
         let differences = adaptive::check_started(configuration, &running.info, &log)
             .and_then(|()| resolved::differences(&running.info, &self.plan, configuration));

@@ -3,11 +3,14 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use external::api::{Api, Kind};
-use schemas::{resolve::running, text::Source, version::EngineVersion};
+use external::{
+    api::{Api, ServerInfo},
+    http::Key,
+};
+use schemas::{resolve::running, secrets, text::Source, version::EngineVersion};
 use serde_json::{Value, json};
 
-use super::FileResult;
+use super::{FileResult, check::Checked};
 
 /// Maximum time to wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -33,24 +36,24 @@ pub(super) struct Held {
 
 impl Running {
     /// Queries an SGLang, spectune or vLLM server.
-    pub fn ask(url: &str) -> anyhow::Result<Self> {
-        let info = |kind| Api::new(kind, url, None, TIMEOUT).info();
-        let sglang =
-            info(Kind::Sglang).with_context(|| format!("{url} does not respond like an SGLang or vLLM server"))?;
-        let tells_arguments = |answer: &Value| answer.get("model_path").is_some();
-        let (engine, info) = match &sglang.resolved {
-            Some(answer) if answer["engine"] == "spectune" => ("spectune", sglang),
-            Some(answer) if tells_arguments(answer) => ("SGLang", sglang),
-            _ => (
-                "vLLM",
-                info(Kind::Vllm)
-                    .with_context(|| format!("{url} reports neither SGLang's arguments nor vLLM's version"))?,
-            ),
+    pub fn ask(url: &str, key: Option<Key>) -> anyhow::Result<Self> {
+        let (_, info) = Api::recognise(url, key, TIMEOUT)
+            .with_context(|| format!("{url} does not respond like an SGLang or vLLM server"))?;
+        Ok(Self::of(url, info))
+    }
+
+    /// A server that has described itself. Keys in its answer are hidden.
+    pub fn of(url: &str, info: ServerInfo) -> Self {
+        let engine = match &info.resolved {
+            _ if info.is_spectune() => "spectune",
+            Some(answer) if answer.get("model_path").is_some() => "SGLang",
+            _ => "vLLM",
         };
         // The linter knows versions of SGLang and vLLM, not of our own engine.
         let version = info.version.as_deref().filter(|_| engine != "spectune").and_then(|version| version.parse().ok());
         let engine = info.version.as_deref().map_or_else(|| engine.to_owned(), |version| format!("{engine} {version}"));
-        Ok(Self { url: url.to_owned(), engine, version, models: info.models, answer: info.resolved })
+        let answer = info.resolved.as_ref().map(secrets::masked_json);
+        Self { url: url.to_owned(), engine, version, models: info.models, answer }
     }
 
     /// The default version for checking launches.
@@ -69,6 +72,24 @@ impl Running {
             )
         })?;
         Ok(Source::new(format!("<{}>", self.url), launch))
+    }
+
+    /// Where the launches of a checked text differ from what the server runs, one line each.
+    pub fn differing(&self, checked: Checked) -> Vec<String> {
+        let held = self.held(&[FileResult { checked, mended: None }]);
+        let differing = held.iter().flat_map(|one| one.compared.iter().map(move |value| (&one.name, value)));
+        let differing = differing.filter(|(_, value)| value.differs);
+        let resolved = |value: &running::Compared| value.resolved.clone().unwrap_or_else(|| "?".into());
+        let line = |(name, value): (&String, &running::Compared)| {
+            format!(
+                "{}: {name} resolves to {}, the server at {} runs {}",
+                value.name,
+                resolved(value),
+                self.url,
+                value.runs
+            )
+        };
+        differing.map(line).collect()
     }
 
     /// Compares each SGLang launch with the server.

@@ -48,7 +48,7 @@ impl Host {
     }
 
     /// The GPUs that a server uses: the first ones visible to it, as many as its arguments say. All GPUs of the host if
-    /// that is unknown, as for a server at a URL.
+    /// that is unknown.
     pub fn used_by(self, system: &SystemSettings) -> Self {
         let inherited = || std::env::var(VISIBLE).ok();
         let visible = system.env.get(VISIBLE).cloned().or_else(inherited);
@@ -65,9 +65,6 @@ const ELSEWHERE: [&str; 2] = ["--base-gpu-id", "--gpu-id-step"];
 fn used(all: &[Gpu], system: &SystemSettings, visible: Option<&str>) -> Vec<Gpu> {
     let words = || system.command.iter().chain(&system.extra_args);
     let goes_elsewhere = words().any(|word| ELSEWHERE.contains(&word.split('=').next().unwrap_or_default()));
-    if system.url.is_some() {
-        return all.to_vec();
-    }
     let find = |word: &str| {
         let of_number = |number: usize| all.iter().find(|gpu| gpu.number == number);
         let of_uuid = || all.iter().find(|gpu| word.starts_with("GPU-") && gpu.uuid.starts_with(word));

@@ -10,6 +10,7 @@ use external::{
 };
 use schemas::{
     flags::vllm,
+    secrets,
     sweep::{SweepFile, SystemKind, SystemSettings},
     tree::TreeShape,
     version::EngineVersion,
@@ -330,12 +331,14 @@ pub fn table_file(log: &Path) -> PathBuf {
     log.with_extension("json")
 }
 
-/// A launch as a shell command on one line.
+/// A launch as a shell command on one line, with secret values hidden.
 pub fn words(launch: &Launch) -> String {
-    let assignments = launch.env.iter().map(|(name, value)| format!("{name}={}", schemas::launch::quoted(value)));
-    let command =
-        std::iter::once(&launch.program).chain(&launch.args).map(|word| schemas::launch::quoted(word).to_string());
-    assignments.chain(command).collect::<Vec<_>>().join(" ")
+    // What is hidden needs no quotes.
+    let quoted = |word: &str| if word == secrets::HIDDEN { word.to_owned() } else { schemas::launch::quoted(word) };
+    let shown = |(name, value): &(String, String)| format!("{name}={}", quoted(secrets::masked_value(name, value)));
+    let command = [std::slice::from_ref(&launch.program), &launch.args].concat();
+    let command = secrets::masked_words(&command).into_iter().map(|word| quoted(&word));
+    launch.env.iter().map(shown).chain(command).collect::<Vec<_>>().join(" ")
 }
 
 /// vLLM's name of an algorithm.

@@ -202,6 +202,7 @@ mod tests {
             accepted_drafts: None,
             proposed_drafts: None,
             accept_histogram: vec![],
+            cached_tokens: None,
         }
     }
 

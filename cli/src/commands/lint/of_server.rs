@@ -1,0 +1,53 @@
+//! What the linter says of a running server: of its own launch, or of the launch file that the user gives.
+
+use schemas::{diagnostic::Severity, secrets, text::Source};
+use tuner::running::{Connected, record::Finding};
+
+use super::{Arguments, Linter, server::Running};
+
+/// Checks the launch of a server with the linter's default settings, and compares a launch file with what runs.
+///
+/// # Errors
+/// When a settings file of the linter is wrong.
+pub fn check(connected: &Connected, launch: Option<&Source>) -> anyhow::Result<Checked> {
+    let running = Running::of(&connected.server.url, connected.info.clone());
+    let arguments = Arguments::default();
+    let linter = Linter::new(&arguments, running.version())?;
+    let settings = linter.settings_of(std::path::Path::new("."))?;
+    let source = match launch {
+        Some(source) => source.clone(),
+        None => match running.source() {
+            Ok(source) => source,
+            Err(_) => {
+                let unchecked = "it does not tell its launch; give it by --launch FILE".to_owned();
+                return Ok(Checked { findings: Vec::new(), unchecked: Some(unchecked), differing: Vec::new() });
+            }
+        },
+    };
+    let checked = linter.check(source, &settings);
+    let findings = checked.diagnostics.iter().map(|finding| Finding {
+        severity: match finding.severity {
+            Severity::Error => "error".into(),
+            Severity::Warning => "warning".into(),
+            Severity::Info => "info".into(),
+        },
+        code: finding.code.to_owned(),
+        message: secrets::masked_text(&finding.message),
+    });
+    let findings = findings.collect();
+    let differing = match launch {
+        Some(_) => running.differing(checked),
+        None => Vec::new(),
+    };
+    Ok(Checked { findings, unchecked: None, differing })
+}
+
+/// The result of a check.
+pub struct Checked {
+    /// What the linter found.
+    pub findings: Vec<Finding>,
+    /// Why nothing was checked; `None` if it was.
+    pub unchecked: Option<String>,
+    /// Where the launch file differs from what runs, one line each.
+    pub differing: Vec<String>,
+}

@@ -1,0 +1,226 @@
+//! `spectune tune --url`: measures a running server as it is, or compares two.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use schemas::{launch::quoted, sweep::RandomPrompts, sweep::Workload};
+use tuner::{configuration::Load, running::record::RunningSettings};
+
+use super::running;
+use crate::{data_set, exit::Exit};
+
+const EXAMPLES: &str = "\
+Examples:
+  spectune tune --url http://127.0.0.1:30000 --prompts prompts.jsonl --concurrency 1,8,32
+  spectune tune --url http://127.0.0.1:8000 --launch run.sh --input-len 1000 --output-len 200
+  spectune tune --url http://gpu-1:30000 --url http://gpu-2:30000 --prompts prompts.jsonl
+  spectune tune --url https://llm.example.org --api-key-env LLM_KEY --model-path ./model --prompts p.jsonl
+
+One configuration is measured: the one that runs. Nothing is changed on the server, nothing is varied,
+and no tuned file is written. Every repeat sends prompts that were not sent before; where the server
+counts cached tokens, trials with cold and with warm prompts are shown apart. Trials during which the
+server had other requests are excluded.
+
+Two servers are measured in turns with the same prompts; the result is a paired ratio with its interval.
+
+A vLLM server tells its configuration only with VLLM_SERVER_DEV_MODE=1; otherwise method, draft and
+backends are `not told`, or come from --launch FILE.
+
+Ctrl-C keeps every finished trial and exits with code 130; --resume continues from there.";
+
+/// Measure a running server as it is, or compare two of them.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Arguments {
+    /// A launch file to tune: not supported yet; measure a running server with --url
+    #[arg(value_name = "LAUNCH")]
+    file: Option<PathBuf>,
+    /// URL of a running SGLang, vLLM or spectune server; given twice, two servers are compared
+    #[arg(long, value_name = "URL")]
+    url: Vec<String>,
+    /// The file that the server was launched with, for what it does not tell; it is also checked by the linter
+    #[arg(long, value_name = "FILE")]
+    launch: Option<PathBuf>,
+    /// Environment variable that holds the server's API key
+    #[arg(long, value_name = "NAME")]
+    api_key_env: Option<String>,
+    /// Prompts: a file in one of the forms that a sweep file takes, or the id of a data set in the local Hugging Face cache
+    #[arg(long, value_name = "FILE", conflicts_with = "input_len")]
+    prompts: Option<PathBuf>,
+    /// Random prompts of this many tokens; accept lengths on them say nothing about text
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    input_len: Option<u32>,
+    /// New tokens of each request
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    output_len: u32,
+    /// Numbers of requests that run together, each measured separately
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,8", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    concurrency: Vec<u32>,
+    /// Requests of a trial; at least as many as run together
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    requests: u32,
+    /// Trials of each load; six are the fewest for a confidence interval
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeats: u32,
+    /// Time after which no further trial starts, such as 90s, 20m or 2h
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    max_time: Option<f64>,
+    /// Flush the server's prefix cache before every trial; it then also forgets the prompts of others
+    #[arg(long)]
+    flush: bool,
+    /// End requests at the model's end-of-text token instead of generating all new tokens
+    #[arg(long)]
+    stop_at_end: bool,
+    /// Sampling temperature; 0 is greedy
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    temperature: f32,
+    /// Seed of random prompts and sampling
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Folder with the tokenizer and config.json of the server's model, if the one that it names is not on this machine
+    #[arg(long, value_name = "DIR")]
+    model_path: Option<PathBuf>,
+    /// Folder for journal and report (default: results/tune)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Continue the measurement that was started in the folder
+    #[arg(long)]
+    resume: bool,
+    /// Print what the server is and what would be measured, without measuring
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Runs the command.
+pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    if let Some(file) = &arguments.file {
+        bail!(
+            "tuning a launch file is not supported yet ({}): measure the server that it starts with --url URL --launch {0}, \
+             or write a sweep file and run `spectune sweep`",
+            file.display()
+        );
+    }
+    if arguments.url.is_empty() {
+        bail!("give the URL of a running server: --url http://127.0.0.1:30000");
+    }
+    if arguments.url.len() > 2 {
+        bail!("{} URLs are given, but one server is measured or two are compared", arguments.url.len());
+    }
+    if !(arguments.temperature >= 0.0 && arguments.temperature.is_finite()) {
+        bail!("--temperature takes a number of at least 0");
+    }
+    let inputs = running::Inputs {
+        urls: arguments.url.clone(),
+        api_key_env: arguments.api_key_env.clone(),
+        launch: arguments.launch.clone(),
+        model: arguments.model_path.clone(),
+        models: None,
+        asked: asked(&arguments)?,
+        out: arguments.out.clone().unwrap_or_else(|| "results/tune".into()),
+        resume: arguments.resume,
+        dry_run: arguments.dry_run,
+    };
+    running::measure(&inputs, &again(&arguments, &inputs.out))
+}
+
+fn asked(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
+    let folder = std::env::current_dir()?;
+    let random = match (&arguments.prompts, arguments.input_len) {
+        (Some(_), _) => None,
+        (None, Some(length)) => Some(RandomPrompts { input_length: length as usize, ratio: 1.0 }),
+        (None, None) => bail!("give prompts: --prompts FILE, or --input-len N for random ones"),
+    };
+    let named = arguments.prompts.as_ref().map(|file| file.display().to_string());
+    let prompts = named.map(|name| data_set::file(&folder, &name)).transpose()?;
+    if let Some(file) = prompts.as_ref().filter(|file| !folder.join(file).is_file()) {
+        bail!("there is no file {file}");
+    }
+    let mut concurrency = arguments.concurrency.clone();
+    concurrency.sort_unstable();
+    concurrency.dedup();
+    let loads = concurrency.into_iter().map(|size| Load::BatchSize(size as usize));
+    Ok(RunningSettings {
+        urls: Vec::new(),
+        workload: Workload {
+            prompts,
+            input_ids: None,
+            random,
+            trace: None,
+            chat: None,
+            turn: None,
+            max_prompt_tokens: None,
+            requests: arguments.requests as usize,
+            output_length: arguments.output_len as usize,
+            warm_up_tokens: 8,
+            ignore_eos: !arguments.stop_at_end,
+            temperature: arguments.temperature,
+            top_p: 1.0,
+            top_k: 0,
+            seed: arguments.seed,
+        },
+        folder: folder.display().to_string(),
+        loads: loads.collect(),
+        repeats: arguments.repeats as usize,
+        seconds: arguments.max_time,
+        flush: arguments.flush,
+    })
+}
+
+/// The command that continues, without the program.
+fn again(arguments: &Arguments, out: &Path) -> String {
+    let mut words = vec!["tune".to_owned()];
+    let mut add = |flag: &str, value: Option<String>| {
+        words.extend(value.map(|value| format!("{flag} {}", quoted(&value))));
+    };
+    let path = |path: &PathBuf| path.display().to_string();
+    arguments.url.iter().for_each(|url| add("--url", Some(url.clone())));
+    add("--launch", arguments.launch.as_ref().map(path));
+    add("--api-key-env", arguments.api_key_env.clone());
+    add("--prompts", arguments.prompts.as_ref().map(path));
+    add("--input-len", arguments.input_len.map(|length| length.to_string()));
+    add("--output-len", Some(arguments.output_len.to_string()));
+    let sizes: Vec<String> = arguments.concurrency.iter().map(ToString::to_string).collect();
+    add("--concurrency", Some(sizes.join(",")));
+    add("--requests", Some(arguments.requests.to_string()));
+    add("--repeats", Some(arguments.repeats.to_string()));
+    add("--max-time", arguments.max_time.map(|seconds| format!("{seconds}s")));
+    add("--temperature", (arguments.temperature > 0.0).then(|| arguments.temperature.to_string()));
+    add("--seed", (arguments.seed > 0).then(|| arguments.seed.to_string()));
+    add("--model-path", arguments.model_path.as_ref().map(path));
+    add("--out", Some(out.display().to_string()));
+    words.extend(arguments.flush.then(|| "--flush".to_owned()));
+    words.extend(arguments.stop_at_end.then(|| "--stop-at-end".to_owned()));
+    words.push("--resume".to_owned());
+    words.join(" ")
+}
+
+/// A time such as `90s`, `20m` or `2h`; a plain number counts seconds.
+fn seconds(text: &str) -> Result<f64, String> {
+    let (number, unit) = match text.trim().strip_suffix(['s', 'm', 'h']) {
+        Some(number) => (number, text.trim().chars().last()),
+        None => (text.trim(), None),
+    };
+    let number: f64 = number.parse().map_err(|_| "expected a time such as 90s, 20m or 2h".to_owned())?;
+    let seconds = number
+        * match unit {
+            Some('m') => 60.0,
+            Some('h') => 3600.0,
+            _ => 1.0,
+        };
+    if seconds > 0.0 && seconds.is_finite() { Ok(seconds) } else { Err("expected a time above 0".to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_read_with_their_units() {
+        for (text, expected) in [("90s", 90.0), ("20m", 1200.0), ("2h", 7200.0), ("45", 45.0), ("0.5m", 30.0)] {
+            assert_eq!(seconds(text), Ok(expected), "{text}");
+        }
+        for text in ["", "m", "-3s", "0", "2d", "nan"] {
+            assert!(seconds(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Measures servers that are already running, as they are: one configuration each, under the loads asked for. Nothing
+//! is varied and nothing is ranked. Two servers are measured in turns, with the same prompts in each block, and
+//! compared by paired ratios.
+//!
+//! [`connect`] finds out what a server is, [`run`] measures, [`result`] summarises, and [`journal`] keeps every trial.
+
+mod describe;
+pub mod journal;
+mod place;
+mod prompts;
+pub mod record;
+pub mod result;
+mod trial;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use external::{
+    ServerError,
+    api::{Api, ServerInfo},
+    http::Key,
+};
+
+pub use self::describe::LaunchFile;
+use self::{
+    journal::RunningContents,
+    prompts::PromptPool,
+    record::{RunningHeader, RunningOutcome, RunningRecord, RunningServer, RunningSettings},
+};
+use crate::{
+    TunerError,
+    configuration::Load,
+    journal::{RUNNING, already_there, exists, lines::Lines},
+    system::SystemError,
+    workload::ModelText,
+};
+
+/// Maximum time without a byte of a response; a long prefill takes less.
+const LONGEST_SILENCE: Duration = Duration::from_secs(300);
+/// Maximum time for a server to describe itself.
+const LONGEST_DESCRIPTION: Duration = Duration::from_secs(20);
+/// Trials that may fail one after the other before the measurement ends.
+const MOST_FAILURES: usize = 3;
+
+/// A running server.
+#[derive(Clone, Debug)]
+pub struct Connected {
+    api: Api,
+    /// Its own description.
+    pub info: ServerInfo,
+    /// The same in the form that is kept and shown.
+    pub server: RunningServer,
+}
+
+/// Inputs of a measurement.
+#[derive(Debug)]
+pub struct RunningRequest<'a> {
+    /// The settings.
+    pub asked: RunningSettings,
+    /// Folder of the checkpoint whose tokenizer makes tokens of the prompts.
+    pub model: PathBuf,
+    /// Folder of the journal.
+    pub out: PathBuf,
+    /// Whether to continue an existing measurement.
+    pub resume: bool,
+    /// Set by another thread when the user requests a stop; finished trials are kept.
+    pub interrupted: &'a AtomicBool,
+}
+
+/// Why a measurement ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunningEnd {
+    /// Everything was measured.
+    Complete,
+    /// The time was used up.
+    TimeBudget,
+    /// The user stopped it.
+    Interrupted,
+}
+
+/// Reports progress.
+pub trait RunningProgress {
+    /// This many trials are planned, of which `done` are measured.
+    fn planned(&mut self, trials: usize, done: usize);
+    /// A trial starts.
+    fn started(&mut self, server: &RunningServer, load: Load, repeat: usize);
+    /// A trial is in the journal.
+    fn finished(&mut self, server: &RunningServer, record: &RunningRecord);
+    /// A message for the user.
+    fn note(&mut self, text: &str);
+}
+
+/// Connects to a running server. A key is sent with every request.
+///
+/// # Errors
+/// When the URL is wrong, nothing answers, the server is not ready, or the launch file has no launch.
+pub fn connect(url: &str, key: Option<Key>, launch: Option<&LaunchFile<'_>>) -> Result<Connected, TunerError> {
+    let base = base(url)?;
+    let failed = |error: ServerError| TunerError::System(SystemError::Server(help(error, &base)));
+    let (api, info) = Api::recognise(&base, key.clone(), LONGEST_DESCRIPTION).map_err(failed)?;
+    if !api.is_ready().map_err(failed)? {
+        return Err(TunerError::System(SystemError::Unsupported(format!(
+            "{base} answers but is not ready to serve: wait until it has loaded its model"
+        ))));
+    }
+    let metrics = api.metrics().map_err(failed)?;
+    let server = describe::describe(&api, &info, metrics.as_ref(), launch).map_err(TunerError::Configuration)?;
+    let api = Api::new(api.kind(), &base, None, LONGEST_SILENCE).with_key(key);
+    // RunningSettings for by name, so that no request has to look it up.
+    let api = match info.models.first() {
+        Some(name) => api.with_model(name.clone()),
+        None => api,
+    };
+    Ok(Connected { api, info, server })
+}
+
+/// The address of a server without the path of an API, which clients of the OpenAI API include.
+fn base(url: &str) -> Result<String, TunerError> {
+    let wrong = |reason: &str| Err(TunerError::Configuration(format!("{reason}, such as http://127.0.0.1:30000")));
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return wrong(&format!("{url} is not a URL: give scheme, host and port"));
+    };
+    if !matches!(scheme, "http" | "https") {
+        return wrong(&format!("{scheme} is not supported: give an http or https URL"));
+    }
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    if authority.contains('@') {
+        return wrong(
+            "the URL contains a user name or a password: give the key by --api-key-env NAME, and a plain URL",
+        );
+    }
+    if authority.is_empty() || rest.contains(['?', '#', ' ']) {
+        return wrong(&format!(
+            "{scheme}://{authority} with a query or without a host is not the address of a server: give scheme, host and port"
+        ));
+    }
+    let plain = url.trim_end_matches('/');
+    Ok(plain.strip_suffix("/v1").unwrap_or(plain).trim_end_matches('/').to_owned())
+}
+
+/// Says what to do about a server that does not answer.
+fn help(error: ServerError, base: &str) -> ServerError {
+    let ServerError::Request { url, reason } = error else { return error };
+    let lower = reason.to_lowercase();
+    let advice = if lower.contains("refused") {
+        format!("; nothing listens there: is the server running, and is the port of {base} right?")
+    } else if lower.contains("certificate") || lower.contains("tls") || lower.contains("handshake") {
+        "; is the server reached by http:// instead of https://, and is its certificate signed by a known authority?"
+            .into()
+    } else if lower.contains("timeout")
+        || lower.contains("timed out")
+        || lower.contains("resolve")
+        || lower.contains("lookup")
+    {
+        "; are host and port right, and does a firewall allow it?".into()
+    } else if reason.starts_with("status 404") {
+        "; it is neither SGLang nor vLLM nor spectune, or its API is below another path: give the URL without /v1"
+            .into()
+    } else if reason.starts_with("status 503") {
+        "; the server is not ready yet: wait until it has loaded its model".into()
+    } else {
+        String::new()
+    };
+    ServerError::Request { url, reason: reason + &advice }
+}
+
+/// Measures servers; the records include those of an earlier start.
+///
+/// # Errors
+/// When a load is above a server's limit, the prompts or the journal cannot be used, or a server fails.
+pub fn run(
+    request: &RunningRequest<'_>,
+    servers: &[Connected],
+    progress: &mut dyn RunningProgress,
+) -> Result<(RunningContents, RunningEnd), TunerError> {
+    let asked = &request.asked;
+    if !request.resume && exists(&request.out) {
+        return Err(already_there(&request.out));
+    }
+    servers.iter().try_for_each(|one| check_limit(&one.server, &asked.loads))?;
+    let continues = request.resume && exists(&request.out);
+    let starts = if continues { journal::read(&request.out)?.header.starts + 1 } else { 0 };
+    let prompts = prompts(request, servers, starts)?;
+    notes(asked, &prompts, servers).iter().for_each(|note| progress.note(note));
+    if asked.flush {
+        servers.iter().try_for_each(|one| trial::flush(&one.api)).map_err(SystemError::from)?;
+    }
+    let header = RunningHeader {
+        kind: RUNNING.to_owned(),
+        format: record::FORMAT,
+        asked: asked.clone(),
+        servers: servers.iter().map(|one| one.server.clone()).collect(),
+        starts: 0,
+        prompts: prompts.available(),
+    };
+    let (lines, records) = if continues {
+        let (lines, contents) = journal::resume(&request.out, &header)?;
+        for line in &contents.damaged {
+            progress.note(&format!("line {line} of the journal is damaged; its trial runs again"));
+        }
+        (lines, contents.records)
+    } else {
+        (journal::create(&request.out, &header)?, Vec::new())
+    };
+    let mut bench = Bench { request, servers, prompts, start: starts, lines, records, failures: 0, progress };
+    let ended = bench.measure()?;
+    drop(bench);
+    Ok((journal::read(&request.out)?, ended))
+}
+
+/// Refuses batches that a server would not run together.
+fn check_limit(server: &RunningServer, loads: &[Load]) -> Result<(), TunerError> {
+    let largest = loads.iter().filter_map(|load| load.batch_size()).max();
+    match (largest, server.limit) {
+        (Some(batch), Some(limit)) if batch > limit => Err(TunerError::Configuration(format!(
+            "a concurrency of {batch} is above the limit of {}, which runs at most {limit} requests together: lower the \
+             concurrency to {limit}, or start the server with a higher limit (SGLang: --max-running-requests, vLLM: \
+             --max-num-seqs)",
+            server.url
+        ))),
+        _ => Ok(()),
+    }
+}
+
+fn prompts(request: &RunningRequest<'_>, servers: &[Connected], starts: usize) -> Result<PromptPool, TunerError> {
+    let told = servers.iter().filter_map(|one| one.server.setting("context length")?.parse::<usize>().ok());
+    let model = ModelText::open(&request.model, told.min())?;
+    let RunningSettings { workload, folder, loads, repeats, .. } = &request.asked;
+    PromptPool::load(workload, Path::new(folder), model, loads, *repeats, starts)
+}
+
+/// What the user should know before the first trial.
+fn notes(asked: &RunningSettings, prompts: &PromptPool, servers: &[Connected]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if prompts.left_out > 0 {
+        notes.push(format!("{} prompts are skipped (too long, or without a user message)", prompts.left_out));
+    }
+    if let Some(available) = prompts.available().filter(|available| *available < prompts.each_start()) {
+        let instead = if asked.flush { "" } else { ", which the server may find in its prefix cache" };
+        notes.push(format!(
+            "the workload has {available} different prompts, but {} are needed for every repeat to send new ones: the rest \
+             repeat earlier ones{instead}; trials with cold and with warm prompts are shown apart",
+            prompts.each_start()
+        ));
+    }
+    if asked.workload.random.is_some() {
+        notes.push("random prompts: accept lengths on them say nothing about text".into());
+    }
+    if let [first, second] = servers
+        && first.server.models != second.server.models
+    {
+        let names = |one: &Connected| one.server.models.join(", ");
+        notes.push(format!("the servers serve models of different names: {} and {}", names(first), names(second)));
+    }
+    notes
+}
+
+/// A measurement under way.
+struct Bench<'a, 'b> {
+    request: &'a RunningRequest<'a>,
+    servers: &'a [Connected],
+    prompts: PromptPool,
+    /// Number of earlier starts.
+    start: usize,
+    lines: Lines,
+    records: Vec<RunningRecord>,
+    /// Trials that failed since the last one that did not.
+    failures: usize,
+    progress: &'b mut dyn RunningProgress,
+}
+
+impl Bench<'_, '_> {
+    /// All blocks that are not measured yet: every load in every repeat.
+    fn measure(&mut self) -> Result<RunningEnd, TunerError> {
+        let (repeats, loads) = (self.request.asked.repeats, self.request.asked.loads.clone());
+        let begin = Instant::now();
+        let blocks: Vec<(usize, usize)> =
+            (0..repeats).flat_map(|repeat| (0..loads.len()).map(move |load| (repeat, load))).collect();
+        let done = blocks.iter().filter(|(repeat, load)| self.is_done(*repeat, loads[*load])).count();
+        let each = self.servers.len();
+        self.progress.planned(blocks.len() * each, done * each);
+        for (repeat, load) in blocks {
+            if self.is_done(repeat, loads[load]) {
+                continue;
+            }
+            if self.request.asked.seconds.is_some_and(|most| begin.elapsed().as_secs_f64() >= most) {
+                return Ok(RunningEnd::TimeBudget);
+            }
+            let draw = self.prompts.draw(self.start, repeat, load)?;
+            let mut order: Vec<usize> = (0..each).collect();
+            // In turns, so that neither server is always the first one to meet a block.
+            order.rotate_left((repeat + load) % each);
+            for server in order {
+                if self.is_interrupted() || !self.trial(server, loads[load], repeat, &draw)? {
+                    return Ok(RunningEnd::Interrupted);
+                }
+            }
+        }
+        Ok(if self.is_interrupted() { RunningEnd::Interrupted } else { RunningEnd::Complete })
+    }
+
+    /// Measures one server; returns false if the user requests a stop.
+    fn trial(&mut self, at: usize, load: Load, repeat: usize, draw: &prompts::Draw) -> Result<bool, TunerError> {
+        let Connected { api, server, .. } = &self.servers[at];
+        self.progress.started(server, load, repeat);
+        let options = trial::RunningOptions {
+            warm_up_tokens: self.request.asked.workload.warm_up_tokens,
+            flush: self.request.asked.flush,
+            speculates: server.speculates,
+            interrupted: self.request.interrupted,
+        };
+        let (outcome, failure) = match trial::run(api, draw, &options) {
+            Ok(Some(figures)) => (RunningOutcome::Measured(Box::new(figures)), None),
+            Ok(None) => return Ok(false),
+            Err(_) if self.is_interrupted() => return Ok(false),
+            Err(error) => (RunningOutcome::Failed { reason: error.to_string() }, Some(error)),
+        };
+        let finished_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let record = RunningRecord { server: at, load, repeat, draw: self.start, finished_at, outcome };
+        self.lines.append(&record)?;
+        self.progress.finished(server, &record);
+        self.records.push(record);
+        self.failures = if failure.is_some() { self.failures + 1 } else { 0 };
+        match failure {
+            Some(error) if self.failures >= MOST_FAILURES => {
+                Err(TunerError::System(SystemError::Server(help(error, &server.url))))
+            }
+            _ => Ok(true),
+        }
+    }
+
+    /// Whether all servers have a trial of a block that counts, with the same prompts.
+    fn is_done(&self, repeat: usize, load: Load) -> bool {
+        let of = |server: usize, draw: usize| {
+            let is_it =
+                |one: &&RunningRecord| (one.server, one.load, one.repeat, one.draw) == (server, load, repeat, draw);
+            self.records.iter().filter(is_it).any(|one| one.exclusion().is_none())
+        };
+        (0..=self.start).any(|draw| (0..self.servers.len()).all(|server| of(server, draw)))
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.request.interrupted.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_as_clients_write_them_and_keys_are_not() {
+        for (url, expected) in [
+            ("http://127.0.0.1:30000", "http://127.0.0.1:30000"),
+            ("http://127.0.0.1:30000/v1/", "http://127.0.0.1:30000"),
+            ("https://host/engine/v1", "https://host/engine"),
+        ] {
+            assert_eq!(base(url).expect("a URL"), expected);
+        }
+        for (url, words) in [
+            ("127.0.0.1:30000", "is not a URL"),
+            ("ftp://host", "ftp is not supported"),
+            ("http://me:sk-secret@host", "--api-key-env"),
+            ("http://", "without a host"),
+        ] {
+            let told = base(url).expect_err(url).to_string();
+            assert!(told.contains(words) && !told.contains("sk-secret"), "{told}");
+        }
+    }
+
+    #[test]
+    fn a_load_above_the_limit_is_refused_with_both_numbers() {
+        let server = RunningServer { url: "http://h:1".into(), limit: Some(48), ..RunningServer::default() };
+        let told = check_limit(&server, &[Load::BatchSize(1), Load::BatchSize(64)]).expect_err("above").to_string();
+        assert!(told.contains("64") && told.contains("48") && told.contains("http://h:1"), "{told}");
+        assert!(check_limit(&server, &[Load::BatchSize(48)]).is_ok());
+        assert!(check_limit(&RunningServer { limit: None, ..server }, &[Load::BatchSize(4096)]).is_ok());
+    }
+}

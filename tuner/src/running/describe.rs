@@ -1,0 +1,390 @@
+//! Describes a running server: by its own answers, its metrics, and the launch file that the user gives.
+
+use external::api::{Api, Kind, Metrics, ServerInfo};
+use schemas::{
+    flags::Key,
+    launch::{self, Engine, Launch, Options},
+    secrets,
+    text::Source,
+};
+use serde_json::Value;
+
+use super::{
+    place,
+    record::{RunningServer, Setting, ToldBy},
+};
+
+/// A setting that is shown: its name, where SGLang and vLLM tell it, the label of vLLM's cache metric, and the flags of
+/// a launch.
+struct Row {
+    name: &'static str,
+    sglang: &'static str,
+    vllm: &'static str,
+    metric: &'static str,
+    key: Option<Key>,
+    flag: &'static str,
+}
+
+const fn row(
+    name: &'static str,
+    sglang: &'static str,
+    vllm: &'static str,
+    metric: &'static str,
+    key: Option<Key>,
+    flag: &'static str,
+) -> Row {
+    Row { name, sglang, vllm, metric, key, flag }
+}
+
+/// The settings that are shown, in order; vLLM's places are within its configuration.
+const ROWS: [Row; 22] = [
+    row("model", "/model_path", "/model_config/model", "", Some(Key::ModelPath), "model"),
+    row("algorithm", "/speculative_algorithm", "/speculative_config/method", "", Some(Key::SpeculativeAlgorithm), ""),
+    row(
+        "draft",
+        "/speculative_draft_model_path",
+        "/speculative_config/model",
+        "",
+        Some(Key::SpeculativeDraftModelPath),
+        "",
+    ),
+    row("num_steps", "/speculative_num_steps", "", "", Some(Key::SpeculativeNumSteps), ""),
+    row("topk", "/speculative_eagle_topk", "", "", Some(Key::SpeculativeEagleTopk), ""),
+    row("num_draft_tokens", "/speculative_num_draft_tokens", "", "", Some(Key::SpeculativeNumDraftTokens), ""),
+    row("num_speculative_tokens", "", "/speculative_config/num_speculative_tokens", "", None, ""),
+    row("adaptive", "/speculative_adaptive", "", "", Some(Key::SpeculativeAdaptive), ""),
+    row("tree shapes", "/tree_shapes", "", "", None, ""),
+    row(
+        "attention backend",
+        "/attention_backend",
+        "/attention_config/backend",
+        "",
+        Some(Key::AttentionBackend),
+        "attention-backend",
+    ),
+    row("dtype", "/dtype", "/model_config/dtype", "", Some(Key::Dtype), "dtype"),
+    row("quantization", "/quantization", "/model_config/quantization", "", Some(Key::Quantization), "quantization"),
+    row(
+        "KV cache dtype",
+        "/kv_cache_dtype",
+        "/cache_config/cache_dtype",
+        "cache_dtype",
+        Some(Key::KvCacheDtype),
+        "kv-cache-dtype",
+    ),
+    row("page size", "/page_size", "/cache_config/block_size", "block_size", Some(Key::PageSize), "block-size"),
+    row(
+        "context length",
+        "/context_length",
+        "/model_config/max_model_len",
+        "",
+        Some(Key::ContextLength),
+        "max-model-len",
+    ),
+    row(
+        "max running requests",
+        "/max_running_requests",
+        "/scheduler_config/max_num_seqs",
+        "",
+        Some(Key::MaxRunningRequests),
+        "max-num-seqs",
+    ),
+    row(
+        "memory fraction",
+        "/mem_fraction_static",
+        "/cache_config/gpu_memory_utilization",
+        "gpu_memory_utilization",
+        Some(Key::MemFractionStatic),
+        "gpu-memory-utilization",
+    ),
+    row(
+        "tensor parallel size",
+        "/tp_size",
+        "/parallel_config/tensor_parallel_size",
+        "",
+        Some(Key::TpSize),
+        "tensor-parallel-size",
+    ),
+    row(
+        "data parallel size",
+        "/dp_size",
+        "/parallel_config/data_parallel_size",
+        "",
+        Some(Key::DpSize),
+        "data-parallel-size",
+    ),
+    row(
+        "capture sizes",
+        "/cuda_graph_bs",
+        "/compilation_config/cudagraph_capture_sizes",
+        "",
+        Some(Key::CudaGraphBs),
+        "cudagraph-capture-sizes",
+    ),
+    row(
+        "CUDA graphs off",
+        "/disable_cuda_graph",
+        "/model_config/enforce_eager",
+        "",
+        Some(Key::DisableCudaGraph),
+        "enforce-eager",
+    ),
+    row("prefix cache off", "/disable_radix_cache", "", "", Some(Key::DisableRadixCache), "no-enable-prefix-caching"),
+];
+
+/// A launch file that describes the server.
+pub struct LaunchFile<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its text.
+    pub text: &'a str,
+}
+
+/// Describes a server.
+///
+/// # Errors
+/// When the launch file has no launch, with the reason.
+pub fn describe(
+    api: &Api,
+    info: &ServerInfo,
+    metrics: Option<&Metrics>,
+    file: Option<&LaunchFile<'_>>,
+) -> Result<RunningServer, String> {
+    let engine = match (info.is_spectune(), api.kind()) {
+        (true, _) => "spectune",
+        (false, Kind::Sglang) => "SGLang",
+        (false, Kind::Vllm) => "vLLM",
+    };
+    let launch = file.map(|file| launch_of(file, api.kind(), info)).transpose()?;
+    let settings = ROWS
+        .iter()
+        .filter(|row| is_of(row, api.kind(), info.is_spectune()))
+        .map(|row| setting(row, info, metrics, launch.as_ref()))
+        .collect();
+    let (host, device) = place::of(api.base(), info.resolved.as_ref());
+    let server = RunningServer {
+        url: api.base().to_owned(),
+        engine: engine.to_owned(),
+        version: info.version.clone(),
+        models: info.models.clone(),
+        host,
+        device,
+        speculates: speculates(info, metrics, launch.as_ref()),
+        launch: file.map(|file| file.name.to_owned()),
+        ..RunningServer { settings, ..RunningServer::default() }
+    };
+    let limit = most_running(info).or_else(|| server.setting("max running requests")?.parse().ok());
+    Ok(RunningServer { limit, ..server })
+}
+
+/// The launch of a file: the one with the server's port if there are several.
+fn launch_of(file: &LaunchFile<'_>, kind: Kind, info: &ServerInfo) -> Result<Launch, String> {
+    let source = Source::new(file.name, file.text);
+    let engine = if kind == Kind::Vllm { Engine::Vllm } else { Engine::Sglang };
+    let version = info.version.as_deref().and_then(|version| version.parse().ok());
+    let parsed = launch::parse(&source, &Options { engine: Some(engine), version });
+    let found = parsed.launches.into_iter().find(|one| (one.engine == Engine::Vllm) == (kind == Kind::Vllm));
+    found.ok_or_else(|| {
+        format!("{} contains no launch of {}", file.name, if kind == Kind::Vllm { "vLLM" } else { "SGLang" })
+    })
+}
+
+/// Whether an engine has a setting.
+fn is_of(row: &Row, kind: Kind, is_spectune: bool) -> bool {
+    match kind {
+        _ if row.name == "tree shapes" => is_spectune,
+        Kind::Sglang => !row.sglang.is_empty(),
+        Kind::Vllm => !row.vllm.is_empty() || row.flag == "no-enable-prefix-caching",
+    }
+}
+
+fn setting(row: &Row, info: &ServerInfo, metrics: Option<&Metrics>, launch: Option<&Launch>) -> Setting {
+    let told = of_server(row, info).map(|value| (value, ToldBy::Server));
+    let measured = || of_metrics(row, info, metrics).map(|value| (value, ToldBy::Metrics));
+    let given = || launch.and_then(|launch| of_launch(row, launch)).map(|value| (value, ToldBy::Launch));
+    let (value, from) = match told.or_else(measured).or_else(given) {
+        Some((value, from)) => (Some(value), from),
+        None => (None, ToldBy::NotTold),
+    };
+    Setting { name: row.name.to_owned(), value, from }
+}
+
+fn of_server(row: &Row, info: &ServerInfo) -> Option<String> {
+    let vllm = info.resolved.as_ref().and_then(|answer| answer.get("vllm_config"));
+    let found = match (&info.resolved, vllm) {
+        (_, Some(config)) if row.vllm.starts_with("/speculative_config") && config["speculative_config"].is_null() => {
+            return (row.name == "algorithm").then(|| "off".to_owned());
+        }
+        (_, Some(config)) => config.pointer(row.vllm).filter(|_| !row.vllm.is_empty()),
+        (Some(answer), None) if row.name == "max running requests" => answer
+            .pointer("/internal_states/0/effective_max_running_requests_per_dp")
+            .filter(|value| !value.is_null())
+            .or_else(|| answer.pointer(row.sglang)),
+        (Some(answer), None) => answer.pointer(row.sglang).filter(|_| !row.sglang.is_empty()),
+        (None, None) => None,
+    };
+    let listed = || match row.name {
+        "model" => info.root.clone(),
+        "context length" => info.context_length.map(|tokens| tokens.to_string()),
+        _ => None,
+    };
+    match found {
+        // A server that does not speculate tells an empty algorithm.
+        Some(Value::Null) if row.name == "algorithm" => Some("off".to_owned()),
+        Some(Value::Null) | None => listed(),
+        Some(value) => Some(secrets::masked_text(&plain(value))),
+    }
+}
+
+fn of_metrics(row: &Row, info: &ServerInfo, metrics: Option<&Metrics>) -> Option<String> {
+    let metrics = metrics.filter(|_| info.resolved.is_none())?;
+    match row.name {
+        "num_speculative_tokens" => draft_positions(metrics).map(|positions| positions.to_string()),
+        _ if !row.metric.is_empty() => {
+            metrics.label("vllm:cache_config_info", row.metric).filter(|value| value != "None")
+        }
+        _ => None,
+    }
+}
+
+fn of_launch(row: &Row, launch: &Launch) -> Option<String> {
+    if launch.engine == Engine::Vllm {
+        let speculation = launch.vllm_speculation();
+        return match row.name {
+            "algorithm" if speculation.is_none() => Some("off".to_owned()),
+            "algorithm" => speculation?.method,
+            "draft" => speculation?.model,
+            "num_speculative_tokens" => speculation?.num_speculative_tokens.map(|tokens| tokens.to_string()),
+            "model" => launch.text(Key::ModelPath).map(|text| text.value.to_owned()),
+            _ if row.flag.is_empty() => None,
+            _ => words(&launch.vllm_flag(&format!("--{}", row.flag))?.values),
+        };
+    }
+    words(&launch.setting(row.key?)?.values)
+}
+
+/// The values of a flag; a switch is `true`.
+fn words(values: &[schemas::text::Located<launch::Value>]) -> Option<String> {
+    if values.is_empty() {
+        return Some("true".to_owned());
+    }
+    let words: Option<Vec<&str>> = values.iter().map(|value| value.value.known()).collect();
+    Some(words?.join(" "))
+}
+
+/// Whether the server speculates, if anything tells it.
+fn speculates(info: &ServerInfo, metrics: Option<&Metrics>, launch: Option<&Launch>) -> Option<bool> {
+    if let Some(answer) = &info.resolved {
+        if let Some(config) = answer.get("vllm_config") {
+            return Some(!config["speculative_config"].is_null());
+        }
+        if let Some(algorithm) = answer.get("speculative_algorithm") {
+            // A table may speculate at some batches only.
+            let is_off = algorithm.is_null()
+                || answer["tree_shapes"].as_array().is_some_and(|all| all.iter().all(|one| one == "0,1,1"));
+            return Some(!is_off);
+        }
+    }
+    // vLLM has the counters of its drafts from the start, and only if it speculates.
+    let told = metrics.filter(|_| info.resolved.is_none()).map(|metrics| draft_positions(metrics).is_some());
+    let of_launch =
+        || launch.map(|launch| launch.vllm_speculation().is_some() || launch.has(Key::SpeculativeAlgorithm));
+    told.or_else(of_launch)
+}
+
+fn draft_positions(metrics: &Metrics) -> Option<usize> {
+    metrics.values_of("vllm:spec_decode_num_accepted_tokens_per_pos_total", "position")
+}
+
+/// Maximum number of requests that the server runs together, on all its data-parallel ranks.
+fn most_running(info: &ServerInfo) -> Option<usize> {
+    let answer = info.resolved.as_ref()?;
+    let states = answer["internal_states"].as_array().map_or(&[][..], Vec::as_slice);
+    let each: Option<u64> = states.iter().map(|state| state["effective_max_running_requests_per_dp"].as_u64()).sum();
+    let sum = each.filter(|sum| *sum > 0);
+    let told = || answer["max_running_requests"].as_u64();
+    let vllm = || {
+        let config = answer.get("vllm_config")?;
+        let ranks = config["parallel_config"]["data_parallel_size"].as_u64().unwrap_or(1);
+        Some(config["scheduler_config"]["max_num_seqs"].as_u64()?.saturating_mul(ranks))
+    };
+    sum.or_else(told).or_else(vllm).and_then(|most| usize::try_from(most).ok())
+}
+
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(plain).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn described(kind: Kind, info: &ServerInfo, metrics: &str, launch: Option<&str>) -> RunningServer {
+        let api = Api::new(kind, "http://elsewhere.example:8000", None, Duration::from_secs(1));
+        let file = launch.map(|text| LaunchFile { name: "run.sh", text });
+        describe(&api, info, Some(&Metrics::parse(metrics)), file.as_ref()).expect("a description")
+    }
+
+    const COUNTERS: &str = "vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",position=\"0\"} 1\n\
+                            vllm:spec_decode_num_accepted_tokens_per_pos_total{engine=\"0\",position=\"1\"} 0\n\
+                            vllm:cache_config_info{block_size=\"16\",cache_dtype=\"auto\"} 1\n";
+
+    #[test]
+    fn a_vllm_without_development_mode_tells_the_number_of_drafts_and_nothing_else_about_them() {
+        let info = ServerInfo {
+            version: Some("0.26.0".into()),
+            models: vec!["m".into()],
+            root: Some("org/model".into()),
+            context_length: Some(4096),
+            resolved: None,
+        };
+        let server = described(Kind::Vllm, &info, COUNTERS, None);
+        let told = |name: &str| server.settings.iter().find(|one| one.name == name).expect("a row").clone();
+        assert_eq!(
+            (told("num_speculative_tokens").value.as_deref(), told("num_speculative_tokens").from),
+            (Some("2"), ToldBy::Metrics)
+        );
+        for name in ["algorithm", "draft", "attention backend", "max running requests"] {
+            assert_eq!((told(name).value, told(name).from), (None, ToldBy::NotTold), "{name}");
+        }
+        assert_eq!(
+            (told("model").value.as_deref(), told("page size").value.as_deref()),
+            (Some("org/model"), Some("16"))
+        );
+        assert_eq!((server.speculates, server.limit), (Some(true), None));
+        assert_eq!(server.place(), "elsewhere.example, GPU not told");
+
+        let launch = "vllm serve org/model --max-num-seqs 48 --speculative-config '{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 2}'";
+        let server = described(Kind::Vllm, &info, COUNTERS, Some(launch));
+        let told = |name: &str| server.settings.iter().find(|one| one.name == name).expect("a row").clone();
+        assert_eq!((told("algorithm").value.as_deref(), told("algorithm").from), (Some("eagle3"), ToldBy::Launch));
+        assert_eq!((told("draft").value.as_deref(), server.limit), (Some("d"), Some(48)));
+    }
+
+    #[test]
+    fn sglang_tells_its_flags_and_its_limit() {
+        let answer = json!({
+            "model_path": "/m", "speculative_algorithm": "EAGLE3", "speculative_num_steps": 3, "attention_backend": "fa3",
+            "max_running_requests": 64, "api_key": "sk-secret", "quantization": null,
+            "internal_states": [{"effective_max_running_requests_per_dp": 48}, {"effective_max_running_requests_per_dp": 48}],
+        });
+        let info = ServerInfo { resolved: Some(answer), ..ServerInfo::default() };
+        let server = described(Kind::Sglang, &info, "", None);
+        assert_eq!((server.setting("algorithm"), server.setting("num_steps")), (Some("EAGLE3"), Some("3")));
+        assert_eq!((server.limit, server.speculates, server.setting("quantization")), (Some(96), Some(true), None));
+        let off = ServerInfo {
+            resolved: Some(json!({"model_path": "/m", "speculative_algorithm": null})),
+            ..ServerInfo::default()
+        };
+        let server = described(Kind::Sglang, &off, "", None);
+        assert_eq!((server.setting("algorithm"), server.speculates), (Some("off"), Some(false)));
+    }
+}

@@ -1,0 +1,122 @@
+//! The journal of a measurement of running servers.
+
+use std::path::Path;
+
+use super::record::{FORMAT, RunningHeader, RunningRecord};
+use crate::{
+    TunerError,
+    journal::{
+        FILE_NAME, RUNNING,
+        lines::{self, Lines, complete, content},
+    },
+};
+
+/// The contents of a journal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RunningContents {
+    /// Its first line.
+    pub header: RunningHeader,
+    /// Its complete records, in the order in which they were written.
+    pub records: Vec<RunningRecord>,
+    /// Numbers (from one) of damaged lines.
+    pub damaged: Vec<usize>,
+    /// Bytes up to the end of the last complete line.
+    whole: u64,
+}
+
+/// Whether the journal of a folder holds measurements of running servers.
+pub fn is_running(folder: &Path) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Kind {
+        kind: String,
+    }
+    let bytes = lines::read(folder).unwrap_or_default();
+    let first = complete(&bytes).next().and_then(|(_, line)| content::<Kind>(line));
+    first.is_some_and(|header| header.kind == RUNNING)
+}
+
+/// Reads the journal of a folder.
+///
+/// # Errors
+/// When it is missing or damaged, or is of another kind or format.
+pub fn read(folder: &Path) -> Result<RunningContents, TunerError> {
+    let bytes = lines::read(folder)?;
+    let wrong = |reason: String| TunerError::Journal { path: folder.join(FILE_NAME), reason };
+    let mut all = complete(&bytes);
+    let not_this = || wrong("the first line is damaged, or it does not hold measurements of running servers".into());
+    let (mut whole, first) = all.next().ok_or_else(not_this)?;
+    let header: RunningHeader = content(first).ok_or_else(not_this)?;
+    if header.format != FORMAT {
+        return Err(wrong(format!(
+            "format {}, but this program reads {FORMAT}: it was written by another version of spectune",
+            header.format
+        )));
+    }
+    let (mut records, mut damaged) = (Vec::new(), Vec::new());
+    for (at, (end, line)) in all.enumerate() {
+        whole = end;
+        match content(line) {
+            Some(record) => records.push(record),
+            None => damaged.push(at + 2),
+        }
+    }
+    Ok(RunningContents { header, records, damaged, whole })
+}
+
+/// Starts a journal in a folder.
+///
+/// # Errors
+/// When it already has one, or cannot be written.
+pub(super) fn create(folder: &Path, header: &RunningHeader) -> Result<Lines, TunerError> {
+    Lines::create(folder, header)
+}
+
+/// Continues the journal of a folder. Repeats and the time may change; everything else must be as before.
+///
+/// # Errors
+/// When something else has changed, the folder is written by another process, or it cannot be written.
+pub(super) fn resume(folder: &Path, header: &RunningHeader) -> Result<(Lines, RunningContents), TunerError> {
+    let lock = lines::lock(folder)?;
+    let mut contents = read(folder)?;
+    if let Some(reason) = refusal(&contents.header, header) {
+        return Err(TunerError::Journal { path: folder.join(FILE_NAME), reason });
+    }
+    let header = RunningHeader { starts: contents.header.starts + 1, ..header.clone() };
+    contents.whole = lines::exchange_header(folder, &header, contents.whole)?;
+    contents.header = header;
+    Ok((Lines::resume(folder, contents.whole, lock)?, contents))
+}
+
+/// Why a measurement cannot continue a journal.
+fn refusal(before: &RunningHeader, now: &RunningHeader) -> Option<String> {
+    let (one, other) = (&before.asked, &now.asked);
+    let changed = [
+        ("the URLs", one.urls != other.urls),
+        ("the workload", one.workload != other.workload || one.folder != other.folder),
+        ("the loads", one.loads != other.loads),
+        ("--flush", one.flush != other.flush),
+    ];
+    let mut changed: Vec<String> =
+        changed.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name.to_owned()).collect();
+    for (then, now) in before.servers.iter().zip(&now.servers) {
+        if (&then.engine, &then.version, &then.models) != (&now.engine, &now.version, &now.models) {
+            let told = |one: &super::record::RunningServer| format!("{} with {}", one.name(), one.models.join(", "));
+            changed.push(format!("the server at {} ({}, now {})", now.url, told(then), told(now)));
+        }
+        let settings = then.settings.iter().filter(|one| now.setting(&one.name) != one.value.as_deref());
+        changed.extend(settings.map(|one| {
+            let word = |value: Option<&str>| value.unwrap_or("not told").to_owned();
+            format!(
+                "{} of {} ({}, now {})",
+                one.name,
+                now.url,
+                word(one.value.as_deref()),
+                word(now.setting(&one.name))
+            )
+        }));
+    }
+    let what = changed.join(", ");
+    (!changed.is_empty()).then(|| {
+        format!("what it holds was measured otherwise: {what} changed; choose another --out, or undo the change")
+    })
+}

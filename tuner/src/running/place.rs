@@ -1,0 +1,153 @@
+//! Where a running server runs: its host, and the processor or GPUs, if the server tells them or runs on this host.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::Path,
+    process::{Command, Stdio},
+};
+
+use serde_json::Value;
+
+use crate::{machine, system::server::Host};
+
+/// Host and device of a server at a URL.
+pub fn of(url: &str, answer: Option<&Value>) -> (String, Option<String>) {
+    let (name, port) = host_and_port(url);
+    let here = machine::host();
+    let is_here = is_local(&name) || name == here;
+    let told = answer.and_then(|answer| answer["device"]["name"].as_str().map(str::to_owned));
+    let device = told.or_else(|| if is_here { on_this_host(port) } else { None });
+    (if is_here && !here.is_empty() { here } else { name }, device)
+}
+
+/// Host and port of a URL.
+fn host_and_port(url: &str) -> (String, u16) {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let default = if scheme == "https" { 443 } else { 80 };
+    // An IPv6 address has colons inside its brackets.
+    let split = authority.rsplit_once(':').filter(|(name, _)| !name.starts_with('[') || name.ends_with(']'));
+    match split.and_then(|(name, port)| Some((name, port.parse().ok()?))) {
+        Some((name, port)) => (name.to_owned(), port),
+        None => (authority.to_owned(), default),
+    }
+}
+
+fn is_local(name: &str) -> bool {
+    name == "localhost" || name.starts_with("127.") || name == "[::1]" || name == "0.0.0.0"
+}
+
+/// The GPUs of the processes behind a port of this host; its processor if it has no GPU. `None` if it cannot be told,
+/// as for a server of another user or in a container.
+fn on_this_host(port: u16) -> Option<String> {
+    let host = Host::this();
+    if host.gpus.is_empty() {
+        return (!host.processor.is_empty()).then_some(host.processor);
+    }
+    let processes = with_descendants(listener(port)?);
+    let query = |what: &str| {
+        let mut command = Command::new("nvidia-smi");
+        command.args([what, "--format=csv,noheader"]).stdin(Stdio::null());
+        let output = command.output().ok().filter(|output| output.status.success())?;
+        Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let used = used_gpus(&query("--query-compute-apps=pid,gpu_uuid")?, &processes);
+    let names: Vec<String> = host
+        .gpus
+        .iter()
+        .filter(|gpu| used.contains(&gpu.uuid))
+        .map(|gpu| format!("{} (GPU {})", gpu.name, gpu.number))
+        .collect();
+    (!names.is_empty()).then(|| names.join(" + "))
+}
+
+/// The GPUs that processes use, from lines of the form `pid, uuid`.
+fn used_gpus(lines: &str, processes: &BTreeSet<u32>) -> BTreeSet<String> {
+    let pairs = lines.lines().filter_map(|line| line.split_once(','));
+    let ours = pairs.filter(|(pid, _)| pid.trim().parse().is_ok_and(|pid: u32| processes.contains(&pid)));
+    ours.map(|(_, uuid)| uuid.trim().to_owned()).collect()
+}
+
+/// The process that listens on a port of this host.
+fn listener(port: u16) -> Option<u32> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let inodes: BTreeSet<String> = tables.iter().flat_map(|table| listening(table, port)).collect();
+    let holds = |pid: &u32| {
+        let sockets = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        sockets.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|link| {
+            let name = link.display().to_string();
+            name.strip_prefix("socket:[")
+                .and_then(|rest| rest.strip_suffix(']'))
+                .is_some_and(|one| inodes.contains(one))
+        })
+    };
+    processes().into_iter().filter(|_| !inodes.is_empty()).find(holds)
+}
+
+/// The inodes of the sockets that listen on a port, from a table of the operating system.
+fn listening(table: &str, port: u16) -> Vec<String> {
+    const LISTEN: &str = "0A";
+    let ends = format!(":{port:04X}");
+    let row = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_it = fields.get(1)?.ends_with(&ends) && *fields.get(3)? == LISTEN;
+        is_it.then(|| fields.get(9).map(ToString::to_string)).flatten()
+    };
+    table.lines().skip(1).filter_map(row).collect()
+}
+
+fn processes() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// A process and all its descendants: engines use GPUs in processes of their own.
+fn with_descendants(of: u32) -> BTreeSet<u32> {
+    let parent = |pid: u32| {
+        let status = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse::<u32>().ok()
+    };
+    let pairs: Vec<(u32, u32)> = processes().into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
+    let mut found = BTreeSet::from([of]);
+    loop {
+        let more: Vec<u32> = pairs
+            .iter()
+            .filter(|(pid, parent)| found.contains(parent) && !found.contains(pid))
+            .map(|(pid, _)| *pid)
+            .collect();
+        if more.is_empty() {
+            return found;
+        }
+        found.extend(more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_name_host_and_port() {
+        let check = |url: &str, host: &str, port: u16| assert_eq!(host_and_port(url), (host.to_owned(), port), "{url}");
+        check("http://127.0.0.1:30000", "127.0.0.1", 30000);
+        check("https://gpu-7.example.org/engine", "gpu-7.example.org", 443);
+        check("http://[::1]:8000", "[::1]", 8000);
+        check("http://[::1]", "[::1]", 80);
+    }
+
+    #[test]
+    fn the_gpus_of_a_process_are_found_by_its_number() {
+        let lines = "100, GPU-a\n200, GPU-b\n 300, GPU-a\nnot a line\n";
+        assert_eq!(used_gpus(lines, &BTreeSet::from([100, 300])), BTreeSet::from(["GPU-a".to_owned()]));
+        assert!(used_gpus(lines, &BTreeSet::new()).is_empty());
+    }
+
+    #[test]
+    fn the_listener_of_a_port_is_found() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        assert_eq!(super::listener(port), Some(std::process::id()));
+        assert!(with_descendants(std::process::id()).contains(&std::process::id()));
+    }
+}

@@ -1,0 +1,213 @@
+//! What the trials of running servers tell: each figure with its interval over repeats, and two servers as paired
+//! ratios. Servers are not ranked.
+
+use super::record::{Cache, RunningFigures, RunningRecord};
+use crate::{
+    configuration::Load,
+    statistics::{Interval, IntervalKind, interval},
+};
+
+/// The figures of a server under a load, of its cold or of its warm trials.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Summary {
+    /// Index of the server.
+    pub server: usize,
+    /// How requests arrive.
+    pub load: Load,
+    /// Whether prompts were in the prefix cache.
+    pub cache: Cache,
+    /// Number of trials.
+    pub repeats: usize,
+    /// Requests of all trials.
+    pub requests: usize,
+    /// Each of [`FIGURES`] over the trials; `None` if a figure was not measured.
+    pub figures: [Option<Interval>; FIGURES.len()],
+    /// Share of the prompt tokens found in the cache; `None` if the server does not tell.
+    pub cached: Option<f64>,
+    /// Requests that ran together if fewer did than were sent.
+    pub held_back: Option<usize>,
+}
+
+/// Two servers under a load: the second relative to the first.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Paired {
+    /// How requests arrive.
+    pub load: Load,
+    /// Whether prompts were in the prefix cache.
+    pub cache: Cache,
+    /// Number of pairs: repeats in which both count.
+    pub pairs: usize,
+    /// The ratio of each of [`FIGURES`]; `None` if a server does not tell the figure.
+    pub ratios: [Option<Interval>; FIGURES.len()],
+}
+
+/// A figure of a trial.
+pub struct Figure {
+    /// Its name.
+    pub name: &'static str,
+    /// Its unit; empty if it has none.
+    pub unit: &'static str,
+    /// Whether a larger value is better; `None` if neither is.
+    pub more_is_better: Option<bool>,
+    /// Its value.
+    pub of: fn(&RunningFigures) -> Option<f64>,
+}
+
+/// The figures that are summarised.
+pub const FIGURES: [Figure; 6] = [
+    Figure { name: "throughput", unit: "tok/s", more_is_better: Some(true), of: |one| Some(one.output_tokens_per_s) },
+    Figure { name: "per request", unit: "tok/s", more_is_better: Some(true), of: |one| one.tokens_per_s_per_user },
+    Figure { name: "accept length", unit: "", more_is_better: None, of: |one| one.accept_length },
+    Figure {
+        name: "time to first token",
+        unit: "ms",
+        more_is_better: Some(false),
+        of: |one| Some(one.time_to_first_token_ms.median),
+    },
+    Figure {
+        name: "inter-token time",
+        unit: "ms",
+        more_is_better: Some(false),
+        of: |one| one.inter_token_ms.map(|spread| spread.median),
+    },
+    Figure { name: "request", unit: "ms", more_is_better: Some(false), of: |one| Some(one.latency_ms.median) },
+];
+
+/// The summaries of all servers, by load, server and cache.
+pub fn summaries(records: &[RunningRecord]) -> Vec<Summary> {
+    let mut groups: Vec<(Load, usize, Cache)> =
+        counted(records).map(|(one, figures)| (one.load, one.server, figures.cache())).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups.into_iter().map(|group| summary(records, group)).collect()
+}
+
+/// The paired ratios of two servers, by load and cache.
+pub fn paired(records: &[RunningRecord]) -> Vec<Paired> {
+    let mut groups: Vec<(Load, Cache)> = counted(records).map(|(one, figures)| (one.load, figures.cache())).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    groups.into_iter().filter_map(|(load, cache)| pair(records, load, cache)).collect()
+}
+
+/// What a ratio says, if anything.
+pub fn verdict(ratio: &Interval, figure: &Figure) -> &'static str {
+    let better = |more: bool| if more { "better" } else { "worse" };
+    match (ratio.kind, figure.more_is_better) {
+        (IntervalKind::Confidence, Some(more)) if ratio.low > 1.0 => better(more),
+        (IntervalKind::Confidence, Some(more)) if ratio.high < 1.0 => better(!more),
+        (IntervalKind::Confidence, None) if ratio.low > 1.0 => "larger",
+        (IntervalKind::Confidence, None) if ratio.high < 1.0 => "smaller",
+        (IntervalKind::Confidence, _) => "not distinguishable",
+        (IntervalKind::Range | IntervalKind::Single, _) => "too few repeats",
+    }
+}
+
+/// The trials that count.
+fn counted(records: &[RunningRecord]) -> impl Iterator<Item = (&RunningRecord, &RunningFigures)> {
+    let counts = |record: &&RunningRecord| record.exclusion().is_none();
+    records.iter().filter(counts).filter_map(|record| Some((record, record.figures()?)))
+}
+
+fn summary(records: &[RunningRecord], (load, server, cache): (Load, usize, Cache)) -> Summary {
+    let trials: Vec<&RunningFigures> = counted(records)
+        .filter(|(one, figures)| (one.load, one.server, figures.cache()) == (load, server, cache))
+        .map(|(_, figures)| figures)
+        .collect();
+    let prompt_tokens: u64 = trials.iter().map(|one| one.prompt_tokens).sum();
+    let cached: Option<u64> = trials.iter().map(|one| one.cached_tokens).sum();
+    Summary {
+        server,
+        load,
+        cache,
+        repeats: trials.len(),
+        requests: trials.iter().map(|one| one.requests).sum(),
+        figures: FIGURES.map(|figure| over(trials.iter().filter_map(|one| (figure.of)(one)))),
+        cached: cached.filter(|_| prompt_tokens > 0).map(|cached| cached as f64 / prompt_tokens as f64),
+        // A short trial is sampled too seldom for its gauges to say this alone.
+        held_back: trials
+            .iter()
+            .map(|one| one.held_back(load))
+            .collect::<Option<Vec<_>>>()
+            .and_then(|all| all.into_iter().max()),
+    }
+}
+
+fn pair(records: &[RunningRecord], load: Load, cache: Cache) -> Option<Paired> {
+    // Both trials of a pair have the same prompts.
+    let of = |server: usize, repeat: usize, draw: usize| {
+        let is_it = |one: &RunningRecord| (one.server, one.load, one.repeat, one.draw) == (server, load, repeat, draw);
+        counted(records).find(|(one, figures)| is_it(one) && figures.cache() == cache).map(|(_, figures)| figures)
+    };
+    let repeats = 0..=records.iter().map(|one| one.repeat).max()?;
+    let draws = records.iter().map(|one| one.draw).max()?;
+    let both = |repeat| (0..=draws).find_map(|draw| Some((of(0, repeat, draw)?, of(1, repeat, draw)?)));
+    let pairs: Vec<_> = repeats.filter_map(both).collect();
+    let ratio = |figure: Figure| {
+        let ratios = pairs.iter().filter_map(|(first, second)| Some((figure.of)(second)? / (figure.of)(first)?));
+        over(ratios)
+    };
+    (!pairs.is_empty()).then(|| Paired { load, cache, pairs: pairs.len(), ratios: FIGURES.map(ratio) })
+}
+
+fn over(values: impl Iterator<Item = f64>) -> Option<Interval> {
+    let values: Vec<f64> = values.filter(|value| value.is_finite() && *value > 0.0).collect();
+    interval(&values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        record::Spread,
+        running::record::{OtherTraffic, RunningOutcome},
+    };
+
+    fn record(server: usize, repeat: usize, rate: f64, others: bool) -> RunningRecord {
+        let spread = Spread { median: 10.0, ..Spread::default() };
+        let figures = RunningFigures {
+            requests: 4,
+            output_tokens_per_s: rate,
+            time_to_first_token_ms: spread,
+            latency_ms: spread,
+            others: others.then(OtherTraffic::default),
+            ..RunningFigures::default()
+        };
+        RunningRecord {
+            server,
+            load: Load::BatchSize(4),
+            repeat,
+            draw: 0,
+            finished_at: 0,
+            outcome: RunningOutcome::Measured(Box::new(figures)),
+        }
+    }
+
+    #[test]
+    fn two_servers_are_compared_pair_by_pair_and_disturbed_pairs_do_not_count() {
+        // The machine drifts by a factor of two; the second server is always 10% faster.
+        let mut records = Vec::new();
+        for repeat in 0..7 {
+            let drift = 100.0 * (1.0 + repeat as f64 / 7.0);
+            records.push(record(0, repeat, drift, false));
+            records.push(record(1, repeat, drift * if repeat == 3 { 0.2 } else { 1.1 }, repeat == 3));
+        }
+        let found = paired(&records);
+        assert_eq!((found.len(), found[0].pairs), (1, 6));
+        let ratio = found[0].ratios[0].expect("a ratio");
+        assert!((ratio.low - 1.1).abs() < 1e-9 && (ratio.high - 1.1).abs() < 1e-9, "{ratio:?}");
+        assert_eq!(verdict(&ratio, &FIGURES[0]), "better");
+        assert_eq!(found[0].ratios[2], None, "nothing told accept lengths");
+        let told = summaries(&records);
+        assert_eq!(told.iter().map(|one| (one.server, one.repeats)).collect::<Vec<_>>(), [(0, 7), (1, 6)]);
+        assert_eq!(told[0].cached, None);
+    }
+
+    #[test]
+    fn few_pairs_say_nothing() {
+        let ratio = interval(&[1.2, 1.3, 1.25]).expect("an interval");
+        assert_eq!(verdict(&ratio, &FIGURES[0]), "too few repeats");
+        let ratio = interval(&[1.2, 1.3, 1.25, 1.2, 1.22, 1.3]).expect("an interval");
+        assert_eq!((verdict(&ratio, &FIGURES[0]), verdict(&ratio, &FIGURES[3])), ("better", "worse"));
+    }
+}

@@ -1,0 +1,274 @@
+//! One trial on a running server: a load, what the client sees of it, and what the server's metrics say meanwhile.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use engine::Request;
+use external::{
+    ServerError,
+    api::{Api, Counters, Generate, Generated},
+    load::{self, Arrivals, Observed},
+};
+
+use super::{
+    prompts::Draw,
+    record::{OtherTraffic, RunningFigures},
+};
+use crate::{record::Spread, statistics::median, system::server::generate};
+
+/// Interval at which the server's gauges are read during a load.
+const LOOK: Duration = Duration::from_millis(50);
+/// Longest time until the counters of a server have counted the requests that it has answered.
+const LONGEST_COUNT: Duration = Duration::from_secs(2);
+/// Longest prompt of a warm-up, in tokens.
+const WARM_UP_PROMPT: usize = 64;
+/// Tokens beyond ours that are no sign of other traffic: health checks generate one each.
+const FEW_TOKENS: f64 = 8.0;
+/// The same as a share of ours.
+const FEW_SHARE: f64 = 0.01;
+
+/// How a trial is run.
+#[derive(Clone, Copy, Debug)]
+pub struct RunningOptions<'a> {
+    /// New tokens of each warm-up request; 0 for no warm-up.
+    pub warm_up_tokens: usize,
+    /// Whether the prefix cache is flushed before.
+    pub flush: bool,
+    /// Whether the server speculates, if told.
+    pub speculates: Option<bool>,
+    /// Set by another thread when the user requests a stop.
+    pub interrupted: &'a AtomicBool,
+}
+
+/// The gauges of a server during a load.
+#[derive(Debug, Default)]
+struct Gauges {
+    running_most: Option<f64>,
+    waiting_most: Option<f64>,
+    samples: usize,
+    /// Samples with more requests than ours, and the largest excess.
+    exceeding: usize,
+    excess: f64,
+}
+
+/// Runs a trial; `None` if the user requests a stop.
+///
+/// # Errors
+/// When a request fails, or the cache cannot be flushed.
+pub fn run(api: &Api, draw: &Draw, options: &RunningOptions<'_>) -> Result<Option<RunningFigures>, ServerError> {
+    if options.flush {
+        flush(api)?;
+    }
+    match warm_up(api, draw, options) {
+        Err(ServerError::Interrupted) => return Ok(None),
+        other => other?,
+    }
+    let before = settled(api, None)?;
+    let requests: Vec<Generate<'_>> = draw.requests.iter().map(generate).collect();
+    let ended = AtomicBool::new(false);
+    let (observed, gauges) = thread::scope(|scope| {
+        let looking = scope.spawn(|| look(api, &draw.arrivals, &ended));
+        let observed = load::run(api, &requests, &draw.arrivals, options.interrupted);
+        ended.store(true, Ordering::Relaxed);
+        (observed, looking.join().unwrap_or_default())
+    });
+    let observed = match observed {
+        Err(ServerError::Interrupted) => return Ok(None),
+        other => other?,
+    };
+    let ours: usize = observed.served.iter().map(|one| one.generated.output_tokens).sum();
+    let after = settled(api, before.generated_tokens.map(|tokens| tokens + ours as f64))?;
+    Ok(Some(figures(draw, &observed, options, (&before, &after), &gauges)))
+}
+
+/// Flushes the prefix cache, and waits if the server still finishes a request.
+///
+/// # Errors
+/// When the server refuses.
+pub fn flush(api: &Api) -> Result<(), ServerError> {
+    let begin = Instant::now();
+    while !api.flush_cache()? {
+        if begin.elapsed() > LONGEST_COUNT {
+            return Err(ServerError::Request {
+                url: api.base().to_owned(),
+                reason: "the server does not flush its prefix cache: requests of others are running, or it has no \
+                         endpoint for it (vLLM: VLLM_SERVER_DEV_MODE=1); measure without --flush"
+                    .into(),
+            });
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+/// Sends short requests whose prompts have nothing in common with the ones that are measured: the reversed beginnings
+/// of these.
+fn warm_up(api: &Api, draw: &Draw, options: &RunningOptions<'_>) -> Result<(), ServerError> {
+    if options.warm_up_tokens == 0 {
+        return Ok(());
+    }
+    let together = match draw.arrivals {
+        Arrivals::Closed(batch) => batch,
+        Arrivals::Open(_) => 1,
+    };
+    let reversed = |request: &Request| {
+        let mut request = request.clone();
+        request.input_ids.truncate(WARM_UP_PROMPT);
+        request.input_ids.reverse();
+        request.stop.max_new_tokens = Some(options.warm_up_tokens);
+        request
+    };
+    let requests: Vec<Request> = draw.requests.iter().take(together).map(reversed).collect();
+    let requests: Vec<Generate<'_>> = requests.iter().map(generate).collect();
+    load::run(api, &requests, &Arrivals::Closed(together), options.interrupted).map(|_| ())
+}
+
+/// The server's counters once they stand still, or have reached a number of tokens: engines count a request slightly
+/// after they have answered it.
+fn settled(api: &Api, until: Option<f64>) -> Result<Counters, ServerError> {
+    let begin = Instant::now();
+    let mut last = api.counters()?;
+    loop {
+        let reached = match (until, last.generated_tokens) {
+            (Some(until), Some(tokens)) => tokens >= until,
+            _ => false,
+        };
+        if last.generated_tokens.is_none() || reached || begin.elapsed() > LONGEST_COUNT {
+            return Ok(last);
+        }
+        thread::sleep(LOOK);
+        let now = api.counters()?;
+        if until.is_none() && now.generated_tokens == last.generated_tokens {
+            return Ok(now);
+        }
+        last = now;
+    }
+}
+
+/// Reads the gauges until the load has ended.
+fn look(api: &Api, arrivals: &Arrivals, ended: &AtomicBool) -> Gauges {
+    let most = |one: Option<f64>, other: Option<f64>| match (one, other) {
+        (Some(one), Some(other)) => Some(one.max(other)),
+        (one, other) => one.or(other),
+    };
+    let mut gauges = Gauges::default();
+    loop {
+        let is_last = ended.load(Ordering::Relaxed);
+        if let Ok(now) = api.counters() {
+            gauges.running_most = most(gauges.running_most, now.running);
+            gauges.waiting_most = most(gauges.waiting_most, now.waiting);
+            if let (Some(running), Arrivals::Closed(ours)) = (now.running, arrivals) {
+                let excess = running + now.waiting.unwrap_or_default() - *ours as f64;
+                gauges.samples += 1;
+                gauges.exceeding += usize::from(excess > 0.0);
+                gauges.excess = gauges.excess.max(excess);
+            }
+        }
+        if is_last {
+            return gauges;
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn figures(
+    draw: &Draw,
+    observed: &Observed,
+    options: &RunningOptions<'_>,
+    (before, after): (&Counters, &Counters),
+    gauges: &Gauges,
+) -> RunningFigures {
+    let served = || observed.served.iter().map(|one| &one.generated);
+    let output_tokens: usize = served().map(|one| one.output_tokens).sum();
+    let elapsed_s = observed.elapsed.as_secs_f64();
+    let first = |one: &load::Served| milliseconds(one.late + one.generated.first_token);
+    let whole = |one: &load::Served| milliseconds(one.late + one.generated.last_token);
+    let gap = |one: &Generated| {
+        let further = one.output_tokens.checked_sub(1).filter(|further| *further > 0)?;
+        Some(milliseconds(one.last_token.saturating_sub(one.first_token)) / further as f64)
+    };
+    let gaps: Vec<f64> = served().filter_map(gap).filter(|gap| *gap > 0.0).collect();
+    let more = |of: fn(&Counters) -> Option<f64>| Some((of(after)? - of(before)?).max(0.0));
+    let of_requests: Option<u64> = served().map(|one| one.cached_tokens).sum();
+    let others = other_traffic(more(|counters| counters.generated_tokens), output_tokens as f64, gauges);
+    // The server's counters count everyone's tokens.
+    let of_server = || more(|counters| counters.cached_tokens).filter(|_| others.is_none()).map(|tokens| tokens as u64);
+    RunningFigures {
+        requests: observed.served.len(),
+        output_tokens: output_tokens as u64,
+        prompt_tokens: draw.requests.iter().map(|request| request.input_ids.len() as u64).sum(),
+        elapsed_s,
+        output_tokens_per_s: if elapsed_s > 0.0 { output_tokens as f64 / elapsed_s } else { 0.0 },
+        tokens_per_s_per_user: median(gaps.iter().map(|gap| 1e3 / gap).collect()),
+        time_to_first_token_ms: Spread::of(observed.served.iter().map(first)).unwrap_or_default(),
+        inter_token_ms: Spread::of(gaps),
+        latency_ms: Spread::of(observed.served.iter().map(whole)).unwrap_or_default(),
+        accept_length: accept_length(observed, options.speculates, &more, others.is_some()),
+        cached_tokens: of_requests.or_else(of_server),
+        common_tokens: draw.common.iter().sum(),
+        repeated_prompts: draw.repeated,
+        flushed: options.flush,
+        running_most: gauges.running_most,
+        waiting_most: gauges.waiting_most,
+        others,
+        retracted: more(|counters| counters.retracted).filter(|requests| *requests > 0.0),
+    }
+}
+
+/// Signs of requests that are not ours: more tokens than ours, or more requests than ours in at least half of the
+/// samples, since a request that has just ended may be counted for a moment longer.
+fn other_traffic(generated: Option<f64>, ours: f64, gauges: &Gauges) -> Option<OtherTraffic> {
+    let tokens = generated.map(|tokens| tokens - ours).filter(|more| *more > FEW_TOKENS.max(FEW_SHARE * ours));
+    let is_steady = gauges.exceeding > 0 && 2 * gauges.exceeding >= gauges.samples;
+    let requests = is_steady.then_some(gauges.excess);
+    (tokens.is_some() || requests.is_some()).then_some(OtherTraffic { tokens, requests })
+}
+
+/// Output tokens / rounds, by the requests' own rounds, else by the server's counters, unless others were counted too.
+fn accept_length(
+    observed: &Observed,
+    speculates: Option<bool>,
+    more: &dyn Fn(fn(&Counters) -> Option<f64>) -> Option<f64>,
+    has_others: bool,
+) -> Option<f64> {
+    if speculates == Some(false) {
+        return None;
+    }
+    let served = || observed.served.iter().map(|one| &one.generated);
+    let tokens: usize = served().map(|one| one.output_tokens).sum();
+    let further: usize = served().map(|one| one.output_tokens.saturating_sub(1)).sum();
+    // A request that ended with its first token had no round.
+    let own: Option<u64> = served().filter(|one| one.output_tokens > 1).map(|one| one.rounds).sum();
+    let counted = || {
+        let rounds = more(|counters| counters.rounds).filter(|rounds| *rounds > 0.0 && !has_others)?;
+        match more(|counters| counters.accepted_drafts) {
+            Some(accepted) => Some(further as f64 / (1.0 + accepted / rounds)),
+            None => Some(rounds),
+        }
+    };
+    let rounds = own.map(|rounds| rounds as f64).or_else(counted).filter(|rounds| *rounds > 0.0)?;
+    Some(tokens as f64 / rounds)
+}
+
+fn milliseconds(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_traffic_shows_in_tokens_or_in_steady_gauges() {
+        let quiet = Gauges { samples: 9, exceeding: 1, excess: 1.0, ..Gauges::default() };
+        assert_eq!(other_traffic(Some(1005.0), 1000.0, &quiet), None, "a health check, and a request that just ended");
+        let found = other_traffic(Some(1100.0), 1000.0, &quiet).expect("tokens");
+        assert_eq!((found.tokens, found.requests), (Some(100.0), None));
+        let busy = Gauges { samples: 9, exceeding: 8, excess: 3.0, ..Gauges::default() };
+        let found = other_traffic(None, 1000.0, &busy).expect("requests");
+        assert_eq!((found.tokens, found.requests), (None, Some(3.0)));
+    }
+}
