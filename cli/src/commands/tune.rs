@@ -14,14 +14,15 @@ Examples:
   spectune tune --url http://127.0.0.1:30000 --prompts prompts.jsonl --concurrency 1,8,32
   spectune tune --url http://127.0.0.1:8000 --launch run.sh --input-len 1000 --output-len 200
   spectune tune --url http://gpu-1:30000 --url http://gpu-2:30000 --prompts prompts.jsonl
-  spectune tune --url https://llm.example.org --api-key-env LLM_KEY --model-path ./model --prompts p.jsonl
+  spectune tune --url https://llm.example.org --api-key-env LLM_KEY --prompts prompts.jsonl
 
-One configuration is measured: the one that runs. Nothing is changed on the server, nothing is varied,
-and no tuned file is written. Every repeat sends prompts that were not sent before; where the server
-counts cached tokens, trials with cold and with warm prompts are shown apart. Trials during which the
-server had other requests are excluded.
+One configuration is measured: the one that runs. Nothing is changed on the server, nothing is
+varied, and no tuned file is written. Every repeat sends prompts that were not sent before; where
+the server counts cached tokens, trials with cold and with warm prompts are shown apart. Trials
+during which the server had other requests are excluded.
 
-Two servers are measured in turns with the same prompts; the result is a paired ratio with its interval.
+Two servers are measured in turns with the same prompts; the result is a paired ratio with its
+interval.
 
 A vLLM server tells its configuration only with VLLM_SERVER_DEV_MODE=1; otherwise method, draft and
 backends are `not told`, or come from --launch FILE.
