@@ -4,7 +4,7 @@ use schemas::sweep::Metric;
 use tuner::{
     configuration::{Configuration, Load},
     record::{Measurement, Record, Role, Spread},
-    selection::{self, Disturbance, Interval, LoadRanking, Ranked, Verdict},
+    selection::{self, Disturbance, ExcludedTrial, Interval, LoadRanking, Ranked, Verdict},
 };
 
 use crate::statistics;
@@ -25,6 +25,8 @@ pub struct Race {
     pub keeps_up: bool,
     /// How much other work disturbed the trials.
     pub disturbance: Disturbance,
+    /// The measured trials that take no part in comparisons.
+    pub excluded: Vec<ExcludedTrial>,
     /// Gain of the chosen configuration over the engine's default under the metric, paired by repeat; `None` if they
     /// are the same or one is missing.
     pub over_default: Option<Interval>,
@@ -77,7 +79,7 @@ pub struct Noise {
 impl Race {
     /// Builds a race from a ranking and the trials of its load.
     pub fn new(ranking: LoadRanking, records: &[&Record]) -> Self {
-        let LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance } = ranking;
+        let LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded } = ranking;
         let default = entries.iter().find(|entry| entry.role == Role::EngineDefault).map(|entry| &entry.configuration);
         let over_default =
             chosen.as_ref().zip(default).filter(|(chosen, default)| chosen != default).and_then(|(chosen, default)| {
@@ -89,7 +91,8 @@ impl Race {
             place += usize::from(measured);
             Entry::new(ranked, measured.then_some(place), load, chosen.as_ref(), records)
         });
-        Self { load, entries: entries.collect(), chosen, verdict, metric, keeps_up, disturbance, over_default }
+        let entries = entries.collect();
+        Self { load, entries, chosen, verdict, metric, keeps_up, disturbance, excluded, over_default }
     }
 
     /// Whether acceptance was simulated in any trial.

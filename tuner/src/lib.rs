@@ -17,6 +17,7 @@ pub mod date;
 mod demo;
 pub mod error;
 pub mod estimate;
+mod exclusion;
 pub mod forecast;
 pub mod guidance;
 pub mod guide;

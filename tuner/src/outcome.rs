@@ -248,7 +248,7 @@ fn row(ranking: &LoadRanking, winner: &Ranked, max_running_batch: usize, shape: 
             Verdict::Pays => TunedVerdict::Pays,
             Verdict::DoesNotPay => TunedVerdict::DoesNotPay,
             Verdict::Tie => TunedVerdict::NoDifference,
-            Verdict::CannotTell(_) | Verdict::NotCompared => TunedVerdict::NotKnown,
+            Verdict::CannotTell(_) | Verdict::AllFailed | Verdict::NotCompared => TunedVerdict::NotKnown,
         },
         reason: ranking.verdict.words().into(),
     })

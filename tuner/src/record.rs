@@ -4,7 +4,7 @@ use external::failure::Failure;
 use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
-pub use crate::mark::Mark;
+pub use crate::{exclusion::Exclusion, mark::Mark};
 use crate::{
     configuration::{Configuration, Load},
     machine::Machine,
@@ -329,19 +329,21 @@ impl Measurement {
     pub fn marks(&self) -> Vec<Mark> {
         let mut marks = Vec::new();
         if let Some(Stalls { of_time, of_steps }) = self.stalls {
-            let spoiled = self.is_spoiled();
+            let spoiled = self.exclusion() == Some(Exclusion::Stalled);
             marks.extend((of_time > FELT_STALL || spoiled).then_some(Mark::Stalled { of_time, of_steps, spoiled }));
         }
         marks.extend(self.machine.iter().flat_map(|machine| machine.marks(self.elapsed_s)));
         marks
     }
 
-    /// Whether it was disturbed enough to be excluded from comparisons.
-    pub fn is_spoiled(&self) -> bool {
-        self.stalls.is_some_and(|stalls| match self.steady {
+    /// Why the trial by itself is excluded from comparisons, if it is. [`Exclusion::Slow`] depends on the other repeats,
+    /// so only [`rank`](crate::selection::rank) finds it.
+    pub fn exclusion(&self) -> Option<Exclusion> {
+        let stalled = self.stalls.is_some_and(|stalls| match self.steady {
             Some(_) => stalls.of_steps > MOST_STALLED_STEPS,
             None => stalls.of_time > MOST_STALLED_TIME,
-        })
+        });
+        stalled.then_some(Exclusion::Stalled)
     }
 }
 

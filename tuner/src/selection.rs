@@ -20,7 +20,7 @@ use self::{
 pub use crate::statistics::{Interval, IntervalKind};
 use crate::{
     configuration::{Configuration, Load},
-    record::{ArrivalFigures, Measurement, Record, Role, Spread},
+    record::{ArrivalFigures, Exclusion, Measurement, Origin, Record, Role, Spread, Trial},
     statistics::{interval, median},
 };
 
@@ -121,6 +121,21 @@ pub struct LoadRanking {
     pub verdict: Verdict,
     /// How much other work disturbed the trials.
     pub disturbance: Disturbance,
+    /// The measured trials that take no part in comparisons.
+    pub excluded: Vec<ExcludedTrial>,
+}
+
+/// A measured trial that takes no part in comparisons.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ExcludedTrial {
+    /// What ran.
+    pub trial: Trial,
+    /// The id of its record.
+    pub id: String,
+    /// Where it was measured: pooled journals may contain the same trial.
+    pub origin: Origin,
+    /// Why it is excluded.
+    pub reason: Exclusion,
 }
 
 /// Stalls in the trials of a race.
@@ -170,7 +185,9 @@ pub enum Verdict {
     Tie,
     /// A gain of more than 5% is neither shown nor excluded.
     CannotTell(Doubt),
-    /// No speculation was not measured, or nothing else was.
+    /// Every speculating configuration failed.
+    AllFailed,
+    /// No speculation was not measured, or nothing else was tried.
     NotCompared,
 }
 
@@ -200,6 +217,13 @@ impl LoadRanking {
         Some(score).filter(|score| *score > 0.0)
     }
 
+    /// Why a trial takes no part in the comparisons of this load; `None` for one that does, that failed, or that is a
+    /// [`Role::Probe`].
+    pub fn exclusion(&self, record: &Record) -> Option<Exclusion> {
+        let is_it = |one: &&ExcludedTrial| one.id == record.id && one.origin == record.origin;
+        self.excluded.iter().find(is_it).map(|one| one.reason)
+    }
+
     /// The chosen configuration.
     pub fn winner(&self) -> Option<&Ranked> {
         self.entries.iter().find(|entry| Some(&entry.configuration) == self.chosen.as_ref())
@@ -214,6 +238,7 @@ impl Verdict {
             Self::DoesNotPay => "speculation does not pay here",
             Self::Tie => "no significant difference from no speculation",
             Self::CannotTell(doubt) => doubt.words(),
+            Self::AllFailed => "not known: every speculating configuration failed",
             Self::NotCompared => "not known: there is nothing to compare with",
         }
     }
@@ -294,34 +319,53 @@ pub fn relative<'a>(
     let row = |wanted: &Configuration| race.keys().position(|one| *one == wanted);
     let via: Vec<usize> =
         race.values().enumerate().filter(|(_, trials)| is_baseline(trials)).map(|(row, _)| row).collect();
-    Some(scores(&race, metric).lead(row(configuration)?, row(to)?, &via)?.interval(1))
+    Some(scores(&cells(&race, metric), metric).lead(row(configuration)?, row(to)?, &via)?.interval(1))
 }
 
 fn is_baseline(trials: &[Placed<'_>]) -> bool {
     trials.iter().any(|one| one.record.role != Role::Candidate)
 }
 
-/// The objective by configuration and block, higher is better. Trials that stalled throughout are omitted.
-fn scores(race: &Race<'_>, metric: Metric) -> Scores {
+/// The trial that counts in each block, by configuration: the first with a score that is not excluded by itself.
+fn cells<'a>(race: &Race<'a>, metric: Metric) -> Vec<Vec<Option<&'a Record>>> {
     let blocks: BTreeSet<usize> = race.values().flatten().map(|one| one.block).collect();
-    let row = |trials: &Vec<Placed<'_>>| {
-        let score = |block: &usize| {
-            let of_block = trials.iter().filter(|one| one.block == *block);
-            of_block
-                .filter_map(|one| one.record.measurement())
-                .filter(|one| !one.is_spoiled())
-                .find_map(|one| one.score(metric))
-        };
-        blocks.iter().map(score).collect()
+    let counts = |record: &&Record| {
+        let figures = record.measurement();
+        figures.is_some_and(|figures| figures.exclusion().is_none() && figures.score(metric).is_some())
     };
-    Scores::new(race.values().map(row))
+    let row = |trials: &Vec<Placed<'a>>| {
+        let cell = |block: &usize| trials.iter().filter(|one| one.block == *block).map(|one| one.record).find(counts);
+        blocks.iter().map(cell).collect()
+    };
+    race.values().map(row).collect()
+}
+
+/// The objective by configuration and block, higher is better.
+fn scores(cells: &[Vec<Option<&Record>>], metric: Metric) -> Scores {
+    let score = |cell: &Option<&Record>| cell.and_then(Record::measurement).and_then(|figures| figures.score(metric));
+    Scores::new(cells.iter().map(|row| row.iter().map(score).collect()))
+}
+
+/// The excluded trials: by themselves, or because they are slow.
+fn excluded(race: &Race<'_>, cells: &[Vec<Option<&Record>>], scores: &Scores) -> Vec<ExcludedTrial> {
+    let of = |record: &Record, reason: Exclusion| ExcludedTrial {
+        trial: record.trial.clone(),
+        id: record.id.clone(),
+        origin: record.origin.clone(),
+        reason,
+    };
+    let alone = race.values().flatten().map(|one| one.record);
+    let alone = alone.filter_map(|record| Some(of(record, record.measurement()?.exclusion()?)));
+    let slow = scores.slow().iter().filter_map(|(row, column)| *cells.get(*row)?.get(*column)?);
+    alone.chain(slow.map(|record| of(record, Exclusion::Slow))).collect()
 }
 
 fn rank_race(load: Load, race: &Race<'_>, objective: Metric) -> LoadRanking {
     let figures: Vec<&Measurement> = race.values().flatten().filter_map(|one| one.record.measurement()).collect();
     let keeps_up = objective != Metric::Latency && keeps_up::all(&figures, objective);
     let metric = if keeps_up { Metric::Latency } else { objective };
-    let scores = scores(race, metric);
+    let cells = cells(race, metric);
+    let scores = scores(&cells, metric);
     let place = |wanted: &dyn Fn(&Configuration) -> bool| race.keys().position(|one| wanted(one));
     let off = place(&|one| one.is_off() && one.is_plain());
     let via = race.values().enumerate().filter(|(_, trials)| is_baseline(trials)).map(|(row, _)| row).collect();
@@ -367,10 +411,13 @@ fn rank_race(load: Load, race: &Race<'_>, objective: Metric) -> LoadRanking {
     };
     let measured: Vec<(usize, &Ranked)> =
         entries.iter().filter(|(_, entry)| entry.repeats > 0).map(|(row, entry)| (*row, entry)).collect();
-    let (chosen, verdict) = choice::choose(&measured, &judge, comparisons, &blame);
+    let mut speculating = entries.iter().map(|(_, entry)| entry).filter(|entry| !entry.configuration.is_off()).peekable();
+    let all_failed = speculating.peek().is_some() && speculating.all(|entry| entry.failure.is_some());
+    let (chosen, verdict) = choice::choose(&measured, all_failed, &judge, comparisons, &blame);
     let chosen = chosen.and_then(|row| race.keys().nth(row)).map(|configuration| (*configuration).clone());
     let entries = entries.into_iter().map(|(_, entry)| entry).collect();
-    LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance }
+    let excluded = excluded(race, &cells, &scores);
+    LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded }
 }
 
 /// No speculation relative to itself.
@@ -379,7 +426,7 @@ const ITSELF: Interval = Interval { median: 1.0, low: 1.0, high: 1.0, kind: Inte
 /// The figures of a configuration; the caller fills in the comparisons.
 fn entry(configuration: &Configuration, trials: &[Placed<'_>]) -> Ranked {
     let all: Vec<&Measurement> = trials.iter().filter_map(|one| one.record.measurement()).collect();
-    let sound: Vec<&Measurement> = all.iter().copied().filter(|one| !one.is_spoiled()).collect();
+    let sound: Vec<&Measurement> = all.iter().copied().filter(|one| one.exclusion().is_none()).collect();
     let left_out = all.len() - sound.len();
     // If all trials are spoiled, their figures are used nevertheless, and marked.
     let figures = if sound.is_empty() { &all } else { &sound };

@@ -265,7 +265,7 @@ impl Tally {
                 self.wrong += usize::from(best > 1.06);
             }
             Verdict::CannotTell(_) => self.cannot_tell += 1,
-            Verdict::NotCompared => {}
+            Verdict::AllFailed | Verdict::NotCompared => {}
         }
         let shown = ranking.winner().filter(|winner| !winner.configuration.is_off());
         let shown = shown.or_else(|| ranking.entries.iter().find(|entry| !entry.configuration.is_off()));

@@ -57,6 +57,7 @@ mod tests {
             keeps_up: false,
             verdict: Verdict::Tie,
             disturbance: Disturbance { trials: 9, stalled_share: Some(0.01), ..Disturbance::default() },
+            excluded: Vec::new(),
         };
         assert!(of(std::slice::from_ref(&quiet)).is_empty());
         let disturbance = Disturbance { trials: 9, left_out: 2, stalled_share: Some(0.31), ..Disturbance::default() };

@@ -267,7 +267,7 @@ mod tests {
         assert!((figures.stalls.expect("stalls").of_time - 0.8).abs() < 1e-9, "{:?}", figures.stalls);
         let open = Observations { arrivals: Some(vec![Duration::ZERO, Duration::from_secs(1)]), ..stalled };
         let figures = of(&open, &Objective::default(), false).expect("figures");
-        assert!(figures.steady.is_none() && figures.is_spoiled());
+        assert!(figures.steady.is_none() && figures.exclusion().is_some());
         assert_eq!(figures.arrivals.expect("rates").offered_per_s, 3.0);
     }
 

@@ -84,7 +84,7 @@ type Scored = BTreeMap<(Load, Configuration), Vec<f64>>;
 fn by_configuration<'a>(records: impl IntoIterator<Item = &'a Record>, metric: Metric) -> Scored {
     let mut scored = Scored::new();
     for record in records {
-        let Some(figures) = record.measurement().filter(|figures| !figures.is_spoiled()) else { continue };
+        let Some(figures) = record.measurement().filter(|figures| figures.exclusion().is_none()) else { continue };
         let key = (record.trial.load, record.trial.configuration.clone());
         scored.entry(key).or_default().extend(figures.score(metric).map(f64::ln));
     }

@@ -99,9 +99,11 @@ pub fn relation(lead: &Lead, comparisons: usize) -> Relation {
     }
 }
 
-/// Chooses a row of the entries, best first, and the verdict on speculation.
+/// Chooses a row of the measured entries, best first, and the verdict on speculation. `all_failed` says whether
+/// speculation was tried and failed in every trial.
 pub fn choose(
     entries: &[(usize, &Ranked)],
+    all_failed: bool,
     judge: &Judge<'_>,
     comparisons: usize,
     blame: &Blame,
@@ -114,7 +116,8 @@ pub fn choose(
         entries.iter().filter(|(_, entry)| !entry.configuration.is_off()).collect();
     if off.is_none() || speculating.is_empty() {
         let tied = entries.iter().filter(|(_, entry)| entry.tied_with_best).collect();
-        return (simplest(tied), Verdict::NotCompared);
+        let verdict = if speculating.is_empty() && all_failed { Verdict::AllFailed } else { Verdict::NotCompared };
+        return (simplest(tied), verdict);
     }
     if blame.deviation.is_some_and(|deviation| deviation > TOO_NOISY) {
         return (off, Verdict::CannotTell(blame.doubt(true)));

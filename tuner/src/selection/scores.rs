@@ -62,6 +62,11 @@ impl Scores {
         Self { rows, scatter, slow }
     }
 
+    /// Rows and columns of the trials that are omitted because they are far slower than the others.
+    pub fn slow(&self) -> &[(usize, usize)] {
+        &self.slow
+    }
+
     /// Number of trials of a row that are omitted because they are far slower than the others.
     pub fn left_out(&self, row: usize) -> usize {
         self.slow.iter().filter(|(of, _)| *of == row).count()

@@ -116,6 +116,19 @@ fn stalls_that_steps_tell_neither_win_nor_lose() {
     assert_eq!(ranking.verdict, Verdict::CannotTell(Doubt::BusyMachine));
     let off = ranking.entries.iter().find(|entry| entry.configuration.is_off()).expect("it ran");
     assert_eq!((ranking.disturbance.left_out, off.left_out), (3, 3));
+    let reasons: Vec<Option<Exclusion>> = records.iter().map(|record| ranking.exclusion(record)).collect();
+    assert_eq!(reasons[..3], [Some(Exclusion::Stalled); 3]);
+    assert_eq!(reasons[3..], [None; 3]);
+}
+
+#[test]
+fn a_slow_trial_is_named_with_its_reason() {
+    let records = records(&[OFF, ("3,1,4", &[200.0, 90.0, 201.0]), ("2,1,3", &[150.0, 151.0, 149.0])]);
+    let ranking = &rank(&records, Metric::Throughput)[0];
+    let slow: Vec<&Record> = records.iter().filter(|record| ranking.exclusion(record).is_some()).collect();
+    assert_eq!(slow, [&records[4]]);
+    assert_eq!(ranking.exclusion(slow[0]), Some(Exclusion::Slow));
+    assert_eq!(ranking.disturbance.left_out, ranking.excluded.len());
 }
 
 #[test]
@@ -265,5 +278,7 @@ fn failures_come_last_with_their_reason() {
     let ranking = &rank(&[failed, record("0,1,1", 0, 100.0)], Metric::Throughput)[0];
     assert_eq!(ranking.entries[1].failure.as_deref(), Some("why"));
     assert_eq!(ranking.chosen, Some(Configuration::of(TreeShape::OFF)));
-    assert_eq!((ranking.entries[1].speedup, ranking.verdict), (None, Verdict::NotCompared));
+    assert_eq!((ranking.entries[1].speedup, ranking.verdict), (None, Verdict::AllFailed));
+    let alone = &rank(&[record("0,1,1", 0, 100.0)], Metric::Throughput)[0];
+    assert_eq!(alone.verdict, Verdict::NotCompared, "nothing was tried");
 }

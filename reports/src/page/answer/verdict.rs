@@ -24,6 +24,7 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
             "same",
         ),
         Verdict::CannotTell(doubt) => (cannot_tell(race, doubt), "unknown"),
+        Verdict::AllFailed => (all_failed(race), "unknown"),
         Verdict::NotCompared => (not_compared(race), "unknown"),
     };
     if race.keeps_up {
@@ -131,6 +132,16 @@ fn cannot_tell(race: &Race, doubt: Doubt) -> String {
         Doubt::NoPair => " Measure no speculation and the candidates in one run.",
     };
     format!("It is unknown whether speculation pays: {why}.{so_far}{what}")
+}
+
+fn all_failed(race: &Race) -> String {
+    let failed = race.entries.iter().filter(|entry| !entry.is_off());
+    let why = failed.clone().find_map(|entry| entry.ranked.failure.as_deref());
+    let why = why.map_or_else(String::new, |why| format!(" The first reason: {why}"));
+    match failed.count() {
+        1 => format!("It is unknown whether speculation pays: the speculating configuration failed.{why}"),
+        count => format!("It is unknown whether speculation pays: all {count} speculating configurations failed.{why}"),
+    }
 }
 
 fn not_compared(race: &Race) -> String {
