@@ -59,12 +59,13 @@ mod tests {
     fn it_holds_at_all_of_a_hundred_looks_together() {
         let mut random = StdRng::seed_from_u64(2);
         let mut ever = |looks: Looks| {
+            let reach: Vec<(f64, f64)> =
+                (1..=100).map(f64::from).map(|blocks| (blocks, looks.reach(0.01, blocks, 1e6))).collect();
             let left = |_: &usize| {
                 let mut sum = 0.0;
-                (1..=100).any(|count: usize| {
+                reach.iter().any(|(blocks, reach)| {
                     sum += normal(&mut random);
-                    let blocks = count as f64;
-                    (sum / blocks.sqrt()).abs() > looks.reach(0.01, blocks, 1e6)
+                    (sum / blocks.sqrt()).abs() > *reach
                 })
             };
             (0..2000).filter(left).count()

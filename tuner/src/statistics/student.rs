@@ -114,7 +114,9 @@ mod tests {
         check(0.05, 30.0, 1.697);
         check(0.005, 1e6, 2.5758);
         assert_eq!(quantile_above(0.05, 0.0), f64::INFINITY);
-        for (value, expected) in [(0.0, 0.5), (1.96, 0.0249979), (2.5, 6.209665e-3), (3.0, 1.349898e-3), (5.0, 2.866516e-7)] {
+        for (value, expected) in
+            [(0.0, 0.5), (1.96, 0.0249979), (2.5, 6.209665e-3), (3.0, 1.349898e-3), (5.0, 2.866516e-7)]
+        {
             let found = normal_above(value);
             assert!((found / expected - 1.0).abs() < 1e-4, "{value}: {found}");
         }
