@@ -13,7 +13,7 @@ pub fn quantile_above(probability: f64, freedom: f64) -> f64 {
             return f64::INFINITY;
         }
     }
-    for _ in 0..60 {
+    for _ in 0..36 {
         let middle = (low + high) / 2.0;
         if above(middle, freedom) > probability { low = middle } else { high = middle }
     }
