@@ -141,10 +141,11 @@ fn small_gains_and_losses_are_decided_with_more_repeats() {
             let ended = search(&ask(Until::Decided), &experiment(Looks::Every, false), &[], &mut machine);
             assert!(matches!(ended, Ok(StopReason::Decided | StopReason::Undecided)));
             let found = ranking(&machine.records, Looks::Every);
-            right += usize::from(found.verdict == verdict);
+            // A tie excludes gains above 5%, which is right for a loss too.
+            let tie = verdict == Verdict::DoesNotPay && found.verdict == Verdict::Tie;
+            right += usize::from(found.verdict == verdict || tie);
             assert!(open(&found).is_empty() || matches!(ended, Ok(StopReason::Undecided)));
         }
-        // A tie excludes gains above 5%, which is right too.
         assert!(right >= 30, "{right} of 40: {verdict:?}");
     }
 }
