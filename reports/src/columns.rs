@@ -236,7 +236,7 @@ pub fn name(entry: &Entry) -> String {
 pub fn badges(entry: &Entry) -> Vec<&'static str> {
     let mut badges = Vec::new();
     if entry.chosen {
-        badges.push("chosen");
+        badges.push(if entry.kept { "kept: undecided" } else { "chosen" });
     }
     if entry.ranked.role == Role::EngineDefault {
         badges.push("engine's default");

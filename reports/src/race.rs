@@ -4,7 +4,9 @@ use schemas::sweep::Metric;
 use tuner::{
     configuration::{Configuration, Load},
     record::{Measurement, Record, Role, Spread},
-    selection::{self, Disturbance, ExcludedTrial, Interval, LoadRanking, Ranked, Verdict},
+    selection::{
+        self, Comparison, Disturbance, ExcludedTrial, Interval, LoadRanking, Looks, Ranked, SerialCorrelation, Verdict,
+    },
 };
 
 use crate::statistics;
@@ -27,6 +29,10 @@ pub struct Race {
     pub disturbance: Disturbance,
     /// The measured trials that take no part in comparisons.
     pub excluded: Vec<ExcludedTrial>,
+    /// Whether consecutive repeats resemble each other, which widens intervals.
+    pub serial: Option<SerialCorrelation>,
+    /// Whether intervals hold at every look or once.
+    pub looks: Looks,
     /// Gain of the chosen configuration over the engine's default under the metric, paired by repeat; `None` if they
     /// are the same or one is missing.
     pub over_default: Option<Interval>,
@@ -40,6 +46,8 @@ pub struct Entry {
     pub ranked: Ranked,
     /// Whether it is the chosen one.
     pub chosen: bool,
+    /// Whether it is chosen only because nothing is shown to be faster: it is unknown whether speculation pays.
+    pub kept: bool,
     /// Whether acceptance was simulated; then times are real but texts are not.
     pub simulated: bool,
     /// Mean time between a request's output tokens after its first one, in ms: median over requests, then over repeats.
@@ -78,21 +86,23 @@ pub struct Noise {
 
 impl Race {
     /// Builds a race from a ranking and the trials of its load.
-    pub fn new(ranking: LoadRanking, records: &[&Record]) -> Self {
-        let LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded } = ranking;
+    pub fn new(ranking: LoadRanking, records: &[&Record], looks: Looks) -> Self {
+        let LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded, serial } = ranking;
         let default = entries.iter().find(|entry| entry.role == Role::EngineDefault).map(|entry| &entry.configuration);
         let over_default =
             chosen.as_ref().zip(default).filter(|(chosen, default)| chosen != default).and_then(|(chosen, default)| {
-                selection::relative(records.iter().copied(), load, chosen, default, metric)
+                let comparison = Comparison { metric, looks };
+                selection::relative(records.iter().copied(), load, chosen, default, comparison)
             });
         let mut place = 0;
         let entries = entries.into_iter().map(|ranked| {
             let measured = ranked.output_tokens_per_s.is_some();
             place += usize::from(measured);
-            Entry::new(ranked, measured.then_some(place), load, chosen.as_ref(), records)
+            let entry = Entry::new(ranked, measured.then_some(place), load, chosen.as_ref(), records);
+            Entry { kept: entry.chosen && matches!(verdict, Verdict::CannotTell(_)), ..entry }
         });
         let entries = entries.collect();
-        Self { load, entries, chosen, verdict, metric, keeps_up, disturbance, excluded, over_default }
+        Self { load, entries, chosen, verdict, metric, keeps_up, disturbance, excluded, serial, looks, over_default }
     }
 
     /// Whether acceptance was simulated in any trial.
@@ -157,6 +167,7 @@ impl Entry {
         Self {
             rank,
             chosen: chosen == Some(&ranked.configuration) && rank.is_some(),
+            kept: false,
             simulated: measurements.iter().any(|measurement| measurement.simulated),
             inter_token_ms: median_of(&measurements, |measurement| measurement.inter_token_ms),
             split: split(&measurements),

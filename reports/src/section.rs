@@ -10,7 +10,7 @@ use tuner::{
     guide::Guide,
     merge,
     record::{Fingerprint, Record},
-    selection,
+    selection::{self, Comparison, Looks},
 };
 
 pub use self::{plan::Plan, words::labels};
@@ -73,8 +73,12 @@ impl<'a> Section<'a> {
         let all: Vec<&Record> = records.iter().map(|(_, record)| *record).collect();
         let sweeps: Vec<&Sweep> = places.into_iter().map(|place| &input[place]).collect();
         let metric = sweeps.first().map_or(Metric::default(), |sweep| sweep.metric());
-        let rankings = selection::rank(all.iter().copied(), metric);
-        let races = rankings.into_iter().map(|ranking| Race::new(ranking, &all)).collect();
+        // What one of the sweeps looked at after every repeat must hold at every look.
+        let always =
+            sweeps.iter().filter_map(|sweep| sweep.file()).map(Comparison::of).any(|one| one.looks == Looks::Every);
+        let comparison = Comparison { metric, looks: if always { Looks::Every } else { Looks::Planned } };
+        let rankings = selection::rank(all.iter().copied(), comparison);
+        let races = rankings.into_iter().map(|ranking| Race::new(ranking, &all, comparison.looks)).collect();
         let guides = sweeps.iter().filter_map(|sweep| sweep.guide.as_ref());
         let guide = guides.into_iter().find(|guide| guide.fingerprint == *fingerprint);
         let plans = plan::plans(input, fingerprint);

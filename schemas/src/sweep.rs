@@ -17,7 +17,7 @@ use crate::{
 
 pub use self::{
     engine::{Acceptance, EngineSettings, Models, cuda_name},
-    search::{Capture, Metric, Objective, Search, StrategyName},
+    search::{Capture, Metric, Objective, Search, StrategyName, Until},
     space::{KnobLists, Space},
     system::{SystemKind, SystemSettings},
     workload::{Arrivals, Batch, RandomPrompts, UserTurn, Workload},

@@ -31,8 +31,23 @@ pub struct Estimate {
     /// All trials together, each without speculation and with the current settings of the engine; `None` if a load
     /// could not be measured.
     pub seconds: Option<f64>,
+    /// The same with speculation, if it was measured.
+    pub speculation: Option<Speculation>,
     /// The measured batches that it is extrapolated from.
     pub basis: Vec<Basis>,
+}
+
+/// The cost of speculation in a short batch: that of the largest tree of the trials, which is usually the slowest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speculation {
+    /// The tree.
+    pub shape: TreeShape,
+    /// Time of the batch, prefill included, relative to no speculation.
+    pub times: f64,
+    /// Additional time of its first run, in seconds: capturing graphs and the like, once per configuration and load.
+    pub first_run_s: f64,
+    /// Number of configurations and loads.
+    pub first_runs: usize,
 }
 
 /// A short batch without speculation.
@@ -63,6 +78,18 @@ struct Pace {
 }
 
 impl Estimate {
+    /// The shortest and the longest expected duration in seconds: the trials with the largest tree take as long as it
+    /// does, or all trials take as long as those without speculation.
+    pub fn range(&self) -> Option<(f64, f64)> {
+        let seconds = self.seconds?;
+        let Some(Speculation { times, first_run_s, first_runs, .. }) = self.speculation else {
+            return Some((seconds, seconds));
+        };
+        let ends = [seconds, seconds * times];
+        let first = first_run_s * first_runs as f64;
+        Some((ends[0].min(ends[1]), ends[0].max(ends[1]) + first))
+    }
+
     /// Measures a short batch for each load of the trials, and one for all open loops, which differ only in their
     /// arrivals. A batch that would take long is extrapolated from a smaller one, so that the estimate takes only
     /// seconds.
@@ -92,7 +119,8 @@ impl Estimate {
             });
         }
         let seconds = basis.iter().map(|one| Some(one.trial_seconds? * one.trials as f64)).sum();
-        Ok(Self { seconds, basis })
+        let speculation = prober.speculation(trials)?;
+        Ok(Self { seconds, speculation, basis })
     }
 }
 
@@ -129,8 +157,42 @@ impl Prober<'_> {
         Ok(self.measured.map_or((None, None), slower))
     }
 
-    /// Measures a batch of the workload's first requests, a few tokens each; `None` if it cannot run, or not in time.
+    /// Measures the largest tree of the trials in a small batch; `None` if it cannot run, or not in time.
+    fn speculation(&mut self, trials: &[Trial]) -> Result<Option<Speculation>, EngineError> {
+        let shapes = trials.iter().map(|trial| trial.configuration.shape).filter(|shape| !shape.is_off());
+        let Some(shape) = shapes.max_by_key(|shape| (shape.num_draft_tokens, shape.num_steps)) else { return Ok(None) };
+        let batch_size = trials.iter().filter_map(|trial| trial.load.batch_size()).min().unwrap_or(1).min(FIRST_BATCH);
+        let mut timed = |shape: TreeShape| -> Result<Option<f64>, EngineError> {
+            let begin = Instant::now();
+            let figures = self.run(shape, batch_size, false)?;
+            Ok(figures.map(|_| begin.elapsed().as_secs_f64()))
+        };
+        // The second run of each is warm.
+        let (_, plain) = (timed(TreeShape::OFF)?, timed(TreeShape::OFF)?);
+        let (first, warm) = (timed(shape)?, timed(shape)?);
+        let mut runs: Vec<(&Configuration, Load)> = trials.iter().map(|one| (&one.configuration, one.load)).collect();
+        runs.sort_unstable();
+        runs.dedup();
+        let found = plain.zip(first.zip(warm)).map(|(plain, (first, warm))| Speculation {
+            shape,
+            times: warm / plain.max(f64::MIN_POSITIVE),
+            first_run_s: (first - warm).max(0.0),
+            first_runs: runs.len(),
+        });
+        Ok(found)
+    }
+
+    /// Measures a batch without speculation; `None` if it cannot run, or not in time.
     fn measure(&mut self, batch_size: usize, open: bool) -> Result<Option<Pace>, EngineError> {
+        let pace = self.run(TreeShape::OFF, batch_size, open)?.map(|figures| Pace::of(&figures));
+        if let Some(pace) = pace.filter(|_| self.measured.is_none_or(|(batch, _)| batch < batch_size)) {
+            self.measured = Some((batch_size, pace));
+        }
+        Ok(pace)
+    }
+
+    /// Runs a batch of the workload's first requests, a few tokens each; `None` if it cannot run, or not in time.
+    fn run(&mut self, shape: TreeShape, batch_size: usize, open: bool) -> Result<Option<Measurement>, EngineError> {
         let mut short = self.workload.clone();
         short.requests.truncate(batch_size);
         // In an open loop all requests arrive at once, and wait if there is no room.
@@ -141,7 +203,7 @@ impl Prober<'_> {
             request.stop.max_new_tokens = Some(tokens);
         }
         let load = if open { Load::Recorded } else { Load::BatchSize(batch_size) };
-        let trial = Trial { configuration: Configuration::of(TreeShape::OFF), load, repeat: 0 };
+        let trial = Trial { configuration: Configuration::of(shape), load, repeat: 0 };
         let interrupted = AtomicBool::new(false);
         let terms = TrialOptions {
             workload: &short,
@@ -162,16 +224,12 @@ impl Prober<'_> {
             done.store(true, Ordering::Relaxed);
             ended
         });
-        let pace = match ended {
-            Ok(Ended::Measured(figures)) => Some(Pace::of(&figures)),
-            Ok(Ended::Interrupted) => None,
-            Err(error @ EngineError::Device(_)) => return Err(error),
-            Err(_) => None,
-        };
-        if let Some(pace) = pace.filter(|_| self.measured.is_none_or(|(batch, _)| batch < batch_size)) {
-            self.measured = Some((batch_size, pace));
+        match ended {
+            Ok(Ended::Measured(figures)) => Ok(Some(*figures)),
+            Ok(Ended::Interrupted) => Ok(None),
+            Err(error @ EngineError::Device(_)) => Err(error),
+            Err(_) => Ok(None),
         }
-        Ok(pace)
     }
 }
 
@@ -239,6 +297,19 @@ mod tests {
         check(8, 26, 8, None, 2.5 + 1.0);
         check(16, 0, 8, Some(1), 5.0);
         check(16, 0, 8, Some(60), 62.5);
+    }
+
+    #[test]
+    fn speculation_widens_the_estimate_to_a_range() {
+        let with = |times| Estimate {
+            seconds: Some(100.0),
+            speculation: Some(Speculation { shape: TreeShape::chain(3), times, first_run_s: 0.5, first_runs: 20 }),
+            basis: Vec::new(),
+        };
+        assert_eq!(with(2.0).range(), Some((100.0, 210.0)));
+        assert_eq!(with(0.5).range(), Some((50.0, 110.0)));
+        assert_eq!(Estimate { speculation: None, ..with(1.0) }.range(), Some((100.0, 100.0)));
+        assert_eq!(Estimate { seconds: None, ..with(1.0) }.range(), None);
     }
 
     #[test]

@@ -4,15 +4,21 @@ mod across;
 mod blocks;
 mod choice;
 mod keeps_up;
+mod looks;
 mod scores;
+mod serial;
 mod slow;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::sweep::Metric;
+use schemas::sweep::{Metric, SweepFile, Until};
 use serde::{Deserialize, Serialize};
 
-pub use self::across::{Across, Change, across};
+pub use self::{
+    across::{Across, Change, across},
+    looks::Looks,
+    serial::SerialCorrelation,
+};
 use self::{
     choice::{Blame, Judge},
     scores::Scores,
@@ -123,6 +129,17 @@ pub struct LoadRanking {
     pub disturbance: Disturbance,
     /// The measured trials that take no part in comparisons.
     pub excluded: Vec<ExcludedTrial>,
+    /// Whether consecutive repeats resemble each other; intervals are then as wide as those of fewer repeats.
+    pub serial: Option<SerialCorrelation>,
+}
+
+/// What configurations are compared by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// The objective.
+    pub metric: Metric,
+    /// How often results are looked at before measuring ends.
+    pub looks: Looks,
 }
 
 /// A measured trial that takes no part in comparisons.
@@ -152,6 +169,24 @@ pub struct Disturbance {
     /// The speed-up of the best speculating configuration by the wall clock, stalls included, if it differs from
     /// [`Ranked::speedup`] by more than 5%.
     pub wall_speedup: Option<f64>,
+}
+
+impl Comparison {
+    /// The comparison that a sweep file asks for.
+    pub fn of(file: &SweepFile) -> Self {
+        let looks = match file.search.until {
+            Until::Repeats => Looks::Planned,
+            Until::Decided => Looks::Every,
+        };
+        Self { metric: file.objective.metric, looks }
+    }
+}
+
+impl From<Metric> for Comparison {
+    /// With a number of repeats that is decided beforehand.
+    fn from(metric: Metric) -> Self {
+        Self { metric, looks: Looks::Planned }
+    }
 }
 
 impl Ranked {
@@ -263,10 +298,11 @@ impl Doubt {
 /// long pause in between ([`blocks`]). Each ratio to no speculation has an interval that holds, for all contenders
 /// together, in 98.5% of races. Speculation pays if the interval of the chosen configuration is above 1. Of the
 /// configurations with such an interval, the simplest that ties with the best of them is chosen; each is compared
-/// directly with that best one.
+/// directly with that best one. With [`Looks::Every`] the level holds for all looks at a growing journal together.
 ///
 /// Trials that were measured only to learn costs ([`Role::Probe`]) are not ranked.
-pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, objective: Metric) -> Vec<LoadRanking> {
+pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, comparison: impl Into<Comparison>) -> Vec<LoadRanking> {
+    let comparison = comparison.into();
     let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
     let blocks = blocks::blocks(&records);
     let mut races: BTreeMap<Load, Race<'_>> = BTreeMap::new();
@@ -275,7 +311,7 @@ pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, objective: Metric
         race.entry(&record.trial.configuration).or_default().push(Placed { record, block });
     }
     let mut rankings: Vec<LoadRanking> =
-        races.into_iter().map(|(load, race)| rank_race(load, &race, objective)).collect();
+        races.into_iter().map(|(load, race)| rank_race(load, &race, comparison)).collect();
     mark_front(&mut rankings);
     rankings
 }
@@ -308,8 +344,9 @@ pub fn relative<'a>(
     load: Load,
     configuration: &Configuration,
     to: &Configuration,
-    metric: Metric,
+    comparison: impl Into<Comparison>,
 ) -> Option<Interval> {
+    let Comparison { metric, looks } = comparison.into();
     let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
     let blocks = blocks::blocks(&records);
     let mut race: Race<'_> = BTreeMap::new();
@@ -319,7 +356,13 @@ pub fn relative<'a>(
     let row = |wanted: &Configuration| race.keys().position(|one| *one == wanted);
     let via: Vec<usize> =
         race.values().enumerate().filter(|(_, trials)| is_baseline(trials)).map(|(row, _)| row).collect();
-    Some(scores(&cells(&race, metric), metric).lead(row(configuration)?, row(to)?, &via)?.interval(1))
+    let scores = scores(&cells(&race, metric), off_row(&race), metric, looks);
+    Some(scores.lead(row(configuration)?, row(to)?, &via)?.interval(1))
+}
+
+/// The row of no speculation with the sweep file's settings.
+fn off_row(race: &Race<'_>) -> Option<usize> {
+    race.keys().position(|one| one.is_off() && one.is_plain())
 }
 
 fn is_baseline(trials: &[Placed<'_>]) -> bool {
@@ -341,9 +384,9 @@ fn cells<'a>(race: &Race<'a>, metric: Metric) -> Vec<Vec<Option<&'a Record>>> {
 }
 
 /// The objective by configuration and block, higher is better.
-fn scores(cells: &[Vec<Option<&Record>>], metric: Metric) -> Scores {
+fn scores(cells: &[Vec<Option<&Record>>], off: Option<usize>, metric: Metric, looks: Looks) -> Scores {
     let score = |cell: &Option<&Record>| cell.and_then(Record::measurement).and_then(|figures| figures.score(metric));
-    Scores::new(cells.iter().map(|row| row.iter().map(score).collect()))
+    Scores::new(cells.iter().map(|row| row.iter().map(score).collect()), off, looks)
 }
 
 /// The excluded trials: by themselves, or because they are slow.
@@ -360,14 +403,14 @@ fn excluded(race: &Race<'_>, cells: &[Vec<Option<&Record>>], scores: &Scores) ->
     alone.chain(slow.map(|record| of(record, Exclusion::Slow))).collect()
 }
 
-fn rank_race(load: Load, race: &Race<'_>, objective: Metric) -> LoadRanking {
+fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking {
+    let Comparison { metric: objective, looks } = comparison;
     let figures: Vec<&Measurement> = race.values().flatten().filter_map(|one| one.record.measurement()).collect();
     let keeps_up = objective != Metric::Latency && keeps_up::all(&figures, objective);
     let metric = if keeps_up { Metric::Latency } else { objective };
     let cells = cells(race, metric);
-    let scores = scores(&cells, metric);
-    let place = |wanted: &dyn Fn(&Configuration) -> bool| race.keys().position(|one| wanted(one));
-    let off = place(&|one| one.is_off() && one.is_plain());
+    let off = off_row(race);
+    let scores = scores(&cells, off, metric, looks);
     let via = race.values().enumerate().filter(|(_, trials)| is_baseline(trials)).map(|(row, _)| row).collect();
     let judge = Judge { scores: &scores, off, via };
     let standings = judge.standings(race.len());
@@ -411,13 +454,19 @@ fn rank_race(load: Load, race: &Race<'_>, objective: Metric) -> LoadRanking {
     };
     let measured: Vec<(usize, &Ranked)> =
         entries.iter().filter(|(_, entry)| entry.repeats > 0).map(|(row, entry)| (*row, entry)).collect();
-    let mut speculating = entries.iter().map(|(_, entry)| entry).filter(|entry| !entry.configuration.is_off()).peekable();
+    let mut speculating =
+        entries.iter().map(|(_, entry)| entry).filter(|entry| !entry.configuration.is_off()).peekable();
     let all_failed = speculating.peek().is_some() && speculating.all(|entry| entry.failure.is_some());
     let (chosen, verdict) = choice::choose(&measured, all_failed, &judge, comparisons, &blame);
     let chosen = chosen.and_then(|row| race.keys().nth(row)).map(|configuration| (*configuration).clone());
-    let entries = entries.into_iter().map(|(_, entry)| entry).collect();
+    let mut entries: Vec<Ranked> = entries.into_iter().map(|(_, entry)| entry).collect();
+    // What follows from wide intervals of the choice is in the verdict.
+    entries
+        .iter_mut()
+        .filter(|entry| Some(&entry.configuration) == chosen.as_ref())
+        .for_each(|entry| entry.too_noisy = false);
     let excluded = excluded(race, &cells, &scores);
-    LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded }
+    LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded, serial: scores.serial() }
 }
 
 /// No speculation relative to itself.

@@ -4,20 +4,24 @@ mod anneal;
 mod few_starts;
 mod guided;
 mod listed;
+mod settle;
 mod shard;
 #[cfg(test)]
 mod tests;
 
 use schemas::sweep::{Metric, Search, StrategyName};
 
-pub use self::few_starts::{Found, most_trials as few_starts_trials, rotations, run as few_starts};
+pub use self::{
+    few_starts::{Found, most_trials as few_starts_trials, rotations},
+    settle::MOST_REPEATS,
+};
 pub use crate::shard::Shard;
 use crate::{
     TunerError,
-    configuration::Load,
-    guide::Prediction,
+    configuration::{Configuration, Load},
+    guide::{AcceptanceTable, Prediction},
     record::{Record, Role, Trial},
-    selection::{Doubt, LoadRanking, Verdict, rank},
+    selection::{Comparison, LoadRanking, Looks, rank},
     space::Candidate,
 };
 
@@ -32,6 +36,8 @@ pub struct Experiment {
     pub repeats: usize,
     /// The metric to optimise.
     pub metric: Metric,
+    /// How often results are looked at before measuring ends.
+    pub looks: Looks,
     /// Whether every configuration needs a start of the system, so that all its trials run one after the other.
     pub restarts: bool,
 }
@@ -46,6 +52,9 @@ pub trait TrialRunner {
 
     /// All records of the journal.
     fn history(&self) -> &[Record];
+
+    /// The search asks for this many trials in addition to its plan; some of them may be measured already.
+    fn more(&mut self, _trials: usize) {}
 }
 
 /// Why a search ends early.
@@ -73,6 +82,10 @@ pub enum StopReason {
     /// Under every load, no unmeasured configuration is predicted to be within reach of the best. The verdict says how
     /// certain the choice itself is.
     Settled,
+    /// Every open comparison is decided.
+    Decided,
+    /// The greatest number of repeats did not decide every comparison.
+    Undecided,
     /// As [`Settled`](Self::Settled), but further repeats could not separate some contenders.
     StillTied,
 }
@@ -105,7 +118,8 @@ impl Experiment {
 
     /// The ranking under a load; `None` before its first trial.
     pub fn standing(&self, history: &[Record], load: Load) -> Option<LoadRanking> {
-        rank(history.iter().filter(|record| record.trial.load == load), self.metric).pop()
+        let comparison = Comparison { metric: self.metric, looks: self.looks };
+        rank(history.iter().filter(|record| record.trial.load == load), comparison).pop()
     }
 }
 
@@ -123,29 +137,25 @@ pub fn search(
         StrategyName::Grid => listed::run(&listed::grid(experiment), experiment, bench)?,
         StrategyName::Random => listed::run(&listed::random(search, experiment), experiment, bench)?,
         StrategyName::Anneal => anneal::run(search, experiment, bench)?,
-        StrategyName::Guided => return guided::run(search, experiment, predictions, bench),
+        StrategyName::Guided => guided::run(search, experiment, predictions, bench)?,
     };
-    // Without a budget the plan is everything that was requested.
-    if search.trials.is_none() && search.seconds.is_none() {
-        return Ok(ended);
-    }
-    match repeat_disturbed(experiment, bench) {
-        // The plan is already complete.
-        Ok(()) | Err(SearchStop::Stop(StopReason::TrialBudget | StopReason::TimeBudget)) => Ok(ended),
-        Err(halt) => Err(halt),
-    }
+    settle::run(search, experiment, ended, bench)
 }
 
-/// If a race is undecided because the machine was busy, measures its contenders again together with no speculation,
-/// within the budget.
-fn repeat_disturbed(experiment: &Experiment, bench: &mut dyn TrialRunner) -> Result<(), SearchStop> {
-    for load in &experiment.loads {
-        let standing = experiment.standing(bench.history(), *load);
-        if standing.is_some_and(|ranking| ranking.verdict == Verdict::CannotTell(Doubt::BusyMachine)) {
-            guided::tell_apart(experiment, *load, bench)?;
-        }
-    }
-    Ok(())
+/// Runs a guided search on servers to its end, as [`few_starts::run`].
+///
+/// # Errors
+/// As [`TrialRunner::measure`].
+pub fn few_starts(
+    search: &Search,
+    experiment: &Experiment,
+    acceptance: Option<&AcceptanceTable>,
+    tables: &[Configuration],
+    found: &mut Found,
+    bench: &mut dyn TrialRunner,
+) -> Result<StopReason, SearchStop> {
+    let ended = few_starts::run(search, experiment, acceptance, tables, found, bench)?;
+    settle::run(search, experiment, ended, bench)
 }
 
 /// Number of trials that the search will request.
@@ -198,6 +208,8 @@ impl StopReason {
             Self::Interrupted => "interrupted",
             Self::Cooled => "the annealing schedule has ended",
             Self::Settled => "no unmeasured configuration is predicted to be within reach of the best",
+            Self::Decided => "every open comparison is decided",
+            Self::Undecided => "the greatest number of repeats did not decide every comparison",
             Self::StillTied => {
                 "no unmeasured configuration is predicted to be within reach of the best, and more repeats did not \
                  separate the leaders"

@@ -28,7 +28,7 @@ use crate::{
     journal::{self, Header, Journal},
     outcome,
     record::{Fingerprint, Record, Trial},
-    selection::{LoadRanking, rank},
+    selection::{Comparison, LoadRanking, rank},
     space::Expanded,
     strategy::{self, Experiment, Planned, SearchStop},
     system::InProcess,
@@ -201,7 +201,7 @@ fn finish(
         Ok(reason) | Err(SearchStop::Stop(reason)) => reason,
         Err(SearchStop::Failed(error)) => return Err(error),
     };
-    let ranking = rank(&records, request.file.objective.metric);
+    let ranking = rank(&records, Comparison::of(&request.file));
     let tuned = outcome::tuned(&request.file, &request.folder, context_length, fingerprint, &ranking, guide);
     let ended = |mut tuned: TunedFile| {
         tuned.measured.search = format!("{}: {}", search.strategy.name(), stopped.words());

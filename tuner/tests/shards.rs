@@ -20,7 +20,7 @@ use tuner::{
     journal::{self, FILE_NAME, FORMAT, Header, Journal},
     merge,
     record::{self, Fingerprint, Outcome, Record, Role, Trial},
-    selection::{LoadRanking, rank},
+    selection::{LoadRanking, Looks, rank},
     space::{Candidate, expand},
     strategy::{self, Experiment, Shard},
 };
@@ -63,6 +63,7 @@ fn plan(shard: Option<Shard>) -> Vec<(Trial, Role)> {
         loads: vec![Load::BatchSize(1), Load::BatchSize(4)],
         repeats: file().search.repeats,
         metric: Metric::Throughput,
+        looks: Looks::Planned,
         restarts: false,
     };
     let role = |trial: &Trial| {

@@ -14,7 +14,13 @@ use std::{
 
 use anyhow::{Context, bail};
 use engine::{DeviceChoice, EngineError};
-use schemas::{kind::FileKind, launch::quoted, sweep::SweepFile, text::Source, toml_file::Wrong};
+use schemas::{
+    kind::FileKind,
+    launch::quoted,
+    sweep::{SweepFile, Until},
+    text::Source,
+    toml_file::Wrong,
+};
 use tuner::{
     TunerError,
     jobs::{Scheduler, place},
@@ -37,6 +43,7 @@ Examples:
   spectune sweep sweeps/demo.toml --out demo-results
   spectune sweep sweep.toml --out results --dry-run
   spectune sweep sweep.toml --out results --resume
+  spectune sweep sweep.toml --out results --resume --until decided
   spectune sweep sweep.toml --shard 2/8
   spectune sweep sweep.toml --emit slurm > sweep.slurm
   spectune sweep sweep.toml --emit k8s --shards 16 > sweep.yaml
@@ -64,6 +71,10 @@ pub struct Arguments {
     /// Continue the sweep that was started in the folder
     #[arg(long)]
     resume: bool,
+    /// When repeats end: repeats (after search.repeats) or decided (when it is decided whether speculation pays and what to
+    /// run, within search.seconds and search.trials); overrides the sweep file
+    #[arg(long, value_name = "WHEN")]
+    until: Option<Until>,
     /// Print the plan and the number of trials, and estimate the duration from a few short batches, without sweeping
     #[arg(long)]
     dry_run: bool,
@@ -100,6 +111,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let mut file = SweepFile::read_all(&source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
     if let Some(size) = arguments.tp_size {
         file.engine.tp_size = size.into();
+    }
+    if let Some(until) = arguments.until {
+        file.search.until = until;
     }
     if let Some(scheduler) = arguments.emit {
         return jobs::emit(scheduler, &file, &arguments);
@@ -306,6 +320,9 @@ fn go_on(request: &SweepRequest<'_>, arguments: &Arguments) -> String {
     }
     if let Some(size) = arguments.tp_size {
         command.push_str(&format!(" --tp-size {size}"));
+    }
+    if let Some(until) = arguments.until {
+        command.push_str(&format!(" --until {}", until.name()));
     }
     let again = if arguments.sweep.as_os_str() == "-" { ", with the same file on standard input" } else { "" };
     format!("continue with: {command}{again}")

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 use super::within;
 use crate::toml_file::Wrong;
 
+/// Largest number of repeats that make up for excluded trials.
+const MOST_REMEASURED: usize = 100;
+
 /// The search strategy.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -14,8 +17,12 @@ pub struct Search {
     pub strategy: StrategyName,
     /// Repeats of each configuration under each load. `guided` adds repeats where the ranking is undecided.
     pub repeats: usize,
-    /// Stop after this many trials. If the plan needs fewer and a busy machine leaves a race undecided, its contenders
-    /// are measured again as far as this and `seconds` allow.
+    /// When repeats end. `decided` goes on after `repeats` until it is decided whether speculation pays and which
+    /// configuration is chosen, or until `trials` or `seconds` are used up.
+    pub until: Until,
+    /// How many more repeats make up for trials that are excluded because something disturbed them; 0 for none.
+    pub remeasure: usize,
+    /// Stop after this many trials.
     pub trials: Option<usize>,
     /// Start no trial after this many seconds; a resumed sweep counts from its own start.
     pub seconds: Option<f64>,
@@ -23,6 +30,17 @@ pub struct Search {
     pub candidates: usize,
     /// Seed of the search.
     pub seed: u64,
+}
+
+/// When repeats end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Until {
+    /// After the number of repeats.
+    #[default]
+    Repeats,
+    /// When every open comparison is decided, or more repeats cannot decide it. Intervals then hold at every look.
+    Decided,
 }
 
 /// A search strategy.
@@ -79,6 +97,10 @@ impl Search {
     pub(super) fn check(&self) -> Result<(), Wrong> {
         within(&["search", "repeats"], self.repeats)?;
         within(&["search", "candidates"], self.candidates)?;
+        if self.remeasure > MOST_REMEASURED {
+            let reason = format!("{} is more than {MOST_REMEASURED}", self.remeasure);
+            return Err(Wrong::at(&["search", "remeasure"], reason));
+        }
         if self.trials == Some(0) {
             return Err(Wrong::at(&["search", "trials"], "a budget of 0 trials measures nothing"));
         }
@@ -124,6 +146,28 @@ impl Metric {
     }
 }
 
+impl Until {
+    /// All of them.
+    pub const ALL: [Self; 2] = [Self::Repeats, Self::Decided];
+
+    /// Its name in the file.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Repeats => "repeats",
+            Self::Decided => "decided",
+        }
+    }
+}
+
+impl std::str::FromStr for Until {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let all = Self::ALL;
+        all.into_iter().find(|one| one.name() == name).ok_or_else(|| format!("'{name}' is neither repeats nor decided"))
+    }
+}
+
 impl StrategyName {
     /// The strategy's name in the file.
     pub fn name(self) -> &'static str {
@@ -138,7 +182,16 @@ impl StrategyName {
 
 impl Default for Search {
     fn default() -> Self {
-        Self { strategy: StrategyName::default(), repeats: 3, trials: None, seconds: None, candidates: 3, seed: 0 }
+        Self {
+            strategy: StrategyName::default(),
+            repeats: 3,
+            until: Until::default(),
+            remeasure: 2,
+            trials: None,
+            seconds: None,
+            candidates: 3,
+            seed: 0,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use tuner::{
     configuration::{Configuration, Load},
     record::{Fingerprint, Measurement, Origin, Outcome, Record, Role, Spread, Steady, Trial},
     runner::steady::{Step, steadied},
-    selection::{LoadRanking, Verdict, rank},
+    selection::{LoadRanking, Looks, Verdict, rank},
     space::Candidate,
     strategy::{self, Experiment},
 };
@@ -128,6 +128,7 @@ fn plan(repeats: usize) -> (Experiment, Vec<Trial>) {
         loads: vec![Load::BatchSize(1)],
         repeats,
         metric: Metric::Throughput,
+        looks: Looks::Planned,
         restarts: false,
     };
     let plan = strategy::list(&Search::default(), &experiment).expect("a grid has a fixed number of trials");

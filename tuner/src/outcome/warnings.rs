@@ -58,6 +58,7 @@ mod tests {
             verdict: Verdict::Tie,
             disturbance: Disturbance { trials: 9, stalled_share: Some(0.01), ..Disturbance::default() },
             excluded: Vec::new(),
+            serial: None,
         };
         assert!(of(std::slice::from_ref(&quiet)).is_empty());
         let disturbance = Disturbance { trials: 9, left_out: 2, stalled_share: Some(0.31), ..Disturbance::default() };

@@ -15,9 +15,6 @@ const WORTHWHILE: f64 = 0.05;
 const WIDE: f64 = 0.15;
 /// Scatter of single scores above which an undecided race is blamed on noise, not on the number of repeats.
 const NOISY: f64 = 0.04;
-/// Scatter above which nothing is claimed: such repeats do not vary at random but with other work on the machine, for
-/// several trials in a row, so intervals that assume independence are too narrow.
-const TOO_NOISY: f64 = 0.10;
 /// Share of stalled time, and of excluded trials, above which the machine is the reason.
 const BUSY: f64 = 0.05;
 
@@ -51,11 +48,12 @@ impl Judge<'_> {
         (0..rows).map(standing).collect()
     }
 
-    /// Number of rows that may be the best: the number of comparisons among which chance may pick a winner.
+    /// Number of rows that may be the best: the number of comparisons among which chance may pick a winner. The best is
+    /// compared at the level of all rows, since chance may have picked it among all of them.
     pub fn contenders(&self, standings: &[Standing]) -> usize {
         let leads = || standings.iter().filter_map(|standing| standing.over_off);
         let Some(best) = leads().max_by(|a, b| a.mean.total_cmp(&b.mean)) else { return 1 };
-        let least = best.ends(1).map_or(best.mean, |(low, _)| low);
+        let least = best.ends(leads().count()).map_or(best.mean, |(low, _)| low);
         leads().filter(|lead| lead.mean >= least).count().max(1)
     }
 }
@@ -118,9 +116,6 @@ pub fn choose(
         let tied = entries.iter().filter(|(_, entry)| entry.tied_with_best).collect();
         let verdict = if speculating.is_empty() && all_failed { Verdict::AllFailed } else { Verdict::NotCompared };
         return (simplest(tied), verdict);
-    }
-    if blame.deviation.is_some_and(|deviation| deviation > TOO_NOISY) {
-        return (off, Verdict::CannotTell(blame.doubt(true)));
     }
     let ends = |entry: &Ranked| entry.speedup.filter(|speedup| speedup.coverage > 0.0);
     let proven: Vec<&(usize, &Ranked)> =

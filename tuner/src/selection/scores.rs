@@ -3,13 +3,15 @@
 //! Scores are logarithms, so that differences are ratios. Two configurations are compared within the blocks that have
 //! both (see [`blocks`](super::blocks)), so that a drift of the machine affects both alike. The scatter of single
 //! scores is estimated from all configurations together, since three repeats of one say next to nothing about it; if
-//! the pairs of two configurations scatter significantly more than that, only their own scatter counts.
+//! the pairs of two configurations scatter significantly more than that, only their own scatter counts. If consecutive
+//! blocks resemble each other, they count as fewer.
 
-use super::{Interval, IntervalKind, slow};
-use crate::statistics::{
-    median,
-    student::{quantile_above, variance_ratio_above},
+use super::{
+    Interval, IntervalKind, Looks,
+    serial::{self, SerialCorrelation},
+    slow,
 };
+use crate::statistics::{median, student::variance_ratio_above};
 
 /// One-sided error of the intervals: all contenders' intervals together hold in 98.5% of races.
 const ERROR: f64 = 0.0075;
@@ -27,6 +29,8 @@ pub struct Scores {
     scatter: Option<Estimate>,
     /// Cells (row, column) that are far slower than the rest of their row.
     slow: Vec<(usize, usize)>,
+    looks: Looks,
+    serial: Option<SerialCorrelation>,
 }
 
 /// A variance with its degrees of freedom.
@@ -47,11 +51,15 @@ pub struct Lead {
     pub pairs: usize,
     /// Standard error of the mean with its degrees of freedom; `None` if the scatter is unknown.
     error: Option<(f64, f64)>,
+    /// Number of independent pairs that the pairs are worth.
+    effective: f64,
+    looks: Looks,
 }
 
 impl Scores {
-    /// Takes rows of positive scores, all of the same length.
-    pub fn new(rows: impl IntoIterator<Item = Vec<Option<f64>>>) -> Self {
+    /// Takes rows of positive scores, all of the same length, with their columns in order of time. `off_row` is the row
+    /// that the others are compared with.
+    pub fn new(rows: impl IntoIterator<Item = Vec<Option<f64>>>, off_row: Option<usize>, looks: Looks) -> Self {
         let logarithms = |row: Vec<Option<f64>>| row.into_iter().map(|score| score.map(f64::ln)).collect();
         let mut rows: Vec<Vec<Option<f64>>> = rows.into_iter().map(logarithms).collect();
         let slow = slow::cells(&rows);
@@ -59,7 +67,25 @@ impl Scores {
             rows[*row][*column] = None;
         }
         let scatter = scatter(&rows);
-        Self { rows, scatter, slow }
+        let differences = |off: &Vec<Option<f64>>| {
+            let of = |row: &Vec<Option<f64>>| row.iter().zip(off).map(|(a, b)| Some((*a)? - (*b)?)).collect();
+            let others = rows.iter().enumerate().filter(|(row, _)| Some(*row) != off_row);
+            let series: Vec<Vec<Option<f64>>> = others.map(|(_, row)| of(row)).collect();
+            let deviation = scatter.map_or(0.0, |scatter| scatter.variance.sqrt());
+            serial::correlation(&series).or_else(|| serial::assumed(&series, deviation))
+        };
+        let serial = off_row.and_then(|off| rows.get(off)).and_then(differences);
+        Self { rows, scatter, slow, looks, serial }
+    }
+
+    /// The correlation of consecutive blocks, if it is significant.
+    pub fn serial(&self) -> Option<SerialCorrelation> {
+        self.serial
+    }
+
+    /// Rows and columns of the trials that are omitted because they are far slower than the others.
+    pub fn slow(&self) -> &[(usize, usize)] {
+        &self.slow
     }
 
     /// Rows and columns of the trials that are omitted because they are far slower than the others.
@@ -96,12 +122,15 @@ impl Scores {
         let mean = pairs.iter().sum::<f64>() / count;
         // The variance of a difference of two scores.
         let pooled = self.scatter.map(|scatter| Estimate { variance: 2.0 * scatter.variance, ..scatter });
+        // Correlated blocks count as fewer, for the mean and for the scatter alike.
+        let each = self.serial.map_or(1.0, SerialCorrelation::blocks_for_one);
+        let effective = count / each;
         let error = pooled.map(|pooled| {
             let unlike = variance_ratio_above(own.variance / pooled.variance, own.freedom, pooled.freedom) < UNLIKE;
             let Estimate { variance, freedom } = if unlike { own } else { pooled };
-            ((variance / count).sqrt(), freedom)
+            ((variance / effective).sqrt(), freedom / each)
         });
-        Some(Lead { mean, median: median(pairs.clone())?, pairs: pairs.len(), error })
+        Some(Lead { mean, median: median(pairs.clone())?, pairs: pairs.len(), error, effective, looks: self.looks })
     }
 }
 
@@ -109,7 +138,7 @@ impl Lead {
     /// Its ends at a simultaneous level of 98.5% for this many comparisons; `None` if the scatter is unknown.
     pub fn ends(&self, comparisons: usize) -> Option<(f64, f64)> {
         let (error, freedom) = self.error?;
-        let reach = error * quantile_above(ERROR / comparisons.max(1) as f64, freedom);
+        let reach = error * self.looks.reach(ERROR / comparisons.max(1) as f64, self.effective, freedom);
         // If single pairs pull the mean away from the median, the end on the other side is computed from the median.
         let (low, high) = match self.mean - self.median {
             above if above > error => (self.median, self.mean),
@@ -144,6 +173,8 @@ impl Lead {
             median: self.median - other.median,
             pairs: self.pairs.min(other.pairs),
             error,
+            effective: self.effective.min(other.effective),
+            looks: self.looks,
         }
     }
 }
@@ -177,11 +208,14 @@ impl Sample {
             let (one, other) = (of(this, scores.len()), of(that, over.len()));
             ((one.0 + other.0).sqrt(), one.1.min(other.1))
         });
+        let pairs = scores.len().min(over.len());
         Some(Lead {
             mean: mean(scores) - mean(over),
             median: median(scores.to_vec())? - median(over.to_vec())?,
-            pairs: scores.len().min(over.len()),
+            pairs,
             error,
+            effective: pairs as f64,
+            looks: Looks::Planned,
         })
     }
 }

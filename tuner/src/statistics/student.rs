@@ -13,11 +13,26 @@ pub fn quantile_above(probability: f64, freedom: f64) -> f64 {
             return f64::INFINITY;
         }
     }
-    for _ in 0..60 {
+    for _ in 0..36 {
         let middle = (low + high) / 2.0;
         if above(middle, freedom) > probability { low = middle } else { high = middle }
     }
     high
+}
+
+/// Probability that a standard normal number exceeds a value ≥ 0: by its series near zero, by Laplace's continued
+/// fraction in the tail (Abramowitz & Stegun 26.2.11 and 26.2.14).
+pub fn normal_above(value: f64) -> f64 {
+    let density = (-value * value / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt();
+    if value > 2.5 {
+        return density / (1..60).rev().fold(value, |rest, term| value + f64::from(term) / rest);
+    }
+    let (mut term, mut sum) = (value, value);
+    for at in 1..60 {
+        term *= value * value / f64::from(2 * at + 1);
+        sum += term;
+    }
+    0.5 - density * sum
 }
 
 /// Probability that Student's t exceeds a value ≥ 0.
@@ -99,6 +114,12 @@ mod tests {
         check(0.05, 30.0, 1.697);
         check(0.005, 1e6, 2.5758);
         assert_eq!(quantile_above(0.05, 0.0), f64::INFINITY);
+        for (value, expected) in
+            [(0.0, 0.5), (1.96, 0.0249979), (2.5, 6.209665e-3), (3.0, 1.349898e-3), (5.0, 2.866516e-7)]
+        {
+            let found = normal_above(value);
+            assert!((found / expected - 1.0).abs() < 1e-4, "{value}: {found}");
+        }
     }
 
     #[test]

@@ -1,12 +1,16 @@
 //! Guided search on a system where every configuration costs a start.
 //!
-//! Acceptance of the whole space is known from replay. Measured first are no speculation, the engine's default and what says most
+//! Acceptance of the whole space is known from replay, or estimated from the servers' counters ([`counters`]), which takes more
+//! starts. Measured first are no speculation, the engine's default and what says most
 //! about costs: a tree, or several chains in one start if the engine can run a different one at each batch size ([`rotations`]). A
 //! sum of costs fitted to these predicts the rest ([`AdditiveModel`]). Then the best predicted configurations are measured, each
 //! in a separate start, until no unmeasured one is predicted to beat the measured ones.
 
+mod counters;
 #[cfg(test)]
 mod recorded;
+#[cfg(test)]
+mod regret;
 mod rotations;
 #[cfg(test)]
 mod tests;
@@ -29,6 +33,8 @@ use crate::{
 
 /// Maximum number of starts, unless the sweep's `candidates` needs more.
 const STARTS: usize = 4;
+/// Further starts where acceptance is estimated from the counters of the starts so far.
+const UNREPLAYED: usize = 3;
 /// A candidate is worth a start only if it may be faster than the best measured one by more than this share.
 const WORTH: f64 = 0.01;
 /// Cap of the prediction error: beyond it nothing is known, which does not mean that anything may be the best.
@@ -50,7 +56,9 @@ pub struct Found {
 
 /// Maximum number of trials.
 pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
-    starts(search).min(experiment.entrants.len() + experiment.loads.len()) * experiment.loads.len() * experiment.repeats
+    (starts(search) + UNREPLAYED).min(experiment.entrants.len() + experiment.loads.len())
+        * experiment.loads.len()
+        * experiment.repeats
 }
 
 fn starts(search: &Search) -> usize {
@@ -58,18 +66,19 @@ fn starts(search: &Search) -> usize {
 }
 
 /// Runs the search to its end. `tables` are starts that serve several chains, in the order in which they are used;
-/// empty if the engine runs one chain per start. `found` is filled even if the search is stopped early.
+/// empty if the engine runs one chain per start. Without `acceptance` it is estimated from counters. `found` is filled even if the search is stopped early.
 ///
 /// # Errors
 /// As [`TrialRunner::measure`].
 pub fn run(
     search: &Search,
     experiment: &Experiment,
-    acceptance: &AcceptanceTable,
+    acceptance: Option<&AcceptanceTable>,
     tables: &[Configuration],
     found: &mut Found,
     bench: &mut dyn TrialRunner,
 ) -> Result<StopReason, SearchStop> {
+    let most = starts(search) + if acceptance.is_none() { UNREPLAYED } else { 0 };
     let mut begun = Begun::new(experiment, tables);
     for trial in listed::grouped(&begun.measured, &experiment.loads, experiment.repeats) {
         bench.measure(&trial)?;
@@ -78,8 +87,10 @@ pub fn run(
     for start in begun.left_open(experiment, bench.history()) {
         begun.measure(&start, experiment, bench)?;
     }
-    while begun.starts < starts(search) {
+    while begun.starts < most {
         let points = points(bench.history());
+        let counted = acceptance.is_none().then(|| counters::acceptance(experiment, bench.history()));
+        let Some(acceptance) = acceptance.or(counted.as_ref()) else { break };
         let open: Vec<&Candidate> = experiment
             .entrants
             .iter()
@@ -94,7 +105,7 @@ pub fn run(
                     return Ok(StopReason::Settled);
                 };
                 // The last start is reserved for the best candidate.
-                let is_last = begun.starts + 1 >= starts(search);
+                let is_last = begun.starts + 1 >= most;
                 let table = begun.tables.first().filter(|_| !is_last && begun.wants_table(found, bench.history()));
                 table.map_or_else(|| best.clone(), probe)
             }
@@ -107,7 +118,8 @@ pub fn run(
         begun.measure(&next, experiment, bench)?;
     }
     let points = points(bench.history());
-    if let Some(model) = AdditiveModel::fit(&points) {
+    let counted = acceptance.is_none().then(|| counters::acceptance(experiment, bench.history()));
+    if let Some((model, acceptance)) = AdditiveModel::fit(&points).zip(acceptance.or(counted.as_ref())) {
         predict(experiment, acceptance, &model, &points, &begun.measured, bench.history(), found);
     }
     Ok(StopReason::TrialBudget)

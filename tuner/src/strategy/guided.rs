@@ -171,7 +171,7 @@ fn settings(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) ->
 
 /// Repeats the contenders that tie with the best until they no longer do, the difference is negligible, or the maximum
 /// number of repeats is reached. Returns whether the choice is clear.
-pub fn tell_apart(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<bool, SearchStop> {
+fn tell_apart(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<bool, SearchStop> {
     for repeat in experiment.repeats..experiment.repeats + MORE_REPEATS {
         let open = experiment.standing(bench.history(), load).as_ref().map(open).unwrap_or_default();
         if open.len() < 2 {

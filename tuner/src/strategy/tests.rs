@@ -83,6 +83,7 @@ fn experiment(repeats: usize, large: bool) -> Experiment {
         loads: vec![Load::BatchSize(1), Load::BatchSize(8)],
         repeats,
         metric: Metric::Throughput,
+        looks: Looks::Planned,
         restarts: false,
     }
 }

@@ -67,9 +67,11 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let mut found = Found::default();
     let tables = acceptance.as_ref().map_or_else(Vec::new, |table| tables(&ready.experiment, table, &system, progress));
     let mut bench = SystemBench::new(request, Field::from(&ready), &mut system, journal, records, progress);
-    let searched = match &acceptance {
-        Some(table) => strategy::few_starts(&file.search, &ready.experiment, table, &tables, &mut found, &mut bench),
-        None => strategy::search(&file.search, &ready.experiment, &[], &mut bench),
+    let search = &file.search;
+    let searched = if is_guided {
+        strategy::few_starts(search, &ready.experiment, acceptance.as_ref(), &tables, &mut found, &mut bench)
+    } else {
+        strategy::search(search, &ready.experiment, &[], &mut bench)
     };
     let measured = bench.end();
     // Stops the servers in any case.

@@ -19,6 +19,7 @@ use crate::{
     guide::AcceptanceTable,
     outcome,
     record::{Fingerprint, Role},
+    selection::Comparison,
     settings,
     space::{Expanded, expand},
     strategy::{self, Experiment},
@@ -148,6 +149,7 @@ pub fn experiment(request: &SweepRequest<'_>, space: &mut Expanded) -> Result<Ex
         loads: settings::loads(file),
         repeats: file.search.repeats,
         metric: file.objective.metric,
+        looks: Comparison::of(file).looks,
         restarts: !file.system.is_in_process(),
     };
     strategy::check(&file.search, &experiment)?;

@@ -39,6 +39,8 @@ pub struct SweepRequest<'a> {
 pub trait Progress {
     /// The plan is known: this many trials, of which `done` are already measured.
     fn planned(&mut self, _planned: Planned, _done: usize) {}
+    /// This many trials are requested in addition to the plan; some of them may already be measured.
+    fn more(&mut self, _trials: usize) {}
     /// A slow step starts before any trial: its description and number of steps.
     fn preparing(&mut self, _what: &str, _steps: usize) {}
     /// This many of its steps are done.

@@ -201,4 +201,8 @@ impl TrialRunner for SystemBench<'_> {
     fn history(&self) -> &[Record] {
         &self.records
     }
+
+    fn more(&mut self, trials: usize) {
+        self.progress.more(trials);
+    }
 }

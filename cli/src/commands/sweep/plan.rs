@@ -1,6 +1,7 @@
 //! The output of `--dry-run`: the plan, and an estimate of its duration from short measured batches.
 
 use tuner::{
+    estimate::Speculation,
     record::Role,
     sweep::{Asked, Outline, Plan, SweepRequest},
 };
@@ -42,6 +43,12 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
     text
 }
 
+/// A range of seconds; one figure if both ends read the same.
+fn duration((low, high): (f64, f64)) -> String {
+    let (low, high) = (reports::duration(low), reports::duration(high));
+    if low == high { low } else { format!("{low} to {high}") }
+}
+
 /// The device, the requests and the estimated duration.
 pub fn estimate(plan: &Plan, request: &SweepRequest<'_>) -> String {
     let mut text = format!("device     {} ({})\n", plan.fingerprint.device, plan.fingerprint.device_name);
@@ -57,11 +64,17 @@ pub fn estimate(plan: &Plan, request: &SweepRequest<'_>) -> String {
         text += &format!("{label:<10} {load}{requests} requests, up to {tokens} tokens\n");
     }
     text += &format!(
-        "estimate   {}{}, if every trial ran as fast as without speculation, extrapolated from short batches \
-         measured just now:\n",
-        plan.estimate.seconds.map_or_else(|| "unknown".into(), reports::duration),
+        "estimate   {}{}, extrapolated from short batches measured just now:\n",
+        plan.estimate.range().map_or_else(|| "unknown".into(), duration),
         if plan.planned.exact { "" } else { " for the baselines" }
     );
+    if let Some(Speculation { shape, times, first_run_s, .. }) = plan.estimate.speculation {
+        text += &format!(
+            "           {shape}: {} times as long as no speculation, and {} more for the first run of each configuration\n",
+            reports::quantity(times),
+            reports::duration(first_run_s)
+        );
+    }
     for one in &plan.estimate.basis {
         let from = one.from_batch.map_or_else(String::new, |batch| format!(" (scaled from batch {batch})"));
         text += &match one.tokens_per_s_per_user.zip(one.trial_seconds) {

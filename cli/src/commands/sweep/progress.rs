@@ -1,10 +1,12 @@
 //! Progress: a bar on a terminal, one line per trial elsewhere.
 
-use std::time::Instant;
+use std::{collections::HashMap, time::Instant};
 
 use indicatif::ProgressBar;
 use tuner::{
+    configuration::{Configuration, Load},
     record::{Outcome, Record, Trial},
+    statistics::median,
     strategy::Planned,
     sweep::Progress,
 };
@@ -24,8 +26,10 @@ pub struct Bar {
     /// Start of the first trial of this run, and the number of trials finished since.
     begun: Option<Instant>,
     ran: usize,
-    /// Result of the last trial.
+    /// Result of the last trial, with its configuration.
     last: String,
+    /// Output tokens per second of each trial of this run.
+    rates: HashMap<Load, HashMap<Configuration, Vec<f64>>>,
 }
 
 impl Bar {
@@ -62,6 +66,14 @@ impl Bar {
         let seconds = left(begun.elapsed().as_secs_f64(), self.ran, planned.trials.saturating_sub(self.done))?;
         let word = if planned.exact { "about" } else { "at most" };
         Some(format!("{word} {} left", rounded(seconds)))
+    }
+
+    /// The configuration with the largest median of this run under a load, as words.
+    fn best(&self, load: Load) -> String {
+        let medians = self.rates.get(&load).into_iter().flatten();
+        let medians = medians.filter_map(|(configuration, rates)| Some((configuration, median(rates.clone())?)));
+        let best = medians.max_by(|a, b| a.1.total_cmp(&b.1));
+        best.map_or_else(String::new, |(configuration, rate)| format!(" · best {configuration} at {rate:.0} tokens/s"))
     }
 
     fn say(&self, text: &str) {
@@ -115,7 +127,8 @@ impl Progress for Bar {
         self.begun.get_or_insert_with(Instant::now);
         if let Some(bar) = &self.bar {
             let left = self.left().map_or_else(String::new, |left| format!(", {left}"));
-            bar.set_message(format!("{left}  {}, {}{}", trial.configuration, trial.load, self.last));
+            let best = self.best(trial.load);
+            bar.set_message(format!("{left}  now {}, {}{best}{}", trial.configuration, trial.load, self.last));
         }
     }
 
@@ -135,12 +148,25 @@ impl Progress for Bar {
                 self.say(&format!("{head}: {:.1} tokens/s{accept}{left}", figures.output_tokens_per_s));
             }
             (Outcome::Measured(figures), Some(_)) => {
-                self.last = format!(" · last {:.0} tokens/s", figures.output_tokens_per_s);
+                self.last = format!(" · last {configuration}: {:.0} tokens/s", figures.output_tokens_per_s);
             }
+        }
+        if let Outcome::Measured(figures) = &record.outcome {
+            let of_load = self.rates.entry(*load).or_default();
+            of_load.entry(configuration.clone()).or_default().push(figures.output_tokens_per_s);
         }
         if let Some(bar) = &self.bar {
             bar.set_position(self.done as u64);
             bar.set_prefix(self.place());
+        }
+    }
+
+    fn more(&mut self, trials: usize) {
+        let Some(planned) = &mut self.planned else { return };
+        // Trials of an interrupted run are among them.
+        planned.trials = planned.trials.max(self.done) + trials;
+        if let Some(bar) = &self.bar {
+            bar.set_length(planned.trials as u64);
         }
     }
 

@@ -1,6 +1,6 @@
 //! The verdict on a load, in a sentence or two.
 
-use tuner::selection::{Disturbance, Doubt, Interval, IntervalKind, Verdict};
+use tuner::selection::{Disturbance, Doubt, ExcludedTrial, Interval, IntervalKind, Looks, Verdict};
 
 use crate::{
     columns, figures, names,
@@ -9,6 +9,9 @@ use crate::{
 
 /// Share of stalled time above which it is mentioned next to the answer.
 const FELT_STALLS: f64 = 0.05;
+
+/// Maximum number of excluded trials that are named.
+const NAMED: usize = 4;
 
 /// The verdict and its category: `pays`, `same`, `loses` or `unknown`.
 pub fn verdict(race: &Race) -> (String, &'static str) {
@@ -34,6 +37,7 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
         );
     }
     words.extend(no_difference_from_default(race));
+    words.extend(correlated(race));
     if race.simulated() {
         words.push_str(" Acceptance was simulated: times are real, texts are not.");
     }
@@ -47,7 +51,9 @@ pub fn disturbance(race: &Race) -> Option<String> {
     if stalled.is_none() && left_out == 0 && wall_speedup.is_none() {
         return None;
     }
-    let mut words = vec!["The machine was busy with other things.".to_owned()];
+    // An undecided verdict names this reason itself.
+    let named = race.verdict == Verdict::CannotTell(Doubt::BusyMachine);
+    let mut words = if named { Vec::new() } else { vec!["The machine was busy with other things.".to_owned()] };
     words.extend(stalled.map(|share| {
         format!(
             "{} of the time was stalls (median over trials), which are separated from the engine's work and not \
@@ -62,6 +68,7 @@ pub fn disturbance(race: &Race) -> Option<String> {
             figures::count(trials as u64),
             if left_out == 1 { "was" } else { "were" }
         ));
+        words.push(excluded(race));
     } else if stalled.is_none() && marked > 0 {
         words.push(format!("{marked} of {} trials are marked.", figures::count(trials as u64)));
     }
@@ -72,6 +79,17 @@ pub fn disturbance(race: &Race) -> Option<String> {
         )
     }));
     Some(words.join(" "))
+}
+
+/// The excluded trials with their reasons.
+fn excluded(race: &Race) -> String {
+    let named = |one: &ExcludedTrial| {
+        format!("{}, repeat {} ({})", one.trial.configuration, one.trial.repeat + 1, one.reason.words())
+    };
+    let all: Vec<String> = race.excluded.iter().take(NAMED).map(named).collect();
+    let more = race.excluded.len().saturating_sub(all.len());
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    format!("Excluded: {}{more}.", all.join("; "))
 }
 
 /// Explains why the chosen configuration may not be the first of the ranking.
@@ -122,16 +140,55 @@ fn cannot_tell(race: &Race, doubt: Doubt) -> String {
             ends(speedup, best.ranked.repeats)
         )
     });
-    let what = match doubt {
-        Doubt::OneRepeat | Doubt::FewRepeats | Doubt::Noise => {
-            " Raise search.repeats and continue with --resume: what is measured stays."
+    let kept = " No speculation is kept until something is shown to be faster.";
+    let what = match (doubt, race.looks) {
+        (Doubt::NoPair, _) => " Measure no speculation and the candidates in one run.",
+        (Doubt::OneRepeat | Doubt::FewRepeats, Looks::Planned) => {
+            " To measure on, add --until decided --resume, or raise search.repeats and continue with --resume."
         }
-        Doubt::BusyMachine => {
-            " Measure again while nothing else runs: raise search.repeats and continue with --resume."
+        (Doubt::OneRepeat | Doubt::FewRepeats, Looks::Every) => {
+            " To measure on, raise search.seconds or search.trials and continue with --resume."
         }
-        Doubt::NoPair => " Measure no speculation and the candidates in one run.",
+        (Doubt::Noise, _) => {
+            " Longer trials vary less: raise workload.requests in a new folder; or measure on with --until decided --resume."
+        }
+        (Doubt::BusyMachine, _) => " While nothing else runs, measure on with --until decided --resume.",
     };
-    format!("It is unknown whether speculation pays: {why}.{so_far}{what}")
+    format!("It is unknown whether speculation pays: {why}.{so_far}{}{kept}{what}", at_most(race))
+}
+
+/// The largest gain that the intervals of an undecided race leave possible; empty if one of them is unknown.
+fn at_most(race: &Race) -> String {
+    let ends = race.measured().filter(|entry| !entry.is_off()).map(|entry| entry.ranked.speedup);
+    let highest = ends.map(|ends| ends.filter(|ends| ends.kind == IntervalKind::Confidence).map(|ends| ends.high));
+    match highest.collect::<Option<Vec<f64>>>().and_then(|all| all.into_iter().reduce(f64::max)) {
+        Some(high) if high > 1.0 => format!(" Any gain is at most {}.", figures::gain(high)),
+        _ => String::new(),
+    }
+}
+
+/// What a correlation of consecutive repeats means for the intervals.
+fn correlated(race: &Race) -> Option<String> {
+    let serial = race.serial?;
+    let why = match serial.assumed {
+        true => "Repeats vary much and are too few to show whether consecutive ones resemble each other".to_owned(),
+        false => format!("Consecutive repeats resemble each other (correlation {:.2})", serial.lag_one),
+    };
+    Some(format!(
+        " {why}, so intervals are as wide as those of {:.1} independent repeats instead of {}.",
+        serial.effective(),
+        serial.blocks
+    ))
+}
+
+fn all_failed(race: &Race) -> String {
+    let failed = race.entries.iter().filter(|entry| !entry.is_off());
+    let why = failed.clone().find_map(|entry| entry.ranked.failure.as_deref());
+    let why = why.map_or_else(String::new, |why| format!(" The first reason: {why}"));
+    match failed.count() {
+        1 => format!("It is unknown whether speculation pays: the speculating configuration failed.{why}"),
+        count => format!("It is unknown whether speculation pays: all {count} speculating configurations failed.{why}"),
+    }
 }
 
 fn all_failed(race: &Race) -> String {

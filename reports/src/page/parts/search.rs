@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use schemas::sweep::Until;
 use tuner::record::Role;
 
 use crate::{
@@ -16,6 +17,7 @@ pub fn part(section: &Section<'_>) -> Part {
     for sweep in &section.sweeps {
         let Some(file) = sweep.file() else { continue };
         let mut limits = vec![figures::counted(file.search.repeats, "repeat", "repeats")];
+        limits.extend((file.search.until == Until::Decided).then(|| "then until decided".to_owned()));
         limits.extend(file.search.trials.map(|trials| format!("at most {trials} trials")));
         limits.extend(file.search.seconds.map(|seconds| format!("no trial started after {seconds} s")));
         row(

@@ -8,6 +8,7 @@ use super::*;
 use crate::{
     guide::{AcceptanceRow, AcceptanceSource},
     record::{Outcome, Trial},
+    selection::Looks,
     space::expand,
     synthetic,
 };
@@ -79,13 +80,19 @@ fn four_starts_tell_what_fourteen_do() {
     };
     let source = AcceptanceSource::Replayed { texts: 32, tokens: 3072 };
     let acceptance = AcceptanceTable { source, rows: entrants.iter().map(row).collect() };
-    let experiment =
-        Experiment { entrants, loads: LOADS.to_vec(), repeats: 1, metric: Metric::Throughput, restarts: true };
+    let experiment = Experiment {
+        entrants,
+        loads: LOADS.to_vec(),
+        repeats: 1,
+        metric: Metric::Throughput,
+        looks: Looks::Planned,
+        restarts: true,
+    };
     let tables = rotations(&experiment, &acceptance);
     let mut server = Server { records: Vec::new(), experiment: experiment.clone() };
     let mut found = Found::default();
     let search = Search { candidates: 1, ..Search::default() };
-    run(&search, &experiment, &acceptance, &tables, &mut found, &mut server).expect("it ends");
+    run(&search, &experiment, Some(&acceptance), &tables, &mut found, &mut server).expect("it ends");
 
     let mut started: Vec<String> = server.records.iter().map(|one| one.trial.configuration.to_string()).collect();
     started.dedup();

@@ -63,6 +63,7 @@ mod tests {
     use crate::{
         configuration::Load,
         guide::{AcceptanceRow, AcceptanceSource},
+        selection::Looks,
         space::Candidate,
     };
 
@@ -86,6 +87,7 @@ mod tests {
             loads: batches.iter().map(|batch| Load::BatchSize(*batch)).chain([Load::Recorded]).collect(),
             repeats: 1,
             metric: Metric::Throughput,
+            looks: Looks::Planned,
             restarts: true,
         };
         let source = AcceptanceSource::Replayed { texts: 1, tokens: 1 };

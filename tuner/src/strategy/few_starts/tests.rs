@@ -6,6 +6,7 @@ use super::*;
 use crate::{
     guide::{AcceptanceRow, AcceptanceSource},
     record::{Outcome, Trial},
+    selection::Looks,
     space::expand,
     synthetic,
 };
@@ -42,8 +43,14 @@ impl Engine {
         };
         let source = AcceptanceSource::Replayed { texts: 1, tokens: 1 };
         let acceptance = AcceptanceTable { source, rows: entrants.iter().map(row).collect() };
-        let experiment =
-            Experiment { entrants, loads: LOADS.to_vec(), repeats: 2, metric: Metric::Throughput, restarts: true };
+        let experiment = Experiment {
+            entrants,
+            loads: LOADS.to_vec(),
+            repeats: 2,
+            metric: Metric::Throughput,
+            looks: Looks::Planned,
+            restarts: true,
+        };
         Self { records: Vec::new(), experiment, acceptance, adaptive: true, slower: 1.0 }
     }
 
@@ -62,7 +69,7 @@ impl Engine {
         let tables = rotations(&self.experiment, &self.acceptance);
         let (experiment, acceptance) = (self.experiment.clone(), self.acceptance.clone());
         let mut found = Found::default();
-        let stopped = run(&search, &experiment, &acceptance, &tables, &mut found, self).expect("it ends");
+        let stopped = run(&search, &experiment, Some(&acceptance), &tables, &mut found, self).expect("it ends");
         (stopped, found)
     }
 

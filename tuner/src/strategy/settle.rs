@@ -1,0 +1,146 @@
+//! Repeats after the plan: for trials that were excluded because something disturbed them, and, if the sweep asks for it,
+//! until every open comparison is decided.
+//!
+//! Each further repeat is decided from the records of the repeats before it alone, so a resumed sweep asks for the same
+//! trials.
+
+use schemas::sweep::{Search, Until};
+
+use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved};
+use crate::{
+    configuration::{Configuration, Load},
+    record::{Role, Trial},
+    selection::{LoadRanking, Ranked, Verdict},
+    space::Candidate,
+};
+
+/// Repeats after which a comparison counts as undecidable.
+pub const MOST_REPEATS: usize = 40;
+/// A difference from the best below this is not worth more repeats, in logarithms.
+const INDIFFERENT: f64 = 0.01;
+
+/// Measures the further repeats. `ended` is why the plan ended.
+pub fn run(
+    search: &Search,
+    experiment: &Experiment,
+    ended: StopReason,
+    bench: &mut dyn TrialRunner,
+) -> Result<StopReason, SearchStop> {
+    let until_decided = search.until == Until::Decided;
+    // A start of a server is worth as many repeats as in the plan.
+    let step = if experiment.restarts { experiment.repeats.max(1) } else { 1 };
+    let mut first = experiment.repeats;
+    loop {
+        let asked = Further { search, experiment, first }.asked(bench);
+        let still_open = until_decided && asked.iter().any(|(_, open, _)| *open);
+        let entrants: Vec<(Load, Vec<Candidate>)> = asked.into_iter().map(|(load, _, all)| (load, all)).collect();
+        if entrants.iter().all(|(_, all)| all.is_empty()) || first >= MOST_REPEATS {
+            return Ok(match (until_decided, still_open) {
+                (false, _) => ended,
+                (true, false) => StopReason::Decided,
+                (true, true) => StopReason::Undecided,
+            });
+        }
+        let trials = ordered(experiment, &entrants, first..first + step);
+        bench.more(trials.len());
+        for trial in trials {
+            match bench.measure(&trial) {
+                Ok(_) => {}
+                // The plan is complete; what the budget does not allow is missing from the further repeats only.
+                Err(SearchStop::Stop(StopReason::TrialBudget | StopReason::TimeBudget)) if !until_decided => {
+                    return Ok(ended);
+                }
+                Err(stop) => return Err(stop),
+            }
+        }
+        first += step;
+    }
+}
+
+/// Repeats from `first` on.
+struct Further<'a> {
+    search: &'a Search,
+    experiment: &'a Experiment,
+    first: usize,
+}
+
+impl Further<'_> {
+    /// For each load, whether a comparison is open, and the configurations to measure, no speculation among them.
+    fn asked(&self, bench: &dyn TrialRunner) -> Vec<(Load, bool, Vec<Candidate>)> {
+        let of_load = |load: &Load| {
+            let before = bench.history().iter().filter(|record| record.trial.repeat < self.first).cloned();
+            let before: Vec<_> = before.collect();
+            let Some(ranking) = self.experiment.standing(&before, *load) else { return (*load, false, Vec::new()) };
+            let open = if self.search.until == Until::Decided { open(&ranking) } else { Vec::new() };
+            let mut asked = open.clone();
+            if self.first < self.experiment.repeats + self.search.remeasure * self.step() {
+                asked.extend(incomplete(&ranking, self.experiment.repeats));
+            }
+            let entrants = self.experiment.entrants.iter();
+            let is_off = |one: &Candidate| one.role == Role::NoSpeculation && !asked.is_empty();
+            let all = entrants.filter(|one| asked.contains(&one.configuration) || is_off(one)).cloned();
+            (*load, !open.is_empty(), all.collect())
+        };
+        self.experiment.loads.iter().map(of_load).collect()
+    }
+
+    fn step(&self) -> usize {
+        if self.experiment.restarts { self.experiment.repeats.max(1) } else { 1 }
+    }
+}
+
+/// Configurations that have fewer repeats than the plan, because some were excluded.
+fn incomplete(ranking: &LoadRanking, repeats: usize) -> Vec<Configuration> {
+    let lacks = |entry: &&Ranked| entry.left_out > 0 && entry.repeats - entry.left_out.min(entry.repeats) < repeats;
+    ranking.entries.iter().filter(lacks).map(|entry| entry.configuration.clone()).collect()
+}
+
+/// The configurations of comparisons that more repeats may decide: whether speculation pays; and if it does, whether
+/// the chosen configuration is as fast as the best, which is less simple.
+pub fn open(ranking: &LoadRanking) -> Vec<Configuration> {
+    let measured = || ranking.entries.iter().filter(|entry| entry.repeats > 0);
+    let named = |entry: &Ranked| entry.configuration.clone();
+    match ranking.verdict {
+        Verdict::CannotTell(_) => {
+            // Only those that may still gain more than is negligible keep the answer open.
+            let may_gain =
+                |entry: &&Ranked| entry.speedup.is_none_or(|ends| ends.coverage == 0.0 || ends.high.ln() > INDIFFERENT);
+            measured().filter(|entry| !entry.configuration.is_off()).filter(may_gain).map(named).collect()
+        }
+        Verdict::Pays => {
+            let best = measured().next().map(named);
+            let unclear = |chosen: &&Ranked| {
+                chosen.against_best.is_some_and(|ratio| ratio.coverage == 0.0 || ratio.low.ln() < -INDIFFERENT)
+                    && chosen.against_best.is_some_and(|ratio| ratio.high >= 1.0)
+            };
+            let chosen = ranking.winner().filter(unclear).map(named);
+            chosen.into_iter().flat_map(|chosen| [Some(chosen), best.clone()]).flatten().collect()
+        }
+        Verdict::DoesNotPay | Verdict::Tie | Verdict::AllFailed | Verdict::NotCompared => Vec::new(),
+    }
+}
+
+/// The trials of some repeats: interleaved, or one start after the other.
+fn ordered(
+    experiment: &Experiment,
+    entrants: &[(Load, Vec<Candidate>)],
+    repeats: std::ops::Range<usize>,
+) -> Vec<Trial> {
+    if !experiment.restarts {
+        return entrants.iter().flat_map(|(load, all)| interleaved(all, &[*load], repeats.clone())).collect();
+    }
+    let of = |one: &Candidate| -> Vec<Trial> {
+        let loads = entrants.iter().filter(|(_, all)| all.contains(one)).map(|(load, _)| *load);
+        let loads: Vec<Load> = loads.collect();
+        let each = |repeat: usize| {
+            let configuration = one.configuration.clone();
+            let trial = move |load| Trial { configuration: configuration.clone(), load, repeat };
+            loads.clone().into_iter().map(trial).collect::<Vec<_>>()
+        };
+        repeats.clone().flat_map(each).collect()
+    };
+    experiment.entrants.iter().flat_map(of).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,209 @@
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use schemas::{
+    sweep::{Metric, StrategyName},
+    tree::TreeShape,
+};
+
+use super::*;
+use crate::{
+    record::{Exclusion, Outcome, Record, Stalls},
+    selection::{Comparison, Looks, rank},
+    strategy::search,
+    synthetic,
+};
+
+const SHAPES: [&str; 4] = ["0,1,1", "3,1,4", "2,1,3", "3,2,6"];
+
+/// A simulated machine: the logarithm of each speed is its truth plus noise of its own and noise of the machine, an
+/// autoregression from trial to trial.
+struct Machine {
+    records: Vec<Record>,
+    random: StdRng,
+    /// True speeds of [`SHAPES`], relative to the first.
+    truth: [f64; 4],
+    noise: f64,
+    /// Standard deviation of the machine's noise.
+    shared: f64,
+    /// Its correlation from trial to trial.
+    correlation: f64,
+    state: f64,
+    /// Configuration and repeat of trials that stall.
+    stalled: Vec<(usize, usize)>,
+    budget: usize,
+}
+
+impl Machine {
+    fn new(seed: u64, truth: [f64; 4]) -> Self {
+        let mut random = StdRng::seed_from_u64(seed);
+        let state = normal(&mut random);
+        let (records, stalled) = (Vec::new(), Vec::new());
+        Self { records, random, truth, noise: 0.02, shared: 0.0, correlation: 0.0, state, stalled, budget: usize::MAX }
+    }
+}
+
+fn normal(random: &mut StdRng) -> f64 {
+    let (radius, angle) = (1.0 - random.random::<f64>(), random.random::<f64>());
+    (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
+}
+
+fn shape(at: usize) -> TreeShape {
+    SHAPES[at].parse().expect("a shape")
+}
+
+impl TrialRunner for Machine {
+    fn measure(&mut self, trial: &Trial) -> Result<&Record, SearchStop> {
+        if let Some(at) = self.records.iter().position(|record| record.trial == *trial) {
+            return Ok(&self.records[at]);
+        }
+        if self.records.len() >= self.budget {
+            return Err(SearchStop::Stop(StopReason::TrialBudget));
+        }
+        let at = (0..SHAPES.len()).find(|at| shape(*at) == trial.configuration.shape).expect("an entrant");
+        let rest = (1.0 - self.correlation * self.correlation).sqrt();
+        self.state = self.correlation * self.state + rest * normal(&mut self.random);
+        let noise = self.noise * normal(&mut self.random) + self.shared * self.state;
+        let role = [Role::NoSpeculation, Role::EngineDefault, Role::Candidate, Role::Candidate][at];
+        let mut record = synthetic::record(trial.clone(), role, 100.0 * self.truth[at] * noise.exp());
+        record.finished_at = self.records.len() as u64;
+        if let Outcome::Measured(figures) = &mut record.outcome {
+            let stalls = self.stalled.contains(&(at, trial.repeat));
+            figures.stalls = stalls.then_some(Stalls { of_time: 0.8, of_steps: 0.9 });
+        }
+        self.records.push(record);
+        Ok(&self.records[self.records.len() - 1])
+    }
+
+    fn history(&self) -> &[Record] {
+        &self.records
+    }
+}
+
+fn experiment(looks: Looks, restarts: bool) -> Experiment {
+    let role = |at: usize| [Role::NoSpeculation, Role::EngineDefault, Role::Candidate, Role::Candidate][at];
+    let entrant = |at: usize| Candidate { configuration: Configuration::of(shape(at)), role: role(at) };
+    Experiment {
+        entrants: (0..SHAPES.len()).map(entrant).collect(),
+        loads: vec![Load::BatchSize(1)],
+        repeats: 3,
+        metric: Metric::Throughput,
+        looks,
+        restarts,
+    }
+}
+
+fn ask(until: Until) -> Search {
+    Search { strategy: StrategyName::Grid, until, ..Search::default() }
+}
+
+fn ranking(records: &[Record], looks: Looks) -> LoadRanking {
+    rank(records, Comparison { metric: Metric::Throughput, looks }).pop().expect("a race")
+}
+
+/// Share of races, and mean number of repeats, that end in a claim of a difference though there is none.
+fn wrong(races: u64, with: impl Fn(&mut Machine)) -> (f64, f64) {
+    let experiment = experiment(Looks::Every, false);
+    let (mut claims, mut trials) = (0, 0);
+    for seed in 0..races {
+        let mut machine = Machine::new(seed, [1.0; 4]);
+        with(&mut machine);
+        let ended = search(&ask(Until::Decided), &experiment, &[], &mut machine).expect("it ends");
+        assert!(matches!(ended, StopReason::Decided | StopReason::Undecided));
+        let verdict = ranking(&machine.records, Looks::Every).verdict;
+        // Without a difference, that speculation does not pay is right only if equal speed counts as no gain.
+        claims += u64::from(verdict == Verdict::Pays);
+        trials += machine.records.len();
+    }
+    (claims as f64 / races as f64, trials as f64 / races as f64)
+}
+
+#[test]
+fn measuring_until_decided_claims_no_difference_that_is_not_there() {
+    let (share, trials) = wrong(10_000, |_| {});
+    println!("independent noise: {share}, {trials} trials");
+    assert!(share <= 0.02, "{share}");
+}
+
+#[test]
+fn nor_with_noise_that_lasts_for_ten_trials() {
+    let (share, trials) = wrong(10_000, |machine| {
+        (machine.noise, machine.shared, machine.correlation) = (0.01, 0.03, 0.9);
+    });
+    println!("correlated noise: {share}, {trials} trials");
+    assert!(share <= 0.02, "{share}");
+}
+
+#[test]
+fn small_gains_and_losses_are_decided_with_more_repeats() {
+    for (truth, verdict) in [([1.0, 0.96, 0.95, 0.9], Verdict::DoesNotPay), ([1.0, 1.04, 1.02, 0.9], Verdict::Pays)] {
+        let mut right = 0;
+        for seed in 0..40 {
+            let mut machine = Machine::new(seed, truth);
+            let ended = search(&ask(Until::Decided), &experiment(Looks::Every, false), &[], &mut machine);
+            assert!(matches!(ended, Ok(StopReason::Decided | StopReason::Undecided)));
+            let found = ranking(&machine.records, Looks::Every);
+            // A tie excludes gains above 5%, which is right for a loss too.
+            let tie = verdict == Verdict::DoesNotPay && found.verdict == Verdict::Tie;
+            right += usize::from(found.verdict == verdict || tie);
+            assert!(open(&found).is_empty() || matches!(ended, Ok(StopReason::Undecided)));
+        }
+        assert!(right >= 30, "{right} of 40: {verdict:?}");
+    }
+}
+
+#[test]
+fn excluded_trials_are_measured_again_a_bounded_number_of_times() {
+    let mut machine = Machine::new(1, [1.0, 1.3, 1.2, 1.1]);
+    machine.stalled = vec![(2, 1), (2, 3)];
+    let ended = search(&ask(Until::Repeats), &experiment(Looks::Planned, false), &[], &mut machine).expect("it ends");
+    assert_eq!(ended, StopReason::SpaceExhausted);
+    let found = ranking(&machine.records, Looks::Planned);
+    let entry = found.entries.iter().find(|entry| entry.configuration.shape == shape(2)).expect("measured");
+    assert_eq!((entry.repeats, entry.left_out), (5, 2), "the journal keeps all of them");
+    let excluded: Vec<(usize, Exclusion)> = found.excluded.iter().map(|one| (one.trial.repeat, one.reason)).collect();
+    assert_eq!(excluded, [(1, Exclusion::Stalled), (3, Exclusion::Stalled)]);
+    let further = machine.records.iter().filter(|record| record.trial.repeat >= 3).count();
+    assert_eq!(further, 4, "no speculation runs again with it, others do not");
+
+    let mut hopeless = Machine::new(1, [1.0, 1.3, 1.2, 1.1]);
+    hopeless.stalled = (0..100).map(|repeat| (2, repeat)).collect();
+    search(&ask(Until::Repeats), &experiment(Looks::Planned, false), &[], &mut hopeless).expect("it ends");
+    assert_eq!(hopeless.records.len(), 4 * 3 + 2 * 2);
+    let none = Search { remeasure: 0, ..ask(Until::Repeats) };
+    let mut once = Machine::new(1, [1.0, 1.3, 1.2, 1.1]);
+    once.stalled = vec![(2, 1)];
+    search(&none, &experiment(Looks::Planned, false), &[], &mut once).expect("it ends");
+    assert_eq!(once.records.len(), 4 * 3);
+}
+
+#[test]
+fn a_stopped_search_asks_for_the_same_further_trials() {
+    let experiment = experiment(Looks::Every, false);
+    let trials = |budget: usize| {
+        let mut machine = Machine::new(7, [1.0, 1.03, 1.02, 0.9]);
+        machine.stalled = vec![(1, 1)];
+        machine.budget = budget;
+        let _ = search(&ask(Until::Decided), &experiment, &[], &mut machine);
+        machine
+    };
+    let whole = trials(usize::MAX);
+    assert!(whole.records.len() > 20, "{}", whole.records.len());
+    for budget in [5, 13, 17, whole.records.len() - 1] {
+        let mut rest = trials(budget);
+        assert_eq!(rest.records.len(), budget);
+        rest.budget = usize::MAX;
+        search(&ask(Until::Decided), &experiment, &[], &mut rest).expect("it ends");
+        let of = |machine: &Machine| machine.records.iter().map(|one| one.trial.clone()).collect::<Vec<_>>();
+        assert_eq!(of(&rest), of(&whole), "stopped after {budget}");
+    }
+}
+
+#[test]
+fn a_start_of_a_server_measures_several_further_repeats() {
+    let mut machine = Machine::new(1, [1.0, 1.3, 1.2, 1.1]);
+    machine.stalled = vec![(2, 1)];
+    search(&ask(Until::Repeats), &experiment(Looks::Planned, true), &[], &mut machine).expect("it ends");
+    let further: Vec<(TreeShape, usize)> =
+        machine.records[12..].iter().map(|record| (record.trial.configuration.shape, record.trial.repeat)).collect();
+    let of = |at: usize| [3, 4, 5].map(|repeat| (shape(at), repeat));
+    assert_eq!(further, [of(0), of(2)].concat());
+}
