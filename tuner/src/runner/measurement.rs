@@ -127,7 +127,6 @@ fn arrivals(seen: &Observations, tokens: u64) -> Option<ArrivalFigures> {
     let offered_per_s = (requests - 1.0) / span;
     (span > 0.0 && requests > 1.0).then(|| ArrivalFigures {
         offered_per_s,
-        served_per_s: requests / seen.elapsed.as_secs_f64(),
         offered_tokens_per_s: tokens as f64 / requests * offered_per_s,
         unserved_at_last: seen.unserved_at_last,
     })
