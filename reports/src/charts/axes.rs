@@ -100,6 +100,13 @@ impl Scale {
     }
 }
 
+impl Scale {
+    /// A tick with the decimals that its scale needs; on a logarithmic scale whole numbers need none.
+    fn written(self, tick: f64, decimals: usize) -> String {
+        figures::with_decimals(tick, if self.logarithmic && tick >= 1.0 { 0 } else { decimals })
+    }
+}
+
 /// The range of positive values, widened on both sides by a share of its ratio; `None` without values.
 pub fn span_of_ratios(values: impl Iterator<Item = f64>, margin: f64) -> Option<(f64, f64)> {
     let logarithms = values.filter(|value| *value > 0.0).map(f64::ln);
@@ -131,7 +138,7 @@ pub fn horizontal(
         let x = scale.pixel(tick);
         canvas.line((x, area.top), (x, area.bottom), Role::Grid, 1)?;
         let font = Font::new(SMALL, Role::Muted).align(Align::Middle);
-        canvas.text((x, area.bottom + 12), &(figures::with_decimals(tick, decimals) + suffix), font)?;
+        canvas.text((x, area.bottom + 12), &(scale.written(tick, decimals) + suffix), font)?;
     }
     canvas.line((area.left, area.bottom), (area.right, area.bottom), Role::Muted, 1)?;
     let font = Font::new(SMALL, Role::Ink).align(Align::Middle);
@@ -146,7 +153,7 @@ pub fn vertical(canvas: &mut Canvas<'_>, area: Area, scale: Scale, name: &str, s
         canvas.line((area.left, y), (area.right, y), Role::Grid, 1)?;
         canvas.text(
             (area.left - 6, y),
-            &(figures::with_decimals(tick, decimals) + suffix),
+            &(scale.written(tick, decimals) + suffix),
             Font::new(SMALL, Role::Muted).align(Align::Right),
         )?;
     }

@@ -37,7 +37,7 @@ pub fn table(race: &Race) -> Option<Table> {
         if open {
             cells.push(Cell::number(ranked.request_rate.map(|rate| rate.offered), figures::quantity));
             cells.push(Cell::number(ranked.request_rate.map(|rate| rate.served), figures::quantity));
-            cells.push(Cell::number(ranked.request_rate.map(|rate| rate.unserved), figures::quantity));
+            cells.push(Cell::number(ranked.request_rate.map(|rate| rate.unserved), |count| format!("{count}")));
         }
         cells
     };

@@ -3,7 +3,7 @@ use schemas::tree::TreeShape;
 use super::*;
 use crate::{
     configuration::{Real, TableRow},
-    record::{Origin, Outcome, Stalls, Steady, Trial},
+    record::{ArrivalFigures, Origin, Outcome, Stalls, Steady, Trial},
     synthetic,
 };
 
