@@ -245,9 +245,6 @@ impl Column {
     }
 }
 
-/// Remark on the configuration that is chosen while it is unknown whether speculation pays.
-pub const CHOSEN_FOR_NOW: &str = "chosen for now";
-
 /// The name of a configuration.
 pub fn name(entry: &Entry) -> String {
     entry.ranked.configuration.to_string()
@@ -257,7 +254,7 @@ pub fn name(entry: &Entry) -> String {
 pub fn badges(entry: &Entry) -> Vec<&'static str> {
     let mut badges = Vec::new();
     if entry.chosen {
-        badges.push(if entry.provisional { CHOSEN_FOR_NOW } else { "chosen" });
+        badges.push(if entry.kept { "kept: undecided" } else { "chosen" });
     }
     if entry.ranked.role == Role::EngineDefault {
         badges.push("engine's default");

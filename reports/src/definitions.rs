@@ -60,7 +60,7 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
          configuration is the simplest of the ones that beat no speculation and tie with the best",
     ),
     (
-        "chosen for now",
+        "kept: undecided",
         "no speculation, while it is unknown whether speculation pays: a choice by default, not by measurement",
     ),
     (

@@ -42,8 +42,8 @@ pub struct Entry {
     pub ranked: Ranked,
     /// Whether it is the chosen one.
     pub chosen: bool,
-    /// Whether it is chosen only because it is unknown whether speculation pays.
-    pub provisional: bool,
+    /// Whether it is chosen only because nothing is shown to be faster: it is unknown whether speculation pays.
+    pub kept: bool,
     /// Whether acceptance was simulated; then times are real but texts are not.
     pub simulated: bool,
     /// Mean time between a request's output tokens after its first one, in ms: median over requests, then over repeats.
@@ -121,7 +121,7 @@ impl Race {
         });
         let mut entries: Vec<Entry> = entries.collect();
         let is_known = matches!(verdict, Verdict::Pays | Verdict::DoesNotPay | Verdict::Tie);
-        entries.iter_mut().for_each(|entry| entry.provisional = entry.chosen && !is_known);
+        entries.iter_mut().for_each(|entry| entry.kept = entry.chosen && !is_known);
         let probes = selection::probes(records.iter().copied(), load).into_iter().map(|ranked| {
             let is_own =
                 |record: &&Record| record.role == Role::Probe && record.trial.configuration == ranked.configuration;
@@ -214,7 +214,7 @@ impl Entry {
         Self {
             rank,
             chosen: chosen == Some(&ranked.configuration) && rank.is_some(),
-            provisional: false,
+            kept: false,
             simulated: measurements.iter().any(|measurement| measurement.simulated),
             inter_token_ms: ranked.inter_token.map(|tail| tail.p50),
             split: split(&measurements),
