@@ -268,6 +268,12 @@ mod tests {
         let figures = of(&open, &Objective::default(), false).expect("figures");
         assert!(figures.steady.is_none() && figures.exclusion().is_some());
         assert_eq!(figures.arrivals.expect("rates").offered_per_s, 3.0);
+        assert_eq!(figures.served_per_s(), Some(3.0), "at most those that were sent after the first");
+        let waiting = Measurement {
+            arrivals: figures.arrivals.map(|rates| ArrivalFigures { unserved_at_last: 3, ..rates }),
+            ..figures
+        };
+        assert_eq!(waiting.served_per_s(), Some(1.0));
     }
 
     #[test]
