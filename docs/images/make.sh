@@ -27,7 +27,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Only the first load, expanded: a headless browser cannot take a screenshot of a scrolled page.
 alone="<style>.top, main > :not(.section), .section > :not(#$load), footer { display: none !important; }</style>"
-sed -e "s|</head>|$alone</head>|" -e "s|id=\"$load\"|id=\"$load\" open|" "$page" > "$work/load.html"
+sed -e "s|</head>|$alone</head>|" -e "s|<details class=\"inner\">|<details class=\"inner\" open>|" "$page" > "$work/load.html"
 
 # picture NAME WIDTH HEIGHT PAGE: a screenshot of the upper part of a page in the light theme.
 picture() {

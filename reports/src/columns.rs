@@ -1,5 +1,6 @@
 //! The columns of a ranking: a single list for all formats of the report.
 
+use schemas::sweep::Metric;
 use tuner::{
     record::Role,
     selection::{Interval, Ranked},
@@ -46,11 +47,22 @@ pub enum Figure {
 /// All columns in the order in which they are shown.
 pub const COLUMNS: &[Column] = &[
     Column {
+        key: "speedup",
+        heading: "speed-up",
+        short: "speed-up",
+        unit: "",
+        meaning: "the objective relative to no speculation, compared within each repeat: median over the pairs; above 1 is better; the ranking is in this order",
+        expendable: 0,
+        optional: false,
+        write: figures::ratio,
+        figure: |entry| interval(&entry.ranked, |ranked| ranked.speedup),
+    },
+    Column {
         key: "output_tokens_per_s",
         heading: "throughput",
         short: "tok/s",
         unit: "tok/s",
-        meaning: "output tokens per second, all requests together, prefill included",
+        meaning: crate::definitions::THROUGHPUT,
         expendable: 0,
         optional: false,
         write: figures::quantity,
@@ -66,17 +78,6 @@ pub const COLUMNS: &[Column] = &[
         optional: true,
         write: figures::quantity,
         figure: |entry| interval(&entry.ranked, |ranked| ranked.goodput_tokens_per_s),
-    },
-    Column {
-        key: "speedup",
-        heading: "speed-up",
-        short: "speed-up",
-        unit: "",
-        meaning: "the sweep's objective relative to no speculation, paired by repeat; above 1 is better",
-        expendable: 0,
-        optional: false,
-        write: figures::ratio,
-        figure: |entry| interval(&entry.ranked, |ranked| ranked.speedup),
     },
     Column {
         key: "tokens_per_s_per_user",
@@ -181,7 +182,8 @@ pub const COLUMNS: &[Column] = &[
 
 /// The columns of a race: all except optional ones without a measurement.
 pub fn of(race: &Race) -> Vec<&'static Column> {
-    let known = |column: &Column| race.measured().any(|entry| (column.figure)(entry).value().is_some());
+    let entries = || race.measured().chain(race.measured_probes());
+    let known = |column: &Column| entries().any(|entry| (column.figure)(entry).value().is_some());
     COLUMNS.iter().filter(|column| !column.optional || known(column)).collect()
 }
 
@@ -210,6 +212,22 @@ impl Figure {
 }
 
 impl Column {
+    /// Whether it is one of the main figures under a metric, shown where there is little room.
+    pub fn is_main(&self, metric: Metric) -> bool {
+        let main = ["speedup", "output_tokens_per_s", "tokens_per_s_per_user", "accept_length"];
+        self.is_ranked_by(metric) || main.contains(&self.key)
+    }
+
+    /// Whether it is the figure of a metric.
+    pub fn is_ranked_by(&self, metric: Metric) -> bool {
+        self.key
+            == match metric {
+                Metric::Throughput | Metric::Pareto => "output_tokens_per_s",
+                Metric::Goodput => "goodput_tokens_per_s",
+                Metric::Latency => "latency_ms",
+            }
+    }
+
     /// The formatted figure of an entry.
     pub fn text(&self, entry: &Entry) -> String {
         (self.figure)(entry).value().map_or(MISSING.into(), self.write)
@@ -241,11 +259,18 @@ pub fn badges(entry: &Entry) -> Vec<&'static str> {
     if entry.ranked.role == Role::EngineDefault {
         badges.push("engine's default");
     }
+    if entry.ranked.role == Role::Probe {
+        badges.push("probe");
+    }
     if entry.ranked.tied_with_best && !entry.chosen && entry.rank.is_some() {
         badges.push("≈ tie");
     }
-    if entry.ranked.too_noisy {
+    // Whether the chosen one may be beaten is the verdict's business.
+    if entry.ranked.too_noisy && !entry.chosen {
         badges.push("too noisy");
+    }
+    if entry.ranked.left_out > 0 && entry.ranked.left_out == entry.ranked.repeats {
+        badges.push("every repeat excluded");
     }
     if entry.simulated {
         badges.push("simulated acceptance");

@@ -77,9 +77,7 @@ pub fn of(sweeps: &[Sweep], asked: bool) -> Option<Comparison<'_>> {
 fn row(first: &Sweep, second: &Sweep, (load, configuration): (Load, Configuration), across: Across) -> Row {
     let trials = |sweep: &Sweep| -> Vec<f64> {
         let own = sweep.records.iter().filter(|one| one.trial.load == load && one.trial.configuration == configuration);
-        own.filter_map(|record| record.measurement())
-            .map(|one| one.steady.map_or(one.output_tokens_per_s, |steady| steady.output_tokens_per_s))
-            .collect()
+        own.filter_map(|record| record.measurement()).map(|one| one.compared().output_tokens_per_s).collect()
     };
     let (before, after) = (trials(first), trials(second));
     Row {

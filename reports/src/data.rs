@@ -5,7 +5,7 @@ use serde::Serialize;
 use tuner::{
     configuration::{Configuration, Load},
     guide::Guide,
-    record::{Fingerprint, Record},
+    record::{Exclusion, Fingerprint, Record},
     selection::{Disturbance, Interval, Ranked, Verdict},
 };
 
@@ -14,12 +14,13 @@ use crate::{
     definitions,
     error::ReportError,
     importance::Importance,
-    race::{Noise, Race, Split},
+    order,
+    race::{Entry, Noise, Race, Split},
     section::Section,
 };
 
 /// Format version, incremented when readers of older reports must change.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 #[derive(Serialize)]
 struct Data<'a> {
@@ -46,7 +47,18 @@ struct SectionData<'a> {
     /// Predictions made before the measurements.
     guide: Option<&'a Guide>,
     importance: Vec<ImportanceData>,
-    trials: Vec<&'a Record>,
+    trials: Vec<TrialData<'a>>,
+}
+
+/// A record of the journal with what the report makes of it.
+#[derive(Serialize)]
+struct TrialData<'a> {
+    #[serde(flatten)]
+    record: &'a Record,
+    /// The throughput that is compared, without stalls; the record's `outcome` has the one by the wall clock.
+    output_tokens_per_s: Option<f64>,
+    wall_output_tokens_per_s: Option<f64>,
+    excluded: Option<Exclusion>,
 }
 
 #[derive(Serialize)]
@@ -59,7 +71,11 @@ struct RaceData<'a> {
     chosen: Option<&'a Configuration>,
     verdict: Verdict,
     disturbance: Disturbance,
+    /// What it is ranked by, in words.
+    order: String,
     entries: Vec<EntryData<'a>>,
+    /// Measured only to learn costs, not ranked.
+    probes: Vec<EntryData<'a>>,
 }
 
 #[derive(Serialize)]
@@ -69,9 +85,17 @@ struct EntryData<'a> {
     ranked: &'a Ranked,
     parts_of_round_ms: Option<Parts>,
     accepted_by_position: &'a [f64],
-    repeats_output_tokens_per_s: &'a [f64],
+    /// Of the repeats that count.
+    repeats_output_tokens_per_s: Vec<f64>,
     spread: Option<f64>,
-    failed_repeats: &'a [String],
+    failed_repeats: Vec<FailedRepeat<'a>>,
+}
+
+#[derive(Serialize)]
+struct FailedRepeat<'a> {
+    /// From one.
+    repeat: usize,
+    reason: &'a str,
 }
 
 /// Shares of the variance of the objective's logarithm.
@@ -149,12 +173,21 @@ fn section<'a>(section: &'a Section<'a>) -> SectionData<'a> {
         races: section.races.iter().map(race).collect(),
         guide: section.guide,
         importance: section.importances().into_iter().map(importance).collect(),
-        trials: section.records.iter().map(|(_, record)| *record).collect(),
+        trials: section.records.iter().map(|(_, record)| trial(section, record)).collect(),
     }
 }
 
-fn race(race: &Race) -> RaceData<'_> {
-    let entries = race.entries.iter().map(|entry| EntryData {
+fn trial<'a>(section: &Section<'_>, record: &'a Record) -> TrialData<'a> {
+    TrialData {
+        record,
+        output_tokens_per_s: record.measurement().map(|trial| trial.compared().output_tokens_per_s),
+        wall_output_tokens_per_s: record.measurement().map(|trial| trial.output_tokens_per_s),
+        excluded: section.exclusion(record),
+    }
+}
+
+fn entry(entry: &Entry) -> EntryData<'_> {
+    EntryData {
         rank: entry.rank,
         ranked: &entry.ranked,
         parts_of_round_ms: entry.split.map(|Split { draft, verify, extend, apart }| Parts {
@@ -165,10 +198,17 @@ fn race(race: &Race) -> RaceData<'_> {
             remark: apart.map(|_| definitions::PARTS_APART),
         }),
         accepted_by_position: &entry.positions,
-        repeats_output_tokens_per_s: entry.noise.as_ref().map_or(&[], |Noise { repeats, .. }| repeats),
+        repeats_output_tokens_per_s: entry.noise.as_ref().map_or_else(Vec::new, Noise::counted),
         spread: entry.noise.as_ref().and_then(|noise| noise.spread),
-        failed_repeats: &entry.failures,
-    });
+        failed_repeats: entry
+            .failures
+            .iter()
+            .map(|(repeat, reason)| FailedRepeat { repeat: *repeat, reason })
+            .collect(),
+    }
+}
+
+fn race(race: &Race) -> RaceData<'_> {
     RaceData {
         load: race.load,
         metric: race.metric,
@@ -176,7 +216,9 @@ fn race(race: &Race) -> RaceData<'_> {
         chosen: race.chosen.as_ref(),
         verdict: race.verdict,
         disturbance: race.disturbance,
-        entries: entries.collect(),
+        order: order::words(race),
+        entries: race.entries.iter().map(entry).collect(),
+        probes: race.probes.iter().map(entry).collect(),
     }
 }
 

@@ -4,11 +4,44 @@
 pub const ACCEPT_LENGTH: &str =
     "output tokens / rounds, the first token and bonus tokens included (SGLang's definition); none without speculation";
 
+/// Definition of the throughput: the same in every table and file.
+pub const THROUGHPUT: &str =
+    "output tokens of all requests / seconds of the trial, prefill included, without stalls; median over repeats";
+
+/// Definition of stalls.
+pub const STALLS: &str = "steps that took far longer than the others of their kind, because something else ran on the machine; they count with the mean of their kind. All times and rates are without stalls where trials separate them: a closed loop in spectune's own engine does; servers and open loops do not, so theirs are by the wall clock. Columns that start with wall_ in the files include stalls";
+
+/// What probes are, and why they are not ranked.
+pub const PROBES: &str = "Trials of a start that serves several chains, a different one at each batch size, to learn the costs of rounds. They are not ranked: the chains share the GPU's memory, so only separate starts are compared.";
+
 /// Remark on parts of a round that were not measured in the trials.
 pub const PARTS_APART: &str = "The parts of a round (draft, verify, extend) are measured in a few extra rounds after the trial: in a trial a round is one CUDA graph, here it is three, so the parts add up to slightly more than the whole round.";
 
 /// The terms and their definitions.
 pub const DEFINITIONS: &[(&str, &str)] = &[
+    ("throughput", THROUGHPUT),
+    ("stalls", STALLS),
+    (
+        "speed-up",
+        "the objective (throughput, goodput, or the inverse of latency) relative to no speculation, compared within each \
+         repeat: the median over the pairs; above 1 is better. The ranking is in this order",
+    ),
+    (
+        "excluded",
+        "a measured repeat that takes no part in medians and comparisons, with its reason: too many of its steps \
+         stalled, or it is far slower than the other repeats of its configuration",
+    ),
+    ("probe", PROBES),
+    (
+        "p50, p90, p99, max",
+        "percentiles over the requests of a trial, by nearest rank, then the median over repeats. p90 takes at least \
+         10 requests and p99 at least 100: with fewer, the largest value is shown under its own name, max of N",
+    ),
+    (
+        "sent, served",
+        "requests per second of an open loop, both from the first arrival to the last: requests that arrived after the \
+         first, and those of all requests that ended",
+    ),
     ("accept length", ACCEPT_LENGTH),
     (
         "configuration",
@@ -25,6 +58,14 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
         "tie (≈)",
         "not significantly different from the best in a direct comparison, or slower by less than 1%; the chosen \
          configuration is the simplest of the ones that beat no speculation and tie with the best",
+    ),
+    (
+        "kept: undecided",
+        "no speculation, while it is unknown whether speculation pays: a choice by default, not by measurement",
+    ),
+    (
+        "too noisy",
+        "its interval is too wide to tell it from the best, or to call it a tie: more repeats or longer trials help",
     ),
     (
         "round",

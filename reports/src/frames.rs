@@ -1,13 +1,14 @@
 //! The trials and the ranking as data frames, and their CSV and Parquet encodings.
 
 mod comparison;
+pub mod meanings;
 mod predictions;
 
 use polars_core::prelude::*;
 use polars_io::prelude::*;
 use tuner::{
     configuration::Load,
-    record::{Fingerprint, Measurement, Record, Role, Spread},
+    record::{Exclusion, Fingerprint, Measurement, Record, Role, Spread, VALUES_FOR_P90, VALUES_FOR_P99},
 };
 
 use crate::{
@@ -23,15 +24,20 @@ pub use self::{comparison::comparison, predictions::predictions};
 type OfTrial = (&'static str, fn(&Measurement) -> Option<f64>);
 
 const TRIAL_FIGURES: &[OfTrial] = &[
-    ("elapsed_s", |trial| Some(trial.elapsed_s)),
-    ("output_tokens_per_s", |trial| Some(trial.output_tokens_per_s)),
-    ("tokens_per_s_per_user", |trial| Some(trial.tokens_per_s_per_user)),
-    ("goodput_tokens_per_s", |trial| trial.goodput_tokens_per_s),
+    ("output_tokens_per_s", |trial| Some(trial.compared().output_tokens_per_s)),
+    ("tokens_per_s_per_user", |trial| Some(trial.compared().tokens_per_s_per_user)),
+    ("goodput_tokens_per_s", |trial| trial.compared().goodput_tokens_per_s),
+    ("elapsed_s", |trial| Some(trial.compared().elapsed_s)),
+    ("wall_output_tokens_per_s", |trial| Some(trial.output_tokens_per_s)),
+    ("wall_tokens_per_s_per_user", |trial| Some(trial.tokens_per_s_per_user)),
+    ("wall_goodput_tokens_per_s", |trial| trial.goodput_tokens_per_s),
+    ("wall_elapsed_s", |trial| Some(trial.elapsed_s)),
+    ("stalled_share", |trial| Some(trial.stalls?.of_time)),
     ("accept_length", |trial| Some(trial.accept_length)),
     ("in_time", |trial| trial.in_time),
     ("offered_per_s", |trial| Some(trial.arrivals.as_ref()?.offered_per_s)),
-    ("served_per_s", |trial| Some(trial.arrivals.as_ref()?.served_per_s)),
-    ("stalled_share", |trial| Some(trial.stalls?.of_time)),
+    ("served_per_s", Measurement::served_per_s),
+    ("unserved_at_last", |trial| Some(trial.arrivals.as_ref()?.unserved_at_last as f64)),
     ("apart_round_ms", |trial| Some(trial.parts_apart?.round_ms.median)),
     ("apart_draft_ms", |trial| Some(trial.parts_apart?.draft_ms?.median)),
     ("apart_verify_ms", |trial| Some(trial.parts_apart?.verify_ms.median)),
@@ -41,14 +47,22 @@ const TRIAL_FIGURES: &[OfTrial] = &[
 /// A column and its spread of a trial.
 type SpreadOfTrial = (&'static str, fn(&Measurement) -> Option<Spread>);
 
-const TRIAL_SPREADS: &[SpreadOfTrial] = &[
+/// Spreads over the trial's rounds.
+const ROUND_SPREADS: &[SpreadOfTrial] = &[
     ("round_ms", |trial| Some(trial.round_ms)),
     ("draft_ms", |trial| trial.draft_ms),
     ("verify_ms", |trial| trial.verify_ms),
     ("extend_ms", |trial| trial.extend_ms),
-    ("inter_token_ms", |trial| trial.inter_token_ms),
-    ("time_to_first_token_ms", |trial| Some(trial.time_to_first_token_ms)),
-    ("latency_ms", |trial| Some(trial.latency_ms)),
+];
+
+/// Spreads over the trial's requests.
+const REQUEST_SPREADS: &[SpreadOfTrial] = &[
+    ("inter_token_ms", |trial| trial.compared().inter_token_ms),
+    ("time_to_first_token_ms", |trial| Some(trial.compared().time_to_first_token_ms)),
+    ("latency_ms", |trial| Some(trial.compared().latency_ms)),
+    ("wall_inter_token_ms", |trial| trial.inter_token_ms),
+    ("wall_time_to_first_token_ms", |trial| Some(trial.time_to_first_token_ms)),
+    ("wall_latency_ms", |trial| Some(trial.latency_ms)),
 ];
 
 /// A column and its field of a fingerprint.
@@ -65,15 +79,20 @@ const FINGERPRINT: &[OfFingerprint] = &[
     ("workload", |print| &print.workload),
 ];
 
-/// A column suffix and its value of a spread.
-type OfSpread = (&'static str, fn(Spread) -> f64);
+/// Number of values of a spread in a record that does not contain it.
+type Unknown = fn(&Measurement) -> usize;
+const VALUES_OF_ROUNDS: Unknown = |trial| usize::try_from(trial.rounds).unwrap_or(usize::MAX);
+const VALUES_OF_REQUESTS: Unknown = |trial| trial.requests;
+
+/// A column suffix and its value of a spread of this many values.
+type OfSpread = (&'static str, fn(Spread, usize) -> Option<f64>);
 
 const SPREAD_ENDS: &[OfSpread] = &[
-    ("min", |spread| spread.min),
-    ("median", |spread| spread.median),
-    ("p90", |spread| spread.p90),
-    ("p99", |spread| spread.p99),
-    ("max", |spread| spread.max),
+    ("min", |spread, _| Some(spread.min)),
+    ("median", |spread, _| Some(spread.median)),
+    ("p90", |spread, count| (count >= VALUES_FOR_P90).then_some(spread.p90)),
+    ("p99", |spread, count| (count >= VALUES_FOR_P99).then_some(spread.p99)),
+    ("max", |spread, _| Some(spread.max)),
 ];
 
 /// A trial with its section and sweep.
@@ -82,6 +101,7 @@ struct TrialRow<'a> {
     section: usize,
     sweep: &'a str,
     record: &'a Record,
+    excluded: Option<Exclusion>,
 }
 
 /// One row per trial, including failed ones.
@@ -118,19 +138,28 @@ pub fn trials(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         number("num_steps", |record| Some(record.trial.configuration.shape.num_steps as u64)),
         number("topk", |record| Some(record.trial.configuration.shape.topk as u64)),
         number("num_draft_tokens", |record| Some(record.trial.configuration.shape.num_draft_tokens as u64)),
+        text("role", &|record| role(record.role).to_owned()),
         number("repeat", |record| Some(record.trial.repeat as u64)),
         text("host", &|record| record.origin.host.clone()),
         number("finished_at", |record| Some(record.finished_at)),
         text("status", &|record| if record.failure().is_some() { "failed".into() } else { "measured".into() }),
         Column::new("reason".into(), rows.iter().map(|row| row.record.failure()).collect::<Vec<_>>()),
+        Column::new("excluded".into(), rows.iter().map(|row| row.excluded.map(Exclusion::name)).collect::<Vec<_>>()),
+        Column::new(
+            "excluded_because".into(),
+            rows.iter().map(|row| row.excluded.map(Exclusion::words)).collect::<Vec<_>>(),
+        ),
         number("requests", |record| Some(record.measurement()?.requests as u64)),
         number("output_tokens", |record| Some(record.measurement()?.output_tokens)),
         number("rounds", |record| Some(record.measurement()?.rounds)),
     ];
     columns.extend(TRIAL_FIGURES.iter().map(|(name, of)| figure(name, of)));
-    for (name, spread) in TRIAL_SPREADS {
-        for (end, of) in SPREAD_ENDS {
-            columns.push(figure(&format!("{name}_{end}"), &|trial| spread(trial).map(of)));
+    for (spreads, unknown) in [(ROUND_SPREADS, VALUES_OF_ROUNDS), (REQUEST_SPREADS, VALUES_OF_REQUESTS)] {
+        for (name, spread) in spreads {
+            for (end, of) in SPREAD_ENDS {
+                let value = |trial: &Measurement| of(spread(trial)?, spread(trial)?.count_or(unknown(trial)));
+                columns.push(figure(&format!("{name}_{end}"), &value));
+            }
         }
     }
     columns.push(histogram("accept_histogram", |trial| &trial.accept_histogram));
@@ -146,6 +175,7 @@ fn rows_of<'a>(number: usize, section: &'a Section<'_>) -> impl Iterator<Item = 
         section: number,
         sweep: &section.sweeps[*sweep].name,
         record,
+        excluded: section.exclusion(record),
     };
     section.records.iter().map(row)
 }
@@ -153,7 +183,7 @@ fn rows_of<'a>(number: usize, section: &'a Section<'_>) -> impl Iterator<Item = 
 /// Number of the section, the load and the configuration.
 type RankingRow<'a> = (usize, &'a Race, &'a Entry);
 
-/// One row per configuration and load, in the order of the ranking.
+/// One row per configuration and load, in the order of the ranking; probes last.
 ///
 /// # Errors
 /// When the frame cannot be built.
@@ -162,7 +192,7 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         .iter()
         .enumerate()
         .flat_map(|(number, section)| section.races.iter().map(move |race| (number + 1, race)))
-        .flat_map(|(number, race)| race.entries.iter().map(move |entry| (number, race, entry)))
+        .flat_map(|(number, race)| race.entries.iter().chain(&race.probes).map(move |entry| (number, race, entry)))
         .collect();
     let number = |name: &str, of: &dyn Fn(&RankingRow<'_>) -> Option<u64>| {
         Column::new(name.into(), rows.iter().map(of).collect::<Vec<_>>())
@@ -186,23 +216,14 @@ pub fn ranking(sections: &[Section<'_>]) -> Result<DataFrame, ReportError> {
         number("num_steps", &|row| Some(row.2.ranked.configuration.shape.num_steps as u64)),
         number("topk", &|row| Some(row.2.ranked.configuration.shape.topk as u64)),
         number("num_draft_tokens", &|row| Some(row.2.ranked.configuration.shape.num_draft_tokens as u64)),
-        Column::new(
-            "role".into(),
-            rows.iter()
-                .map(|row| match row.2.ranked.role {
-                    Role::Candidate => "candidate",
-                    Role::NoSpeculation => "no_speculation",
-                    Role::EngineDefault => "engine_default",
-                    Role::Probe => "probe",
-                })
-                .collect::<Vec<_>>(),
-        ),
+        Column::new("role".into(), rows.iter().map(|row| role(row.2.ranked.role)).collect::<Vec<_>>()),
         flag("chosen", |entry| entry.chosen),
         flag("tied_with_best", |entry| entry.ranked.tied_with_best),
         flag("too_noisy", |entry| entry.ranked.too_noisy),
         flag("simulated", |entry| entry.simulated),
         flag("parts_apart", |entry| entry.split.is_some_and(|split| split.apart.is_some())),
         number("repeats", &|row| Some(row.2.ranked.repeats as u64)),
+        number("excluded_repeats", &|row| Some(row.2.ranked.left_out as u64)),
     ];
     for column in COLUMNS {
         columns.push(figure(column.key.to_owned(), &|entry| (column.figure)(entry).value()));
@@ -230,15 +251,29 @@ type Figure = (&'static str, fn(&Entry) -> Option<f64>);
 
 /// Figures of the ranking in addition to [`COLUMNS`].
 const RANKING_FIGURES: &[Figure] = &[
-    ("time_to_first_token_ms_p90", |entry| Some(entry.ranked.first_token?.p90)),
-    ("time_to_first_token_ms_p99", |entry| Some(entry.ranked.first_token?.p99)),
-    ("inter_token_ms_p90", |entry| Some(entry.ranked.inter_token?.p90)),
-    ("inter_token_ms_p99", |entry| Some(entry.ranked.inter_token?.p99)),
+    ("wall_output_tokens_per_s", |entry| Some(entry.ranked.wall_tokens_per_s?.median)),
+    ("requests", |entry| Some(entry.ranked.first_token?.count as f64)),
+    ("time_to_first_token_ms_p90", |entry| entry.ranked.first_token?.p90),
+    ("time_to_first_token_ms_p99", |entry| entry.ranked.first_token?.p99),
+    ("time_to_first_token_ms_max", |entry| Some(entry.ranked.first_token?.max)),
+    ("inter_token_ms_p90", |entry| entry.ranked.inter_token?.p90),
+    ("inter_token_ms_p99", |entry| entry.ranked.inter_token?.p99),
+    ("inter_token_ms_max", |entry| Some(entry.ranked.inter_token?.max)),
     ("in_time", |entry| entry.ranked.in_time),
     ("offered_per_s", |entry| Some(entry.ranked.request_rate?.offered)),
     ("served_per_s", |entry| Some(entry.ranked.request_rate?.served)),
+    ("unserved_at_last", |entry| Some(entry.ranked.request_rate?.unserved)),
     ("stalled_share", |entry| entry.ranked.stalled_share),
 ];
+
+fn role(role: Role) -> &'static str {
+    match role {
+        Role::Candidate => "candidate",
+        Role::NoSpeculation => "no_speculation",
+        Role::EngineDefault => "engine_default",
+        Role::Probe => "probe",
+    }
+}
 
 /// A frame as CSV with a header line.
 ///

@@ -47,6 +47,11 @@ impl Sweep {
         self.header.as_ref().map(|header| &header.file)
     }
 
+    /// Whether its prompts are random tokens.
+    pub fn has_random_prompts(&self) -> bool {
+        self.file().is_some_and(|file| file.workload.random.is_some())
+    }
+
     /// Number of planned trials, if known.
     pub fn planned(&self) -> Option<usize> {
         self.header.as_ref().map(|header| header.planned).filter(|planned| *planned > 0)

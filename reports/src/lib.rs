@@ -14,12 +14,14 @@ mod data;
 mod definitions;
 mod drift;
 mod error;
+mod failures;
 mod figures;
 mod files;
 mod frames;
 mod importance;
 mod input;
 mod names;
+mod order;
 mod page;
 mod race;
 mod render;
@@ -52,6 +54,7 @@ pub fn write(input: &ReportInput, out_dir: &Path) -> Result<Vec<PathBuf>, Report
         ("report.md".into(), render::markdown(&render::REPORT, &page)?.into_bytes()),
         ("report.json".into(), data.into_bytes()),
         ("acceptance.json".into(), acceptance::json(&sections)?.into_bytes()),
+        ("columns.md".into(), frames::meanings::page().into_bytes()),
     ];
     let mut tables = vec![("trials", frames::trials(&sections)?), ("ranking", frames::ranking(&sections)?)];
     tables.extend(frames::predictions(&sections)?.map(|frame| ("predictions", frame)));

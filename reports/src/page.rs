@@ -14,17 +14,17 @@ use serde::Serialize;
 
 use crate::{
     charts::{self, Chart},
-    columns,
     comparison::Comparison,
     definitions,
     error::ReportError,
     figures,
     input::Sweep,
-    names,
+    names, order,
     race::Race,
     section::{self, Plan, Section},
 };
 
+use self::answer::FlagRemarks;
 use self::part::{Part, Table};
 pub use self::{answer::Answer, parts::versus};
 
@@ -54,6 +54,10 @@ struct SectionPage {
     heading: String,
     subject: Vec<Pair>,
     answers: Vec<Answer>,
+    /// What must be known about the answers of all loads.
+    cautions: Vec<String>,
+    /// Remarks on the flags to paste, by engine.
+    flag_remarks: Vec<FlagRemarks>,
     policy: Option<Table>,
     fingerprint: Vec<Pair>,
     sweeps: Vec<SweepFacts>,
@@ -70,16 +74,24 @@ struct RacePage {
     /// The answer in a short phrase.
     answer: String,
     mood: &'static str,
-    /// Whether it is expanded: true if it is the only one of the page.
-    open: bool,
+    /// What the rows are ordered by.
+    order: String,
     /// Meaning of the bounds below the medians.
     ends: String,
     anchor: String,
-    columns: Vec<Heading>,
-    rows: Vec<table::Row>,
+    /// The best configurations with the main figures, shown as the page opens.
+    first: Option<table::Ranking>,
+    /// All configurations with all figures.
+    whole: Option<table::Ranking>,
+    /// Whether anything was ranked.
+    ranked: bool,
+    /// Number of measured configurations, in words.
+    count: String,
     /// A remark about the figures of all rows.
     remark: Option<&'static str>,
     failed: Vec<table::Failed>,
+    /// What its probes are, if it has any.
+    probes: Option<&'static str>,
     tails: Option<Table>,
     charts: Vec<Chart>,
     noise: table::NoiseTable,
@@ -98,12 +110,6 @@ struct Pair {
     value: String,
 }
 
-#[derive(Serialize)]
-struct Heading {
-    title: String,
-    meaning: &'static str,
-}
-
 impl Page {
     /// The page of these sections.
     ///
@@ -115,12 +121,11 @@ impl Page {
         comparison: Option<&Comparison<'_>>,
     ) -> Result<Self, ReportError> {
         let labels = section::labels(sections);
-        let alone = sections.iter().map(|section| section.races.len()).sum::<usize>() == 1;
         let pages: Result<Vec<_>, _> = sections
             .iter()
             .zip(&labels)
             .enumerate()
-            .map(|(place, (section, label))| SectionPage::new(place + 1, section, label.clone(), alone))
+            .map(|(place, (section, label))| SectionPage::new(place + 1, section, label.clone()))
             .collect();
         Ok(Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -233,16 +238,11 @@ fn title(sections: &[Section<'_>], labels: &[String]) -> String {
 
 /// Machine, models, workload and dates.
 fn subject(section: &Section<'_>) -> Vec<Pair> {
-    let (measured, failed) = section.counts();
-    let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
     vec![
         Pair::new("machine", &section.machine()),
         Pair::new("models", &section.models()),
         Pair::new("workload", &section.workload()),
-        Pair::new(
-            "measured",
-            &format!("{}, {}{failed}", section.dates(), figures::counted(measured, "trial", "trials")),
-        ),
+        Pair::new("measured", &format!("{}, {}", section.dates(), section.counted())),
     ]
 }
 
@@ -259,7 +259,7 @@ fn whose(sections: &[Section<'_>]) -> String {
 }
 
 impl SectionPage {
-    fn new(number: usize, section: &Section<'_>, heading: String, alone: bool) -> Result<Self, ReportError> {
+    fn new(number: usize, section: &Section<'_>, heading: String) -> Result<Self, ReportError> {
         let print = section.fingerprint;
         let facts = [
             ("device", &print.device),
@@ -278,11 +278,6 @@ impl SectionPage {
             .collect();
         let units = if print.device.starts_with("cuda") { "multiprocessors" } else { "threads" };
         fingerprint.insert(2.min(fingerprint.len()), Pair::new(units, &print.units.to_string()));
-        let (measured, failed) = section.counts();
-        let mut trials = format!("{} measured", figures::counted(measured, "trial", "trials"));
-        if failed > 0 {
-            trials.push_str(&format!(", {failed} failed"));
-        }
         let anchor = |race: &Race| format!("section-{number}-{}", names::anchor(race.load));
         let races: Result<Vec<_>, ReportError> = section
             .races
@@ -294,31 +289,38 @@ impl SectionPage {
                     heading: names::heading(race.load),
                     answer: in_few_words(&answer, race),
                     mood: answer.mood,
-                    open: alone,
+                    order: order::words(race),
                     ends: figures::ends_words(ends.flatten().filter(|ends| ends.low < ends.high)),
                     anchor: anchor(race),
-                    columns: columns::of(race)
-                        .into_iter()
-                        .map(|column| Heading { title: column.title(), meaning: column.meaning })
-                        .collect(),
-                    rows: table::rows(race),
+                    first: table::first(race),
+                    whole: table::whole(race),
+                    ranked: race.measured().next().is_some(),
+                    count: figures::counted(
+                        race.measured().chain(race.measured_probes()).count(),
+                        "configuration",
+                        "configurations",
+                    ),
                     remark: race.has_parts_apart().then_some(definitions::PARTS_APART),
                     failed: table::failed(race),
+                    probes: race.measured_probes().next().map(|_| definitions::PROBES),
                     tails: tails::table(race),
                     charts: charts::of_race(race, section.agreement(race).as_ref())?,
                     noise: table::noise(race),
                 })
             })
             .collect();
+        let answers: Vec<Answer> = section.races.iter().map(|race| Answer::new(race, section, anchor(race))).collect();
         Ok(Self {
             number,
             heading,
             subject: subject(section),
-            answers: section.races.iter().map(|race| Answer::new(race, section, anchor(race))).collect(),
+            cautions: section.cautions(),
+            flag_remarks: answer::flag_remarks(&answers),
+            answers,
             policy: policy::table(section),
             fingerprint,
             sweeps: section.sweeps.iter().map(|sweep| SweepFacts::new(sweep)).collect(),
-            trials,
+            trials: section.counted(),
             charts: charts::of_section(section)?,
             races: races?,
             parts: parts::of(section, &format!("section-{number}-"))?,

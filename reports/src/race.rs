@@ -3,7 +3,7 @@
 use schemas::sweep::Metric;
 use tuner::{
     configuration::{Configuration, Load},
-    record::{Measurement, Record, Role, Spread},
+    record::{Exclusion, Measurement, Record, Role, Spread},
     selection::{
         self, Comparison, Disturbance, ExcludedTrial, Interval, LoadRanking, Looks, Ranked, SerialCorrelation, Verdict,
     },
@@ -17,6 +17,8 @@ pub struct Race {
     pub load: Load,
     /// Best first, failed ones last.
     pub entries: Vec<Entry>,
+    /// Measured only to learn costs ([`Role::Probe`]), so not ranked.
+    pub probes: Vec<Entry>,
     /// The chosen configuration.
     pub chosen: Option<Configuration>,
     /// Selection's verdict on speculation.
@@ -40,7 +42,7 @@ pub struct Race {
 
 /// One configuration under one load.
 pub struct Entry {
-    /// Its rank, from one; `None` for a failed configuration.
+    /// Its rank, from one; `None` for a failed configuration and a probe.
     pub rank: Option<usize>,
     /// Selection's figures.
     pub ranked: Ranked,
@@ -58,8 +60,8 @@ pub struct Entry {
     pub positions: Vec<f64>,
     /// Noise between the repeats.
     pub noise: Option<Noise>,
-    /// Reasons of failed repeats, if other repeats were measured.
-    pub failures: Vec<String>,
+    /// The failed repeats, from one, with their reasons.
+    pub failures: Vec<(usize, String)>,
 }
 
 /// Parts of a round in ms: medians over repeats of each repeat's median.
@@ -78,10 +80,30 @@ pub struct Split {
 /// Differences between the repeats of a configuration, in output tokens per second.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Noise {
-    /// One figure per repeat, in order.
-    pub repeats: Vec<f64>,
-    /// (largest − smallest) / median; `None` with a single repeat.
+    /// One per measured repeat, in order.
+    pub repeats: Vec<Repeat>,
+    /// (largest − smallest) / median of the repeats that count; `None` with fewer than two.
     pub spread: Option<f64>,
+}
+
+/// A measured repeat.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Repeat {
+    /// Its number, from one.
+    pub number: usize,
+    /// Output tokens per second, as compared.
+    pub output_tokens_per_s: f64,
+    /// Why it takes no part in comparisons, if it does not.
+    pub excluded: Option<Exclusion>,
+}
+
+impl Noise {
+    /// Output tokens per second of the repeats that count: their median is the throughput of the configuration.
+    pub fn counted(&self) -> Vec<f64> {
+        let all_excluded = self.repeats.iter().all(|one| one.excluded.is_some());
+        let counted = self.repeats.iter().filter(|one| all_excluded || one.excluded.is_none());
+        counted.map(|one| one.output_tokens_per_s).collect()
+    }
 }
 
 impl Race {
@@ -94,15 +116,47 @@ impl Race {
                 let comparison = Comparison { metric, looks };
                 selection::relative(records.iter().copied(), load, chosen, default, comparison)
             });
+        let of_load = || records.iter().copied().filter(|record| record.trial.load == load);
         let mut place = 0;
         let entries = entries.into_iter().map(|ranked| {
             let measured = ranked.output_tokens_per_s.is_some();
             place += usize::from(measured);
-            let entry = Entry::new(ranked, measured.then_some(place), load, chosen.as_ref(), records);
-            Entry { kept: entry.chosen && matches!(verdict, Verdict::CannotTell(_)), ..entry }
+            let rank = measured.then_some(place);
+            let is_own =
+                |record: &&Record| record.role != Role::Probe && record.trial.configuration == ranked.configuration;
+            Entry::new(&ranked, rank, chosen.as_ref(), of_load().filter(is_own).collect(), &excluded)
         });
-        let entries = entries.collect();
-        Self { load, entries, chosen, verdict, metric, keeps_up, disturbance, excluded, serial, looks, over_default }
+        let mut entries: Vec<Entry> = entries.collect();
+        let is_known = matches!(verdict, Verdict::Pays | Verdict::DoesNotPay | Verdict::Tie);
+        entries.iter_mut().for_each(|entry| entry.kept = entry.chosen && !is_known);
+        let probes = selection::probes(records.iter().copied(), load).into_iter().map(|ranked| {
+            let is_own =
+                |record: &&Record| record.role == Role::Probe && record.trial.configuration == ranked.configuration;
+            Entry::new(&ranked, None, None, of_load().filter(is_own).collect(), &[])
+        });
+        let probes = probes.collect();
+        Self { load, entries, probes, chosen, verdict, metric, keeps_up, disturbance, excluded, serial, looks, over_default }
+    }
+
+    /// A load under which nothing was ranked.
+    pub fn unranked(load: Load, metric: Metric, records: &[&Record], looks: Looks) -> Self {
+        let ranking = LoadRanking {
+            load,
+            entries: Vec::new(),
+            chosen: None,
+            metric,
+            keeps_up: false,
+            verdict: Verdict::NotCompared,
+            disturbance: Disturbance::default(),
+            excluded: Vec::new(),
+            serial: None,
+        };
+        Self::new(ranking, records, looks)
+    }
+
+    /// Why a trial takes no part in the comparisons, if it does not.
+    pub fn exclusion(&self, record: &Record) -> Option<Exclusion> {
+        exclusion(&self.excluded, record)
     }
 
     /// Whether acceptance was simulated in any trial.
@@ -135,6 +189,11 @@ impl Race {
         self.entries.iter().filter(|entry| entry.rank.is_some())
     }
 
+    /// Probes with figures.
+    pub fn measured_probes(&self) -> impl Iterator<Item = &Entry> {
+        self.probes.iter().filter(|entry| entry.ranked.repeats > 0)
+    }
+
     /// The best speculating configuration: the winner, unless that is no speculation.
     pub fn best_speculating(&self) -> Option<&Entry> {
         let winner = self.winner().filter(|entry| !entry.is_off());
@@ -148,33 +207,29 @@ impl Entry {
         self.ranked.configuration.is_off()
     }
 
+    /// `trials` are all of its trials.
     fn new(
-        ranked: Ranked,
+        ranked: &Ranked,
         rank: Option<usize>,
-        load: Load,
         chosen: Option<&Configuration>,
-        records: &[&Record],
+        mut trials: Vec<&Record>,
+        excluded: &[ExcludedTrial],
     ) -> Self {
-        let mut trials: Vec<&Record> = records
-            .iter()
-            .copied()
-            .filter(|record| record.trial.load == load && record.trial.configuration == ranked.configuration)
-            .collect();
         trials.sort_by_key(|record| record.trial.repeat);
         let measurements: Vec<&Measurement> = trials.iter().filter_map(|record| record.measurement()).collect();
-        let failure = |record: &&Record| Some(format!("repeat {}: {}", record.trial.repeat + 1, record.failure()?));
+        let failure = |record: &&Record| Some((record.trial.repeat + 1, record.failure()?.to_owned()));
         let failures = trials.iter().filter_map(failure).collect();
         Self {
             rank,
             chosen: chosen == Some(&ranked.configuration) && rank.is_some(),
             kept: false,
             simulated: measurements.iter().any(|measurement| measurement.simulated),
-            inter_token_ms: median_of(&measurements, |measurement| measurement.inter_token_ms),
+            inter_token_ms: ranked.inter_token.map(|tail| tail.p50),
             split: split(&measurements),
             positions: positions(&ranked.accept_histogram),
-            noise: noise(&measurements),
+            noise: noise(&trials, excluded),
             failures,
-            ranked,
+            ranked: ranked.clone(),
         }
     }
 }
@@ -214,13 +269,25 @@ pub fn positions(histogram: &[u64]) -> Vec<f64> {
     }
 }
 
-fn noise(measurements: &[&Measurement]) -> Option<Noise> {
-    let repeats: Vec<f64> = measurements.iter().map(|measurement| measurement.output_tokens_per_s).collect();
-    let median = statistics::median(repeats.clone())?;
-    let smallest = repeats.iter().copied().fold(f64::INFINITY, f64::min);
-    let largest = repeats.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let spread = (repeats.len() > 1 && median > 0.0).then(|| (largest - smallest) / median);
-    Some(Noise { repeats, spread })
+fn noise(trials: &[&Record], excluded: &[ExcludedTrial]) -> Option<Noise> {
+    let repeat = |record: &&Record| {
+        Some(Repeat {
+            number: record.trial.repeat + 1,
+            output_tokens_per_s: record.measurement()?.compared().output_tokens_per_s,
+            excluded: exclusion(excluded, record),
+        })
+    };
+    let mut noise = Noise { repeats: trials.iter().filter_map(repeat).collect(), spread: None };
+    let counted = noise.counted();
+    let median = statistics::median(counted.clone())?;
+    let smallest = counted.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = counted.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    noise.spread = (counted.len() > 1 && median > 0.0).then(|| (largest - smallest) / median);
+    Some(noise)
+}
+
+fn exclusion(excluded: &[ExcludedTrial], record: &Record) -> Option<Exclusion> {
+    excluded.iter().find(|one| one.id == record.id && one.origin == record.origin).map(|one| one.reason)
 }
 
 #[cfg(test)]

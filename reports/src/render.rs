@@ -65,6 +65,7 @@ fn render(
     );
     environment.add_filter("md", markdown_text);
     environment.add_filter("fenced", fenced);
+    environment.add_filter("sentence", sentence);
     let fill = || {
         environment.add_template(name, text)?;
         environment.get_template(name)?.render(context! { page, accept_length => definitions::ACCEPT_LENGTH, ..more })
@@ -94,13 +95,20 @@ fn markdown_text(text: String) -> String {
     safe
 }
 
-/// Text in a code block, with a fence that does not occur in the text.
-fn fenced(text: String) -> String {
+/// A phrase with a capital letter and a full stop.
+fn sentence(phrase: String) -> String {
+    let mut characters = phrase.trim_end_matches('.').chars();
+    let first = characters.next().into_iter().flat_map(char::to_uppercase);
+    first.chain(characters).chain(['.']).collect()
+}
+
+/// Text in a code block of a language (`sh` by default), with a fence that does not occur in the text.
+fn fenced(text: String, language: Option<String>) -> String {
     let mut fence = String::from("```");
     while text.contains(&fence) {
         fence.push('`');
     }
-    format!("{fence}sh\n{}\n{fence}", text.trim_end())
+    format!("{fence}{}\n{}\n{fence}", language.as_deref().unwrap_or("sh"), text.trim_end())
 }
 
 #[cfg(test)]
@@ -110,7 +118,8 @@ mod tests {
     #[test]
     fn markup_in_names_is_text() {
         assert_eq!(markdown_text("a|b\n<script>".into()), "a\\|b &lt;script&gt;");
-        assert_eq!(fenced("```\nx".into()), "````sh\n```\nx\n````");
+        assert_eq!(fenced("```\nx".into(), None), "````sh\n```\nx\n````");
+        assert_eq!(sentence("ärger: no word".into()), "Ärger: no word.");
         assert_eq!(inert("</script>"), "\\u003c/script\\u003e");
     }
 }

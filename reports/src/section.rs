@@ -7,15 +7,17 @@ use std::collections::BTreeSet;
 
 use schemas::sweep::Metric;
 use tuner::{
+    configuration::Load,
     guide::Guide,
     merge,
-    record::{Fingerprint, Record},
+    record::{Exclusion, Fingerprint, Record},
     selection::{self, Comparison, Looks},
 };
 
 pub use self::{plan::Plan, words::labels};
 use crate::{
     agreement::{self, Agreement},
+    figures,
     importance::{self, Importance},
     input::Sweep,
     race::Race,
@@ -78,7 +80,14 @@ impl<'a> Section<'a> {
             sweeps.iter().filter_map(|sweep| sweep.file()).map(Comparison::of).any(|one| one.looks == Looks::Every);
         let comparison = Comparison { metric, looks: if always { Looks::Every } else { Looks::Planned } };
         let rankings = selection::rank(all.iter().copied(), comparison);
-        let races = rankings.into_iter().map(|ranking| Race::new(ranking, &all, comparison.looks)).collect();
+        let looks = comparison.looks;
+        let mut races: Vec<Race> = rankings.into_iter().map(|ranking| Race::new(ranking, &all, looks)).collect();
+        // An interrupted search may have only probed a load.
+        let loads: BTreeSet<Load> = all.iter().map(|record| record.trial.load).collect();
+        let unranked: Vec<Load> =
+            loads.into_iter().filter(|load| races.iter().all(|race| race.load != *load)).collect();
+        races.extend(unranked.into_iter().map(|load| Race::unranked(load, metric, &all, looks)));
+        races.sort_by_key(|race| race.load);
         let guides = sweeps.iter().filter_map(|sweep| sweep.guide.as_ref());
         let guide = guides.into_iter().find(|guide| guide.fingerprint == *fingerprint);
         let plans = plan::plans(input, fingerprint);
@@ -124,5 +133,24 @@ impl<'a> Section<'a> {
     pub fn counts(&self) -> (usize, usize) {
         let measured = self.records.iter().filter(|(_, record)| record.measurement().is_some()).count();
         (measured, self.records.len() - measured)
+    }
+
+    /// The same in words, with the number of excluded ones: `51 trials, 1 of them excluded, 2 failed`.
+    pub fn counted(&self) -> String {
+        let (measured, failed) = self.counts();
+        let excluded = self.records.iter().filter(|(_, record)| self.exclusion(record).is_some()).count();
+        let mut words = figures::counted(measured, "trial", "trials");
+        if excluded > 0 {
+            words.push_str(&format!(", {} of them excluded", figures::count(excluded as u64)));
+        }
+        if failed > 0 {
+            words.push_str(&format!(", {} failed", figures::count(failed as u64)));
+        }
+        words
+    }
+
+    /// Why a trial takes no part in the comparisons of its load, if it does not.
+    pub fn exclusion(&self, record: &Record) -> Option<Exclusion> {
+        self.races.iter().find(|race| race.load == record.trial.load)?.exclusion(record)
     }
 }

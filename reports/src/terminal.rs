@@ -4,10 +4,10 @@ use std::fmt::Write;
 
 use crate::{
     columns::{self, Column},
-    comparison, definitions,
-    figures::MISSING,
+    comparison, definitions, failures,
+    figures::{self, MISSING},
     input::ReportInput,
-    names,
+    names, order,
     page::{Answer, versus},
     race::{Entry, Race},
     section::{self, Section},
@@ -15,6 +15,9 @@ use crate::{
 
 /// Maximum number of configurations per load, in addition to the ones that are always listed.
 const ROWS: usize = 10;
+
+/// Maximum number of a server's last lines that are printed for a failure.
+const FAILURE_LINES: usize = 6;
 
 /// Gap between columns.
 const GAP: &str = "  ";
@@ -56,29 +59,35 @@ pub fn table(input: &ReportInput, width: usize) -> String {
         write_section(&mut text, section, width);
     }
     text.push('\n');
+    write_wrapped(&mut text, &format!("tok/s: {}", definitions::THROUGHPUT), width);
     write_wrapped(&mut text, &format!("accept length: {}", definitions::ACCEPT_LENGTH), width);
     text
 }
 
 fn write_section(text: &mut String, section: &Section<'_>, width: usize) {
     let print = section.fingerprint;
-    let (measured, failed) = section.counts();
-    let failed = if failed > 0 { format!(", {failed} failed") } else { String::new() };
     write_wrapped(text, &one_line(&section.models()), width);
     let words = format!(
-        "{} on {}, {}: {}, {measured} trials measured{failed}",
+        "{} on {}, {}: {}, {}",
         section.engine(),
         section.machine(),
         print.device,
         section.dates(),
+        section.counted(),
     );
     write_wrapped(text, &one_line(&words), width);
+    for caution in section.cautions() {
+        write_wrapped(text, &format!("note: {}", one_line(&caution)), width);
+    }
     for race in &section.races {
         let answer = Answer::new(race, section, String::new());
         text.push('\n');
         write_wrapped(text, &format!("{}: {}", race.load, one_line(&answer.winner)), width);
         write_wrapped(text, &one_line(&answer.verdict), width);
         answer.disturbance.iter().for_each(|words| write_wrapped(text, &one_line(words), width));
+        if race.measured().next().is_some() {
+            write_wrapped(text, &order::words(race), width);
+        }
         write_race(text, race, width);
     }
 }
@@ -95,8 +104,11 @@ fn write_race(text: &mut String, race: &Race, width: usize) {
         let mut shown: Vec<&Column> = columns::of(race);
         let mut lines = lines(&listed, &shown);
         while lines.first().is_some_and(|line| length(line) > width) {
-            let Some(place) = (0..shown.len()).rev().max_by_key(|place| shown[*place].expendable) else { break };
-            if shown[place].expendable == 0 {
+            // The figure that the ranking is about stays.
+            let expendable =
+                |place: usize| if shown[place].is_ranked_by(race.metric) { 0 } else { shown[place].expendable };
+            let Some(place) = (0..shown.len()).rev().max_by_key(|place| expendable(*place)) else { break };
+            if expendable(place) == 0 {
                 break;
             }
             shown.remove(place);
@@ -120,10 +132,18 @@ fn write_race(text: &mut String, race: &Race, width: usize) {
             let _ = writeln!(text, "{hidden} more in the report");
         }
     }
-    for entry in race.entries.iter().filter(|entry| entry.rank.is_none()) {
-        let reason = entry.ranked.failure.as_deref().unwrap_or("no repeat was measured");
-        let line = format!("failed {}: {}", columns::name(entry), one_line(reason));
-        let _ = writeln!(text, "{}", cut(&line, width));
+    for entry in race.measured_probes() {
+        let rate = entry.ranked.output_tokens_per_s.map_or(MISSING.into(), |rate| figures::quantity(rate.median));
+        let line = format!("probe {}: {rate} tok/s, measured to learn costs, not ranked", columns::name(entry));
+        write_wrapped(text, &one_line(&line), width);
+    }
+    for failures in failures::of(race) {
+        let line = format!("failed {}: {}", failures.what.join(", "), failures.summary());
+        write_wrapped(text, &one_line(&line), width);
+        let lines: Vec<&str> = failures.lines().collect();
+        for line in &lines[lines.len().saturating_sub(FAILURE_LINES)..] {
+            let _ = writeln!(text, "{}", cut(&format!("     {}", one_line(line)), width));
+        }
     }
 }
 

@@ -221,12 +221,10 @@ pub struct Stalls {
 pub struct ArrivalFigures {
     /// Requests sent per second: their number minus one / seconds from the first arrival to the last.
     pub offered_per_s: f64,
-    /// Requests served per second, until the end of the last one.
-    pub served_per_s: f64,
     /// Requested output tokens per second: those of all requests / the time in which this many requests arrive at the
     /// offered rate.
     pub offered_tokens_per_s: f64,
-    /// Requests not yet served when the last one arrived.
+    /// Requests not yet served when the last one arrived, which is one of them.
     pub unserved_at_last: usize,
 }
 
@@ -305,24 +303,43 @@ impl Record {
 }
 
 impl Measurement {
+    /// The figures that are compared and shown: without stalls if the trial separates them, else by the wall clock.
+    pub fn compared(&self) -> Steady {
+        self.steady.unwrap_or_else(|| self.by_wall_clock())
+    }
+
+    /// The same figures with stalls.
+    pub fn by_wall_clock(&self) -> Steady {
+        Steady {
+            elapsed_s: self.elapsed_s,
+            output_tokens_per_s: self.output_tokens_per_s,
+            tokens_per_s_per_user: self.tokens_per_s_per_user,
+            goodput_tokens_per_s: self.goodput_tokens_per_s,
+            inter_token_ms: self.inter_token_ms,
+            time_to_first_token_ms: self.time_to_first_token_ms,
+            latency_ms: self.latency_ms,
+        }
+    }
+
     /// The score under a metric: higher is better, without stalls if they are separated. `None` if the figure is
     /// missing or not positive.
     pub fn score(&self, metric: Metric) -> Option<f64> {
-        let Some(steady) = &self.steady else { return self.wall_score(metric) };
-        usable(match metric {
-            Metric::Throughput | Metric::Pareto => steady.output_tokens_per_s,
-            Metric::Latency => 1e3 / steady.latency_ms.median,
-            Metric::Goodput => steady.goodput_tokens_per_s?,
-        })
+        self.compared().score(metric)
     }
 
     /// The same with stalls, by the wall clock.
     pub fn wall_score(&self, metric: Metric) -> Option<f64> {
-        usable(match metric {
-            Metric::Throughput | Metric::Pareto => self.output_tokens_per_s,
-            Metric::Latency => 1e3 / self.latency_ms.median,
-            Metric::Goodput => self.goodput_tokens_per_s?,
-        })
+        self.by_wall_clock().score(metric)
+    }
+
+    /// Requests served per second of an open loop, from the first arrival to the last: over the time in which they are
+    /// sent, so that it is never above [`ArrivalFigures::offered_per_s`].
+    pub fn served_per_s(&self) -> Option<f64> {
+        let arrivals = self.arrivals.as_ref()?;
+        let sent = self.requests.checked_sub(1).filter(|sent| *sent > 0)?;
+        // The last request arrives at the end of this time, so it is never served within it.
+        let served = self.requests.saturating_sub(arrivals.unserved_at_last).min(sent);
+        Some(arrivals.offered_per_s * served as f64 / sent as f64)
     }
 
     /// The disturbances of the trial.
@@ -344,6 +361,16 @@ impl Measurement {
             None => stalls.of_time > MOST_STALLED_TIME,
         });
         stalled.then_some(Exclusion::Stalled)
+    }
+}
+
+impl Steady {
+    fn score(&self, metric: Metric) -> Option<f64> {
+        usable(match metric {
+            Metric::Throughput | Metric::Pareto => self.output_tokens_per_s,
+            Metric::Latency => 1e3 / self.latency_ms.median,
+            Metric::Goodput => self.goodput_tokens_per_s?,
+        })
     }
 }
 
@@ -372,9 +399,20 @@ impl Spread {
             p90: at(0.9)?,
             p99: at(0.99)?,
             max: *values.last()?,
+            count: values.len(),
         })
     }
+
+    /// Number of values; `unknown` if the record does not contain it.
+    pub fn count_or(self, unknown: usize) -> usize {
+        if self.count == 0 { unknown } else { self.count }
+    }
 }
+
+/// Number of values from which on there is a 90th percentile: with fewer it would be the largest value.
+pub const VALUES_FOR_P90: usize = 10;
+/// The same for the 99th.
+pub const VALUES_FOR_P99: usize = 100;
 
 /// A distribution in five numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -389,4 +427,12 @@ pub struct Spread {
     pub p99: f64,
     /// Largest.
     pub max: f64,
+    /// Number of values; 0 in journals of earlier versions. With fewer than [`VALUES_FOR_P90`] or [`VALUES_FOR_P99`], the
+    /// percentile says no more than the largest value, and is not shown.
+    #[serde(default, skip_serializing_if = "is_unknown")]
+    pub count: usize,
+}
+
+fn is_unknown(count: &usize) -> bool {
+    *count == 0
 }

@@ -26,7 +26,7 @@ use self::{
 pub use crate::statistics::{Interval, IntervalKind};
 use crate::{
     configuration::{Configuration, Load},
-    record::{ArrivalFigures, Exclusion, Measurement, Origin, Record, Role, Spread, Trial},
+    record::{Exclusion, Measurement, Origin, Record, Role, Spread, Trial, VALUES_FOR_P90, VALUES_FOR_P99},
     statistics::{interval, median},
 };
 
@@ -41,8 +41,9 @@ pub struct Ranked {
     pub repeats: usize,
     /// Why it failed, if no repeat was measured.
     pub failure: Option<String>,
-    /// Output tokens per second of all requests together, without stalls if the trials separate them
-    /// ([`Steady`](crate::record::Steady)). The same holds for the other figures that selection compares.
+    /// Output tokens per second of all requests together: median over the repeats that are not excluded (over all, if all
+    /// are), without stalls if the trials separate them ([`Measurement::compared`]). The same holds for the other
+    /// figures.
     pub output_tokens_per_s: Option<Interval>,
     /// The same by the wall clock, stalls included.
     pub wall_tokens_per_s: Option<Interval>,
@@ -88,15 +89,19 @@ pub struct Ranked {
     pub too_noisy: bool,
 }
 
-/// Percentiles.
+/// Percentiles, as far as the number of values suffices.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tail {
+    /// Number of values in the repeat with the fewest.
+    pub count: usize,
     /// The median.
     pub p50: f64,
-    /// The 90th percentile.
-    pub p90: f64,
-    /// The 99th percentile.
-    pub p99: f64,
+    /// The 90th percentile; `None` below [`VALUES_FOR_P90`].
+    pub p90: Option<f64>,
+    /// The 99th percentile; `None` below [`VALUES_FOR_P99`].
+    pub p99: Option<f64>,
+    /// The largest.
+    pub max: f64,
 }
 
 /// The rates of an open loop, in requests per second.
@@ -104,8 +109,10 @@ pub struct Tail {
 pub struct RequestRate {
     /// Requests sent per second.
     pub offered: f64,
-    /// Requests served per second, until the end of the last one.
+    /// Requests served per second, over the same time: from the first arrival to the last. Never above `offered`.
     pub served: f64,
+    /// Requests not yet served when the last one arrived, that one included.
+    pub unserved: f64,
 }
 
 /// All configurations under one load, best first, failed ones last.
@@ -153,6 +160,12 @@ pub struct ExcludedTrial {
     pub origin: Origin,
     /// Why it is excluded.
     pub reason: Exclusion,
+}
+
+impl ExcludedTrial {
+    fn is_of(&self, record: &Record) -> bool {
+        self.id == record.id && self.origin == record.origin
+    }
 }
 
 /// Stalls in the trials of a race.
@@ -255,8 +268,7 @@ impl LoadRanking {
     /// Why a trial takes no part in the comparisons of this load; `None` for one that does, that failed, or that is a
     /// [`Role::Probe`].
     pub fn exclusion(&self, record: &Record) -> Option<Exclusion> {
-        let is_it = |one: &&ExcludedTrial| one.id == record.id && one.origin == record.origin;
-        self.excluded.iter().find(is_it).map(|one| one.reason)
+        self.excluded.iter().find(|one| one.is_of(record)).map(|one| one.reason)
     }
 
     /// The chosen configuration.
@@ -365,6 +377,16 @@ fn off_row(race: &Race<'_>) -> Option<usize> {
     race.keys().position(|one| one.is_off() && one.is_plain())
 }
 
+/// The trials under a load that are not ranked ([`Role::Probe`]), by configuration: figures without comparisons.
+pub fn probes<'a>(records: impl IntoIterator<Item = &'a Record>, load: Load) -> Vec<Ranked> {
+    let mut probes: Race<'_> = BTreeMap::new();
+    for record in records.into_iter().filter(|record| record.role == Role::Probe && record.trial.load == load) {
+        probes.entry(&record.trial.configuration).or_default().push(Placed { record, block: 0 });
+    }
+    let is_excluded = |record: &Record| record.measurement().is_some_and(|one| one.exclusion().is_some());
+    probes.iter().map(|(configuration, trials)| entry(configuration, trials, &is_excluded)).collect()
+}
+
 fn is_baseline(trials: &[Placed<'_>]) -> bool {
     trials.iter().any(|one| one.record.role != Role::Candidate)
 }
@@ -415,6 +437,7 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
     let judge = Judge { scores: &scores, off, via };
     let standings = judge.standings(race.len());
     let comparisons = judge.contenders(&standings);
+    let excluded = excluded(race, &cells, &scores);
 
     let mut entries: Vec<(usize, Ranked)> = race
         .iter()
@@ -425,9 +448,8 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
                 Some(lead) => Some(lead.interval(comparisons)),
                 None => (off == Some(row)).then_some(ITSELF),
             };
-            let mut ranked = entry(configuration, trials);
-            ranked.left_out += scores.left_out(row);
-            (row, Ranked { speedup, ..ranked })
+            let is_excluded = |record: &Record| excluded.iter().any(|one| one.is_of(record));
+            (row, Ranked { speedup, ..entry(configuration, trials, &is_excluded) })
         })
         .collect();
     entries.sort_by(|(a, one), (b, other)| {
@@ -465,7 +487,6 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
         .iter_mut()
         .filter(|entry| Some(&entry.configuration) == chosen.as_ref())
         .for_each(|entry| entry.too_noisy = false);
-    let excluded = excluded(race, &cells, &scores);
     LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded, serial: scores.serial() }
 }
 
@@ -473,24 +494,34 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
 const ITSELF: Interval = Interval { median: 1.0, low: 1.0, high: 1.0, kind: IntervalKind::Confidence, coverage: 1.0 };
 
 /// The figures of a configuration; the caller fills in the comparisons.
-fn entry(configuration: &Configuration, trials: &[Placed<'_>]) -> Ranked {
+fn entry(configuration: &Configuration, trials: &[Placed<'_>], is_excluded: &dyn Fn(&Record) -> bool) -> Ranked {
     let all: Vec<&Measurement> = trials.iter().filter_map(|one| one.record.measurement()).collect();
-    let sound: Vec<&Measurement> = all.iter().copied().filter(|one| one.exclusion().is_none()).collect();
+    let sound = trials.iter().map(|one| one.record).filter(|record| !is_excluded(record));
+    let sound: Vec<&Measurement> = sound.filter_map(Record::measurement).collect();
     let left_out = all.len() - sound.len();
-    // If all trials are spoiled, their figures are used nevertheless, and marked.
+    // If all trials are excluded, their figures are used nevertheless, and marked.
     let figures = if sound.is_empty() { &all } else { &sound };
     let over =
         |of: &dyn Fn(&Measurement) -> Option<f64>| -> Vec<f64> { figures.iter().filter_map(|one| of(one)).collect() };
     let figure = |of: fn(&Measurement) -> f64| interval(&over(&|one| Some(of(one))));
     let middle = |of: &dyn Fn(&Measurement) -> Option<f64>| median(over(of));
     let tail = |of: fn(&Measurement) -> Option<Spread>| {
+        let count = figures.iter().filter_map(|one| Some(of(one)?.count_or(one.requests))).min()?;
         Some(Tail {
+            count,
             p50: middle(&|one| Some(of(one)?.median))?,
-            p90: middle(&|one| Some(of(one)?.p90))?,
-            p99: middle(&|one| Some(of(one)?.p99))?,
+            p90: middle(&|one| Some(of(one)?.p90)).filter(|_| count >= VALUES_FOR_P90),
+            p99: middle(&|one| Some(of(one)?.p99)).filter(|_| count >= VALUES_FOR_P99),
+            max: middle(&|one| Some(of(one)?.max))?,
         })
     };
-    let rate = |of: fn(&ArrivalFigures) -> f64| middle(&|one| one.arrivals.as_ref().map(of));
+    let rates = || {
+        Some(RequestRate {
+            offered: middle(&|one| Some(one.arrivals.as_ref()?.offered_per_s))?,
+            served: middle(&Measurement::served_per_s)?,
+            unserved: middle(&|one| Some(one.arrivals.as_ref()?.unserved_at_last as f64))?,
+        })
+    };
     let mut accept_histogram = Vec::new();
     for one in &all {
         accept_histogram.resize(one.accept_histogram.len().max(accept_histogram.len()), 0);
@@ -502,33 +533,21 @@ fn entry(configuration: &Configuration, trials: &[Placed<'_>]) -> Ranked {
         role: trials.first().map_or(Role::Candidate, |one| one.record.role),
         repeats: all.len(),
         failure: failure.filter(|_| all.is_empty()).map(str::to_owned),
-        output_tokens_per_s: figure(|one| {
-            one.steady.map_or(one.output_tokens_per_s, |steady| steady.output_tokens_per_s)
-        }),
+        output_tokens_per_s: figure(|one| one.compared().output_tokens_per_s),
         wall_tokens_per_s: figure(|one| one.output_tokens_per_s),
-        goodput_tokens_per_s: interval(&over(&|one| {
-            one.steady.map_or(one.goodput_tokens_per_s, |steady| steady.goodput_tokens_per_s)
-        })),
-        tokens_per_s_per_user: figure(|one| {
-            one.steady.map_or(one.tokens_per_s_per_user, |steady| steady.tokens_per_s_per_user)
-        }),
-        latency_ms: figure(|one| one.steady.map_or(one.latency_ms, |steady| steady.latency_ms).median),
-        time_to_first_token_ms: figure(|one| {
-            one.steady.map_or(one.time_to_first_token_ms, |steady| steady.time_to_first_token_ms).median
-        }),
+        goodput_tokens_per_s: interval(&over(&|one| one.compared().goodput_tokens_per_s)),
+        tokens_per_s_per_user: figure(|one| one.compared().tokens_per_s_per_user),
+        latency_ms: figure(|one| one.compared().latency_ms.median),
+        time_to_first_token_ms: figure(|one| one.compared().time_to_first_token_ms.median),
         round_ms: figure(|one| one.round_ms.median),
         accept_length: middle(&|one| Some(one.accept_length)),
         accept_histogram,
         speedup: None,
         against_best: None,
-        first_token: tail(|one| {
-            Some(one.steady.map_or(one.time_to_first_token_ms, |steady| steady.time_to_first_token_ms))
-        }),
-        inter_token: tail(|one| one.steady.map_or(one.inter_token_ms, |steady| steady.inter_token_ms)),
+        first_token: tail(|one| Some(one.compared().time_to_first_token_ms)),
+        inter_token: tail(|one| one.compared().inter_token_ms),
         in_time: middle(&|one| one.in_time),
-        request_rate: rate(|rates| rates.offered_per_s)
-            .zip(rate(|rates| rates.served_per_s))
-            .map(|(offered, served)| RequestRate { offered, served }),
+        request_rate: rates(),
         stalled_share: middle(&|one| Some(one.stalls?.of_time)),
         marked: all.iter().filter(|one| !one.marks().is_empty()).count(),
         left_out,

@@ -5,7 +5,7 @@ use crate::record::{Fingerprint, Measurement, Origin, Outcome, Record, Role, Spr
 /// A trial with this many output tokens per second over all requests, and matching request latencies in ms; all other
 /// figures are constant.
 pub fn record(trial: Trial, role: Role, rate: f64) -> Record {
-    let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value };
+    let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value, count: 1 };
     let figures = Measurement {
         requests: 1,
         output_tokens: 100,

@@ -58,11 +58,12 @@ impl Scale {
     /// The pixel of a value.
     pub fn pixel(self, value: f64) -> i32 {
         let share = if self.logarithmic {
-            (value / self.from).ln() / (self.to / self.from).ln()
+            // The logarithm of a bound that is not positive would be infinitely far away.
+            (value.max(self.from) / self.from).ln() / (self.to / self.from).ln()
         } else {
             (value - self.from) / (self.to - self.from)
         };
-        self.start + (share * f64::from(self.end - self.start)).round() as i32
+        self.start.saturating_add((share * f64::from(self.end - self.start)).round() as i32)
     }
 
     /// Round values in the range, at most `most` steps, and the number of decimals that distinguishes them.
@@ -84,17 +85,32 @@ impl Scale {
 }
 
 impl Scale {
-    /// Powers of ten in the range, with their doubles and fives if there is room.
+    /// Powers of ten in the range, and as many of their multiples as there is room for.
     fn round_ratios(self, most: usize) -> (Vec<f64>, usize) {
         let (low, high) = (self.from.log10().floor() as i32, self.to.log10().ceil() as i32);
         let ticks = |factors: &[f64]| -> Vec<f64> {
             let powers = (low..=high).flat_map(|power| factors.iter().map(move |factor| factor * 10_f64.powi(power)));
             powers.filter(|tick| (self.from..=self.to).contains(tick)).collect()
         };
-        let fine = ticks(&[1.0, 2.0, 5.0]);
-        let ticks = if fine.len() <= most.max(2) { fine } else { ticks(&[1.0]) };
+        const MULTIPLES: [&[f64]; 4] =
+            [&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0], &[1.0, 2.0, 3.0, 5.0], &[1.0, 2.0, 5.0], &[1.0, 3.0]];
+        let fitting = MULTIPLES.into_iter().map(ticks).find(|ticks| ticks.len() <= most.max(2));
+        let ticks = fitting.unwrap_or_else(|| ticks(&[1.0]));
         (ticks, usize::try_from(-low).unwrap_or(0).min(9))
     }
+}
+
+impl Scale {
+    /// A tick with the decimals that its scale needs; on a logarithmic scale whole numbers need none.
+    fn written(self, tick: f64, decimals: usize) -> String {
+        figures::with_decimals(tick, if self.logarithmic && tick >= 1.0 { 0 } else { decimals })
+    }
+}
+
+/// The range of positive values, widened on both sides by a share of its ratio; `None` without values.
+pub fn span_of_ratios(values: impl Iterator<Item = f64>, margin: f64) -> Option<(f64, f64)> {
+    let logarithms = values.filter(|value| *value > 0.0).map(f64::ln);
+    span(logarithms, margin).map(|(low, high)| (low.exp(), high.exp()))
 }
 
 /// The range of values, widened on both sides by a share of its length; `None` without values.
@@ -122,7 +138,7 @@ pub fn horizontal(
         let x = scale.pixel(tick);
         canvas.line((x, area.top), (x, area.bottom), Role::Grid, 1)?;
         let font = Font::new(SMALL, Role::Muted).align(Align::Middle);
-        canvas.text((x, area.bottom + 12), &(figures::with_decimals(tick, decimals) + suffix), font)?;
+        canvas.text((x, area.bottom + 12), &(scale.written(tick, decimals) + suffix), font)?;
     }
     canvas.line((area.left, area.bottom), (area.right, area.bottom), Role::Muted, 1)?;
     let font = Font::new(SMALL, Role::Ink).align(Align::Middle);
@@ -137,7 +153,7 @@ pub fn vertical(canvas: &mut Canvas<'_>, area: Area, scale: Scale, name: &str, s
         canvas.line((area.left, y), (area.right, y), Role::Grid, 1)?;
         canvas.text(
             (area.left - 6, y),
-            &(figures::with_decimals(tick, decimals) + suffix),
+            &(scale.written(tick, decimals) + suffix),
             Font::new(SMALL, Role::Muted).align(Align::Right),
         )?;
     }
@@ -205,7 +221,9 @@ mod tests {
         assert_eq!([1.0, 10.0, 100.0, 10_000.0].map(|value| scale.pixel(value)), [0, 100, 200, 400]);
         assert_eq!(scale.ticks(6), (vec![1.0, 10.0, 100.0, 1000.0, 10_000.0], 0));
         let scale = Scale::new((0.4, 6.0), (0, 100)).logarithmic();
-        assert_eq!(scale.ticks(6), (vec![0.5, 1.0, 2.0, 5.0], 1));
+        assert_eq!(scale.ticks(5), (vec![0.5, 1.0, 2.0, 3.0, 5.0], 1));
+        let scale = Scale::new((480.0, 1250.0), (0, 100)).logarithmic();
+        assert_eq!(scale.ticks(6), (vec![500.0, 600.0, 800.0, 1000.0], 0));
         assert_eq!(Scale::new((-1.0, 1.0), (0, 100)).logarithmic().pixel(0.0), 50);
     }
 

@@ -38,7 +38,7 @@ pub fn caption(section: &Section<'_>) -> String {
         "One configuration beats or equals all others on both axes, so there is no frontier line. ".to_owned()
     };
     format!(
-        "Measured: {} with medians; bars: {}; up and to the right is better. {line}Labels: \
+        "Measured: {} with medians; bars: {}; up and to the right is better. Both axes are logarithmic. {line}Labels: \
          num_steps,topk,num_draft_tokens @ load.",
         figures::counted(points.len(), "configuration", "configurations"),
         figures::INTERVAL
@@ -47,16 +47,17 @@ pub fn caption(section: &Section<'_>) -> String {
 
 pub fn draw(section: &Section<'_>, format: Format) -> Drawn {
     let points = points(section);
-    let across = axes::span(points.iter().flat_map(|point| [point.speed.low, point.speed.high]), 0.08);
-    let up = axes::span(points.iter().flat_map(|point| [point.throughput.low, point.throughput.high]), 0.1);
+    let across = axes::span_of_ratios(points.iter().flat_map(|point| [point.speed.low, point.speed.high]), 0.08);
+    let up = axes::span_of_ratios(points.iter().flat_map(|point| [point.throughput.low, point.throughput.high]), 0.1);
     let (Some(across), Some(up)) = (across, up) else { return Ok(None) };
 
     let legend = legend(section);
     let top = axes::legend_height(format.width(), &legend) + 12;
     let bottom = top + if format.is_narrow() { 330 } else { 420 };
     let area = Area { left: if format.is_narrow() { 64 } else { 76 }, top, right: format.width() - 12, bottom };
-    let across = Scale::new((across.0.max(0.0), across.1), (area.left, area.right));
-    let up = Scale::new((up.0.max(0.0), up.1), (area.bottom, area.top));
+    // Logarithmic: loads differ by factors, and with equal lengths for equal ratios each has room for its labels.
+    let across = Scale::new(across, (area.left, area.right)).logarithmic();
+    let up = Scale::new(up, (area.bottom, area.top)).logarithmic();
     let drawn = canvas::drawing(format, bottom + 44, "Throughput against speed for one user", |canvas| {
         axes::legend(canvas, (0, 0), &legend)?;
         axes::horizontal(canvas, area, across, "output tokens/s for one user", "")?;

@@ -15,6 +15,7 @@ use crate::{
 };
 
 use self::launches::Launch;
+pub use self::launches::{FlagRemarks, flag_remarks};
 
 /// The answer for one load.
 #[derive(Serialize)]

@@ -1,16 +1,32 @@
 //! Tables of one load.
 
 use serde::Serialize;
+use tuner::record::{Exclusion, Role};
 
 use crate::{
-    columns, figures,
-    race::{Entry, Race},
+    columns::{self, Column},
+    failures, figures,
+    race::{Entry, Race, Repeat},
 };
+
+/// A table of configurations.
+#[derive(Serialize)]
+pub struct Ranking {
+    columns: Vec<Heading>,
+    rows: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct Heading {
+    title: String,
+    meaning: &'static str,
+}
 
 /// A measured configuration.
 #[derive(Serialize)]
-pub struct Row {
-    rank: usize,
+struct Row {
+    /// Empty for a probe.
+    rank: String,
     name: String,
     badges: Vec<&'static str>,
     chosen: bool,
@@ -26,13 +42,13 @@ struct Cell {
     value: Option<f64>,
 }
 
-/// A configuration without a measured repeat, or a failed repeat of one.
+/// Trials that failed for the same reason.
 #[derive(Serialize)]
 pub struct Failed {
-    name: String,
-    reason: String,
-    /// Whether other repeats of it were measured.
-    partly: bool,
+    names: String,
+    summary: String,
+    /// Further lines of the reason, those of the server.
+    lines: String,
 }
 
 /// Differences between repeats.
@@ -51,47 +67,66 @@ struct NoiseRow {
     noisy: bool,
 }
 
-/// The measured configurations, best first.
-pub fn rows(race: &Race) -> Vec<Row> {
-    let shown = columns::of(race);
-    let row = |entry: &Entry| {
-        let cells = shown.iter().map(|column| Cell {
-            text: column.text(entry),
-            range: column.range(entry),
-            value: (column.figure)(entry).value().filter(|value| value.is_finite()),
-        });
-        Some(Row {
-            rank: entry.rank?,
-            name: columns::name(entry),
-            badges: columns::badges(entry),
-            chosen: entry.chosen,
-            cells: cells.collect(),
-        })
-    };
-    race.measured().filter_map(row).collect()
+/// Number of the best configurations that are shown first.
+const FIRST: usize = 5;
+
+/// All measured configurations with all figures, best first, then the probes.
+pub fn whole(race: &Race) -> Option<Ranking> {
+    ranking(race.measured().chain(race.measured_probes()).collect(), &columns::of(race))
 }
 
-/// The failed configurations and repeats, with reasons.
-pub fn failed(race: &Race) -> Vec<Failed> {
-    let of_entry = |entry: &Entry| {
-        let name = columns::name(entry);
-        match (entry.rank, &entry.ranked.failure) {
-            (None, Some(reason)) => vec![Failed { name, reason: reason.clone(), partly: false }],
-            (None, None) => vec![Failed { name, reason: "no repeat was measured".into(), partly: false }],
-            (Some(_), _) => {
-                let failed = |reason: &String| Failed { name: name.clone(), reason: reason.clone(), partly: true };
-                entry.failures.iter().map(failed).collect()
-            }
-        }
+/// The best configurations, and always the chosen one, no speculation, the engine's default and probes, with the main
+/// figures.
+pub fn first(race: &Race) -> Option<Ranking> {
+    let is_shown = |entry: &&Entry| {
+        entry.rank.is_some_and(|rank| rank <= FIRST) || entry.chosen || entry.ranked.role != Role::Candidate
     };
-    race.entries.iter().flat_map(of_entry).collect()
+    let columns: Vec<&Column> = columns::of(race).into_iter().filter(|column| column.is_main(race.metric)).collect();
+    ranking(race.measured().filter(is_shown).chain(race.measured_probes()).collect(), &columns)
+}
+
+/// `None` without an entry.
+fn ranking(entries: Vec<&Entry>, columns: &[&Column]) -> Option<Ranking> {
+    let row = |entry: &&Entry| Row {
+        rank: entry.rank.map_or_else(String::new, |rank| rank.to_string()),
+        name: columns::name(entry),
+        badges: columns::badges(entry),
+        chosen: entry.chosen,
+        cells: columns.iter().map(|column| cell(entry, column)).collect(),
+    };
+    let heading = |column: &&Column| Heading { title: column.title(), meaning: column.meaning };
+    (!entries.is_empty())
+        .then(|| Ranking { columns: columns.iter().map(heading).collect(), rows: entries.iter().map(row).collect() })
+}
+
+fn cell(entry: &Entry, column: &Column) -> Cell {
+    Cell {
+        text: column.text(entry),
+        range: column.range(entry),
+        value: (column.figure)(entry).value().filter(|value| value.is_finite()),
+    }
+}
+
+/// A line of a log without colours and other control characters.
+fn printable(line: &str) -> String {
+    line.chars().filter(|character| !character.is_control()).collect()
+}
+
+/// The failed trials, with reasons.
+pub fn failed(race: &Race) -> Vec<Failed> {
+    let failed = |one: failures::Failures| Failed {
+        names: one.what.join(", "),
+        summary: printable(one.summary()),
+        lines: one.lines().map(printable).collect::<Vec<_>>().join("\n"),
+    };
+    failures::of(race).into_iter().map(failed).collect()
 }
 
 /// The differences between repeats, and what they mean.
 pub fn noise(race: &Race) -> NoiseTable {
     let row = |entry: &Entry| {
         let noise = entry.noise.as_ref()?;
-        let repeats: Vec<String> = noise.repeats.iter().map(|figure| figures::quantity(*figure)).collect();
+        let repeats: Vec<String> = noise.repeats.iter().map(repeat).collect();
         Some(NoiseRow {
             name: columns::name(entry),
             repeats: repeats.join(" · "),
@@ -136,17 +171,39 @@ fn remarks(race: &Race, rows: &[NoiseRow]) -> Vec<String> {
             }
         ));
     }
-    let rejected: usize = race.entries.iter().map(|entry| entry.failures.len()).sum();
-    remarks.push(if rejected == 0 {
-        "No repeat was excluded.".into()
-    } else {
-        format!(
-            "{} failed; failed repeats are excluded, outliers are kept.",
-            figures::counted(rejected, "repeat", "repeats")
-        )
-    });
+    remarks.extend(exclusions(race));
+    let failed: usize = race.entries.iter().map(|entry| entry.failures.len()).sum();
+    if failed > 0 {
+        remarks.push(format!("{} failed.", figures::counted(failed, "repeat", "repeats")));
+    }
     first_repeat(race).into_iter().for_each(|remark| remarks.push(remark));
     remarks
+}
+
+/// The excluded repeats by reason, each by its name.
+fn exclusions(race: &Race) -> Vec<String> {
+    let mut reasons: Vec<(Exclusion, Vec<String>)> = Vec::new();
+    for one in &race.excluded {
+        let name = format!("{} repeat {}", one.trial.configuration, one.trial.repeat + 1);
+        match reasons.iter_mut().find(|(reason, _)| *reason == one.reason) {
+            Some((_, names)) => names.push(name),
+            None => reasons.push((one.reason, vec![name])),
+        }
+    }
+    if reasons.is_empty() {
+        return vec!["No repeat was excluded.".into()];
+    }
+    let sentence = |(reason, names): (Exclusion, Vec<String>)| {
+        let were = figures::counted(names.len(), "repeat is", "repeats are");
+        format!("{were} excluded from medians and comparisons ({}): {}.", reason.words(), names.join("; "))
+    };
+    reasons.into_iter().map(sentence).collect()
+}
+
+/// Output tokens per second of a repeat, and why it does not count.
+fn repeat(repeat: &Repeat) -> String {
+    let figure = figures::quantity(repeat.output_tokens_per_s);
+    repeat.excluded.map_or(figure.clone(), |reason| format!("({figure}, excluded: {})", reason.name()))
 }
 
 /// Reports if first repeats are consistently slower than later ones, which indicates a cold start.
@@ -155,7 +212,8 @@ fn first_repeat(race: &Race) -> Option<String> {
         .measured()
         .filter_map(|entry| {
             let (first, later) = entry.noise.as_ref()?.repeats.split_first()?;
-            Some(first / crate::statistics::median(later.to_vec())?)
+            let later = later.iter().filter(|one| one.excluded.is_none()).map(|one| one.output_tokens_per_s);
+            Some(first.output_tokens_per_s / crate::statistics::median(later.collect())?)
         })
         .collect();
     let slower = ratios.iter().filter(|ratio| **ratio < 1.0).count();

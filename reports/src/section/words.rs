@@ -6,6 +6,10 @@ use tuner::date;
 
 use super::Section;
 
+/// What random prompts do not say.
+const RANDOM_PROMPTS: &str =
+    "the prompts are random tokens: accept lengths on them, and so the speed-ups, say nothing about text";
+
 impl Section<'_> {
     /// Processor or GPU, with the hosts if known.
     pub fn machine(&self) -> String {
@@ -51,6 +55,22 @@ impl Section<'_> {
         } else {
             format!("{first} to {last} UTC")
         }
+    }
+
+    /// What limits the meaning of the answers under all loads, in a sentence each: warnings of the tuned files that are not
+    /// about a single load, and what the workload says about itself.
+    pub fn cautions(&self) -> Vec<String> {
+        let loads: Vec<String> = self.races.iter().map(|race| format!("{}: ", race.load)).collect();
+        let of_load = |warning: &str| loads.iter().any(|load| warning.starts_with(load.as_str()));
+        let warnings = self.sweeps.iter().filter_map(|sweep| sweep.tuned.as_ref()).flat_map(|tuned| &tuned.warnings);
+        let mut cautions: Vec<String> = warnings.filter(|warning| !of_load(warning)).cloned().collect();
+        let random = self.sweeps.iter().any(|sweep| sweep.has_random_prompts());
+        if random && !cautions.iter().any(|caution| caution.contains("random")) {
+            cautions.push(RANDOM_PROMPTS.to_owned());
+        }
+        let mut known = BTreeSet::new();
+        cautions.retain(|caution| known.insert(caution.clone()));
+        cautions
     }
 
     /// The unambiguous name of the measured engine.

@@ -161,6 +161,7 @@ impl Synthetic {
             p90: median * 1.08,
             p99: median * 1.2,
             max: median * 1.4,
+            count: 64,
         };
         let part = |median: f64| self.split.then(|| ms(median));
         Measurement {

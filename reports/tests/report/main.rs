@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod comparison;
+mod figures;
 #[path = "../common/folders.rs"]
 mod folders;
 mod guided;
@@ -52,7 +53,7 @@ fn check(input: &ReportInput) -> String {
     let data: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(folder.path().join("report.json")).expect("JSON")).expect("valid");
     assert_eq!(data["format"], "spectune-report");
-    assert_eq!(data["version"], 4);
+    assert_eq!(data["version"], 5);
     let embedded =
         html.split_once("id=\"report-data\">").expect("embedded").1.split_once("</script>").expect("closed").0;
     assert_eq!(serde_json::from_str::<serde_json::Value>(embedded).expect("valid"), data, "the page carries the rows");

@@ -220,7 +220,7 @@ fn figures(speed: f64, stall: f64, kind: Stalls, random: &mut StdRng) -> Measure
         .collect();
     let steadied = steadied(&steps);
     let elapsed_s: f64 = steadied.took.iter().sum();
-    let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value };
+    let spread = |value| Spread { min: value, median: value, p90: value, p99: value, max: value, count: 1 };
     let steady = Steady {
         elapsed_s,
         output_tokens_per_s: 1.0 / elapsed_s,

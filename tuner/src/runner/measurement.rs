@@ -127,7 +127,6 @@ fn arrivals(seen: &Observations, tokens: u64) -> Option<ArrivalFigures> {
     let offered_per_s = (requests - 1.0) / span;
     (span > 0.0 && requests > 1.0).then(|| ArrivalFigures {
         offered_per_s,
-        served_per_s: requests / seen.elapsed.as_secs_f64(),
         offered_tokens_per_s: tokens as f64 / requests * offered_per_s,
         unserved_at_last: seen.unserved_at_last,
     })
@@ -269,6 +268,12 @@ mod tests {
         let figures = of(&open, &Objective::default(), false).expect("figures");
         assert!(figures.steady.is_none() && figures.exclusion().is_some());
         assert_eq!(figures.arrivals.expect("rates").offered_per_s, 3.0);
+        assert_eq!(figures.served_per_s(), Some(3.0), "at most those that were sent after the first");
+        let waiting = Measurement {
+            arrivals: figures.arrivals.map(|rates| ArrivalFigures { unserved_at_last: 3, ..rates }),
+            ..figures
+        };
+        assert_eq!(waiting.served_per_s(), Some(1.0));
     }
 
     #[test]

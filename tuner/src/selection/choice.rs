@@ -33,7 +33,8 @@ pub struct Judge<'a> {
 pub struct Standing {
     /// Its lead over no speculation; `None` for no speculation itself and without a pair.
     pub over_off: Option<Lead>,
-    /// Its sort key: the lead over no speculation, 0 for no speculation itself; negative infinity without a pair.
+    /// Its sort key: the lead over no speculation as it is shown (the median over pairs), so that the order is that of the
+    /// printed figures; 0 for no speculation itself; negative infinity without a pair.
     pub place: f64,
 }
 
@@ -42,7 +43,8 @@ impl Judge<'_> {
     pub fn standings(&self, rows: usize) -> Vec<Standing> {
         let standing = |row: usize| {
             let over_off = self.off.filter(|off| *off != row).and_then(|off| self.scores.lead(row, off, &self.via));
-            let place = if self.off == Some(row) { 0.0 } else { over_off.map_or(f64::NEG_INFINITY, |lead| lead.mean) };
+            let place =
+                if self.off == Some(row) { 0.0 } else { over_off.map_or(f64::NEG_INFINITY, |lead| lead.median) };
             Standing { over_off, place }
         };
         (0..rows).map(standing).collect()

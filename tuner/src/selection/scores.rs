@@ -93,11 +93,6 @@ impl Scores {
         &self.slow
     }
 
-    /// Number of trials of a row that are omitted because they are far slower than the others.
-    pub fn left_out(&self, row: usize) -> usize {
-        self.slow.iter().filter(|(of, _)| *of == row).count()
-    }
-
     /// Relative deviation of a single score after removing the effects of its configuration and block; `None` if
     /// nothing was measured twice.
     pub fn deviation(&self) -> Option<f64> {

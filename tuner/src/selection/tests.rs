@@ -3,7 +3,7 @@ use schemas::tree::TreeShape;
 use super::*;
 use crate::{
     configuration::{Real, TableRow},
-    record::{Origin, Outcome, Stalls, Steady, Trial},
+    record::{ArrivalFigures, Origin, Outcome, Stalls, Steady, Trial},
     synthetic,
 };
 
@@ -210,13 +210,10 @@ fn a_load_with_which_all_keep_up_is_judged_by_latency() {
         let latency = if record.trial.configuration.is_off() { 72.0 } else { 37.0 } + 0.2 * record.trial.repeat as f64;
         let figures = figures(record);
         (figures.requests, figures.elapsed_s) = (48, 11.8);
-        figures.latency_ms = Spread { min: latency, median: latency, p90: latency, p99: latency, max: latency };
-        figures.arrivals = Some(ArrivalFigures {
-            offered_per_s: 4.0,
-            served_per_s: 48.0 / 11.8,
-            offered_tokens_per_s: 256.0,
-            unserved_at_last: 1,
-        });
+        figures.latency_ms =
+            Spread { min: latency, median: latency, p90: latency, p99: latency, max: latency, count: 48 };
+        figures.arrivals =
+            Some(ArrivalFigures { offered_per_s: 4.0, offered_tokens_per_s: 256.0, unserved_at_last: 1 });
     }
     let ranking = &rank(&records, Metric::Throughput)[0];
     assert!(ranking.keeps_up && ranking.metric == Metric::Latency);

@@ -8,6 +8,7 @@ use schemas::{
 use serde::Serialize;
 use tuner::configuration::{Configuration, Knobs, Load};
 
+use super::Answer;
 use crate::section::Section;
 
 /// A launch command to paste.
@@ -19,6 +20,54 @@ pub struct Launch {
     pub text: String,
     /// Caveats.
     pub notes: Vec<String>,
+}
+
+/// Remarks on the launch commands of an engine.
+#[derive(Serialize)]
+pub struct FlagRemarks {
+    /// The engine.
+    engine: &'static str,
+    /// The remarks, each once; one that holds for some loads only names them.
+    remarks: Vec<String>,
+}
+
+/// The remarks on all launch commands, by engine: most are the same for every load.
+pub fn flag_remarks(answers: &[Answer]) -> Vec<FlagRemarks> {
+    let launches = |engine: &'static str| -> Vec<(&str, &Launch)> {
+        let all = answers.iter().flat_map(|answer| answer.launches.iter().map(|launch| (answer.load.as_str(), launch)));
+        all.filter(|(_, launch)| launch.engine == engine && launch.has_text()).collect()
+    };
+    let mut engines: Vec<&'static str> = Vec::new();
+    for launch in answers.iter().flat_map(|answer| &answer.launches) {
+        if !engines.contains(&launch.engine) {
+            engines.push(launch.engine);
+        }
+    }
+    let of_engine = |engine: &'static str| {
+        let launches = launches(engine);
+        let mut notes: Vec<(&str, Vec<&str>)> = Vec::new();
+        for (load, note) in
+            launches.iter().flat_map(|(load, launch)| launch.notes.iter().map(move |note| (*load, note)))
+        {
+            match notes.iter_mut().find(|(known, _)| known == note) {
+                Some((_, loads)) => loads.push(load),
+                None => notes.push((note, vec![load])),
+            }
+        }
+        let words = |(note, loads): (&str, Vec<&str>)| match loads.len() < launches.len() {
+            true => format!("{}: {note}", loads.join(", ")),
+            false => note.to_owned(),
+        };
+        FlagRemarks { engine, remarks: notes.into_iter().map(words).collect() }
+    };
+    engines.into_iter().map(of_engine).filter(|one| !one.remarks.is_empty()).collect()
+}
+
+impl Launch {
+    /// Whether the engine can run the configuration; if not, its notes say why.
+    fn has_text(&self) -> bool {
+        !self.text.is_empty()
+    }
 }
 
 /// The launch commands: complete ones if a tuned file names the models, else only the shape's flags.

@@ -27,8 +27,8 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
             "same",
         ),
         Verdict::CannotTell(doubt) => (cannot_tell(race, doubt), "unknown"),
-        Verdict::AllFailed => (all_failed(race), "unknown"),
-        Verdict::NotCompared => (not_compared(race), "unknown"),
+        Verdict::AllFailed if race.measured().next().is_some() => (all_failed(race), "unknown"),
+        Verdict::AllFailed | Verdict::NotCompared => (not_compared(race), "unknown"),
     };
     if race.keeps_up {
         words = format!(

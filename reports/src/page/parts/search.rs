@@ -31,15 +31,14 @@ pub fn part(section: &Section<'_>) -> Part {
             ),
         );
     }
-    let (measured, failed) = section.counts();
     let tried: HashSet<String> =
         section.records.iter().map(|(_, record)| record.trial.configuration.to_string()).collect();
-    row("trials", format!("{} measured, {} failed", figures::count(measured as u64), figures::count(failed as u64)));
+    row("trials", section.counted());
     row("configurations measured", figures::count(tried.len() as u64));
     let probes = section.records.iter().filter(|(_, record)| record.role == Role::Probe).count();
     if probes > 0 {
-        let of = format!("{} trials, not ranked", figures::count(probes as u64));
-        row("in starts that serve several chains, to learn costs", of);
+        let of = format!("{}, not ranked", figures::counted(probes, "trial", "trials"));
+        row("probes: in starts that serve several chains, to learn costs", of);
     }
     for plan in &section.plans {
         let done = plan.finished >= plan.planned;
