@@ -12,6 +12,8 @@ use crate::{backend::RoundTiming, request::FinishReason};
 pub struct Statistics {
     /// Number of queued requests.
     pub waiting: usize,
+    /// Number of these that were put back into the queue ([`Scheduler::retract`](super::Scheduler::retract)).
+    pub waiting_retracted: usize,
     /// Number of requests that hold a slot.
     pub running: usize,
     /// Number of pages that requests hold.
@@ -44,6 +46,8 @@ pub struct Statistics {
     pub exhausted: u64,
     /// Number of cancelled requests.
     pub cancelled: u64,
+    /// Number of times that a running request was put back into the queue.
+    pub retracted: u64,
     /// Number of requests whose logits were not finite, or whose grammar could not be followed.
     pub broken: u64,
     /// Total time of prefill.
