@@ -135,7 +135,20 @@ impl Race {
             Entry::new(&ranked, None, None, of_load().filter(is_own).collect(), &[])
         });
         let probes = probes.collect();
-        Self { load, entries, probes, chosen, verdict, metric, keeps_up, disturbance, excluded, serial, looks, over_default }
+        Self {
+            load,
+            entries,
+            probes,
+            chosen,
+            verdict,
+            metric,
+            keeps_up,
+            disturbance,
+            excluded,
+            serial,
+            looks,
+            over_default,
+        }
     }
 
     /// A load under which nothing was ranked.

@@ -130,7 +130,11 @@ fn histograms(registry: &mut Registry, latencies: Latencies) {
         "Output tokens of a request",
         latencies.generated_tokens,
         // Each choice is a request here, so its longest output is its own.
-        &["sglang:generation_tokens_histogram", "vllm:request_generation_tokens", "vllm:request_max_num_generation_tokens"],
+        &[
+            "sglang:generation_tokens_histogram",
+            "vllm:request_generation_tokens",
+            "vllm:request_max_num_generation_tokens",
+        ],
     );
 }
 

@@ -83,7 +83,8 @@ async fn dashboards_find_every_metric_under_its_name_and_type() {
 #[tokio::test]
 async fn a_flush_starts_the_accept_length_over_as_in_sglang() {
     let server = start(ServeOptions::default()).await;
-    let accept_length = async || server.get("/server_info").await.json()["internal_states"][0]["avg_spec_accept_length"].clone();
+    let accept_length =
+        async || server.get("/server_info").await.json()["internal_states"][0]["avg_spec_accept_length"].clone();
     assert!(accept_length().await.is_null());
     let body = json!({"input_ids": [9, 8, 7], "sampling_params": {"max_new_tokens": 12, "ignore_eos": true}});
     assert_eq!(server.post("/generate", body).await.status, 200);
