@@ -88,11 +88,6 @@ impl Scores {
         &self.slow
     }
 
-    /// Rows and columns of the trials that are omitted because they are far slower than the others.
-    pub fn slow(&self) -> &[(usize, usize)] {
-        &self.slow
-    }
-
     /// Relative deviation of a single score after removing the effects of its configuration and block; `None` if
     /// nothing was measured twice.
     pub fn deviation(&self) -> Option<f64> {

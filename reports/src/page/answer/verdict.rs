@@ -191,16 +191,6 @@ fn all_failed(race: &Race) -> String {
     }
 }
 
-fn all_failed(race: &Race) -> String {
-    let failed = race.entries.iter().filter(|entry| !entry.is_off());
-    let why = failed.clone().find_map(|entry| entry.ranked.failure.as_deref());
-    let why = why.map_or_else(String::new, |why| format!(" The first reason: {why}"));
-    match failed.count() {
-        1 => format!("It is unknown whether speculation pays: the speculating configuration failed.{why}"),
-        count => format!("It is unknown whether speculation pays: all {count} speculating configurations failed.{why}"),
-    }
-}
-
 fn not_compared(race: &Race) -> String {
     if race.measured().next().is_none() {
         return "No trial succeeded under this load.".into();
