@@ -241,12 +241,13 @@ fn log_probabilities(options: EngineOptions) -> Vec<(u32, f64)> {
     engine.submit(Request { input_ids: prompt, sampling, stop }).expect("there is room");
     let mut found = Vec::new();
     while !engine.is_idle() {
-        for event in engine.step().expect("it runs") {
+        let mut take = |event| {
             if let Event::Tokens { tokens, .. } = event {
                 let logprob = |token: &ProducedToken| token.logprobs.as_ref().map_or(f64::NAN, |of| of.logprob.into());
                 found.extend(tokens.iter().map(|token| (token.id, logprob(token))));
             }
-        }
+        };
+        engine.step(&mut take).expect("it runs");
     }
     found
 }

@@ -284,12 +284,27 @@ pub trait Backend: Send {
         cached: usize,
     ) -> Result<(), EngineError>;
 
-    /// Processes pieces of prompts, at most one per slot. Returns, in the order of the chunks, the first token of each
-    /// prompt that ends here.
+    /// Processes pieces of prompts, at most one per slot. `first` receives the first token of each prompt that ends
+    /// here, with the index of its piece, as soon as it is known: before the draft processes the prompt, and before
+    /// pieces that do not fit into the same pass. The device may be idle until `first` returns.
     ///
     /// # Errors
     /// When the device fails.
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError>;
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<(), EngineError>;
+
+    /// Like [`prefill`](Self::prefill), but returns the first tokens in the end, in the order of the chunks.
+    ///
+    /// # Errors
+    /// As [`prefill`](Self::prefill).
+    fn prefill_collecting(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError> {
+        let mut all = vec![None; chunks.len()];
+        self.prefill(chunks, &mut |at, first| all[at] = Some(first))?;
+        Ok(all)
+    }
 
     /// Starts a round and returns without waiting for it.
     ///

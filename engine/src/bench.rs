@@ -219,22 +219,19 @@ fn decode(engine: &mut Engine, load: &Load) -> Result<Seen, EngineError> {
     while !engine.is_idle() {
         let whole_batch = begun.len() == load.batch_size && finished == 0;
         let begin = Instant::now();
-        let events = engine.step()?;
-        let elapsed = begin.elapsed();
         let mut tokens = 0;
-        for event in events {
-            match event {
-                Event::Tokens { request, tokens: new, .. } => {
-                    begun.insert(request);
-                    tokens += new.len();
-                }
-                Event::Finished { completion, .. } => {
-                    finished += 1;
-                    seen.all_tokens += completion.output_ids.len();
-                    seen.all_request_rounds += completion.rounds;
-                }
+        engine.step(&mut |event| match event {
+            Event::Tokens { request, tokens: new, .. } => {
+                begun.insert(request);
+                tokens += new.len();
             }
-        }
+            Event::Finished { completion, .. } => {
+                finished += 1;
+                seen.all_tokens += completion.output_ids.len();
+                seen.all_request_rounds += completion.rounds;
+            }
+        })?;
+        let elapsed = begin.elapsed();
         if whole_batch && tokens > 0 {
             seen.tokens += tokens;
             seen.elapsed += elapsed;

@@ -84,21 +84,24 @@ impl Engine {
         self.scheduler.cancel(request);
     }
 
-    /// Admits the requests that fit, prefills prompts, and runs one round for the running batch.
+    /// Admits the requests that fit, prefills prompts, and runs one round for the running batch. `events` receives each
+    /// event as soon as it is known, those of a request in order: the first token before the round is launched. It must
+    /// return quickly, since the device may be idle meanwhile.
     ///
     /// # Errors
     /// When the target's logits for a request are not finite (that request has then ended), or when the device fails
     /// (the engine is then unusable).
-    pub fn step(&mut self) -> Result<Vec<Event>, EngineError> {
-        let events = self.step_each()?;
-        let broken = events.iter().find_map(|event| match event {
-            Event::Finished { completion, .. } => match completion.finish_reason {
-                FinishReason::NotFinite(position) => Some(position),
-                _ => None,
-            },
-            Event::Tokens { .. } => None,
-        });
-        broken.map_or(Ok(events), |position| Err(EngineError::NotFinite { position }))
+    pub fn step(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
+        let mut broken = None;
+        self.step_each(&mut |event| {
+            if let Event::Finished { completion, .. } = &event
+                && let FinishReason::NotFinite(position) = completion.finish_reason
+            {
+                broken.get_or_insert(position);
+            }
+            events(event);
+        })?;
+        broken.map_or(Ok(()), |position| Err(EngineError::NotFinite { position }))
     }
 
     /// Like [`step`](Self::step), for independent requests: a request for which the target's logits are not finite ends
@@ -106,8 +109,8 @@ impl Engine {
     ///
     /// # Errors
     /// When the device fails; the engine is then unusable.
-    pub fn step_each(&mut self) -> Result<Vec<Event>, EngineError> {
-        self.scheduler.step()
+    pub fn step_each(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
+        self.scheduler.step(events)
     }
 
     /// Whether no request is queued or running.
@@ -126,20 +129,20 @@ impl Engine {
                 Ok(id) => ids.push(id),
                 Err(error) => {
                     ids.into_iter().for_each(|id| self.cancel(id));
-                    self.step()?;
+                    self.step(&mut |_| {})?;
                     return Err(error);
                 }
             }
         }
         let mut completions: Vec<Option<Completion>> = vec![None; ids.len()];
         while !self.is_idle() {
-            for event in self.step()? {
+            self.step(&mut |event| {
                 if let Event::Finished { request, completion } = event
                     && let Some(at) = ids.iter().position(|id| *id == request)
                 {
                     completions[at] = Some(*completion);
                 }
-            }
+            })?;
         }
         Ok(completions.into_iter().flatten().collect())
     }
@@ -260,8 +263,8 @@ impl Engine {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn retract(&mut self) -> Result<Vec<Event>, EngineError> {
-        self.scheduler.retract()
+    pub fn retract(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
+        self.scheduler.retract(events)
     }
 
     /// Commits the memory of the KV cache now if the system has only reserved it, so that the memory of a long-running
@@ -277,8 +280,8 @@ impl Engine {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn settle(&mut self) -> Result<Vec<Event>, EngineError> {
-        self.scheduler.settle()
+    pub fn settle(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
+        self.scheduler.settle(events)
     }
 
     /// Keeps all requests in the queue from now on, or admits them again.

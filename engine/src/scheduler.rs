@@ -5,6 +5,8 @@ mod admission;
 mod fake;
 mod pages;
 mod prefix;
+#[cfg(test)]
+mod recording;
 mod running;
 mod statistics;
 #[cfg(test)]
@@ -23,7 +25,7 @@ use self::{
 pub use self::{prefix::Reuse, statistics::Statistics};
 use crate::{
     adjust::Adjustments,
-    backend::{Backend, Exchange, PrefillChunk, Round, Slot, Ticket},
+    backend::{Backend, Exchange, PrefillChunk, Round, Slot, Ticket, Yield},
     error::EngineError,
     options::{EngineOptions, ShapePolicy},
     request::{Event, FinishReason, Request, RequestId, StopConditions},
@@ -92,6 +94,23 @@ struct Waiting {
 /// Fewer tokens than this are prefilled rather than waited for (SGLang's threshold for prompts in one batch).
 const WORTH_WAITING: usize = 32;
 
+/// A [`PrefillChunk`] of a running request.
+struct Piece {
+    /// Index of the request.
+    member: usize,
+    slot: Slot,
+    /// Copied, since the request takes its first token while the device still reads them.
+    tokens: Vec<u32>,
+    start: usize,
+    next: Option<u32>,
+}
+
+impl Piece {
+    fn chunk(&self) -> PrefillChunk<'_> {
+        PrefillChunk { slot: self.slot, tokens: &self.tokens, start: self.start, next: self.next }
+    }
+}
+
 /// A round in flight.
 struct LaunchedRound {
     ticket: Ticket,
@@ -155,7 +174,7 @@ impl Scheduler {
     pub fn expect_idle(&mut self, what: &str) -> Result<(), EngineError> {
         let all_ended = |running: &[Running]| running.iter().all(|running| running.finished().is_some());
         while self.waiting.is_empty() && !self.is_idle() && all_ended(&self.running) {
-            self.step()?;
+            self.step(&mut |_| {})?;
         }
         if self.is_idle() {
             return Ok(());
@@ -266,14 +285,13 @@ impl Scheduler {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn settle(&mut self) -> Result<Vec<Event>, EngineError> {
-        let mut events = Vec::new();
-        self.end_cancelled(&mut events);
+    pub fn settle(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
+        self.end_cancelled(events);
         while !self.in_flight.is_empty() {
-            self.collect(&mut events)?;
+            self.collect(events)?;
         }
         self.count();
-        Ok(events)
+        Ok(())
     }
 
     /// Puts running requests back into the queue, before all others. They keep their output; prompt and output are
@@ -281,8 +299,9 @@ impl Scheduler {
     ///
     /// # Errors
     /// When the device fails.
-    pub fn retract(&mut self) -> Result<Vec<Event>, EngineError> {
-        let events = self.settle()?;
+    pub fn retract(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
+        self.settle(events)?;
+        self.statistics.retracted += self.running.len() as u64;
         for mut running in std::mem::take(&mut self.running).into_iter().rev() {
             self.release(&mut running);
             running.retract();
@@ -297,7 +316,7 @@ impl Scheduler {
             });
         }
         self.count();
-        Ok(events)
+        Ok(())
     }
 
     /// Commits the memory of the caches; see [`Backend::commit_memory`].
@@ -385,23 +404,24 @@ impl Scheduler {
     }
 
     /// Ends cancelled requests, admits the requests that fit, prefills prompts, launches a round, and collects the
-    /// oldest rounds beyond those that the backend keeps in flight.
+    /// oldest rounds beyond those that the backend keeps in flight. `events` receives each event as soon as it is known
+    /// (a first token before the round is launched), those of a request in order. It must return quickly: the device
+    /// may be idle meanwhile.
     ///
     /// # Errors
     /// When the device fails.
-    pub fn step(&mut self) -> Result<Vec<Event>, EngineError> {
-        let mut events = Vec::new();
-        self.end_cancelled(&mut events);
+    pub fn step(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
+        self.end_cancelled(events);
         self.admit()?;
-        self.prefill(&mut events)?;
+        self.prefill(events)?;
         let launched = self.launch()?;
         // Rounds stay in flight as long as there is more work.
         let keep = if launched { self.backend.capacity().rounds_in_flight.max(1) - 1 } else { 0 };
         while self.in_flight.len() > keep {
-            self.collect(&mut events)?;
+            self.collect(events)?;
         }
         self.count();
-        Ok(events)
+        Ok(())
     }
 
     /// Updates the counts of requests and pages.
@@ -412,7 +432,7 @@ impl Scheduler {
         self.statistics.pages_used = self.statistics.pages_total - self.pages.free() - self.pages.kept();
     }
 
-    fn end_cancelled(&mut self, events: &mut Vec<Event>) {
+    fn end_cancelled(&mut self, events: &mut dyn FnMut(Event)) {
         for id in std::mem::take(&mut self.cancelled) {
             if let Some(at) = self.waiting.iter().position(|waiting| waiting.id == id)
                 && let Some(waiting) = self.waiting.remove(at)
@@ -422,7 +442,7 @@ impl Scheduler {
                     None => Running::new(waiting.id, waiting.request, waiting.submitted, None, &self.model),
                 };
                 running.end(FinishReason::Cancelled);
-                events.extend(running.take_events());
+                running.take_events().into_iter().for_each(&mut *events);
                 self.statistics.finished(&FinishReason::Cancelled);
             }
             if let Some(running) = self.running.iter_mut().find(|running| running.id() == id) {
@@ -471,49 +491,72 @@ impl Scheduler {
         key.is_some_and(|key| self.running.iter().any(|running| running.will_fill(page, key)))
     }
 
-    fn prefill(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
+    /// Prefills the next pieces of prompts. The first token after a prompt is an event as soon as the device has it.
+    fn prefill(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
+        let pieces = self.next_pieces();
+        if pieces.is_empty() {
+            return Ok(());
+        }
+        let chunks: Vec<PrefillChunk<'_>> = pieces.iter().map(Piece::chunk).collect();
+        let mut ended: Vec<(usize, Option<usize>)> = Vec::new();
+        let (running, statistics) = (&mut self.running, &mut self.statistics);
+        let begin = Instant::now();
+        self.backend.prefill(&chunks, &mut |at, Yield { tokens, not_finite }| {
+            let member = pieces[at].member;
+            ended.push((member, not_finite));
+            let one = &mut running[member];
+            if !one.wants_nothing() {
+                statistics.generated_tokens += tokens.len() as u64;
+                tokens.into_iter().for_each(|token| one.take_first(token));
+                one.take_events().into_iter().for_each(&mut *events);
+            }
+        })?;
+        self.statistics.prefill_time += begin.elapsed();
+        for piece in &pieces {
+            let running = &mut self.running[piece.member];
+            running.read_prompt(piece.tokens.len());
+            if let Some((table, keys)) = running.filled_pages() {
+                self.pages.share(table, keys);
+            }
+        }
+        for (member, not_finite) in ended {
+            let running = &mut self.running[member];
+            if let Some(slot) = running.slot() {
+                running.take_prompt_logprobs(self.backend.prompt_logprobs(slot));
+            }
+            if running.wants_nothing() {
+                running.end(FinishReason::Length);
+            } else if let Some(position) = not_finite {
+                running.end(no_token(self.backend.as_ref(), running, position));
+            } else {
+                running.complete();
+            }
+        }
+        self.sweep(events);
+        Ok(())
+    }
+
+    /// The pieces of prompts that the next step prefills, within its budget.
+    fn next_pieces(&self) -> Vec<Piece> {
         let largest = self.backend.capacity().prefill_chunk.max(1);
         let mut budget = self.options.prefill_budget;
-        let mut chunks = Vec::new();
-        let mut members = Vec::new();
-        for (at, running) in self.running.iter().enumerate() {
+        let mut pieces = Vec::new();
+        for (member, running) in self.running.iter().enumerate() {
             let Some((slot, start, rest)) = running.unread_prompt() else { continue };
             let count = rest.len().min(largest).min(budget);
             if count == 0 {
                 break;
             }
             budget -= count;
-            chunks.push(PrefillChunk { slot, tokens: &rest[..count], start, next: rest.get(count).copied() });
-            members.push((at, count));
+            pieces.push(Piece {
+                member,
+                slot,
+                tokens: rest[..count].to_vec(),
+                start,
+                next: rest.get(count).copied(),
+            });
         }
-        if chunks.is_empty() {
-            return Ok(());
-        }
-        let begin = Instant::now();
-        let first = self.backend.prefill(&chunks)?;
-        self.statistics.prefill_time += begin.elapsed();
-        for ((at, count), first) in members.into_iter().zip(first) {
-            let running = &mut self.running[at];
-            running.read_prompt(count);
-            if let Some((table, keys)) = running.filled_pages() {
-                self.pages.share(table, keys);
-            }
-            let Some(first) = first else { continue };
-            if let Some(slot) = running.slot() {
-                running.take_prompt_logprobs(self.backend.prompt_logprobs(slot));
-            }
-            if running.wants_nothing() {
-                running.end(FinishReason::Length);
-                continue;
-            }
-            self.statistics.generated_tokens += first.tokens.len() as u64;
-            first.tokens.into_iter().for_each(|token| running.take_first(token));
-            if let Some(position) = first.not_finite {
-                running.end(no_token(self.backend.as_ref(), running, position));
-            }
-        }
-        self.sweep(events);
-        Ok(())
+        pieces
     }
 
     /// Launches a round for all requests that can use one; returns whether there were any.
@@ -537,7 +580,7 @@ impl Scheduler {
     }
 
     /// Collects the oldest round in flight.
-    fn collect(&mut self, events: &mut Vec<Event>) -> Result<(), EngineError> {
+    fn collect(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
         let Some(LaunchedRound { ticket, shape, members }) = self.in_flight.pop_front() else { return Ok(()) };
         let output = self.backend.collect(ticket)?;
         let (launched, mut batch) = (members.len(), 0);
@@ -558,14 +601,14 @@ impl Scheduler {
     }
 
     /// Collects events, and releases the resources of finished requests.
-    fn sweep(&mut self, events: &mut Vec<Event>) {
+    fn sweep(&mut self, events: &mut dyn FnMut(Event)) {
         let mut at = 0;
         while let Some(running) = self.running.get_mut(at) {
             for event in running.take_events() {
                 if let Event::Finished { completion, .. } = &event {
                     self.statistics.finished(&completion.finish_reason);
                 }
-                events.push(event);
+                events(event);
             }
             if !running.is_done() {
                 at += 1;

@@ -235,7 +235,7 @@ fn best_tokens(engine: &mut Engine, requests: Vec<Request>) -> Vec<Vec<(u32, f32
     let ids: Vec<_> = requests.into_iter().map(|request| engine.submit(request).expect("it fits")).collect();
     let mut best = vec![Vec::new(); ids.len()];
     while !engine.is_idle() {
-        for event in engine.step().expect("it runs") {
+        let mut take = |event| {
             if let Event::Tokens { request, tokens, .. } = event
                 && let Some(at) = ids.iter().position(|id| *id == request)
             {
@@ -243,7 +243,8 @@ fn best_tokens(engine: &mut Engine, requests: Vec<Request>) -> Vec<Vec<(u32, f32
                 assert_eq!(logprobs.top[0], (tokens[0].id, logprobs.logprob), "greedy takes the best");
                 best[at] = logprobs.top.clone();
             }
-        }
+        };
+        engine.step(&mut take).expect("it runs");
     }
     best
 }

@@ -219,7 +219,7 @@ fn what_cannot_be_replayed_says_why() {
     let running = engine.submit(request).expect("it fits");
     check(&mut engine, text(9, 4), &off, "only while no request runs");
     engine.cancel(running);
-    engine.step().expect("it ends");
+    engine.step(&mut |_| {}).expect("it ends");
     let mut calls = 0;
     let broken_off = engine.replay(&[text(9, 4)], &off, &mut |_| {
         calls += 1;

@@ -171,9 +171,17 @@ impl Backend for CpuBackend {
         self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size, cached))
     }
 
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError> {
-        // Runs on a thread of the pool from the start, so that no operation has to be handed over to it.
-        rayon::scope(|_| self.run_prefill(chunks, None))
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<(), EngineError> {
+        // Each half runs on a thread of the pool from the start, so that no operation has to be handed over to it.
+        let read = rayon::scope(|_| self.prefill_target(chunks, None))?;
+        for (at, token) in read.first().iter().enumerate() {
+            token.iter().for_each(|token| first(at, token.clone()));
+        }
+        rayon::scope(|_| self.prefill_draft(chunks, read))
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
@@ -205,7 +213,11 @@ impl Backend for CpuBackend {
     }
 
     fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError> {
-        rayon::scope(|_| self.run_prefill(chunks, Some(states))).and_then(|first| expect_finite(&first))
+        rayon::scope(|_| {
+            let read = self.prefill_target(chunks, Some(states))?;
+            expect_finite(read.first())?;
+            self.prefill_draft(chunks, read)
+        })
     }
 
     fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {

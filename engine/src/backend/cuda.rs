@@ -358,8 +358,12 @@ impl Backend for CudaBackend {
         Ok(())
     }
 
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError> {
-        self.run_prefill(chunks, None)
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<(), EngineError> {
+        self.run_prefill(chunks, None, first)
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
@@ -384,7 +388,9 @@ impl Backend for CudaBackend {
 
     fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError> {
         self.check_traced(chunks, &states)?;
-        self.run_prefill(chunks, Some(states)).and_then(|first| expect_finite(&first))
+        let mut first = Vec::new();
+        self.run_prefill(chunks, Some(states), &mut |_, one| first.push(Some(one)))?;
+        expect_finite(&first)
     }
 
     fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {

@@ -183,7 +183,7 @@ impl Engine {
     fn end_all(&mut self) -> Result<(), EngineError> {
         self.scheduler.cancel_all();
         while !self.is_idle() {
-            self.step()?;
+            self.step(&mut |_| {})?;
         }
         Ok(())
     }
@@ -205,7 +205,7 @@ impl Engine {
         }
         while !self.is_idle() {
             let spent = self.statistics().prefill_time;
-            self.step()?;
+            self.step(&mut |_| {})?;
             steps += usize::from(self.statistics().prefill_time > spent);
         }
         let after = self.statistics();

@@ -158,7 +158,7 @@ impl<'a> Group<'a> {
                 return Ok(ControlFlow::Continue(()));
             }
             match &mut kept {
-                None => expect_finite(&self.backend.prefill(&chunks)?)?,
+                None => expect_finite(&self.backend.prefill_collecting(&chunks)?)?,
                 Some(kept) => {
                     states.clear();
                     self.backend.prefill_traced(&chunks, TargetStates::Out(&mut states))?;

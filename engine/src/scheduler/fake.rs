@@ -183,14 +183,17 @@ impl Backend for Fake {
         None
     }
 
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError> {
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<(), EngineError> {
         let mut world = self.world();
         let distinct: BTreeSet<Slot> = chunks.iter().map(|chunk| chunk.slot).collect();
         assert_eq!(distinct.len(), chunks.len(), "a slot twice");
         world.prefills.push(chunks.iter().map(|chunk| chunk.tokens.len()).sum());
-        let mut first = Vec::new();
         let page_size = self.capacity.page_size;
-        for chunk in chunks {
+        for (at, chunk) in chunks.iter().enumerate() {
             let open = world.open.get_mut(&chunk.slot).expect("an open slot");
             assert!(!chunk.tokens.is_empty() && chunk.tokens.len() <= self.capacity.prefill_chunk, "size of a piece");
             assert_eq!(chunk.start, open.prompt.len(), "a piece does not continue the prompt");
@@ -202,13 +205,15 @@ impl Backend for Fake {
             let root = open.root;
             let position = open.prompt.len();
             let token = (root != NOT_FINITE).then(|| produced(root));
-            first.push(chunk.next.is_none().then(|| Yield::of_prompt(token, position)));
+            if chunk.next.is_none() {
+                first(at, Yield::of_prompt(token, position));
+            }
             for (at, token) in chunk.tokens.iter().enumerate() {
                 let next = chunk.tokens.get(at + 1).copied().or(chunk.next).unwrap_or(root);
                 world.write(chunk.slot, page_size, chunk.start + at, *token, Some(next));
             }
         }
-        Ok(first)
+        Ok(())
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {

@@ -216,10 +216,9 @@ impl Running {
         self.request.stop.max_new_tokens == Some(0)
     }
 
-    /// Adds the token that follows the prompt.
+    /// Adds the token that follows the prompt. If it ends the request, [`complete`](Self::complete) reports the end.
     pub fn take_first(&mut self, token: ProducedToken) {
         self.append(vec![token]);
-        self.complete();
     }
 
     /// Adds the tokens of a round in which `proposed` drafts were verified: accepted drafts, then the bonus token.
@@ -291,7 +290,8 @@ impl Running {
         std::mem::take(&mut self.events)
     }
 
-    fn complete(&mut self) {
+    /// Reports the end of a request that has ended. Once only.
+    pub fn complete(&mut self) {
         let Some(finish_reason) = self.finished.clone() else { return };
         let completion = Completion {
             output_ids: self.output.clone(),

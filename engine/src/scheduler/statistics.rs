@@ -44,6 +44,8 @@ pub struct Statistics {
     pub exhausted: u64,
     /// Number of cancelled requests.
     pub cancelled: u64,
+    /// Number of times that a running request was put back into the queue.
+    pub retracted: u64,
     /// Number of requests whose logits were not finite, or whose grammar could not be followed.
     pub broken: u64,
     /// Total time of prefill.

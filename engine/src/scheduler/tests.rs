@@ -1,5 +1,7 @@
 //! The scheduler with a scripted backend, which itself checks the rules of the interface.
 
+mod first_tokens;
+
 use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
@@ -67,7 +69,7 @@ fn drain(scheduler: &mut Scheduler) -> Vec<Event> {
         if scheduler.is_idle() {
             return events;
         }
-        events.extend(scheduler.step().expect("the device works"));
+        scheduler.step(&mut |event| events.push(event)).expect("the device works");
     }
     panic!("the scheduler does not come to an end");
 }
@@ -162,7 +164,7 @@ proptest! {
                     scheduler.cancel(*id);
                 }
             }
-            events.extend(scheduler.step().expect("the device works"));
+            scheduler.step(&mut |event| events.push(event)).expect("the device works");
             scheduler.pages.audit(scheduler.running.iter().filter_map(Running::pages), pages);
         }
         events.extend(drain(&mut scheduler));
@@ -310,12 +312,13 @@ fn a_request_can_be_cancelled_in_the_queue_while_it_reads_and_while_it_runs() {
     let (mut scheduler, world) =
         scheduler(Capacity { slots: 1, ..CAPACITY }, COUNTING, ShapePolicy::fixed(TreeShape::OFF));
     let ids = [30, 1, 1].map(|prompt| scheduler.submit(request(vec![1; prompt], 20)).expect("it fits"));
-    scheduler.step().expect("the device works");
+    scheduler.step(&mut |_| {}).expect("the device works");
     assert_eq!((scheduler.statistics().running, scheduler.statistics().waiting), (1, 2));
     scheduler.cancel(ids[0]);
     scheduler.cancel(ids[1]);
     scheduler.cancel(RequestId(99));
-    let mut events = scheduler.step().expect("the device works");
+    let mut events = Vec::new();
+    scheduler.step(&mut |event| events.push(event)).expect("the device works");
     for id in &ids[..2] {
         assert_eq!(completion(&events, *id).finish_reason, FinishReason::Cancelled);
     }
@@ -424,8 +427,11 @@ fn a_round_that_runs_ahead_for_nobody_does_not_keep_the_policy_from_changing() {
     let capacity = Capacity { rounds_in_flight: 2, ..CAPACITY };
     let (mut scheduler, world) = scheduler(capacity, COUNTING, ShapePolicy::fixed(TreeShape::chain(3)));
     let id = scheduler.submit(request(vec![1], 9)).expect("it fits");
-    let ended = |event: &Event| matches!(event, Event::Finished { request, .. } if *request == id);
-    while !scheduler.step().expect("the device works").iter().any(ended) {}
+    let mut ended = false;
+    while !ended {
+        let mut watch = |event| ended |= matches!(event, Event::Finished { request, .. } if request == id);
+        scheduler.step(&mut watch).expect("the device works");
+    }
     assert!(!scheduler.is_idle(), "a round is under way");
     scheduler.set_policy(ShapePolicy::fixed(TreeShape::chain(2)), &[], &mut |_, _| {}).expect("nothing runs");
     assert!(world.lock().expect("no panic while it was held").is_clean());

@@ -30,12 +30,17 @@ pub fn shrinking_and_growing(engine: &mut Engine, plan: Plan) -> Result<Option<S
                 places.insert(engine.submit(request.clone())?, at);
             }
             steps += 1;
-            for event in engine.step()? {
-                let Event::Finished { request, completion } = event else { continue };
-                let Some(at) = places.remove(&request) else { continue };
-                if completion.output_ids != alone[at].output_ids {
-                    return Ok(Some(format!("shape {shape}: request {at} differs from its output alone")));
+            let mut differs = None;
+            engine.step(&mut |event| {
+                if let Event::Finished { request, completion } = event
+                    && let Some(at) = places.remove(&request)
+                    && completion.output_ids != alone[at].output_ids
+                {
+                    differs = Some(at);
                 }
+            })?;
+            if let Some(at) = differs {
+                return Ok(Some(format!("shape {shape}: request {at} differs from its output alone")));
             }
             // A round without live requests may still be in flight.
             if waiting.len() == 0 && engine.is_idle() {

@@ -37,13 +37,13 @@ pub fn tokens(engine: &mut Engine, requests: &[Request]) -> Result<Vec<Vec<Produ
         requests.iter().map(|request| engine.submit(request.clone())).collect::<Result<_, _>>()?;
     let mut all = vec![Vec::new(); ids.len()];
     while !engine.is_idle() {
-        for event in engine.step()? {
+        engine.step(&mut |event| {
             if let Event::Tokens { request, tokens, .. } = event
                 && let Some(at) = ids.iter().position(|id| *id == request)
             {
                 all[at].extend(tokens);
             }
-        }
+        })?;
     }
     Ok(all)
 }

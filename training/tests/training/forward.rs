@@ -31,7 +31,7 @@ fn check(pair: &str) {
     backend.trace(slot, 0..text.len() - 1, false).expect("traced");
     let last = text.len() - 1;
     let chunk = PrefillChunk { slot, tokens: &text[..last], start: 0, next: Some(text[last]) };
-    let _ = backend.prefill(&[chunk]).expect("read");
+    let _ = backend.prefill_collecting(&[chunk]).expect("read");
     let loaded = load(&options, DType::F32, |_, _| {});
     for position in [1, 2, 9, last] {
         // A pool grows as long as the text continues: the chain so far, and any token after it.

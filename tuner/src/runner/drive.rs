@@ -84,7 +84,7 @@ pub fn drive(
     if !running.is_empty() {
         running.keys().for_each(|id| engine.cancel(*id));
         // If serving failed, its error is the one to report, not one from cleaning up.
-        let cleared = engine.step();
+        let cleared = engine.step(&mut |_| {});
         if seen.is_ok() {
             cleared?;
         }
@@ -94,7 +94,7 @@ pub fn drive(
 
 fn settle(engine: &mut Engine) -> Result<(), EngineError> {
     while !engine.is_idle() {
-        engine.step()?;
+        engine.step(&mut |_| {})?;
     }
     Ok(())
 }
@@ -138,13 +138,13 @@ fn feed(
         }
         let (rounds, ended) = (engine.statistics().rounds, seen.served.len());
         let (batch, prompt_tokens) = (running.len(), read_tokens(engine));
-        for event in engine.step()? {
+        engine.step(&mut |event| {
             if let Event::Finished { request: id, completion } = event
                 && let Some(Running { late, submitted }) = running.remove(&id)
             {
                 seen.served.push(CompletedRequest { late, submitted, completion: *completion });
             }
-        }
+        })?;
         let now = start.elapsed();
         seen.steps.push(Step {
             begin: last.as_secs_f64(),

@@ -15,13 +15,29 @@ use crate::{
 /// Maximum number of rows whose logits are in memory at a time, when they are requested for a whole prompt.
 const LOGIT_ROWS: usize = 64;
 
+/// Pieces that the target has processed and the draft has not.
+pub struct TargetRead {
+    pass: Pass,
+    /// The last row of each piece in the pass.
+    lasts: Vec<usize>,
+    /// The first token after each prompt that ends.
+    first: Vec<Option<Yield>>,
+}
+
+impl TargetRead {
+    /// The first token after each prompt that ends, in the order of the pieces.
+    pub fn first(&self) -> &[Option<Yield>] {
+        &self.first
+    }
+}
+
 impl CpuBackend {
-    /// Processes pieces of prompts, or pieces of texts whose target states are returned or given.
-    pub(super) fn run_prefill(
+    /// Runs the target over pieces of prompts, or over pieces of texts whose target states are returned or given.
+    pub(super) fn prefill_target(
         &mut self,
         chunks: &[PrefillChunk<'_>],
         kept: Option<TargetStates<'_>>,
-    ) -> Result<Vec<Option<Yield>>, EngineError> {
+    ) -> Result<TargetRead, EngineError> {
         let mut adjusters = self.slots.take_adjusters(chunks.iter().map(|chunk| chunk.slot));
         let states = self.slots.get(chunks.iter().map(|chunk| chunk.slot))?;
         let mut stack = Stack::default();
@@ -58,7 +74,7 @@ impl CpuBackend {
         let ends = chunks.iter().zip(&lasts).filter(|(chunk, _)| chunk.next.is_none()).map(|(_, last)| *last);
         let logits = self.target.logits(&select(&pass.hidden, self.target.hidden_size(), ends));
         let mut logits = logits.chunks_exact(self.capacity.vocab_size);
-        let first: Vec<Option<Yield>> = chunks
+        let first = chunks
             .iter()
             .zip(&states)
             .zip(&mut adjusters)
@@ -69,6 +85,18 @@ impl CpuBackend {
                 first.map(|first| Yield::of_prompt(first, position))
             })
             .collect();
+        self.slots.put_back(chunks.iter().map(|chunk| chunk.slot), adjusters);
+        Ok(TargetRead { pass, lasts, first })
+    }
+
+    /// Runs the draft, if it follows the sequences, over pieces that the target has processed, and updates their slots.
+    pub(super) fn prefill_draft(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        read: TargetRead,
+    ) -> Result<(), EngineError> {
+        let TargetRead { pass, lasts, first } = read;
+        let states = self.slots.get(chunks.iter().map(|chunk| chunk.slot))?;
         let of_prompts: Vec<Vec<TokenLogprobs>> = chunks
             .iter()
             .zip(&states)
@@ -91,7 +119,6 @@ impl CpuBackend {
         }
 
         let hidden = self.target.hidden_size();
-        self.slots.put_back(chunks.iter().map(|chunk| chunk.slot), adjusters);
         for (((chunk, first), last), of_prompt) in chunks.iter().zip(&first).zip(&lasts).zip(of_prompts) {
             let state = self.slots.get_mut(chunk.slot)?;
             if let Some(trace) = &mut state.trace {
@@ -107,7 +134,7 @@ impl CpuBackend {
             }
             state.recurrent = states_behind[last * width..(last + 1) * width].to_vec();
         }
-        Ok(first)
+        Ok(())
     }
 
     /// Log-probabilities of the tokens after the rows of a piece, as far as the request wants them. `last` is the

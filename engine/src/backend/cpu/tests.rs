@@ -91,7 +91,7 @@ fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {
             let start = piece * plan.chunk;
             let next = prompt.get(start + tokens.len()).copied();
             let produced =
-                backend.prefill(&[PrefillChunk { slot: *slot, tokens, start, next }]).expect("the prompt fits");
+                backend.prefill_collecting(&[PrefillChunk { slot: *slot, tokens, start, next }]).expect("the prompt fits");
             first = produced.into_iter().flatten().flat_map(|one| one.tokens).next();
         }
         outputs.push(vec![first.expect("the prompt ends in a token")]);
@@ -197,10 +197,10 @@ fn wrong_use_is_an_error() {
         (PrefillChunk { tokens: &[5; 193], ..chunk }, "do not fit"),
     ];
     for (chunk, expected) in refused {
-        let found = message(backend.prefill(&[chunk]).err());
+        let found = message(backend.prefill_collecting(&[chunk]).err());
         assert!(found.contains(expected), "{found}");
     }
-    backend.prefill(&[chunk]).expect("a prompt");
+    backend.prefill_collecting(&[chunk]).expect("a prompt");
 
     // Without a speculating shape the draft does not follow the sequence, and cannot continue it later.
     let slots = [slot];
@@ -222,7 +222,7 @@ fn the_draft_reads_later_what_plain_rounds_produce_and_never_leaves_too_much() {
     let pages: Vec<PageId> = (0..12).map(PageId).collect();
     backend.prepare(&[TreeShape::OFF, chain], &[], &mut |_, _| {}).expect("the shapes run");
     backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
-    backend.prefill(&[PrefillChunk { slot, tokens: &[5, 6, 7], start: 0, next: None }]).expect("a prompt");
+    backend.prefill_collecting(&[PrefillChunk { slot, tokens: &[5, 6, 7], start: 0, next: None }]).expect("a prompt");
     let mut run = |shape| {
         let ticket = backend.launch(Round { shape, slots: &[slot] }).expect("a round");
         backend.collect(ticket).expect("its output");
@@ -250,7 +250,7 @@ fn the_draft_is_where_it_would_be_had_it_read_every_token_at_once() {
             // First the rounds run on the text as it grows; then the same text is prefilled as a prompt.
             for plain_rounds in [plain_rounds, 0] {
                 backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
-                let first = backend.prefill(&[PrefillChunk { slot, tokens: &text, start: 0, next: None }]);
+                let first = backend.prefill_collecting(&[PrefillChunk { slot, tokens: &text, start: 0, next: None }]);
                 let mut last = first_token(&first.expect("a prompt")[0]);
                 let mut run = |shape| {
                     let ticket = backend.launch(Round { shape, slots: &[slot] }).expect("a round");

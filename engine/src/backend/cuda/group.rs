@@ -72,9 +72,9 @@ struct Facts {
 }
 
 /// A message of a rank while it works on a command.
-enum Answer<R> {
-    /// Graphs captured so far, and in total.
-    Captured(usize, usize),
+enum Answer<N, R> {
+    /// What rank 0 tells before it is done.
+    News(N),
     /// The rank, and its result.
     Done(usize, Result<R, EngineError>),
 }
@@ -144,7 +144,7 @@ impl Group {
                     let _ = answers.send(Answer::Done(rank, loaded));
                 })
             },
-            &mut |_, _| {},
+            &mut |()| {},
             // Loading may be slow, for example from network storage.
             Duration::MAX,
         );
@@ -162,13 +162,14 @@ impl Group {
         &self,
         work: impl Fn(&mut CudaBackend) -> Result<R, EngineError> + Clone + Send + 'static,
     ) -> Result<Vec<R>, EngineError> {
-        self.all_watched(move |backend, _| work(backend), &mut |_, _| {})
+        self.all_watched(move |backend, _| work(backend), &mut |()| {})
     }
 
-    fn all_watched<R: Send + 'static>(
+    /// Like [`all`](Self::all); `told` receives what rank 0 tells while it works.
+    fn all_watched<N: Send + 'static, R: Send + 'static>(
         &self,
-        work: impl Fn(&mut CudaBackend, &mut dyn FnMut(usize, usize)) -> Result<R, EngineError> + Clone + Send + 'static,
-        captured: &mut dyn FnMut(usize, usize),
+        work: impl Fn(&mut CudaBackend, &mut dyn FnMut(N)) -> Result<R, EngineError> + Clone + Send + 'static,
+        told: &mut dyn FnMut(N),
     ) -> Result<Vec<R>, EngineError> {
         if let Some(reason) = &*self.ended.lock().unwrap_or_else(PoisonError::into_inner) {
             return Err(EngineError::Device(reason.clone()));
@@ -179,16 +180,16 @@ impl Group {
                 let work = work.clone();
                 Box::new(move |backend| {
                     let Some(backend) = backend else { return };
-                    let mut tell = |done, all| {
+                    let mut tell = |news| {
                         if rank == 0 {
-                            let _ = answers.send(Answer::Captured(done, all));
+                            let _ = answers.send(Answer::News(news));
                         }
                     };
                     let done = work(backend, &mut tell);
                     let _ = answers.send(Answer::Done(rank, done));
                 })
             },
-            captured,
+            told,
             PATIENCE,
         );
         answers.map_err(|failure| match failure {
@@ -211,7 +212,15 @@ impl Group {
         work: impl Fn(&mut CudaBackend) -> Result<R, EngineError> + Clone + Send + 'static,
         of: impl Fn(&R) -> Vec<(Vec<u32>, Option<usize>)>,
     ) -> Result<R, EngineError> {
-        let mut answers = self.all(work)?;
+        self.equal(self.all(work)?, of)
+    }
+
+    /// Rank 0's answer; if ranks have chosen different tokens, the group ends.
+    fn equal<R>(
+        &self,
+        mut answers: Vec<R>,
+        of: impl Fn(&R) -> Vec<(Vec<u32>, Option<usize>)>,
+    ) -> Result<R, EngineError> {
         let expected = of(&answers[0]);
         match answers.iter().position(|answer| of(answer) != expected) {
             None => Ok(answers.swap_remove(0)),
@@ -259,10 +268,10 @@ type Answers<R> = Vec<Option<Result<R, EngineError>>>;
 impl Watch<'_> {
     /// Sends each rank its job and waits for all answers, except from ranks that cannot answer, and for at most
     /// `patience` without any message.
-    fn run<R: Send + 'static>(
+    fn run<N: Send + 'static, R: Send + 'static>(
         &self,
-        mut job: impl FnMut(usize, mpsc::Sender<Answer<R>>) -> thread::Job,
-        captured: &mut dyn FnMut(usize, usize),
+        mut job: impl FnMut(usize, mpsc::Sender<Answer<N, R>>) -> thread::Job,
+        told: &mut dyn FnMut(N),
         patience: Duration,
     ) -> Result<Vec<R>, Failure> {
         let (sender, receiver) = mpsc::channel();
@@ -277,8 +286,8 @@ impl Watch<'_> {
             // All messages of a rank that has ended by now are already in the channel.
             let ended: Vec<bool> = self.ranks.iter().map(RankThread::has_ended).collect();
             let dead = match receiver.recv_timeout(LOOK) {
-                Ok(Answer::Captured(done, all)) => {
-                    captured(done, all);
+                Ok(Answer::News(news)) => {
+                    told(news);
                     heard = Instant::now();
                     continue;
                 }
@@ -454,7 +463,10 @@ impl Backend for Group {
         captured: &mut dyn FnMut(usize, usize),
     ) -> Result<(), EngineError> {
         let (shapes, sizes) = (shapes.to_vec(), capture_sizes.to_vec());
-        self.all_watched(move |backend, captured| backend.prepare(&shapes, &sizes, captured), captured).map(|_| ())
+        let work = move |backend: &mut CudaBackend, tell: &mut dyn FnMut((usize, usize))| {
+            backend.prepare(&shapes, &sizes, &mut |done, all| tell((done, all)))
+        };
+        self.all_watched(work, &mut |(done, all)| captured(done, all)).map(|_| ())
     }
 
     fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
@@ -473,11 +485,23 @@ impl Backend for Group {
         self.first(move |backend| backend.open(slot, &sampling, &pages, cached))
     }
 
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError> {
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<(), EngineError> {
         let pieces = Piece::all(chunks);
-        let work =
-            move |backend: &mut CudaBackend| backend.prefill(&pieces.iter().map(Piece::chunk).collect::<Vec<_>>());
-        self.tokens(work, |first| tokens_of(first.iter().flatten()))
+        let work = move |backend: &mut CudaBackend, tell: &mut dyn FnMut((usize, Yield))| {
+            let chunks: Vec<_> = pieces.iter().map(Piece::chunk).collect();
+            let mut all = Vec::new();
+            backend.prefill(&chunks, &mut |at, token| {
+                all.push(token.clone());
+                tell((at, token));
+            })?;
+            Ok(all)
+        };
+        let answers = self.all_watched(work, &mut |(at, token)| first(at, token))?;
+        self.equal(answers, |all| tokens_of(all)).map(|_| ())
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {

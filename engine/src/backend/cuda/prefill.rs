@@ -94,12 +94,13 @@ impl CudaBackend {
     }
 
     /// Processes pieces of prompts, or pieces of texts whose target states are returned or given, as many rows at once
-    /// as there is room for.
+    /// as there is room for. `first` as in [`Backend::prefill`](crate::backend::Backend::prefill).
     pub(super) fn run_prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],
         mut kept: Option<TargetStates<'_>>,
-    ) -> Result<Vec<Option<Yield>>, EngineError> {
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<(), EngineError> {
         for chunk in chunks {
             self.check_chunk(chunk)?;
         }
@@ -108,7 +109,6 @@ impl CudaBackend {
             chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1).min(most),
         ))?;
         let room = self.extent.rows;
-        let mut produced = Vec::new();
         let mut begin = 0;
         while begin < chunks.len() {
             let mut rows = 0;
@@ -121,10 +121,10 @@ impl CudaBackend {
             if group.iter().map(|chunk| chunk.tokens.len()).sum::<usize>() > room {
                 self.grow(WorkspaceShape::of_prefill(group[0].tokens.len()))?;
             }
-            produced.extend(self.prefill_group(group, kept.as_mut())?);
+            self.prefill_group(group, kept.as_mut(), &mut |at, token| first(begin + at, token))?;
             begin += count;
         }
-        Ok(produced)
+        Ok(())
     }
 
     fn check_chunk(&self, chunk: &PrefillChunk<'_>) -> Result<(), EngineError> {
@@ -152,7 +152,8 @@ impl CudaBackend {
         &mut self,
         chunks: &[PrefillChunk<'_>],
         kept: Option<&mut TargetStates<'_>>,
-    ) -> Result<Vec<Option<Yield>>, EngineError> {
+        told: &mut dyn FnMut(usize, Yield),
+    ) -> Result<(), EngineError> {
         let page_size = self.machine.capacity.page_size;
         let mut columns = Columns { first: vec![0], ..Columns::default() };
         let mut lasts = Vec::new();
@@ -187,8 +188,12 @@ impl CudaBackend {
             }
         }
         self.keep_target(chunks, &lasts)?;
-        self.keep_prompt_logprobs(chunks, &lasts)?;
         let first = self.first_tokens(chunks, &lasts)?;
+        // Reading a token has waited for the device anyway, so it is told before the device gets more work.
+        for (at, token) in first.iter().enumerate() {
+            token.iter().for_each(|token| told(at, token.clone()));
+        }
+        self.keep_prompt_logprobs(chunks, &lasts)?;
         self.prefill_draft(chunks, &columns, &lasts, &first)?;
 
         let mut updates = Vec::new();
@@ -204,8 +209,7 @@ impl CudaBackend {
         let update = self.arrays.own.slice();
         let update = if update.bytes() >= updates.len() * 4 { update } else { self.round.node_token.slice() };
         self.device.write(update, &updates)?;
-        self.machine.kernels.set_state(slots.length.slice(), slots.root.slice(), update, chunks.len())?;
-        Ok(first)
+        Ok(self.machine.kernels.set_state(slots.length.slice(), slots.root.slice(), update, chunks.len())?)
     }
 
     /// The pass over pieces whose rows are in `self.arrays`.

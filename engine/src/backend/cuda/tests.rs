@@ -113,7 +113,7 @@ fn produce_behind(
     let middle = cached + 10.min((PROMPT.len() - cached) / 2);
     for (start, piece) in [(cached, &PROMPT[cached..middle]), (middle, &PROMPT[middle..])] {
         let next = PROMPT.get(start + piece.len()).copied();
-        let first = backend.prefill(&[PrefillChunk { slot, tokens: piece, start, next }]).expect("a prompt");
+        let first = backend.prefill_collecting(&[PrefillChunk { slot, tokens: piece, start, next }]).expect("a prompt");
         tokens.extend(first.into_iter().flatten().flat_map(|one| one.tokens));
     }
     let mut timings = Vec::new();
@@ -301,7 +301,7 @@ fn logits_that_are_not_finite_are_no_token_wherever_the_target_is_asked() {
             let pages: Vec<PageId> = (0..100).map(|page| PageId(page + 100 * slot)).collect();
             backend.open(Slot(slot), &sampling, &pages, 0).expect("a free slot");
         }
-        backend.prefill(&[chunk(Slot(1))]).expect("a prompt");
+        backend.prefill_collecting(&[chunk(Slot(1))]).expect("a prompt");
         let run = |backend: &mut CudaBackend| {
             let ticket = backend.launch(Round { shape, slots: &[Slot(1)] }).expect("a round");
             backend.collect(ticket).expect("what it yields").yields.remove(0)
@@ -316,7 +316,7 @@ fn logits_that_are_not_finite_are_no_token_wherever_the_target_is_asked() {
             (Vec::new(), Some(PROMPT.len() + 1 + whole.tokens.len())),
             "{what}"
         );
-        let first = backend.prefill(&[chunk(Slot(0))]).expect("a prompt");
+        let first = backend.prefill_collecting(&[chunk(Slot(0))]).expect("a prompt");
         assert_eq!(first, [Some(Yield { tokens: Vec::new(), not_finite: Some(PROMPT.len()) })], "{what}");
     }
 }
@@ -346,7 +346,7 @@ fn trees_behind_plain_rounds(backend: &mut CudaBackend, plain_rounds: usize, beg
             backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
             for (piece, tokens) in text.chunks(64).enumerate() {
                 let (start, next) = (piece * 64, text.get(piece * 64 + tokens.len()).copied());
-                let first = backend.prefill(&[PrefillChunk { slot, tokens, start, next }]).expect("a prompt");
+                let first = backend.prefill_collecting(&[PrefillChunk { slot, tokens, start, next }]).expect("a prompt");
                 last[at] = first_token(&first[0]);
             }
         }

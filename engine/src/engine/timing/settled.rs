@@ -122,17 +122,16 @@ impl Engine {
             let whole_batch = produced.iter().all(|count| *count > 0);
             let held: usize = prompts.iter().map(Vec::len).sum::<usize>() + produced.iter().sum::<usize>();
             let counted = self.statistics().rounds;
-            for event in self.step()? {
-                match event {
-                    Event::Tokens { request, tokens, .. } => {
-                        if let Some(at) = ids.iter().position(|id| *id == request) {
-                            produced[at] += tokens.len();
-                        }
+            let mut ended = false;
+            self.step(&mut |event| match event {
+                Event::Tokens { request, tokens, .. } => {
+                    if let Some(at) = ids.iter().position(|id| *id == request) {
+                        produced[at] += tokens.len();
                     }
-                    Event::Finished { .. } => return Err(self.no_room(point)),
                 }
-            }
-            if self.statistics().waiting > 0 {
+                Event::Finished { .. } => ended = true,
+            })?;
+            if ended || self.statistics().waiting > 0 {
                 return Err(self.no_room(point));
             }
             if self.statistics().rounds == counted {

@@ -47,8 +47,10 @@ fn every_point_is_timed_and_the_engine_is_as_before() {
         let stop =
             StopConditions { stop_token_ids: vec![output[late]], max_new_tokens: Some(30), ..prompt.stop.clone() };
         engine.submit(Request { stop, ..prompt.clone() }).expect("it fits");
-        let ended = |events: &[Event]| events.iter().any(|event| matches!(event, Event::Finished { .. }));
-        while !ended(&engine.step().expect("it runs")) {}
+        let mut ended = false;
+        while !ended {
+            engine.step(&mut |event| ended |= matches!(event, Event::Finished { .. })).expect("it runs");
+        }
         assert_eq!(engine.is_idle(), device == DeviceChoice::Cpu, "{device:?}");
         let parts = engine.time_parts(&points, 2).expect("they are timed part by part");
         assert_eq!(parts.iter().map(|one| one.point).collect::<Vec<_>>(), points);
@@ -107,7 +109,7 @@ fn points_that_do_not_fit_are_refused_and_change_nothing() {
     let error = engine.time_rounds(&[point("2,1,3", 1, 20)], 4).expect_err("a request runs").to_string();
     assert!(error.contains("no request runs"), "{error}");
     while !engine.is_idle() {
-        engine.step().expect("it runs");
+        engine.step(&mut |_| {}).expect("it runs");
     }
     assert_eq!(engine.options().policy, policy);
 }

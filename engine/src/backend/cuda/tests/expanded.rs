@@ -50,10 +50,10 @@ fn first_tokens(backend: &mut CudaBackend) -> Vec<Vec<(u32, f32)>> {
     let ((begin, rest), (third_begin, third_rest)) = (one.split_at(34), third.split_at(37));
     let pieces = [(slots[0], begin, rest), (slots[2], third_begin, third_rest)];
     let pieces = pieces.map(|(slot, tokens, rest)| PrefillChunk { slot, tokens, start: 0, next: Some(rest[0]) });
-    backend.prefill(&pieces).expect("two pieces");
+    backend.prefill_collecting(&pieces).expect("two pieces");
     let pieces = [(slots[0], rest, begin.len()), (slots[1], &other[..], 0), (slots[2], third_rest, third_begin.len())];
     let pieces = pieces.map(|(slot, tokens, start)| PrefillChunk { slot, tokens, start, next: None });
-    let first = backend.prefill(&pieces).expect("the rest");
+    let first = backend.prefill_collecting(&pieces).expect("the rest");
     let tokens = first.into_iter().flatten().flat_map(|one| one.tokens);
     tokens.map(|token| token.logprobs.expect("asked for").top).collect()
 }

@@ -1,0 +1,174 @@
+//! A backend that records what the scheduler does with it, in one list with the events that the scheduler hands out.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex},
+};
+
+use schemas::tree::TreeShape;
+
+use crate::{
+    backend::{
+        Asked, Backend, Capacity, DeviceInfo, PageId, Pool, PrefillChunk, ReplayPlace, Round, RoundOutput, Slot,
+        StateRow, TargetStates, Ticket, TokenLogprobs, Yield,
+    },
+    error::EngineError,
+    request::{Event, RequestId, SamplingParams},
+    spec::ModelCost,
+};
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// A prefill was called.
+    Prefill,
+    /// It returned.
+    Prefilled,
+    /// A round was launched.
+    Launch,
+    /// A round was collected.
+    Collect,
+    /// A request was told about this many tokens.
+    Tokens(RequestId, usize),
+    /// A request was told about its end.
+    Finished(RequestId),
+}
+
+/// The list. Clones share it.
+#[derive(Clone, Default)]
+pub struct Acts(Arc<Mutex<Vec<Act>>>);
+
+/// A backend with its list.
+pub struct Recording {
+    backend: Box<dyn Backend>,
+    acts: Acts,
+}
+
+impl Acts {
+    /// Records an event.
+    pub fn event(&self, event: &Event) {
+        self.push(match event {
+            Event::Tokens { request, tokens, .. } => Act::Tokens(*request, tokens.len()),
+            Event::Finished { request, .. } => Act::Finished(*request),
+        });
+    }
+
+    /// The list since the last call.
+    pub fn take(&self) -> Vec<Act> {
+        std::mem::take(&mut *self.0.lock().expect("no panic while it was held"))
+    }
+
+    fn push(&self, act: Act) {
+        self.0.lock().expect("no panic while it was held").push(act);
+    }
+}
+
+impl Recording {
+    /// Wraps a backend.
+    pub fn new(backend: Box<dyn Backend>) -> (Self, Acts) {
+        let acts = Acts::default();
+        (Self { backend, acts: acts.clone() }, acts)
+    }
+}
+
+impl Backend for Recording {
+    fn capacity(&self) -> Capacity {
+        self.backend.capacity()
+    }
+
+    fn device(&self) -> DeviceInfo {
+        self.backend.device()
+    }
+
+    fn cost(&self) -> ModelCost {
+        self.backend.cost()
+    }
+
+    fn measure_bandwidth(&self) -> Result<f64, EngineError> {
+        self.backend.measure_bandwidth()
+    }
+
+    fn simulate_accept_length(&mut self, length: Option<f32>) {
+        self.backend.simulate_accept_length(length);
+    }
+
+    fn prepare(
+        &mut self,
+        shapes: &[TreeShape],
+        capture_sizes: &[usize],
+        captured: &mut dyn FnMut(usize, usize),
+    ) -> Result<(), EngineError> {
+        self.backend.prepare(shapes, capture_sizes, captured)
+    }
+
+    fn open(
+        &mut self,
+        slot: Slot,
+        sampling: &SamplingParams,
+        pages: &[PageId],
+        cached: usize,
+    ) -> Result<(), EngineError> {
+        self.backend.open(slot, sampling, pages, cached)
+    }
+
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<(), EngineError> {
+        self.acts.push(Act::Prefill);
+        self.backend.prefill(chunks, first)?;
+        self.acts.push(Act::Prefilled);
+        Ok(())
+    }
+
+    fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
+        self.acts.push(Act::Launch);
+        self.backend.launch(round)
+    }
+
+    fn collect(&mut self, ticket: Ticket) -> Result<RoundOutput, EngineError> {
+        self.acts.push(Act::Collect);
+        self.backend.collect(ticket)
+    }
+
+    fn pending_draft_tokens(&self, slot: Slot) -> usize {
+        self.backend.pending_draft_tokens(slot)
+    }
+
+    fn trace(&mut self, slot: Slot, positions: Range<usize>, target: bool) -> Result<(), EngineError> {
+        self.backend.trace(slot, positions, target)
+    }
+
+    fn state_row(&self) -> Option<StateRow> {
+        self.backend.state_row()
+    }
+
+    fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError> {
+        self.backend.prefill_traced(chunks, states)
+    }
+
+    fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
+        self.backend.pools(places, shape)
+    }
+
+    fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
+        self.backend.probabilities(asked)
+    }
+
+    fn adjust(&mut self, slot: Slot, prompt: &[u32], output: &[u32], ends: &[u32]) -> Result<(), EngineError> {
+        self.backend.adjust(slot, prompt, output, ends)
+    }
+
+    fn prompt_logprobs(&mut self, slot: Slot) -> Vec<TokenLogprobs> {
+        self.backend.prompt_logprobs(slot)
+    }
+
+    fn grammar_failure(&self, slot: Slot) -> Option<String> {
+        self.backend.grammar_failure(slot)
+    }
+
+    fn close(&mut self, slot: Slot) {
+        self.backend.close(slot);
+    }
+}
