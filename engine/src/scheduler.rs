@@ -427,6 +427,7 @@ impl Scheduler {
     /// Updates the counts of requests and pages.
     fn count(&mut self) {
         self.statistics.waiting = self.waiting.len();
+        self.statistics.waiting_retracted = self.waiting.iter().filter(|waiting| waiting.retracted.is_some()).count();
         self.statistics.running = self.running.iter().filter(|running| running.finished().is_none()).count();
         self.statistics.pages_cached = self.pages.kept();
         self.statistics.pages_used = self.statistics.pages_total - self.pages.free() - self.pages.kept();

@@ -45,8 +45,7 @@ pub async fn server_info(Shared(state): Shared<Arc<State>>) -> Json<Value> {
     // A table of shapes has no single triple, so the current one is reported, as SGLang does for its adaptive steps.
     let runs = Some(options.policy.shape(statistics.running.max(1))).filter(|_| options.algorithm.is_some());
     let shape = options.policy.shapes().next().filter(|_| shapes.len() == 1 && options.algorithm.is_some());
-    let tokens = statistics.accepted_drafts() + statistics.request_rounds;
-    let accept_length = (statistics.request_rounds > 0).then(|| tokens as f64 / statistics.request_rounds as f64);
+    let accept_length = now.accept_lengths.since_flush.filter(|_| options.algorithm.is_some());
     Json(json!({
         "engine": "spectune",
         "version": env!("CARGO_PKG_VERSION"),

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use engine::Event;
+use engine::{Completion, Event};
 use prometheus_client::metrics::histogram::Histogram;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -15,7 +15,12 @@ const SECONDS: [f64; 18] =
 const SECONDS_A_TOKEN: [f64; 16] =
     [0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.1, 0.2, 0.5, 2.0];
 
-/// Histograms in seconds. Clones share them.
+/// Upper bounds of the buckets for numbers of tokens in a prompt or an output.
+const TOKENS: [f64; 18] = [
+    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 1e6,
+];
+
+/// Histograms of requests, in seconds and tokens. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Latencies {
     /// From submission to the start of prefill.
@@ -27,6 +32,20 @@ pub struct Latencies {
     pub between_tokens: Histogram,
     /// From submission to the end.
     pub whole: Histogram,
+    /// From the start of prefill to the first token.
+    pub prefill: Histogram,
+    /// From the first token to the end.
+    pub decode: Histogram,
+    /// From the start of prefill to the end.
+    pub inference: Histogram,
+    /// Mean time between the tokens of a request, for requests with more than one.
+    pub a_token: Histogram,
+    /// Tokens of prompts.
+    pub prompt_tokens: Histogram,
+    /// Tokens of prompts that were not in the KV cache.
+    pub uncached_tokens: Histogram,
+    /// Tokens of outputs.
+    pub generated_tokens: Histogram,
 }
 
 /// The receiver of a request's events, and the time of the last one.
@@ -44,6 +63,13 @@ impl Default for Latencies {
             first_token: Histogram::new(SECONDS),
             between_tokens: Histogram::new(SECONDS_A_TOKEN),
             whole: Histogram::new(SECONDS),
+            prefill: Histogram::new(SECONDS),
+            decode: Histogram::new(SECONDS),
+            inference: Histogram::new(SECONDS),
+            a_token: Histogram::new(SECONDS_A_TOKEN),
+            prompt_tokens: Histogram::new(TOKENS),
+            uncached_tokens: Histogram::new(TOKENS),
+            generated_tokens: Histogram::new(TOKENS),
         }
     }
 }
@@ -65,11 +91,30 @@ impl Latencies {
             }
             Event::Finished { completion, .. } => {
                 if completion.finish_reason.word() != "abort" {
-                    self.queue.observe(completion.queued.as_secs_f64());
-                    self.whole.observe(completion.elapsed.as_secs_f64());
+                    self.observe_end(completion);
                 }
             }
         }
+    }
+
+    fn observe_end(&self, completion: &Completion) {
+        let Completion { queued, time_to_first_token: first, elapsed, .. } = *completion;
+        let produced = completion.output_ids.len();
+        self.queue.observe(queued.as_secs_f64());
+        self.whole.observe(elapsed.as_secs_f64());
+        self.inference.observe(elapsed.saturating_sub(queued).as_secs_f64());
+        // Without output there is no first token.
+        if produced > 0 {
+            let decode = elapsed.saturating_sub(first).as_secs_f64();
+            self.prefill.observe(first.saturating_sub(queued).as_secs_f64());
+            self.decode.observe(decode);
+            if produced > 1 {
+                self.a_token.observe(decode / (produced - 1) as f64);
+            }
+        }
+        self.prompt_tokens.observe(completion.prompt_tokens as f64);
+        self.uncached_tokens.observe(completion.prompt_tokens.saturating_sub(completion.cached_tokens) as f64);
+        self.generated_tokens.observe(produced as f64);
     }
 }
 

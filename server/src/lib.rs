@@ -4,6 +4,7 @@
 //! holding anything that it needs.
 #![forbid(unsafe_code)]
 
+mod acceptance;
 mod access;
 mod chat;
 mod completions;

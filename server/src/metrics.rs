@@ -1,5 +1,5 @@
-//! `GET /metrics`: the engine's counters under spectune's names, the essential ones also under SGLang's, so that
-//! dashboards for SGLang work. All carry the label `model_name`.
+//! `GET /metrics`: the engine's counters under spectune's names, and under the names that dashboards for SGLang and vLLM
+//! read. All carry the label `model_name`.
 
 mod text;
 
@@ -20,6 +20,7 @@ use prometheus_client::{
 };
 
 use super::{
+    acceptance::AcceptLengths,
     latency::Latencies,
     state::State,
     worker::{Published, Worker},
@@ -38,18 +39,7 @@ impl Metrics {
         let mut registry = Registry::with_labels(labels.into_iter());
         let answers = Family::<Vec<(String, String)>, Counter>::default();
         registry.register("spectune_http_responses", "HTTP responses by endpoint and status", answers.clone());
-        let mut both = |name: &str, help: &str, histogram: Histogram| {
-            registry.register(format!("spectune_{name}"), help, histogram.clone());
-            registry.register(format!("sglang:{name}"), format!("Same as spectune_{name}"), histogram);
-        };
-        both("time_to_first_token_seconds", "Time from submission to the first token", latencies.first_token);
-        both(
-            "inter_token_latency_seconds",
-            "Time between tokens; a round's time is divided by its tokens",
-            latencies.between_tokens,
-        );
-        both("e2e_request_latency_seconds", "Time from submission to the end", latencies.whole);
-        both("queue_time_seconds", "Time from submission to the first prefill", latencies.queue);
+        histograms(&mut registry, latencies);
         registry.register_collector(Box::new(EngineCollector(worker.clone())));
         Self { registry, answers }
     }
@@ -59,6 +49,89 @@ impl Metrics {
         let labels = vec![("path".to_owned(), page), ("status".to_owned(), status.to_string())];
         self.answers.get_or_create(&labels).inc();
     }
+}
+
+/// Registers the histograms of requests under all of their names.
+fn histograms(registry: &mut Registry, latencies: Latencies) {
+    let mut under = |name: &str, help: &str, histogram: Histogram, others: &[&str]| {
+        for other in others {
+            registry.register(*other, format!("Same as spectune_{name}"), histogram.clone());
+        }
+        registry.register(format!("spectune_{name}"), help, histogram);
+    };
+    under(
+        "time_to_first_token_seconds",
+        "Time from arrival to the first token",
+        latencies.first_token,
+        &["sglang:time_to_first_token_seconds", "vllm:time_to_first_token_seconds"],
+    );
+    under(
+        "inter_token_latency_seconds",
+        "Time between tokens; a round's time is divided by its tokens",
+        latencies.between_tokens,
+        // Each of the two has renamed it, and dashboards of both versions are in use.
+        &[
+            "sglang:inter_token_latency_seconds",
+            "sglang:time_per_output_token_seconds",
+            "vllm:inter_token_latency_seconds",
+            "vllm:time_per_output_token_seconds",
+        ],
+    );
+    under(
+        "request_time_per_output_token_seconds",
+        "Mean time between the tokens of a request",
+        latencies.a_token,
+        &["sglang:request_time_per_output_token_seconds", "vllm:request_time_per_output_token_seconds"],
+    );
+    under(
+        "e2e_request_latency_seconds",
+        "Time from submission to the end",
+        latencies.whole,
+        &["sglang:e2e_request_latency_seconds", "vllm:e2e_request_latency_seconds"],
+    );
+    under(
+        "queue_time_seconds",
+        "Time from submission to the first prefill",
+        latencies.queue,
+        &["sglang:queue_time_seconds", "vllm:request_queue_time_seconds"],
+    );
+    under(
+        "request_prefill_time_seconds",
+        "Time from the first prefill to the first token",
+        latencies.prefill,
+        &["vllm:request_prefill_time_seconds"],
+    );
+    under(
+        "request_decode_time_seconds",
+        "Time from the first token to the end",
+        latencies.decode,
+        &["vllm:request_decode_time_seconds"],
+    );
+    under(
+        "request_inference_time_seconds",
+        "Time from the first prefill to the end",
+        latencies.inference,
+        &["vllm:request_inference_time_seconds"],
+    );
+    under(
+        "request_prompt_tokens",
+        "Prompt tokens of a request",
+        latencies.prompt_tokens,
+        &["sglang:prompt_tokens_histogram", "vllm:request_prompt_tokens"],
+    );
+    under(
+        "request_uncached_prompt_tokens",
+        "Prompt tokens of a request that were not in the KV cache",
+        latencies.uncached_tokens,
+        &["sglang:uncached_prompt_tokens_histogram", "vllm:request_prefill_kv_computed_tokens"],
+    );
+    under(
+        "request_generation_tokens",
+        "Output tokens of a request",
+        latencies.generated_tokens,
+        // Each choice is a request here, so its longest output is its own.
+        &["sglang:generation_tokens_histogram", "vllm:request_generation_tokens", "vllm:request_max_num_generation_tokens"],
+    );
 }
 
 /// The page in the format that the client prefers.
@@ -82,12 +155,13 @@ impl fmt::Debug for EngineCollector {
 
 impl Collector for EngineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let Published { statistics: now, throughput, .. } = self.0.published();
+        let Published { statistics: now, throughput, accept_lengths, .. } = self.0.published();
         counters(&mut encoder, &now)?;
         by_position(&mut encoder, &now)?;
         outcomes(&mut encoder, &now)?;
         let page_size = self.0.facts().capacity.page_size;
-        gauges(&mut encoder, &now, throughput, page_size)
+        gauges(&mut encoder, &now, throughput, accept_lengths)?;
+        cache(&mut encoder, &now, page_size as u64)
     }
 }
 
@@ -120,6 +194,11 @@ fn counters(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Resul
     counter("sglang:generation_tokens", "Same as spectune_generation_tokens", now.generated_tokens)?;
     let ended = now.stopped + now.exhausted + now.cancelled + now.broken;
     counter("sglang:num_requests", "Ended requests", ended)?;
+    counter("sglang:num_aborted_requests", "Requests that were cancelled", now.cancelled)?;
+    counter("sglang:spec_verify_calls", "Same as spectune_request_rounds, of rounds with drafts", now.drafted_rounds)?;
+    counter("spectune_retractions", "Times that a running request was put back into the queue", now.retracted)?;
+    counter("sglang:num_retracted_requests", "Same as spectune_retractions", now.retracted)?;
+    counter("vllm:num_preemptions", "Same as spectune_retractions", now.retracted)?;
 
     let mut seconds = |name: &str, help: &str, time: std::time::Duration| {
         write(encoder, name, help, &ConstCounter::new(time.as_secs_f64()))
@@ -146,38 +225,59 @@ fn outcomes(encoder: &mut DescriptorEncoder<'_>, now: &Statistics) -> fmt::Resul
     let outcomes =
         [("stop", now.stopped), ("length", now.exhausted), ("cancelled", now.cancelled), ("not_finite", now.broken)];
     let outcomes = outcomes.into_iter().map(|(outcome, count)| ([("outcome", outcome)], count));
-    family(encoder, "spectune_requests", "Ended requests by outcome", outcomes)
+    family(encoder, "spectune_requests", "Ended requests by outcome", outcomes)?;
+    // vLLM counts requests that were aborted and that failed here too, whatever the name says.
+    let reasons = [("stop", now.stopped), ("length", now.exhausted), ("abort", now.cancelled), ("error", now.broken)];
+    let reasons = reasons.into_iter().map(|(reason, count)| ([("finished_reason", reason)], count));
+    family(encoder, "vllm:request_success", "Ended requests by reason", reasons)
 }
 
-fn gauges(encoder: &mut DescriptorEncoder<'_>, now: &Statistics, throughput: f64, page_size: usize) -> fmt::Result {
-    let (used, total) = (now.pages_used as u64, now.pages_total as u64);
-    let accept_length = ratio(now.accepted_drafts() + now.request_rounds, now.request_rounds);
+fn gauges(
+    encoder: &mut DescriptorEncoder<'_>,
+    now: &Statistics,
+    throughput: f64,
+    accept_lengths: AcceptLengths,
+) -> fmt::Result {
+    let AcceptLengths { lifetime, recent, recent_rate, .. } = accept_lengths;
     let mut gauge = |name: &str, help: &str, value: f64| write(encoder, name, help, &ConstGauge::new(value));
     gauge("spectune_requests_running", "Requests that hold a slot", now.running as f64)?;
     gauge("spectune_requests_waiting", "Requests in the queue", now.waiting as f64)?;
-    gauge("spectune_kv_pages_used", "Pages of the KV cache that requests hold", used as f64)?;
-    gauge(
-        "spectune_kv_pages_cached",
-        "Evictable pages of the prefix cache, held by no request",
-        now.pages_cached as f64,
-    )?;
-    gauge("spectune_kv_pages", "Pages of the KV cache", total as f64)?;
     gauge("vllm:num_requests_running", "Same as spectune_requests_running", now.running as f64)?;
     gauge("vllm:num_requests_waiting", "Same as spectune_requests_waiting", now.waiting as f64)?;
-    gauge("vllm:kv_cache_usage_perc", "Share of the KV cache held by requests", ratio(used, total))?;
     gauge("sglang:num_running_reqs", "Same as spectune_requests_running", now.running as f64)?;
     gauge("sglang:num_queue_reqs", "Same as spectune_requests_waiting", now.waiting as f64)?;
-    gauge(
-        "sglang:num_used_tokens",
-        "Capacity in tokens of the pages held by requests",
-        (used * page_size as u64) as f64,
-    )?;
-    gauge("sglang:token_usage", "Share of the KV cache held by requests", ratio(used, total))?;
-    let hits = ratio(now.cached_tokens, now.prompt_tokens);
-    gauge("sglang:cache_hit_rate", "Share of prompt tokens that were already in the KV cache", hits)?;
+    let retracted = now.waiting_retracted as f64;
+    gauge("sglang:num_retracted_reqs", "Requests that were put back into the queue and wait there", retracted)?;
     gauge("sglang:gen_throughput", "Generated tokens per second, over the last seconds", throughput)?;
-    gauge("sglang:spec_accept_length", "Tokens per round and request, bonus token included", accept_length)?;
-    gauge("sglang:spec_accept_rate", "Accepted / verified drafts", ratio(now.accepted_drafts(), now.proposed_drafts))
+    let length = "Tokens per round and request, bonus token included";
+    gauge("spectune_accept_length", &format!("{length}, since the start"), lifetime.unwrap_or_default())?;
+    gauge("spectune_recent_accept_length", &format!("{length}, over the last 40 rounds"), recent.unwrap_or_default())?;
+    gauge("sglang:spec_accept_length", "Same as spectune_recent_accept_length", recent.unwrap_or_default())?;
+    let rate = recent_rate.unwrap_or_default();
+    gauge("sglang:spec_accept_rate", "Accepted / verified drafts, over the last 40 rounds", rate)
+}
+
+/// Gauges of the KV cache.
+fn cache(encoder: &mut DescriptorEncoder<'_>, now: &Statistics, page_size: u64) -> fmt::Result {
+    let [used, cached, total] = [now.pages_used, now.pages_cached, now.pages_total].map(|pages| pages as u64);
+    let tokens = |pages: u64| (pages * page_size) as f64;
+    let free = total.saturating_sub(used + cached);
+    let usage = ratio(used, total);
+    let mut gauge = |name: &str, help: &str, value: f64| write(encoder, name, help, &ConstGauge::new(value));
+    gauge("spectune_kv_pages_used", "Pages of the KV cache that requests hold", used as f64)?;
+    gauge("spectune_kv_pages_cached", "Evictable pages of the prefix cache, held by no request", cached as f64)?;
+    gauge("spectune_kv_pages", "Pages of the KV cache", total as f64)?;
+    gauge("vllm:kv_cache_usage_perc", "Share of the KV cache held by requests", usage)?;
+    gauge("vllm:gpu_cache_usage_perc", "Same as vllm:kv_cache_usage_perc, its earlier name", usage)?;
+    gauge("sglang:token_usage", "Share of the KV cache held by requests", usage)?;
+    gauge("sglang:full_token_usage", "Same as sglang:token_usage", usage)?;
+    gauge("sglang:num_used_tokens", "Capacity in tokens of the pages held by requests", tokens(used))?;
+    gauge("sglang:kv_used_tokens", "Same as sglang:num_used_tokens", tokens(used))?;
+    gauge("sglang:kv_evictable_tokens", "Capacity in tokens of the evictable pages", tokens(cached))?;
+    gauge("sglang:kv_available_tokens", "Capacity in tokens of the free pages", tokens(free))?;
+    gauge("sglang:max_total_num_tokens", "Capacity of the KV cache in tokens", tokens(total))?;
+    let hits = ratio(now.cached_tokens, now.prompt_tokens);
+    gauge("sglang:cache_hit_rate", "Share of prompt tokens that were already in the KV cache", hits)
 }
 
 fn write(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, metric: &impl EncodeMetric) -> fmt::Result {

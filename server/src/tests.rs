@@ -2,6 +2,7 @@
 
 mod abuse;
 mod clients;
+mod dashboards;
 mod evaluations;
 mod fields;
 mod rollouts;

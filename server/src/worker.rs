@@ -1,7 +1,9 @@
 //! The thread that owns the engine.
 
+mod listeners;
+
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::VecDeque,
     sync::{
         Arc, Mutex, PoisonError,
         mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel},
@@ -22,7 +24,9 @@ use tokio::sync::{
     oneshot, watch,
 };
 
+use self::listeners::Listeners;
 use super::{
+    acceptance::{AcceptLengths, Acceptance},
     error::ApiError,
     latency::{Latencies, Listener},
     memory::Held,
@@ -51,6 +55,8 @@ pub struct Published {
     pub statistics: Statistics,
     /// Recent tokens per second; 0 while idle.
     pub throughput: f64,
+    /// How many tokens rounds yield.
+    pub accept_lengths: AcceptLengths,
     /// The loaded weights.
     pub weights: Arc<LoadedWeights>,
 }
@@ -154,25 +160,21 @@ impl Worker {
         let (holder, alive) = watch::channel(());
         let weights = Arc::new(LoadedWeights::of(&engine));
         let published =
-            Published { statistics: engine.statistics().clone(), throughput: 0.0, weights: weights.clone() };
+            Published { statistics: engine.statistics().clone(), weights: weights.clone(), ..Published::default() };
         let published = Arc::new(Mutex::new(published));
         let worker = Self { commands, published: published.clone(), facts: Arc::new(facts), alive };
         let thread = std::thread::spawn(move || {
             let _holder = holder;
-            let throughput = Throughput::default();
-            let listeners = HashMap::new();
             let one = Loop {
                 engine,
                 most_requests,
-                latencies,
-                log,
                 published,
-                throughput,
-                listeners,
+                throughput: Throughput::default(),
+                acceptance: Acceptance::default(),
+                listeners: Listeners::new(latencies, log),
                 paused: false,
                 updates: VecDeque::new(),
                 weights,
-                cut_off: false,
             };
             one.run(&received)
         });
@@ -284,18 +286,15 @@ impl Worker {
 struct Loop {
     engine: Engine,
     most_requests: usize,
-    latencies: Latencies,
-    log: Option<RequestLog>,
     published: Arc<Mutex<Published>>,
     throughput: Throughput,
-    listeners: HashMap<RequestId, Listener>,
+    acceptance: Acceptance,
+    listeners: Listeners,
     /// Whether generation is paused.
     paused: bool,
     /// Weight updates that wait for running requests to end.
     updates: VecDeque<(Update, oneshot::Sender<Result<(), ApiError>>)>,
     weights: Arc<LoadedWeights>,
-    /// Whether requests are cancelled because the server ends.
-    cut_off: bool,
 }
 
 impl Loop {
@@ -316,12 +315,10 @@ impl Loop {
             }
             let gone = self.listeners.iter().filter(|(_, listener)| listener.is_gone()).map(|(id, _)| *id);
             gone.for_each(|id| self.engine.cancel(id));
-            let events = if self.paused { self.engine.settle() } else { self.engine.step_each() };
-            let ended = events.and_then(|events| {
-                self.deliver_all(events);
-                self.update_weights()
-            });
-            if let Err(error) = ended {
+            let Self { engine, listeners, paused, .. } = &mut self;
+            let mut deliver = |event| listeners.deliver(event);
+            let stepped = if *paused { engine.settle(&mut deliver) } else { engine.step_each(&mut deliver) };
+            if let Err(error) = stepped.and_then(|()| self.update_weights()) {
                 return Some(error.to_string());
             }
             self.publish();
@@ -358,14 +355,20 @@ impl Loop {
             Command::Flush(reply) => {
                 let flushed = self.engine.flush_cache().map_err(|error| ApiError::invalid(error.to_string()));
                 self.publish();
+                if flushed.is_ok() {
+                    self.start_acceptance_over();
+                }
                 let _ = reply.send(flushed);
             }
             Command::Pause(how, reply) => {
                 if how == Pause::Abort {
                     self.abort(&Abort::All);
                 }
-                let events = if how == Pause::Retract { self.engine.retract()? } else { self.engine.settle()? };
-                self.deliver_all(events);
+                let mut deliver = |event| self.listeners.deliver(event);
+                match how {
+                    Pause::Retract => self.engine.retract(&mut deliver)?,
+                    Pause::Abort | Pause::InPlace => self.engine.settle(&mut deliver)?,
+                }
                 self.paused = true;
                 self.publish();
                 let _ = reply.send(());
@@ -373,8 +376,7 @@ impl Loop {
             Command::Update(update, reply) => {
                 if update.abort_all {
                     self.abort(&Abort::All);
-                    let events = self.engine.settle()?;
-                    self.deliver_all(events);
+                    self.engine.settle(&mut |event| self.listeners.deliver(event))?;
                 }
                 self.engine.hold_queue(true);
                 self.updates.push_back((update, reply));
@@ -390,7 +392,7 @@ impl Loop {
                 let _ = reply.send(());
             }
             Command::CutOff => {
-                self.cut_off = true;
+                self.listeners.cut_off = true;
                 self.paused = false;
                 self.abort(&Abort::All);
             }
@@ -414,11 +416,14 @@ impl Loop {
             }
             if updated.is_ok() {
                 self.weights = Arc::new(LoadedWeights::after(&self.weights, &self.engine, update.version));
-                if let Some(log) = &mut self.log {
+                if let Some(log) = self.listeners.log() {
                     log.weights_changed(&self.engine);
                 }
             }
             self.publish();
+            if updated.is_ok() && update.flush {
+                self.start_acceptance_over();
+            }
             let _ = reply.send(updated.map_err(|error| ApiError::invalid(error.to_string())));
         }
         self.engine.hold_queue(!self.updates.is_empty());
@@ -445,7 +450,7 @@ impl Loop {
         }
         let mut ids = Vec::new();
         for Named { request, name } in requests {
-            let logged = self.log.is_some().then(|| request.clone());
+            let logged = self.listeners.logs().then(|| request.clone());
             match self.engine.submit(request) {
                 Ok(id) => ids.push((id, name, logged)),
                 Err(error) => {
@@ -456,46 +461,25 @@ impl Loop {
             }
         }
         let listen = |(id, name, logged): (RequestId, _, Option<Request>)| {
-            if let Some((log, request)) = self.log.as_mut().zip(logged) {
-                log.begin(id, &request);
-            }
             let (sender, events) = unbounded_channel();
-            self.listeners.insert(id, Listener::new(sender, name, arrived));
+            self.listeners.add(id, sender, name, arrived, logged);
             Running { events, held: None }
         };
         Ok(ids.into_iter().map(listen).collect())
     }
 
-    fn deliver_all(&mut self, events: Vec<Event>) {
-        events.into_iter().for_each(|event| self.deliver(event));
-    }
-
-    fn deliver(&mut self, event: Event) {
-        let (id, last) = match &event {
-            Event::Tokens { request, .. } => (*request, false),
-            Event::Finished { request, .. } => (*request, true),
-        };
-        if let (Some(log), Event::Finished { completion, .. }) = (&mut self.log, &event) {
-            log.end(id, completion);
-        }
-        if let Some(listener) = self.listeners.get_mut(&id) {
-            self.latencies.observe(listener, &event);
-            let failure = match &event {
-                Event::Finished { completion, .. } => ApiError::of_end(&completion.finish_reason, self.cut_off),
-                Event::Tokens { .. } => None,
-            };
-            listener.send(failure.map_or(Ok(event), Err));
-        }
-        if last {
-            self.listeners.remove(&id);
-        }
+    /// Accept lengths count from now on, except that of the lifetime.
+    fn start_acceptance_over(&mut self) {
+        self.acceptance.flush();
+        self.publish();
     }
 
     fn publish(&mut self) {
         let statistics = self.engine.statistics().clone();
         let throughput = self.throughput.update(statistics.generated_tokens, self.engine.is_idle());
+        let accept_lengths = self.acceptance.update(&statistics);
         *self.published.lock().unwrap_or_else(PoisonError::into_inner) =
-            Published { statistics, throughput, weights: self.weights.clone() };
+            Published { statistics, throughput, accept_lengths, weights: self.weights.clone() };
     }
 }
 
@@ -515,15 +499,13 @@ mod tests {
         let mut one = Loop {
             engine: Engine::load(options).expect("the demo model loads"),
             most_requests: 2,
-            latencies: Latencies::default(),
-            log: None,
             published: Arc::default(),
             throughput: Throughput::default(),
-            listeners: HashMap::new(),
+            acceptance: Acceptance::default(),
+            listeners: Listeners::new(Latencies::default(), None),
             paused: false,
             updates: VecDeque::new(),
             weights: Arc::default(),
-            cut_off: false,
         };
         let request = |token: u32| Request {
             input_ids: vec![token],

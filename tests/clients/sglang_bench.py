@@ -10,7 +10,11 @@ import sys
 import tempfile
 import types
 
+import demo_server
 import timings
+
+# Without warm-up requests, which the counters include and SGLang's accept length, reset by the flush, does not.
+COUNTED = ["--flush-cache", "--warmup-requests", "0"]
 
 
 class Stub(types.ModuleType):
@@ -47,6 +51,12 @@ def load_benchmark():
     return serving
 
 
+def accept_length(before, after):
+    """Tokens per round and request between two readings of the metrics page, bonus token included."""
+    rounds, accepted = (after[name] - before[name] for name in ("spectune_request_rounds_total", "spectune_accepted_drafts_total"))
+    return (accepted + rounds) / rounds
+
+
 def main():
     url, tokenizer = sys.argv[1:]
     serving, agree = load_benchmark(), True
@@ -55,14 +65,14 @@ def main():
             "--max-concurrency", "2", "--disable-tqdm"]
     runs = [(backend, []) for backend in ("sglang", "sglang-oai", "sglang-oai-chat", "vllm", "vllm-chat")]
     runs += [("sglang", further) for further in (["--flush-cache"], ["--return-logprob"], ["--disable-stream"], ["--tokenize-prompt"])]
-    runs += [("sglang-oai-chat", ["--cache-report"]), ("sglang", ["--request-rate", "20"])]
+    runs += [("sglang-oai-chat", ["--cache-report"]), ("sglang", ["--request-rate", "20"]), ("sglang", COUNTED)]
     with tempfile.TemporaryDirectory() as folder:
         for number, (backend, further) in enumerate(runs):
             output = pathlib.Path(folder) / f"{number}.jsonl"
             # Every run sends the same prompts, and a cache would hide the time to be measured.
             cold = [] if further else ["--flush-cache"]
             sys.argv = [*base, "--backend", backend, "--output-file", str(output), *further, *cold]
-            before = timings.totals(url)
+            before, counted = timings.totals(url), demo_server.metrics(url)
             print(f"-- {backend} {' '.join(further)}", flush=True)
             serving.cli_main()
             found = json.loads(output.read_text().splitlines()[-1])
@@ -71,8 +81,12 @@ def main():
             if number and not further:
                 client = {"first token": found["mean_ttft_ms"] / 1e3, "between tokens": found["mean_tpot_ms"] / 1e3}
                 agree &= timings.compare(before, timings.totals(url), client)
-            if further == [] and "accept_length" in found:
-                print("accept length", found["accept_length"])
+            if further == COUNTED:
+                expected = accept_length(counted, demo_server.wait_until_idle(url))
+                off = found["accept_length"] / expected - 1
+                agree &= abs(off) <= 0.01
+                print(f"accept length: client {found['accept_length']:.4f}, server {expected:.4f} ({off:+.2%})"
+                      f"{'' if abs(off) <= 0.01 else '  DIFFERS'}")
     return 0 if agree else 1
 
 

@@ -12,6 +12,8 @@ use crate::{backend::RoundTiming, request::FinishReason};
 pub struct Statistics {
     /// Number of queued requests.
     pub waiting: usize,
+    /// Number of these that were put back into the queue ([`Scheduler::retract`](super::Scheduler::retract)).
+    pub waiting_retracted: usize,
     /// Number of requests that hold a slot.
     pub running: usize,
     /// Number of pages that requests hold.
