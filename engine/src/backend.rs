@@ -290,11 +290,7 @@ pub trait Backend: Send {
     ///
     /// # Errors
     /// When the device fails.
-    fn prefill(
-        &mut self,
-        chunks: &[PrefillChunk<'_>],
-        first: &mut dyn FnMut(usize, Yield),
-    ) -> Result<(), EngineError>;
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>], first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError>;
 
     /// Like [`prefill`](Self::prefill), but returns the first tokens in the end, in the order of the chunks.
     ///

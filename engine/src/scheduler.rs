@@ -549,13 +549,7 @@ impl Scheduler {
                 break;
             }
             budget -= count;
-            pieces.push(Piece {
-                member,
-                slot,
-                tokens: rest[..count].to_vec(),
-                start,
-                next: rest.get(count).copied(),
-            });
+            pieces.push(Piece { member, slot, tokens: rest[..count].to_vec(), start, next: rest.get(count).copied() });
         }
         pieces
     }

@@ -16,9 +16,8 @@ const SECONDS_A_TOKEN: [f64; 16] =
     [0.0005, 0.001, 0.002, 0.004, 0.006, 0.008, 0.01, 0.015, 0.02, 0.03, 0.04, 0.06, 0.1, 0.2, 0.5, 2.0];
 
 /// Upper bounds of the buckets for numbers of tokens in a prompt or an output.
-const TOKENS: [f64; 18] = [
-    1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 1e6,
-];
+const TOKENS: [f64; 18] =
+    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 1e6];
 
 /// Histograms of requests, in seconds and tokens. Clones share them.
 #[derive(Clone, Debug)]

@@ -171,11 +171,7 @@ impl Backend for CpuBackend {
         self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size, cached))
     }
 
-    fn prefill(
-        &mut self,
-        chunks: &[PrefillChunk<'_>],
-        first: &mut dyn FnMut(usize, Yield),
-    ) -> Result<(), EngineError> {
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>], first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
         // Each half runs on a thread of the pool from the start, so that no operation has to be handed over to it.
         let read = rayon::scope(|_| self.prefill_target(chunks, None))?;
         for (at, token) in read.first().iter().enumerate() {

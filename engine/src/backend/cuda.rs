@@ -358,11 +358,7 @@ impl Backend for CudaBackend {
         Ok(())
     }
 
-    fn prefill(
-        &mut self,
-        chunks: &[PrefillChunk<'_>],
-        first: &mut dyn FnMut(usize, Yield),
-    ) -> Result<(), EngineError> {
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>], first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
         self.run_prefill(chunks, None, first)
     }
 

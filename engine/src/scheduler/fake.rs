@@ -183,11 +183,7 @@ impl Backend for Fake {
         None
     }
 
-    fn prefill(
-        &mut self,
-        chunks: &[PrefillChunk<'_>],
-        first: &mut dyn FnMut(usize, Yield),
-    ) -> Result<(), EngineError> {
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>], first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
         let mut world = self.world();
         let distinct: BTreeSet<Slot> = chunks.iter().map(|chunk| chunk.slot).collect();
         assert_eq!(distinct.len(), chunks.len(), "a slot twice");

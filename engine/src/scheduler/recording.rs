@@ -111,11 +111,7 @@ impl Backend for Recording {
         self.backend.open(slot, sampling, pages, cached)
     }
 
-    fn prefill(
-        &mut self,
-        chunks: &[PrefillChunk<'_>],
-        first: &mut dyn FnMut(usize, Yield),
-    ) -> Result<(), EngineError> {
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>], first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
         self.acts.push(Act::Prefill);
         self.backend.prefill(chunks, first)?;
         self.acts.push(Act::Prefilled);

@@ -8,7 +8,8 @@ use serde_json::json;
 use super::*;
 
 /// Name and type of each metric, as the dashboard's queries use it.
-const READ: [(&str, &str); 40] = [
+const READ: [(&str, &str); 45] = [
+    ("http_requests_total", "counter"),
     ("sglang:cache_hit_rate", "gauge"),
     ("sglang:e2e_request_latency_seconds", "histogram"),
     ("sglang:gen_throughput", "gauge"),
@@ -47,6 +48,10 @@ const READ: [(&str, &str); 40] = [
     ("vllm:request_prompt_tokens", "histogram"),
     ("vllm:request_queue_time_seconds", "histogram"),
     ("vllm:request_success_total", "counter"),
+    ("vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter"),
+    ("vllm:spec_decode_num_accepted_tokens_total", "counter"),
+    ("vllm:spec_decode_num_draft_tokens_total", "counter"),
+    ("vllm:spec_decode_num_drafts_total", "counter"),
     ("vllm:time_per_output_token_seconds", "histogram"),
     ("vllm:time_to_first_token_seconds", "histogram"),
 ];
@@ -83,7 +88,8 @@ async fn dashboards_find_every_metric_under_its_name_and_type() {
 #[tokio::test]
 async fn a_flush_starts_the_accept_length_over_as_in_sglang() {
     let server = start(ServeOptions::default()).await;
-    let accept_length = async || server.get("/server_info").await.json()["internal_states"][0]["avg_spec_accept_length"].clone();
+    let accept_length =
+        async || server.get("/server_info").await.json()["internal_states"][0]["avg_spec_accept_length"].clone();
     assert!(accept_length().await.is_null());
     let body = json!({"input_ids": [9, 8, 7], "sampling_params": {"max_new_tokens": 12, "ignore_eos": true}});
     assert_eq!(server.post("/generate", body).await.status, 200);

@@ -90,11 +90,7 @@ impl CpuBackend {
     }
 
     /// Runs the draft, if it follows the sequences, over pieces that the target has processed, and updates their slots.
-    pub(super) fn prefill_draft(
-        &mut self,
-        chunks: &[PrefillChunk<'_>],
-        read: TargetRead,
-    ) -> Result<(), EngineError> {
+    pub(super) fn prefill_draft(&mut self, chunks: &[PrefillChunk<'_>], read: TargetRead) -> Result<(), EngineError> {
         let TargetRead { pass, lasts, first } = read;
         let states = self.slots.get(chunks.iter().map(|chunk| chunk.slot))?;
         let of_prompts: Vec<Vec<TokenLogprobs>> = chunks

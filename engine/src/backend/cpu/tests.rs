@@ -90,8 +90,9 @@ fn run(head: &str, plan: &Plan<'_>) -> Vec<Vec<ProducedToken>> {
         for (piece, tokens) in prompt.chunks(plan.chunk).enumerate() {
             let start = piece * plan.chunk;
             let next = prompt.get(start + tokens.len()).copied();
-            let produced =
-                backend.prefill_collecting(&[PrefillChunk { slot: *slot, tokens, start, next }]).expect("the prompt fits");
+            let produced = backend
+                .prefill_collecting(&[PrefillChunk { slot: *slot, tokens, start, next }])
+                .expect("the prompt fits");
             first = produced.into_iter().flatten().flat_map(|one| one.tokens).next();
         }
         outputs.push(vec![first.expect("the prompt ends in a token")]);

@@ -485,11 +485,7 @@ impl Backend for Group {
         self.first(move |backend| backend.open(slot, &sampling, &pages, cached))
     }
 
-    fn prefill(
-        &mut self,
-        chunks: &[PrefillChunk<'_>],
-        first: &mut dyn FnMut(usize, Yield),
-    ) -> Result<(), EngineError> {
+    fn prefill(&mut self, chunks: &[PrefillChunk<'_>], first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
         let pieces = Piece::all(chunks);
         let work = move |backend: &mut CudaBackend, tell: &mut dyn FnMut((usize, Yield))| {
             let chunks: Vec<_> = pieces.iter().map(Piece::chunk).collect();

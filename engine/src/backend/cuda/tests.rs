@@ -346,7 +346,8 @@ fn trees_behind_plain_rounds(backend: &mut CudaBackend, plain_rounds: usize, beg
             backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
             for (piece, tokens) in text.chunks(64).enumerate() {
                 let (start, next) = (piece * 64, text.get(piece * 64 + tokens.len()).copied());
-                let first = backend.prefill_collecting(&[PrefillChunk { slot, tokens, start, next }]).expect("a prompt");
+                let first =
+                    backend.prefill_collecting(&[PrefillChunk { slot, tokens, start, next }]).expect("a prompt");
                 last[at] = first_token(&first[0]);
             }
         }

@@ -201,7 +201,8 @@ fn an_mtp_layer_has_read_the_same_however_its_text_came_in() {
             for (piece, tokens) in text.chunks(chunk).enumerate() {
                 let start = piece * chunk;
                 let next = text.get(start + tokens.len()).copied();
-                let first = backend.prefill_collecting(&[PrefillChunk { slot, tokens, start, next }]).expect("a prompt");
+                let first =
+                    backend.prefill_collecting(&[PrefillChunk { slot, tokens, start, next }]).expect("a prompt");
                 last = first[0].as_ref().map(|_| first_token(&first[0]));
             }
             for _ in 0..rounds {
