@@ -30,6 +30,8 @@ use super::{
 pub struct Metrics {
     registry: Registry,
     answers: Family<Vec<(String, String)>, Counter>,
+    /// The same by class of status, such as `2xx`.
+    classes: Family<Vec<(String, String)>, Counter>,
 }
 
 impl Metrics {
@@ -39,15 +41,22 @@ impl Metrics {
         let mut registry = Registry::with_labels(labels.into_iter());
         let answers = Family::<Vec<(String, String)>, Counter>::default();
         registry.register("spectune_http_responses", "HTTP responses by endpoint and status", answers.clone());
+        let classes = Family::<Vec<(String, String)>, Counter>::default();
+        registry.register(
+            "http_requests",
+            "HTTP responses by endpoint and class of status, as vLLM counts them",
+            classes.clone(),
+        );
         histograms(&mut registry, latencies);
         registry.register_collector(Box::new(EngineCollector(worker.clone())));
-        Self { registry, answers }
+        Self { registry, answers, classes }
     }
 
     /// Counts a response.
     pub fn answered(&self, page: String, status: u16) {
-        let labels = vec![("path".to_owned(), page), ("status".to_owned(), status.to_string())];
-        self.answers.get_or_create(&labels).inc();
+        let labels = |path: &str, status| vec![(path.to_owned(), page.clone()), ("status".to_owned(), status)];
+        self.answers.get_or_create(&labels("path", status.to_string())).inc();
+        self.classes.get_or_create(&labels("handler", format!("{}xx", status / 100))).inc();
     }
 }
 

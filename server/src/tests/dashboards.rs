@@ -8,7 +8,8 @@ use serde_json::json;
 use super::*;
 
 /// Name and type of each metric, as the dashboard's queries use it.
-const READ: [(&str, &str); 40] = [
+const READ: [(&str, &str); 45] = [
+    ("http_requests_total", "counter"),
     ("sglang:cache_hit_rate", "gauge"),
     ("sglang:e2e_request_latency_seconds", "histogram"),
     ("sglang:gen_throughput", "gauge"),
@@ -47,6 +48,10 @@ const READ: [(&str, &str); 40] = [
     ("vllm:request_prompt_tokens", "histogram"),
     ("vllm:request_queue_time_seconds", "histogram"),
     ("vllm:request_success_total", "counter"),
+    ("vllm:spec_decode_num_accepted_tokens_per_pos_total", "counter"),
+    ("vllm:spec_decode_num_accepted_tokens_total", "counter"),
+    ("vllm:spec_decode_num_draft_tokens_total", "counter"),
+    ("vllm:spec_decode_num_drafts_total", "counter"),
     ("vllm:time_per_output_token_seconds", "histogram"),
     ("vllm:time_to_first_token_seconds", "histogram"),
 ];
