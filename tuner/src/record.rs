@@ -4,12 +4,12 @@ use external::failure::Failure;
 use schemas::sweep::Metric;
 use serde::{Deserialize, Serialize};
 
-pub use crate::{exclusion::Exclusion, mark::Mark};
 use crate::{
     configuration::{Configuration, Load},
     machine::Machine,
     shard::Shard,
 };
+pub use crate::{exclusion::Exclusion, mark::Mark};
 
 /// One measured point: configuration × load × repeat (the workload is in the [`Fingerprint`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -411,7 +411,8 @@ fn rank_race(load: Load, race: &Race<'_>, objective: Metric) -> LoadRanking {
     };
     let measured: Vec<(usize, &Ranked)> =
         entries.iter().filter(|(_, entry)| entry.repeats > 0).map(|(row, entry)| (*row, entry)).collect();
-    let mut speculating = entries.iter().map(|(_, entry)| entry).filter(|entry| !entry.configuration.is_off()).peekable();
+    let mut speculating =
+        entries.iter().map(|(_, entry)| entry).filter(|entry| !entry.configuration.is_off()).peekable();
     let all_failed = speculating.peek().is_some() && speculating.all(|entry| entry.failure.is_some());
     let (chosen, verdict) = choice::choose(&measured, all_failed, &judge, comparisons, &blame);
     let chosen = chosen.and_then(|row| race.keys().nth(row)).map(|configuration| (*configuration).clone());

@@ -3,9 +3,9 @@
 //! For a guided search spectune's own engine replays acceptance, and frees its memory before the first server starts.
 //! All times are measured on the servers.
 
-use std::{fs, path::PathBuf, time::Instant};
+use std::{fs, path::PathBuf, sync::atomic::Ordering, time::Instant};
 
-use external::api::ServerInfo;
+use external::{ServerError, api::ServerInfo};
 use schemas::sweep::StrategyName;
 
 use super::{
@@ -24,8 +24,8 @@ use crate::{
     space::{Candidate, Expanded},
     strategy::{self, Experiment, Found},
     system::{
-        System,
-        server::{Host, LaunchPlan, Servers, words},
+        System, SystemError,
+        server::{Host, LaunchPlan, Servers, look_up, words},
     },
 };
 
@@ -43,6 +43,11 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
 
     let most = settings::max_running_requests(file, &ready.space.entrants);
     let plan = LaunchPlan { acceptance: ready.imported.clone(), ..LaunchPlan::of(file, &request.folder, most) };
+    let found = look_up(&plan, &file.system).map_err(TunerError::Configuration)?;
+    found.iter().for_each(|note| progress.note(note));
+    if request.interrupted.load(Ordering::Relaxed) {
+        return Err(SystemError::Server(ServerError::Interrupted).into());
+    }
     let mut system =
         Servers::new(plan, &file.system, request.out.clone(), request.supervisor.as_ref(), request.interrupted)?;
     // Engine and version are known only once a server runs. No speculation is always measured first.

@@ -6,6 +6,8 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
+use external::failure::Remedy;
+
 use super::{Progress, SweepRequest, prepare::Ready};
 use crate::{
     configuration::{Configuration, Load},
@@ -129,6 +131,9 @@ impl<'a> SystemBench<'a> {
                 let error = self.system.explain(error);
                 self.system.recover(&error).map_err(|error| SearchStop::Failed(error.into()))?;
                 let error = error.hiding(&self.request.file.system.secrets());
+                if failure_of(&error).is_some_and(|failure| failure.class.remedy() == Remedy::StopTheSweep) {
+                    return Err(SearchStop::Failed(error.into()));
+                }
                 Ok(Outcome::Failed { reason: error.to_string(), failure: failure_of(&error).cloned() })
             }
         }

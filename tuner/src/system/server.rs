@@ -5,6 +5,7 @@
 //! again.
 
 mod adaptive;
+mod files;
 mod gpu_memory;
 mod host;
 mod launch;
@@ -36,6 +37,7 @@ use external::{
 };
 use schemas::sweep::{SystemKind, SystemSettings};
 
+pub use self::files::look_up;
 pub use self::host::Host;
 pub use self::launch::{LaunchPlan, words};
 pub(crate) use self::observed::generate;
@@ -59,6 +61,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 const MOST_WARM_UP: usize = 256;
 /// Largest log in which secret values are hidden, in bytes.
 const LARGEST_LOG: u64 = 256 << 20;
+/// Time for running requests to be given up after an interrupt. Then their server, which may have stopped responding, is killed.
+const LONGEST_GIVING_UP: Duration = Duration::from_secs(2);
 /// Maximum time until a server notices that its last request has ended.
 const LONGEST_FLUSH: Duration = Duration::from_secs(10);
 
@@ -221,8 +225,8 @@ impl<'a> Servers<'a> {
             let path = launch::table_file(&launch.log);
             fs::write(&path, text).map_err(|source| ServerError::File { path, source })?;
         }
-        if let Some(reason) = room::refusal(&self.plan, &self.settings, &self.gpus) {
-            return Err(SystemError::Unsupported(reason));
+        if let Some(refusal) = room::refusal(&self.plan, &self.settings, &self.gpus) {
+            return Err(refusal);
         }
         // Recorded before the start, so that the supervisor or a later run can always clean up.
         let handle = Handle { mark: mark.clone(), container: launch.container.clone() };
@@ -256,6 +260,10 @@ impl<'a> Servers<'a> {
         }
         self.hide_secrets();
         self.file.clear()?;
+        // After an interrupt no further server starts.
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Ok(());
+        }
         if let Some(words) = self.gpu.wait_until_back() {
             return Err(SystemError::Unsupported(words));
         }
@@ -290,18 +298,18 @@ impl<'a> Servers<'a> {
     ) -> Result<Option<Observed>, SystemError> {
         let generates: Vec<Generate<'_>> = requests.iter().map(observed::generate).collect();
         let run = || load::run(&running.api, &generates, arrivals, self.interrupted);
-        let (observed, drafted) = match chain {
-            None => (run(), adaptive::Drafted::default()),
-            Some(chain) => {
-                let ended = AtomicBool::new(false);
-                thread::scope(|scope| {
-                    let asking = scope.spawn(|| adaptive::steps_while(&running.api, chain.steps, chain.batch, &ended));
-                    let observed = run();
-                    ended.store(true, Ordering::Relaxed);
-                    (observed, asking.join().unwrap_or_default())
-                })
-            }
-        };
+        let ended = AtomicBool::new(false);
+        let (observed, drafted) = thread::scope(|scope| {
+            let ended = &ended;
+            let ask = |chain: Chain| move || adaptive::steps_while(&running.api, chain.steps, chain.batch, ended);
+            let asking = chain.map(|chain| scope.spawn(ask(chain)));
+            let server = running.server.as_ref();
+            let watching = server.map(|server| scope.spawn(|| abort_if_silent(server, self.interrupted, ended)));
+            let observed = run();
+            ended.store(true, Ordering::Relaxed);
+            watching.iter().for_each(|watching| watching.thread().unpark());
+            (observed, asking.map(|asking| asking.join().unwrap_or_default()).unwrap_or_default())
+        });
         match (observed, chain) {
             (Ok(observed), Some(chain)) => {
                 adaptive::check_steps(&drafted, chain.steps, chain.batch)?;
@@ -348,7 +356,7 @@ impl<'a> Servers<'a> {
     /// Flushes the prefix cache, and waits if the server still finishes a request.
     fn flush(&self, running: &Running) -> Result<(), SystemError> {
         let deadline = Instant::now() + LONGEST_FLUSH;
-        while !running.api.flush_cache()? && Instant::now() < deadline {
+        while !running.api.flush_cache()? && Instant::now() < deadline && !self.interrupted.load(Ordering::Relaxed) {
             // A server that we started has no prefix cache to flush.
             if running.server.is_some() {
                 return Ok(());
@@ -495,6 +503,18 @@ impl From<Refusal> for SystemError {
             Refusal::Failed(failure) => Self::Server(ServerError::Failed(failure)),
             Refusal::Unsupported(words) => Self::Unsupported(words),
         }
+    }
+}
+
+/// Kills a server if its load does not end after an interrupt: requests to a server that does not respond wait for long.
+fn abort_if_silent(server: &Server, interrupted: &AtomicBool, ended: &AtomicBool) {
+    let mut since = None;
+    while !ended.load(Ordering::Relaxed) {
+        if interrupted.load(Ordering::Relaxed) && since.get_or_insert_with(Instant::now).elapsed() >= LONGEST_GIVING_UP
+        {
+            return server.abort();
+        }
+        thread::park_timeout(Duration::from_millis(100));
     }
 }
 

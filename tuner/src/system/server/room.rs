@@ -3,9 +3,13 @@
 
 use std::{collections::BTreeMap, fs, path::Path, process::Command};
 
+use external::{
+    ServerError,
+    failure::{Failure, FailureClass},
+};
 use schemas::sweep::{SystemKind, SystemSettings};
 
-use super::launch::LaunchPlan;
+use super::{SystemError, launch::LaunchPlan};
 
 /// Share of a GPU that vLLM takes by default, and refuses to start without.
 const VLLM_SHARE: f64 = 0.9;
@@ -30,7 +34,7 @@ struct Holder {
 
 /// Why a server does not fit on these GPUs: the reason, with the processes that hold the memory and what to do. `None` if it
 /// fits, or if the memory is unknown.
-pub fn refusal(plan: &LaunchPlan, settings: &SystemSettings, gpus: &[usize]) -> Option<String> {
+pub fn refusal(plan: &LaunchPlan, settings: &SystemSettings, gpus: &[usize]) -> Option<SystemError> {
     let weights = weight_mib(Path::new(&plan.target)) + weight_mib(Path::new(&plan.draft));
     let share = share(plan, settings);
     let memory = parse(
@@ -41,8 +45,16 @@ pub fn refusal(plan: &LaunchPlan, settings: &SystemSettings, gpus: &[usize]) -> 
     gpus.iter().find_map(|gpu| {
         let memory = memory.get(gpu)?;
         let needed = needed_mib(plan.kind, share, of_one, memory.total);
-        (memory.free < needed).then(|| words(*gpu, memory, needed))
+        (memory.free < needed).then(|| error(memory, words(*gpu, memory, needed)))
     })
+}
+
+/// Another process on the GPU is a reason to stop the sweep: no other configuration would start.
+fn error(memory: &Memory, evidence: String) -> SystemError {
+    if memory.holders.is_empty() {
+        return SystemError::Unsupported(evidence);
+    }
+    ServerError::Failed(Failure { class: FailureClass::GpuNotFree, evidence, log_tail: String::new() }).into()
 }
 
 /// MiB of one GPU that a start needs: vLLM refuses to start unless its share is free; SGLang needs the weights and what it
@@ -152,6 +164,9 @@ mod tests {
             "{told}"
         );
         assert!(words(0, &Memory::default(), 1).contains("CUDA_VISIBLE_DEVICES"));
+        let class =
+            |memory: &Memory| super::super::failure_of(&error(memory, String::new())).map(|failure| failure.class);
+        assert_eq!((class(&found[&0]), class(&Memory::default())), (Some(FailureClass::GpuNotFree), None));
     }
 
     #[test]
