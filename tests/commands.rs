@@ -293,6 +293,7 @@ sizes = [1, 2]
 shapes = ["1,1,2", "2,2,4"]
 [search]
 repeats = 2
+remeasure = 0
 "#;
 
 /// A folder with a small sweep file.

@@ -29,6 +29,12 @@ impl Sweep {
     fn with(more: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository");
+        // Every trial once: those that a busy machine disturbs would be measured again.
+        let search = "[search]\nremeasure = 0\n";
+        let more = match more.contains("[search]") {
+            true => more.replace("[search]\n", search),
+            false => format!("{search}{more}"),
+        };
         let content = format!(
             "[models]\ntarget = '{0}/target'\ndraft = '{0}/eagle3'\nalgorithm = 'EAGLE3'\n\
              [workload]\nrandom = {{ input_length = 16 }}\nrequests = 2\noutput_length = 24\n\

@@ -29,7 +29,7 @@ fn folder() -> TempDir {
     let folder = demo_models::folder();
     let content = "[models]\ntarget = 'models/target'\ndraft = 'models/eagle3'\nalgorithm = 'EAGLE3'\n\
                    [engine]\ndevice = 'cpu'\n[workload]\nrandom = { input_length = 16 }\nrequests = 1\n\
-                   output_length = 8\n[space]\nshapes = ['1,1,2', '2,1,3']\n[search]\nrepeats = 1\n";
+                   output_length = 8\n[space]\nshapes = ['1,1,2', '2,1,3']\n[search]\nrepeats = 1\nremeasure = 0\n";
     fs::write(folder.path().join("sweep.toml"), content).expect("a sweep file");
     folder
 }

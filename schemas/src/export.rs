@@ -4,6 +4,7 @@
 //! express is omitted with a note, or is an error if omitting it would run something other than what was tuned.
 
 mod adaptive;
+mod adaptive_table;
 mod check;
 mod error;
 mod row;

@@ -2,6 +2,7 @@
 
 mod arrivals;
 pub(crate) mod context;
+mod entry;
 mod file;
 mod formats;
 mod model_text;

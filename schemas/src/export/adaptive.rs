@@ -2,8 +2,8 @@
 //!
 //! [`crate::adaptive`] describes the file, and [`crate::chain_tables`] which versions follow it.
 
-use super::{Asked, ExportError, Exported, Form, Remarks, Row, row::WholeTable, schedule::Schedule, sglang};
-use crate::{adaptive, chain_tables, tree::TreeShape, version::EngineVersion};
+use super::{Asked, ExportError, Exported, Remarks, Row, adaptive_table::table, sglang};
+use crate::{adaptive, tree::TreeShape};
 
 /// The name of the file in the command.
 const FILE: &str = "adaptive.json";
@@ -31,34 +31,4 @@ pub fn file(asked: Asked<'_>) -> Result<Exported, ExportError> {
     let command = sglang::adaptive_command(&row, tuning, version, FILE, &ends, &mut remarks)?;
     remarks.general.push(format!("the command expects the file as {FILE} in the folder where it is run"));
     Ok(remarks.exported(text, Some(command), form.engine(), version))
-}
-
-/// How the whole table is exported for SGLang, for the message of a launch with one shape. `given` is the version to
-/// name in the command.
-pub fn whole(asked: Asked<'_>, given: Option<EngineVersion>) -> WholeTable {
-    let all = Asked { form: Form::SglangAdaptive, batch_size: None, ..asked };
-    table(all, asked.version).map(|_| (Form::SglangAdaptive, given)).map_err(|why| why.to_string())
-}
-
-/// The rows that apply up to the batch size, which must be chains.
-fn table(asked: Asked<'_>, version: EngineVersion) -> Result<Schedule, ExportError> {
-    let Asked { tuning, batch_size, .. } = asked;
-    let table = match batch_size.and_then(|batch| tuning.table.iter().position(|(largest, _)| *largest >= batch)) {
-        Some(last) => &tuning.table[..=last],
-        None => &tuning.table[..],
-    };
-    if let Some((_, tree)) = table.iter().find(|(_, shape)| shape.topk > 1) {
-        return Err(ExportError::AdaptiveTree(*tree));
-    }
-    let schedule = Schedule::of(table, None)?;
-    if schedule.most() == 0 {
-        return Err(ExportError::NothingToAdapt);
-    }
-    match tuning.launch.speculative_algorithm.as_deref() {
-        Some("EAGLE" | "EAGLE3") => {}
-        Some(other) => return Err(ExportError::AdaptiveAlgorithm(other.to_owned())),
-        None => return Err(ExportError::AdaptiveAlgorithm("none".into())),
-    }
-    chain_tables::sglang_follows(version, schedule.has_off()).map_err(ExportError::AdaptiveVersion)?;
-    Ok(schedule)
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Asked, ExportError, Exported, Remarks, Row, Tuning, adaptive, words, words::Flag};
+use super::{Asked, ExportError, Exported, Remarks, Row, Tuning, adaptive_table, words, words::Flag};
 use crate::{
     flags::{Key, SGLANG_ATTENTION_BACKENDS},
     launch::{file::EngineName, quoted},
@@ -59,7 +59,7 @@ impl Spelling {
 }
 
 pub fn command(asked: Asked<'_>) -> Result<Exported, ExportError> {
-    let row = Row::only(asked, |_| true, || adaptive::whole(asked, asked.given))?;
+    let row = Row::only(asked, |_| true, || adaptive_table::whole(asked, asked.given))?;
     let spelling = Spelling { prefix: "--", version: asked.version };
     let mut remarks = Remarks::of(&row);
     let flags = flags(&row, asked.tuning, spelling, &mut remarks)?;
@@ -129,7 +129,7 @@ fn usual_sizes(largest: usize) -> Vec<usize> {
 
 pub fn slime(asked: Asked<'_>) -> Result<Exported, ExportError> {
     let Asked { tuning, version, .. } = asked;
-    let row = Row::only(asked, |_| true, || adaptive::whole(asked, Some(version)))?;
+    let row = Row::only(asked, |_| true, || adaptive_table::whole(asked, Some(version)))?;
     let mut remarks = Remarks::of(&row);
     let mut text = String::from("SGLANG_ARGS=(\n");
     let spelling = Spelling { prefix: "--sglang-", version };

@@ -1,70 +1,26 @@
 //! Reads files of prompts and requests: their limits, and their entries with line numbers.
 
-use std::{borrow::Cow, fmt, fs::File, io::Read, marker::PhantomData, path::Path};
+use std::{fmt, fs::File, io::Read, marker::PhantomData, path::Path};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{DeserializeOwned, Error, SeqAccess, Visitor},
+    de::{Error, SeqAccess, Visitor},
 };
 use serde_json::value::RawValue;
 
-use schemas::words::Syntax;
-
-use super::formats::{self, Format};
+use super::{
+    entry::{Entry, MOST, Wrong, words},
+    formats::{self, Format},
+};
 use crate::TunerError;
 
 /// Largest file in bytes.
 const LARGEST: u64 = 1 << 30;
 /// Longest entry in bytes: a text of a few million tokens.
 const LONGEST: usize = 16 << 20;
-/// Maximum number of entries.
-pub const MOST: usize = 1 << 22;
-
-/// An entry of a file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry<'a> {
-    /// The line on which it starts, from one.
-    pub line: usize,
-    /// Its JSON text; converted from other formats.
-    pub json: Cow<'a, str>,
-}
-
-/// An error in a file, with its line.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Wrong {
-    /// The line, from one.
-    pub line: usize,
-    /// What is wrong.
-    pub reason: String,
-}
 
 /// A JSON list of at most [`MOST`] elements.
 pub struct Bounded<T>(pub Vec<T>);
-
-impl Wrong {
-    /// Converts to the error that ends the sweep.
-    pub fn of(self, path: &Path) -> TunerError {
-        TunerError::Prompt { path: path.to_owned(), line: self.line, reason: self.reason }
-    }
-}
-
-impl Entry<'_> {
-    /// Parses it as JSON.
-    ///
-    /// # Errors
-    /// When it is not valid JSON, or not of the expected form; with line and column.
-    pub fn read<T: DeserializeOwned>(&self) -> Result<T, Wrong> {
-        serde_json::from_str(&self.json).map_err(|error| {
-            let line = self.line + error.line().saturating_sub(1);
-            Wrong { line, reason: format!("column {}: {}", error.column(), words(&error)) }
-        })
-    }
-
-    /// An error of this entry.
-    pub fn wrong(&self, reason: impl Into<String>) -> Wrong {
-        Wrong { line: self.line, reason: reason.into() }
-    }
-}
 
 /// The text of a file.
 ///
@@ -132,25 +88,6 @@ fn listed(content: &str) -> Result<Vec<Entry<'_>>, Wrong> {
     };
     let lines: Vec<usize> = list.0.iter().copied().map(place).collect();
     Ok(lines.into_iter().zip(list.0).map(|(line, entry)| Entry { line, json: entry.get().into() }).collect())
-}
-
-/// The message without the position in the JSON text, which is not the position in the file.
-fn words(error: &serde_json::Error) -> String {
-    let said = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    let said = said.strip_suffix(&place).unwrap_or(&said);
-    if error.is_data() {
-        return schemas::words::of(said, "", Syntax::Json).message;
-    }
-    let end = match said {
-        _ if error.is_eof() => "it ends too early",
-        "expected ident" | "expected value" => "this is not allowed here",
-        other => other,
-    };
-    format!(
-        "not JSON, {end}: a file of prompts has an object such as {{\"prompt\": \"…\"}} on each line, or one list of \
-         them"
-    )
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Bounded<T> {

@@ -6,7 +6,7 @@ use std::{borrow::Cow, path::Path};
 use schemas::launch::quoted;
 use serde_json::{Map, Value};
 
-use super::file::{Entry, MOST, Wrong};
+use super::entry::{Entry, MOST, Wrong};
 
 /// A text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

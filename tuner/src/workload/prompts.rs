@@ -12,7 +12,8 @@ use serde_json::value::Value;
 
 use super::{
     ModelText, Room,
-    file::{self, Bounded, Wrong},
+    entry::{self, Wrong},
+    file::{self, Bounded},
 };
 use crate::TunerError;
 
@@ -120,7 +121,7 @@ pub fn texts(path: &Path, workload: &sweep::Workload, model: &ModelText, room: &
 }
 
 /// The prompts of an entry, at least one.
-fn read(entry: &file::Entry<'_>, turn: Option<UserTurn>) -> Result<Vec<Prompt>, Wrong> {
+fn read(entry: &entry::Entry<'_>, turn: Option<UserTurn>) -> Result<Vec<Prompt>, Wrong> {
     let prompts = match entry.json.trim_start().starts_with('"') {
         true => vec![Prompt::Plain(entry.read::<String>()?)],
         false => entry.read::<Entry>()?.prompts(turn).map_err(|reason| entry.wrong(reason))?,
@@ -134,7 +135,7 @@ fn read(entry: &file::Entry<'_>, turn: Option<UserTurn>) -> Result<Vec<Prompt>, 
 }
 
 /// The error with the number of entries that have one, if there are several.
-fn counted(wrong: Wrong, entries: &[file::Entry<'_>], turn: Option<UserTurn>) -> Wrong {
+fn counted(wrong: Wrong, entries: &[entry::Entry<'_>], turn: Option<UserTurn>) -> Wrong {
     let unusable = entries.iter().filter(|entry| read(entry, turn).is_err()).count();
     if unusable < 2 {
         return wrong;
@@ -290,7 +291,7 @@ mod tests {
 
     /// Parses one entry.
     fn check(json: &str, expected: Result<Option<Prompt>, &str>) {
-        let entry = file::Entry { line: 1, json: json.into() };
+        let entry = entry::Entry { line: 1, json: json.into() };
         let prompts = |entry: Entry| entry.prompts(None);
         let found = entry.read::<Entry>().map_err(|wrong| wrong.reason).and_then(prompts);
         let found = found.map(|prompts| prompts.into_iter().next());
@@ -381,12 +382,12 @@ mod tests {
                 (UserTurn::Last, vec![&long[..]]),
                 (UserTurn::Each, vec![&short[..], &long[..]]),
             ] {
-                let entry = file::Entry { line: 1, json: json.into() };
+                let entry = entry::Entry { line: 1, json: json.into() };
                 let expected: Vec<Prompt> = expected.into_iter().filter_map(conversation).collect();
                 assert_eq!(read(&entry, Some(turn)), Ok(expected), "{json} {turn:?}");
             }
         }
-        let silent = file::Entry { line: 1, json: r#"{"conversations": []}"#.into() };
+        let silent = entry::Entry { line: 1, json: r#"{"conversations": []}"#.into() };
         assert_eq!(read(&silent, Some(UserTurn::Each)), Ok(vec![Prompt::Silence]));
     }
 

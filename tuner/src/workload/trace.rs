@@ -8,7 +8,8 @@ use serde::Deserialize;
 
 use super::{
     ModelText, Room, check_total,
-    file::{self, Wrong},
+    entry::{Entry, Wrong},
+    file,
     prompts::{self, Encoder},
     random::Vocabulary,
 };
@@ -37,7 +38,7 @@ pub struct Traced {
 /// A line whose prompt is not parsed yet.
 #[derive(Clone, Debug, PartialEq)]
 struct Line<'a> {
-    entry: file::Entry<'a>,
+    entry: Entry<'a>,
     /// In seconds, from any origin.
     arrival: f64,
     input_length: Option<usize>,
@@ -130,7 +131,7 @@ fn lines<'a>(path: &Path, content: &'a str) -> Result<Vec<Line<'a>>, Wrong> {
     Ok(lines)
 }
 
-fn line(entry: file::Entry<'_>) -> Result<Line<'_>, Wrong> {
+fn line(entry: Entry<'_>) -> Result<Line<'_>, Wrong> {
     let Fields { timestamp, arrival_s, input_length, output_length, failed } = entry.read()?;
     let arrival = match (timestamp, arrival_s) {
         (Some(milliseconds), None) => milliseconds / 1e3,
