@@ -145,7 +145,7 @@ fn a_noisy_race_is_not_known_and_says_what_to_do() {
     let noisy = Synthetic { acceptance: 0.1, noise: 0.15, seed: 3, ..small() };
     let html = check(&input(noisy.sweep("runs/noisy")));
     assert!(html.contains("It is unknown whether speculation pays: the repeats vary too much. So far"));
-    assert!(html.contains("continue with --resume"));
+    assert!(html.contains("--until decided --resume"));
 }
 
 #[test]
