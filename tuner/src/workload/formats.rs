@@ -214,7 +214,7 @@ mod tests {
             [
                 (2, r#"{"arrival_s":5,"input_length":472,"output_length":18}"#.to_owned()),
                 (3, r#"{"arrival_s":45.5,"input_length":1087,"output_length":230}"#.to_owned()),
-                (4, r#"{"arrival_s":46,"failed":true,"input_length":9,"output_length":0}"#.to_owned()),
+                (4, r#"{"arrival_s":46,"input_length":9,"output_length":0,"failed":true}"#.to_owned()),
             ]
         );
     }
@@ -225,8 +225,8 @@ mod tests {
         assert_eq!(
             table(content),
             [
-                (2, r#"{"input":"","instruction":"a\nb"}"#.to_owned()),
-                (4, r#"{"input":"d, e","instruction":"say \"c\""}"#.to_owned()),
+                (2, r#"{"instruction":"a\nb","input":""}"#.to_owned()),
+                (4, r#"{"instruction":"say \"c\"","input":"d, e"}"#.to_owned()),
             ]
         );
     }
