@@ -22,10 +22,7 @@ use crate::{checkpoint, data_set, home};
 /// # Errors
 /// With the findings, in the order of the file.
 pub fn resolve(file: SweepFile, folder: &Path, source: &Source) -> Result<SweepFile, Vec<Diagnostic>> {
-    match check(file, folder, source, Models::Needed) {
-        Ok(file) => Ok(file),
-        Err(findings) => Err(findings),
-    }
+    check(file, folder, source, Models::Needed)
 }
 
 /// The findings of [`resolve`]. Models that may be on another machine (ids, absolute paths) may be missing; then nothing

@@ -122,13 +122,15 @@ fn scan_word(word: &str, found: &mut Vec<String>) -> String {
         let masked = scan_json(&value, found);
         return if masked == value { word.to_owned() } else { masked.to_string() };
     }
-    let Some((name, value)) = word.split_once('=') else { return without_password(word, found) };
+    // In a URL, `=` separates a parameter.
+    let assigned = word.split_once('=').filter(|(name, _)| name.starts_with('-') || is_name(name));
+    let Some((name, value)) = assigned else { return without_password(word, found) };
     // What ends a command or an argument does not belong to the value.
     let (value, end) = value.split_at(value.trim_end_matches([';', ',', ')']).len());
     let plain = unquoted(value);
     let is_secret = match name.starts_with('-') {
         true => is_secret_flag(name),
-        false => is_name(name) && is_secret_variable(name, plain),
+        false => is_secret_variable(name, plain),
     };
     match is_secret && !plain.is_empty() {
         true => format!("{name}={}{end}", hide(plain, found)),

@@ -1,11 +1,7 @@
 //! A `python3` on the path for which `-m sglang.launch_server` is `spectune serve`: so the commands that users write for SGLang
 //! start real servers in tests.
 
-use std::{
-    env,
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::{env, path::Path, process::Command};
 
 /// What starts SGLang, as a user writes it.
 pub const LAUNCH: &str = "python3 -m sglang.launch_server";
@@ -15,7 +11,7 @@ pub fn with_python(command: &mut Command) -> &mut Command {
     let bin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/support/bin");
     let bin = bin.canonicalize().expect("the folder of the tests' python3");
     let inherited = env::var_os("PATH").unwrap_or_default();
-    let path = env::join_paths(std::iter::once(bin).chain(env::split_paths(&inherited).map(PathBuf::from)));
+    let path = env::join_paths(std::iter::once(bin).chain(env::split_paths(&inherited)));
     let program = env!("CARGO_BIN_EXE_spectune");
     command.env("PATH", path.expect("no colon in the path of the repository")).env("SPECTUNE_UNDER_TEST", program)
 }

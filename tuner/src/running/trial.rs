@@ -227,11 +227,14 @@ fn other_traffic(generated: Option<f64>, ours: f64, gauges: &Gauges) -> Option<O
     (tokens.is_some() || requests.is_some()).then_some(OtherTraffic { tokens, requests })
 }
 
+/// Reads one of a server's counters; `None` if the server does not report it.
+type Counter = fn(&Counters) -> Option<f64>;
+
 /// Output tokens / rounds, by the requests' own rounds, else by the server's counters, unless others were counted too.
 fn accept_length(
     observed: &Observed,
     speculates: Option<bool>,
-    more: &dyn Fn(fn(&Counters) -> Option<f64>) -> Option<f64>,
+    more: &dyn Fn(Counter) -> Option<f64>,
     has_others: bool,
 ) -> Option<f64> {
     if speculates == Some(false) {

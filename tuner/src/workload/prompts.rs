@@ -198,10 +198,10 @@ impl Entry {
 
 /// The conversation up to the chosen messages of the user.
 fn up_to_the_user(messages: Vec<Message>, turn: UserTurn) -> Result<Vec<Prompt>, String> {
-    let users = messages.iter().enumerate().filter(|(_, message)| message.role == "user").map(|(at, _)| at);
+    let mut users = messages.iter().enumerate().filter(|(_, message)| message.role == "user").map(|(at, _)| at);
     let ends: Vec<usize> = match turn {
         UserTurn::First => users.take(1).collect(),
-        UserTurn::Last => users.last().into_iter().collect(),
+        UserTurn::Last => users.next_back().into_iter().collect(),
         UserTurn::Each => users.collect(),
     };
     let Some(last) = ends.last() else { return Ok(vec![Prompt::Silence]) };

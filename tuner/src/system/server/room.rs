@@ -76,9 +76,7 @@ fn share(plan: &LaunchPlan, settings: &SystemSettings) -> Option<f64> {
         None => names.contains(&word.as_str()).then(|| words.get(at + 1).map(|value| (*value).clone()))?,
     });
     let stated = stated.and_then(|value| value.parse().ok());
-    stated
-        .or(plan.knobs.mem_fraction_static.map(|share| f64::from(share.0)))
-        .filter(|share| (0.0..=1.0).contains(share))
+    stated.or(plan.knobs.mem_fraction_static.map(|share| share.0)).filter(|share| (0.0..=1.0).contains(share))
 }
 
 /// MiB of the weights in a folder; 0 if it is not a folder.
