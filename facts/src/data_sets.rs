@@ -117,7 +117,7 @@ mod tests {
         assert_eq!((found.folder, found.parquet), (snapshot, vec![PathBuf::from("x/y.parquet")]));
         let named = cache.data_set("org/set/data/test.jsonl").expect("it is there");
         assert_eq!(named.readable, [PathBuf::from("data/test.jsonl")]);
-        assert_eq!(cache.data_set("org/set/none.json").expect("the set is there").readable, [PathBuf::new(); 0]);
+        assert!(cache.data_set("org/set/none.json").expect("the set is there").readable.is_empty());
         for name in ["org/other", "set", "org/set/../../x", "../org/set", ""] {
             assert_eq!(cache.data_set(name), None, "{name}");
         }

@@ -262,7 +262,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_table_panics(content in "[a-b,\"\n\r promt;0-9]{0,60}") {
+        fn no_table_panics(content in "[a-b,\"\n\r tmorp;0-9]{0,60}") {
             let _ = rows(&format!("prompt,timestamp\n{content}"), b',');
             let _ = rows(&content, b'\t');
             let _ = Format::of(Path::new("p"), &content);
