@@ -80,6 +80,36 @@ fn a_kill_of_the_whole_group_leaves_the_supervisor_to_end_the_server() {
     sweep.wait_for_none();
 }
 
+/// The supervisor of a sweep.
+fn supervisor_of(sweep: u32) -> Option<u32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_one = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let parent = stat.rsplit_once(')').and_then(|(_, fields)| fields.split_whitespace().nth(1)?.parse().ok());
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        parent == Some(sweep) && words.starts_with(b"spectune-supervisor")
+    };
+    numbers.filter(is_one).next()
+}
+
+#[test]
+fn the_supervisor_survives_signals_and_a_kill_by_name() {
+    let sweep = Sweep::new(NEVER_READY, GRID);
+    let mut child = sweep.start(&[]);
+    sweep.wait_for_servers(&mut child);
+    let supervisor = supervisor_of(child.id()).expect("a supervisor");
+    let name = |pid: u32| fs::read_to_string(format!("/proc/{pid}/comm")).expect("it runs");
+    assert_eq!(name(child.id()).trim(), "spectune");
+    assert_ne!(name(supervisor), name(child.id()));
+    for signal in ["-INT", "-TERM", "-HUP"] {
+        assert!(Command::new("kill").args([signal, &supervisor.to_string()]).status().expect("kill runs").success());
+    }
+    signal(&child, "-KILL");
+    child.wait().expect("it is dead");
+    sweep.wait_for_none();
+}
+
 #[test]
 fn a_rejected_configuration_is_started_once_and_once_more_by_resume() {
     let script = r#"case "$*" in *--speculative-algorithm*) echo "launch_server.py: error: no such draft" >&2; exit 2;; esac; exec "$0" "$@""#;
