@@ -83,14 +83,14 @@ fn a_kill_of_the_whole_group_leaves_the_supervisor_to_end_the_server() {
 /// The supervisor of a sweep.
 fn supervisor_of(sweep: u32) -> Option<u32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let is_one = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let parent = stat.rsplit_once(')').and_then(|(_, fields)| fields.split_whitespace().nth(1)?.parse().ok());
         let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         parent == Some(sweep) && words.starts_with(b"spectune-supervisor")
     };
-    numbers.filter(is_one).next()
+    numbers.find(is_one)
 }
 
 #[test]

@@ -157,12 +157,16 @@ fn cannot_tell(race: &Race, doubt: Doubt) -> String {
     format!("It is unknown whether speculation pays: {why}.{so_far}{}{kept}{what}", at_most(race))
 }
 
+/// Largest bound of a speed-up that is reported.
+const LARGEST_BOUND: f64 = 3.0;
+
 /// The largest gain that the intervals of an undecided race leave possible; empty if one of them is unknown.
 fn at_most(race: &Race) -> String {
     let ends = race.measured().filter(|entry| !entry.is_off()).map(|entry| entry.ranked.speedup);
     let highest = ends.map(|ends| ends.filter(|ends| ends.kind == IntervalKind::Confidence).map(|ends| ends.high));
     match highest.collect::<Option<Vec<f64>>>().and_then(|all| all.into_iter().reduce(f64::max)) {
-        Some(high) if high > 1.0 => format!(" Any gain is at most {}.", figures::gain(high)),
+        // A bound of several times the speed says nothing.
+        Some(high) if high > 1.0 && high <= LARGEST_BOUND => format!(" Any gain is at most {}.", figures::gain(high)),
         _ => String::new(),
     }
 }
