@@ -349,7 +349,7 @@ fn a_key_is_sent_and_stands_in_no_file() {
     assert!(!leaks(folder.path(), "sk-very-secret"));
 }
 
-/// Whether a text stands in a file of a folder.
+/// Whether a file of a folder contains a text.
 fn leaks(folder: &Path, secret: &str) -> bool {
     fs::read_dir(folder).expect("a folder").flatten().any(|entry| {
         let path = entry.path();

@@ -20,6 +20,7 @@ pub mod mark;
 pub mod orphans;
 pub mod port;
 pub mod process;
+pub mod process_table;
 pub mod ready;
 pub mod supervisor;
 

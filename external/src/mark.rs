@@ -8,7 +8,10 @@ use std::{
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::ServerError;
+use crate::{
+    ServerError,
+    process_table::{all, with_descendants},
+};
 
 /// The variable that marks a server and its descendants.
 pub(crate) const MARK: &str = "SPECTUNE_SERVER";
@@ -45,9 +48,7 @@ impl Mark {
     /// The marked processes and what they have started, without this one.
     pub fn processes(&self) -> Vec<u32> {
         let entry = format!("{MARK}={}", self.0);
-        let numbers = fs::read_dir("/proc").into_iter().flatten().flatten();
-        let numbers = numbers.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        let others: Vec<u32> = numbers.filter(|pid| *pid != std::process::id()).collect();
+        let others: Vec<u32> = all().into_iter().filter(|pid| *pid != std::process::id()).collect();
         let bears = |pid: &&u32| {
             // Processes of other users, and ended ones, cannot be read.
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -91,28 +92,6 @@ impl Default for Mark {
     }
 }
 
-/// These processes and all below them: a process may have removed its environment.
-fn with_descendants(mut found: HashSet<u32>, all: &[u32]) -> Vec<u32> {
-    let parents: Vec<(u32, u32)> = all.iter().filter_map(|pid| Some((*pid, parent(*pid)?))).collect();
-    loop {
-        let children = parents.iter().filter(|(_, parent)| found.contains(parent)).map(|(pid, _)| *pid);
-        let new: Vec<u32> = children.filter(|pid| !found.contains(pid)).collect();
-        if new.is_empty() {
-            return found.into_iter().collect();
-        }
-        found.extend(new);
-    }
-}
-
-/// The parent of a process that has not ended.
-fn parent(pid: u32) -> Option<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The program's name, in parentheses, may contain anything.
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?;
-    (!matches!(state, "Z" | "X")).then(|| fields.next()?.parse().ok())?
-}
-
 /// Waits until a condition holds, at most this long; returns whether it does.
 pub(crate) fn wait(longest: Duration, mut done: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + longest;
@@ -139,11 +118,5 @@ mod tests {
         for text in ["", "a=b", "12\0", &"1".repeat(64)] {
             assert_eq!(Mark::parse(text), None, "{text:?}");
         }
-    }
-
-    #[test]
-    fn the_parent_of_a_process_is_known() {
-        assert_eq!(parent(std::process::id()), Some(std::os::unix::process::parent_id()));
-        assert_eq!(parent(u32::MAX), None);
     }
 }

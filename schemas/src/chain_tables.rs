@@ -15,7 +15,7 @@ pub const VLLM_SCHEDULE: &str = "num_speculative_tokens_per_batch_size";
 const SGLANG_ONE_LIST: EngineVersion = EngineVersion::new(0, 5, 11);
 /// The first version whose file has a slot for each smallest batch. Slots may have one candidate, of at least one step.
 const SGLANG_SLOTS: EngineVersion = EngineVersion::new(0, 5, 13);
-/// The first version in which a slot may have 0 steps, which is no speculation.
+/// The first version in which a slot may have 0 steps (no speculation).
 const SGLANG_ZERO_STEPS: EngineVersion = EngineVersion::new(0, 5, 14);
 /// The first version of vLLM with the schedule; its form and its checks are the same up to 0.33.
 const VLLM_RANGES: EngineVersion = EngineVersion::new(0, 24, 0);

@@ -28,6 +28,7 @@ pub mod latency;
 pub mod machine;
 mod mark;
 pub mod merge;
+mod nvidia_smi;
 pub mod outcome;
 pub mod record;
 pub mod runner;

@@ -114,7 +114,7 @@ impl Draft {
                 Ok(_) => true,
                 Err(error) => {
                     let same = error.message() == message && error.span().is_some_and(|span| span.start == at);
-                    // A required key must not get lost, and a value of another wrong type is no progress.
+                    // A required key must not get lost, and another value of a wrong type does not help.
                     let at_the_change = error.span().is_some_and(|span| {
                         (range.start..=range.start + word.len()).contains(&span.start) && !word.is_empty()
                     });

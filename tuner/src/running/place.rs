@@ -1,15 +1,14 @@
 //! Where a running server runs: its host, and the processor or GPUs, if the server tells them or runs on this host.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     fs,
-    path::Path,
-    process::{Command, Stdio},
 };
 
+use external::process_table::{all, with_descendants};
 use serde_json::Value;
 
-use crate::{machine, system::server::Host};
+use crate::{machine, nvidia_smi, system::server::Host};
 
 /// Host and device of a server at a URL.
 pub fn of(url: &str, answer: Option<&Value>) -> (String, Option<String>) {
@@ -38,21 +37,16 @@ fn is_local(name: &str) -> bool {
     name == "localhost" || name.starts_with("127.") || name == "[::1]" || name == "0.0.0.0"
 }
 
-/// The GPUs of the processes behind a port of this host; its processor if it has no GPU. `None` if it cannot be told,
+/// The GPUs of the process that listens on a port of this host; its processor if it has no GPU. `None` if that is unknown,
 /// as for a server of another user or in a container.
 fn on_this_host(port: u16) -> Option<String> {
     let host = Host::this();
     if host.gpus.is_empty() {
         return (!host.processor.is_empty()).then_some(host.processor);
     }
-    let processes = with_descendants(listener(port)?);
-    let query = |what: &str| {
-        let mut command = Command::new("nvidia-smi");
-        command.args([what, "--format=csv,noheader"]).stdin(Stdio::null());
-        let output = command.output().ok().filter(|output| output.status.success())?;
-        Some(String::from_utf8_lossy(&output.stdout).into_owned())
-    };
-    let used = used_gpus(&query("--query-compute-apps=pid,gpu_uuid")?, &processes);
+    // Engines use GPUs in processes of their own.
+    let processes = with_descendants(HashSet::from([listener(port)?]), &all());
+    let used = used_gpus(&nvidia_smi::query("--query-compute-apps=pid,gpu_uuid")?, &processes);
     let names: Vec<String> = host
         .gpus
         .iter()
@@ -63,7 +57,7 @@ fn on_this_host(port: u16) -> Option<String> {
 }
 
 /// The GPUs that processes use, from lines of the form `pid, uuid`.
-fn used_gpus(lines: &str, processes: &BTreeSet<u32>) -> BTreeSet<String> {
+fn used_gpus(lines: &str, processes: &[u32]) -> BTreeSet<String> {
     let pairs = lines.lines().filter_map(|line| line.split_once(','));
     let ours = pairs.filter(|(pid, _)| pid.trim().parse().is_ok_and(|pid: u32| processes.contains(&pid)));
     ours.map(|(_, uuid)| uuid.trim().to_owned()).collect()
@@ -82,7 +76,7 @@ fn listener(port: u16) -> Option<u32> {
                 .is_some_and(|one| inodes.contains(one))
         })
     };
-    processes().into_iter().filter(|_| !inodes.is_empty()).find(holds)
+    all().into_iter().filter(|_| !inodes.is_empty()).find(holds)
 }
 
 /// The inodes of the sockets that listen on a port, from a table of the operating system.
@@ -95,32 +89,6 @@ fn listening(table: &str, port: u16) -> Vec<String> {
         is_it.then(|| fields.get(9).map(ToString::to_string)).flatten()
     };
     table.lines().skip(1).filter_map(row).collect()
-}
-
-fn processes() -> Vec<u32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
-}
-
-/// A process and all its descendants: engines use GPUs in processes of their own.
-fn with_descendants(of: u32) -> BTreeSet<u32> {
-    let parent = |pid: u32| {
-        let status = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("status")).ok()?;
-        status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse::<u32>().ok()
-    };
-    let pairs: Vec<(u32, u32)> = processes().into_iter().filter_map(|pid| Some((pid, parent(pid)?))).collect();
-    let mut found = BTreeSet::from([of]);
-    loop {
-        let more: Vec<u32> = pairs
-            .iter()
-            .filter(|(pid, parent)| found.contains(parent) && !found.contains(pid))
-            .map(|(pid, _)| *pid)
-            .collect();
-        if more.is_empty() {
-            return found;
-        }
-        found.extend(more);
-    }
 }
 
 #[cfg(test)]
@@ -139,8 +107,8 @@ mod tests {
     #[test]
     fn the_gpus_of_a_process_are_found_by_its_number() {
         let lines = "100, GPU-a\n200, GPU-b\n 300, GPU-a\nnot a line\n";
-        assert_eq!(used_gpus(lines, &BTreeSet::from([100, 300])), BTreeSet::from(["GPU-a".to_owned()]));
-        assert!(used_gpus(lines, &BTreeSet::new()).is_empty());
+        assert_eq!(used_gpus(lines, &[100, 300]), BTreeSet::from(["GPU-a".to_owned()]));
+        assert!(used_gpus(lines, &[]).is_empty());
     }
 
     #[test]
@@ -148,6 +116,6 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         assert_eq!(super::listener(port), Some(std::process::id()));
-        assert!(with_descendants(std::process::id()).contains(&std::process::id()));
+        assert!(with_descendants(HashSet::from([std::process::id()]), &all()).contains(&std::process::id()));
     }
 }

@@ -3,10 +3,11 @@
 
 use std::{
     collections::BTreeMap,
-    process::Command,
     thread,
     time::{Duration, Instant},
 };
+
+use crate::nvidia_smi;
 
 /// Allowed increase over the memory in use before the first start, in MiB: drivers keep some.
 const SLACK_MIB: u64 = 200;
@@ -25,10 +26,7 @@ impl GpuMemory {
     }
 
     fn of_all() -> Self {
-        let arguments = ["--query-gpu=memory.used", "--format=csv,noheader,nounits"];
-        let output = Command::new("nvidia-smi").args(arguments).output();
-        let text = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
-        Self(parse(&String::from_utf8_lossy(&text.unwrap_or_default())))
+        Self(parse(&nvidia_smi::query("--query-gpu=memory.used").unwrap_or_default()))
     }
 
     /// Waits until no GPU has more memory in use than at the start; returns a message if this does not happen.

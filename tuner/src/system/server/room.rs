@@ -1,7 +1,7 @@
 //! Checks that the GPUs have room for a server before it starts. A server that does not fit fails after minutes of loading,
 //! with a message about memory that does not say who holds it.
 
-use std::{collections::BTreeMap, fs, path::Path, process::Command};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use external::{
     ServerError,
@@ -10,6 +10,7 @@ use external::{
 use schemas::sweep::{SystemKind, SystemSettings};
 
 use super::{SystemError, launch::LaunchPlan};
+use crate::nvidia_smi;
 
 /// Share of a GPU that vLLM takes by default, and refuses to start without.
 const VLLM_SHARE: f64 = 0.9;
@@ -38,8 +39,8 @@ pub fn refusal(plan: &LaunchPlan, settings: &SystemSettings, gpus: &[usize]) -> 
     let weights = weight_mib(Path::new(&plan.target)) + weight_mib(Path::new(&plan.draft));
     let share = share(plan, settings);
     let memory = parse(
-        &ask(&["--query-gpu=index,uuid,memory.free,memory.total", "--format=csv,noheader,nounits"])?,
-        &ask(&["--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits"]).unwrap_or_default(),
+        &nvidia_smi::query("--query-gpu=index,uuid,memory.free,memory.total")?,
+        &nvidia_smi::query("--query-compute-apps=gpu_uuid,pid,used_memory").unwrap_or_default(),
     );
     let of_one = weights / gpus.len().max(1) as u64;
     gpus.iter().find_map(|gpu| {
@@ -116,12 +117,6 @@ fn command(pid: u32) -> String {
         words.split(|byte| *byte == 0).take(3).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
     let text = words.join(" ").trim().to_owned();
     if text.is_empty() { "of another container or user".into() } else { text }
-}
-
-/// nvidia-smi's answer; `None` without a GPU or the program.
-fn ask(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("nvidia-smi").args(arguments).output().ok().filter(|output| output.status.success())?;
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// The memory of each GPU by its number. Values that the driver does not report (`[N/A]`) drop the line.
