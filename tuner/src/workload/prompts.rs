@@ -127,9 +127,14 @@ fn read(entry: &entry::Entry<'_>, turn: Option<UserTurn>) -> Result<Vec<Prompt>,
         false => entry.read::<Entry>()?.prompts(turn).map_err(|reason| entry.wrong(reason))?,
     };
     if prompts.is_empty() {
-        return Err(entry.wrong(
-            "no prompt in it: expected one of turns, messages, conversations, instruction, question, prompt, text",
-        ));
+        let trace =
+            ["timestamp", "arrival_s", "input_length"].iter().any(|key| entry.json.contains(&format!("\"{key}\"")));
+        return Err(entry.wrong(match trace {
+            true => "times and lengths without a prompt: such a trace is given as workload.trace, not workload.prompts",
+            false => {
+                "no prompt in it: expected one of turns, messages, conversations, instruction, question, prompt, text"
+            }
+        }));
     }
     Ok(prompts)
 }

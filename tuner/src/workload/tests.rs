@@ -92,6 +92,11 @@ fn a_bad_file_is_named_with_the_line() {
     let good = r#"{"prompt": "let x", "timestamp": 5}"#;
     for (source, bad, expected) in [
         ("prompts", r#"{"query": "a"}"#, "file, line 2: no prompt in it: expected one of turns, messages"),
+        (
+            "prompts",
+            r#"{"timestamp": 9, "input_length": 5}"#,
+            "line 2: times and lengths without a prompt: such a trace is",
+        ),
         ("prompts", r#"{"prompt": 7}"#, "file, line 2: column 12: expected a text in quotes, found 7"),
         ("trace", r#"{"prompt": "a"}"#, "file, line 2: no arrival time"),
         ("trace", r#"{"timestamp": 9}"#, "file, line 2: neither input_length nor a prompt"),
