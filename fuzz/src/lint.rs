@@ -1,12 +1,10 @@
 //! The whole path of the linter, from a text to the fixed text.
 
 use schemas::{
-    diagnostic::{Diagnostic, fix, tidy},
-    launch::{Launch, Options, parse},
+    diagnostic::{Diagnostic, fix},
+    launch::{self, Launch, parse},
     model::{ModelConfig, ModelFacts, published},
-    resolve::{resolve, version_of},
-    rules::{Context, Selection, lint},
-    suppression,
+    report::{Options, Report, report},
     text::Source,
     version::EngineVersion,
 };
@@ -50,23 +48,19 @@ pub fn check_places(source: &Source, launch: &Launch) {
 
 /// All findings in a text.
 pub fn look(source: &Source, told: &Told) -> Vec<Diagnostic> {
-    let parsed = parse(source, &Options { engine: None, version: told.version });
-    let mut found = parsed.diagnostics;
-    for launch in &parsed.launches {
-        check_places(source, launch);
+    let Told { version, gpu_memory, expected_concurrency, .. } = *told;
+    let parsed = parse(source, &launch::Options { engine: None, version });
+    parsed.launches.iter().for_each(|launch| check_places(source, launch));
+    let models = |launch: &Launch| {
         let (target, draft) = published::facts_of(launch);
-        let (target, draft) = (told.target.clone().or(target), told.draft.clone().or(draft));
-        let (target, draft) = (target.as_ref(), draft.as_ref());
-        let (version, given) = version_of(launch, told.version);
-        let resolved = resolve(launch, version, given, target, draft, told.gpu_memory);
+        (told.target.clone().or(target), told.draft.clone().or(draft))
+    };
+    let options = Options { version, gpu_memory, expected_concurrency, ..Options::default() };
+    let Report { findings, resolved } = report(source, parsed, models, &options);
+    for resolved in &resolved {
         let _ = (resolved.table(source), resolved.to_json(source));
-        let (expected_concurrency, gpu_memory) = (told.expected_concurrency, told.gpu_memory);
-        let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
-        found.extend(lint(&context, &Selection::default()));
     }
-    let mut found = suppression::apply(source, found, &Selection::default());
-    tidy(&mut found);
-    found
+    findings
 }
 
 /// Lints a text, fixes it, and lints the fixed text, in which no applicable fix may remain.

@@ -5,6 +5,8 @@ use fuzz::{check_findings, lint::check_places, text};
 use libfuzzer_sys::fuzz_target;
 use schemas::{
     launch::{Engine, Options, parse},
+    model::published,
+    report::report,
     text::Source,
 };
 
@@ -23,10 +25,10 @@ fuzz_target!(|input: &[u8]| {
     ] {
         let source = Source::new(name, text);
         let parsed = parse(&source, &Options { engine, version: None });
-        check_findings(&source, &parsed.diagnostics);
         for launch in &parsed.launches {
             check_places(&source, launch);
             let _ = launch.to_string();
         }
+        check_findings(&source, &report(&source, parsed, published::facts_of, &Default::default()).findings);
     }
 });

@@ -8,12 +8,10 @@
 use std::{env, fs, time::Instant};
 
 use schemas::{
-    diagnostic::{Severity, tidy},
-    launch::{Options, parse},
+    diagnostic::Severity,
+    launch::{self, parse},
     model::published,
-    resolve::{resolve, version_of},
-    rules::{Context, Selection, lint},
-    suppression,
+    report::{Options, report},
     text::{Source, Span},
 };
 
@@ -55,18 +53,11 @@ fn look(path: &str, text: String, totals: &mut Totals) {
     totals.bytes += text.len();
     let source = Source::new(path, text);
     let start = Instant::now();
-    let parsed = parse(&source, &Options::default());
-    let mut found = parsed.diagnostics;
+    let parsed = parse(&source, &launch::Options::default());
+    let has_launches = !parsed.launches.is_empty();
     totals.launches += parsed.launches.len();
     totals.with_launches += usize::from(!parsed.launches.is_empty());
     for launch in &parsed.launches {
-        let (target, draft) = published::facts_of(launch);
-        let (target, draft) = (target.as_ref(), draft.as_ref());
-        let (version, given) = version_of(launch, None);
-        let resolved = resolve(launch, version, given, target, draft, None);
-        let context =
-            Context { launch, resolved: &resolved, target, draft, expected_concurrency: None, gpu_memory: None };
-        found.extend(lint(&context, &Selection::default()));
         let version = launch.engine_version.map_or_else(|| "-".to_owned(), |version| version.value.to_string());
         let line = source.position(launch.anchor.start).line;
         let part = if launch.is_part { "part" } else { "whole" };
@@ -77,10 +68,9 @@ fn look(path: &str, text: String, totals: &mut Totals) {
             short(&launch.to_string())
         );
     }
-    let mut found = suppression::apply(&source, found, &Selection::default());
-    tidy(&mut found);
+    let found = report(&source, parsed, published::facts_of, &Options::default()).findings;
     totals.seconds += start.elapsed().as_secs_f64();
-    if parsed.launches.is_empty() {
+    if !has_launches {
         return;
     }
     for one in found.iter().filter(|one| one.severity > Severity::Info) {

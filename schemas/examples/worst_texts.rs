@@ -6,12 +6,8 @@
 use std::{env, fs, path::Path, time::Instant};
 
 use schemas::{
-    diagnostic::{Findings, Format, render, tidy},
-    launch::{Options, parse},
-    model::published,
-    resolve::{resolve, version_of},
-    rules::{Context, Selection, lint},
-    suppression,
+    diagnostic::{Findings, Format, render},
+    report::{Options, report_text},
     text::Source,
 };
 
@@ -130,19 +126,7 @@ impl Text {
 fn look(name: &str, text: String) -> (f64, f64, usize) {
     let begin = Instant::now();
     let source = Source::new(name, text);
-    let parsed = parse(&source, &Options::default());
-    let mut found = parsed.diagnostics;
-    for launch in &parsed.launches {
-        let (target, draft) = published::facts_of(launch);
-        let (version, given) = version_of(launch, None);
-        let resolved = resolve(launch, version, given, target.as_ref(), draft.as_ref(), None);
-        let (target, draft) = (target.as_ref(), draft.as_ref());
-        let context =
-            Context { launch, resolved: &resolved, target, draft, expected_concurrency: None, gpu_memory: None };
-        found.extend(lint(&context, &Selection::default()));
-    }
-    let mut found = suppression::apply(&source, found, &Selection::default());
-    tidy(&mut found);
+    let found = report_text(&source, &Options::default()).findings;
     let looked = begin.elapsed().as_secs_f64() * 1e3;
     let printed = render(&[Findings { source: &source, diagnostics: &found }], Format::Full, false);
     std::hint::black_box(printed);

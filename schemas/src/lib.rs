@@ -16,6 +16,7 @@ pub mod kind;
 pub mod launch;
 pub mod model;
 pub mod paths;
+pub mod report;
 pub mod request_log;
 pub mod resolve;
 pub mod rules;

@@ -31,6 +31,8 @@ mod vllm;
 mod vocabulary;
 
 pub use area::{area_of, areas};
+#[cfg(test)]
+pub(crate) use examples::Example;
 pub use explain::{explain, table};
 pub use page::Page;
 pub use registry::RULES;
@@ -130,7 +132,7 @@ impl Rule {
 
 /// The findings of the selected rules in a launch, sorted by place and then by code. vLLM launches have separate rules.
 /// If the version is not stated, no error depends on it (see `unstated.rs`).
-pub fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
+pub(crate) fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
     let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));
     let candidates = Candidates::new(context);
     let settled = |rule: &Rule| {

@@ -6,10 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use schemas::{
     diagnostic::Severity,
     gpu::GpuMemory,
-    launch::{Options, parse},
+    launch::{self, Launch, parse},
     model::{ModelConfig, ModelFacts},
-    resolve::{resolve, version_of},
-    rules::{Context, RULES, Selection, lint},
+    report::{Options, report},
+    rules::RULES,
     text::Source,
     version::EngineVersion,
 };
@@ -49,19 +49,15 @@ fn findings(record: &Json) -> BTreeMap<String, Severity> {
     let launch = text(record, "launch");
     let source =
         Source::new("run.sh", if bare { format!("{exports}{launch}") } else { format!("{environment}{launch}") });
-    let told = version(record);
-    let parsed = parse(&source, &Options { engine: None, version: told });
-    let [launch] = parsed.launches.as_slice() else { panic!("{}: one launch", text(record, "id")) };
-    let (version, given) = version_of(launch, told);
-    let (target, draft) = (facts(&record["target"]), facts(&record["draft"]));
-    let (target, draft) = (target.as_ref(), draft.as_ref());
-    let gpu_memory = gpu_memory(record);
-    let resolved = resolve(launch, version, given, target, draft, gpu_memory);
+    let version = version(record);
+    let parsed = parse(&source, &launch::Options { engine: None, version });
+    assert_eq!(parsed.launches.len(), 1, "{}", text(record, "id"));
     let expected_concurrency =
         record["workload"]["concurrency"].as_u64().and_then(|requests| usize::try_from(requests).ok());
-    let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
+    let options = Options { version, gpu_memory: gpu_memory(record), expected_concurrency, ..Options::default() };
+    let models = |_: &Launch| (facts(&record["target"]), facts(&record["draft"]));
     let mut found = BTreeMap::new();
-    for diagnostic in lint(&context, &Selection::default()) {
+    for diagnostic in report(&source, parsed, models, &options).findings {
         let severity = found.entry(diagnostic.code.to_owned()).or_insert(diagnostic.severity);
         *severity = diagnostic.severity.max(*severity);
     }

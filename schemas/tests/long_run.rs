@@ -15,8 +15,7 @@ use schemas::{
     diagnostic::{Diagnostic, fix},
     launch::{Options, parse},
     model::published,
-    resolve::{resolve, version_of},
-    rules::{Context, Selection, lint},
+    report::{self, report},
     text::{Source, Span},
 };
 
@@ -141,25 +140,19 @@ fn mutated(text: &str, numbers: &mut Numbers) -> String {
 fn look(source: &Source) -> (Vec<Diagnostic>, bool) {
     let lies_in = |span: Span| assert!(source.text().get(span.range()).is_some(), "{span:?} in {:?}", source.text());
     let parsed = parse(source, &Options::default());
-    let mut found = parsed.diagnostics;
     for launch in &parsed.launches {
         lies_in(launch.span);
         lies_in(launch.anchor);
         launch.arguments.iter().for_each(|argument| lies_in(argument.span));
-        let (target, draft) = published::facts_of(launch);
-        let (target, draft) = (target.as_ref(), draft.as_ref());
-        let (version, given) = version_of(launch, None);
-        let resolved = resolve(launch, version, given, target, draft, None);
-        let (expected_concurrency, gpu_memory) = (None, None);
-        let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
-        found.extend(lint(&context, &Selection::default()));
     }
+    let has_launch = !parsed.launches.is_empty();
+    let found = report(source, parsed, published::facts_of, &report::Options::default()).findings;
     for one in &found {
         lies_in(one.span);
         one.related.iter().for_each(|related| lies_in(related.span));
         one.fix.iter().flat_map(|fix| &fix.edits).for_each(|edit| lies_in(edit.span));
     }
-    (found, !parsed.launches.is_empty())
+    (found, has_launch)
 }
 
 fn run(name: &str, seeds: &[String]) {

@@ -5,8 +5,8 @@ use schemas::{
     diagnostic::{Findings, Format, fix, render},
     launch::{Engine, Launch, Options, Parsed, Syntax, from_arguments, parse},
     model::{ModelConfig, ModelFacts, TensorHeaders, published},
-    resolve::{resolve, version_of},
-    rules::{Context, Selection, lint},
+    report::{self, Models, Report, report},
+    resolve::version_of,
     text::{Source, Span},
     version::EngineVersion,
 };
@@ -34,8 +34,6 @@ fn looks_at(source: &Source, launch: &Launch) {
         lies_in(setting.removal);
         setting.value.into_iter().for_each(lies_in);
     }
-    let (target, draft) = published::facts_of(launch);
-    judge(source, launch, target.as_ref(), draft.as_ref());
     for version in VERSIONS {
         let version: EngineVersion = version.parse().expect("a version");
         for flag in schemas::flags::FLAGS {
@@ -48,25 +46,29 @@ fn looks_at(source: &Source, launch: &Launch) {
 
 const VERSIONS: [&str; 4] = ["0.4.7", "0.5.2", "0.5.9", "0.5.23"];
 
-/// Resolves a launch and lints it, on several versions and GPUs.
-fn judge(source: &Source, launch: &Launch, target: Option<&ModelFacts>, draft: Option<&ModelFacts>) {
+/// Resolves the launches and lints them, on several versions and GPUs.
+fn judge(source: &Source, parsed: &Parsed, models: impl Fn(&Launch) -> Models) {
     let lies_in = |span: Span| assert!(source.text().get(span.range()).is_some(), "{span:?} of {:?}", source.text());
     for version in VERSIONS {
         let version: EngineVersion = version.parse().expect("a version");
-        for memory in [None, Some(24_000), Some(200_000)] {
-            let resolved = resolve(launch, version, true, target, draft, memory);
-            let _ = (resolved.table(source), resolved.to_json(source));
-            let (expected_concurrency, gpu_memory) = (Some(64), memory);
-            let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
-            let found = lint(&context, &Selection::default());
-            for diagnostic in &found {
+        for gpu_memory in [None, Some(24_000), Some(200_000)] {
+            let options = report::Options {
+                version: Some(version),
+                gpu_memory,
+                expected_concurrency: Some(64),
+                ..report::Options::default()
+            };
+            let Report { findings, resolved } = report(source, parsed.clone(), &models, &options);
+            for resolved in &resolved {
+                let _ = (resolved.table(source), resolved.to_json(source));
+            }
+            for diagnostic in &findings {
                 lies_in(diagnostic.span);
                 diagnostic.related.iter().for_each(|related| lies_in(related.span));
                 diagnostic.fix.iter().flat_map(|fix| &fix.edits).for_each(|edit| lies_in(edit.span));
             }
-            let findings = [Findings { source, diagnostics: &found }];
-            render(&findings, Format::Full, false);
-            fix::apply(source, &found, true);
+            render(&[Findings { source, diagnostics: &findings }], Format::Full, false);
+            fix::apply(source, &findings, true);
         }
     }
 }
@@ -75,11 +77,13 @@ fn everything(name: &str, text: &str, engine: Option<Engine>) {
     let source = Source::new(name, text);
     let parsed = parse(&source, &Options { engine, version: None });
     parsed.launches.iter().for_each(|launch| looks_at(&source, launch));
-    let findings = [Findings { source: &source, diagnostics: &parsed.diagnostics }];
+    judge(&source, &parsed, published::facts_of);
+    let found = report(&source, parsed, published::facts_of, &report::Options::default()).findings;
+    let findings = [Findings { source: &source, diagnostics: &found }];
     for format in [Format::Full, Format::Concise, Format::Json, Format::Github, Format::Sarif] {
         render(&findings, format, false);
     }
-    fix::apply(&source, &parsed.diagnostics, true);
+    fix::apply(&source, &found, true);
 }
 
 /// Text from pieces of shell scripts and launches, so that it gets past the first character.
@@ -226,9 +230,7 @@ proptest! {
         let source = Source::new("x", text);
         let facts = |text: &str| ModelConfig::parse(text).ok().map(|config| ModelFacts { config, ..ModelFacts::default() });
         let (target, draft) = (facts(&target), facts(&draft));
-        for launch in parse(&source, &Options::default()).launches {
-            judge(&source, &launch, target.as_ref(), draft.as_ref());
-        }
+        judge(&source, &parse(&source, &Options::default()), |_| (target.clone(), draft.clone()));
     }
 
     #[test]

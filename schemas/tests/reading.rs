@@ -1,12 +1,9 @@
 //! What is read as a launch, for which engine and version, and what is not, on shortened published launches.
 
 use schemas::{
-    diagnostic::{Severity, tidy},
+    diagnostic::Severity,
     launch::{Engine, Launch, Launcher, Options, parse},
-    model::published,
-    resolve::{resolve, version_of},
-    rules::{Context, Selection, lint},
-    suppression,
+    report::{self, report_text},
     text::Source,
 };
 
@@ -20,18 +17,7 @@ struct Read {
 fn read(name: &str, text: &str) -> Read {
     let source = Source::new(name, text);
     let parsed = parse(&source, &Options::default());
-    let mut found = parsed.diagnostics;
-    for launch in &parsed.launches {
-        let (target, draft) = published::facts_of(launch);
-        let (target, draft) = (target.as_ref(), draft.as_ref());
-        let (version, given) = version_of(launch, None);
-        let resolved = resolve(launch, version, given, target, draft, None);
-        let (expected_concurrency, gpu_memory) = (None, None);
-        let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
-        found.extend(lint(&context, &Selection::default()));
-    }
-    let mut found = suppression::apply(&source, found, &Selection::default());
-    tidy(&mut found);
+    let found = report_text(&source, &report::Options::default()).findings;
     let found = found.iter().filter(|finding| finding.severity > Severity::Info);
     let found =
         found.map(|finding| (finding.code.to_owned(), source.position(finding.span.start).line, finding.severity));

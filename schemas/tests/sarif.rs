@@ -2,10 +2,9 @@
 
 use schemas::{
     diagnostic::{Diagnostic, Edit, Findings, Fix, Format, Related, Safety, render},
-    launch::{Options, PROBLEMS, parse},
-    model::published,
-    resolve::{resolve, version_of},
-    rules::{Context, RULES, Selection, lint},
+    launch::PROBLEMS,
+    report::{Options, report_text},
+    rules::RULES,
     text::{Source, Span},
 };
 use serde_json::Value as Json;
@@ -65,17 +64,7 @@ fn the_findings_of_the_corpus_are_a_valid_log() {
     for (number, line) in CORPUS.lines().enumerate() {
         let record: Json = serde_json::from_str(line).expect("a record");
         let source = Source::new(format!("./launch {number}.sh"), record["launch"].as_str().expect("a launch"));
-        let parsed = parse(&source, &Options::default());
-        let mut diagnostics = parsed.diagnostics;
-        for launch in &parsed.launches {
-            let (target, draft) = published::facts_of(launch);
-            let (version, given) = version_of(launch, None);
-            let (target, draft) = (target.as_ref(), draft.as_ref());
-            let resolved = resolve(launch, version, given, target, draft, None);
-            let context =
-                Context { launch, resolved: &resolved, target, draft, expected_concurrency: None, gpu_memory: None };
-            diagnostics.extend(lint(&context, &Selection::default()));
-        }
+        let diagnostics = report_text(&source, &Options::default()).findings;
         looked.push((source, diagnostics));
     }
     let findings: Vec<Findings<'_>> =

@@ -2,12 +2,11 @@
 
 use super::{Exported, Form};
 use crate::{
-    diagnostic::{Diagnostic, Severity, tidy},
+    diagnostic::{Diagnostic, Severity},
     flags::Key,
-    launch::{self, Options},
+    launch::{self, Launch},
     model::ModelFacts,
-    resolve::resolve,
-    rules::{Context, Selection, lint},
+    report::{Options, report},
     text::Source,
 };
 
@@ -36,18 +35,14 @@ pub fn check(exported: &Exported, form: Form, target: Option<&ModelFacts>, draft
         return Checked { source, findings: Vec::new() };
     }
     let version = exported.version;
-    let parsed = launch::parse(&source, &Options { version: Some(version), ..Options::default() });
-    let mut findings = parsed.diagnostics;
-    for launch in &parsed.launches {
+    let parsed = launch::parse(&source, &launch::Options { version: Some(version), ..launch::Options::default() });
+    let models = |launch: &Launch| {
         // A launch that does not speculate loads no draft.
         let speculates = launch.has(Key::SpeculativeAlgorithm) || launch.vllm_speculation().is_some();
-        let draft = draft.filter(|_| speculates);
-        let resolved = resolve(launch, version, true, target, draft, None);
-        let context =
-            Context { launch, resolved: &resolved, target, draft, expected_concurrency: None, gpu_memory: None };
-        findings.extend(lint(&context, &Selection::default()));
-    }
+        (target.cloned(), draft.filter(|_| speculates).cloned())
+    };
+    let options = Options { version: Some(version), ..Options::default() };
+    let mut findings = report(&source, parsed, models, &options).findings;
     findings.retain(|finding| finding.severity > Severity::Info);
-    tidy(&mut findings);
     Checked { source, findings }
 }

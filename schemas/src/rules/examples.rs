@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A launch of a page, with additional facts.
-pub(super) struct Example {
+pub(crate) struct Example {
     pub bad: bool,
     pub also: Vec<String>,
     source: Source,

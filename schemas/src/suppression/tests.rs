@@ -1,28 +1,12 @@
-use super::apply;
 use crate::{
-    diagnostic::{Diagnostic, fix, tidy},
-    launch::{Options, parse},
-    model::published,
-    resolve::{resolve, version_of},
-    rules::{Context, Selection, lint},
+    diagnostic::{Diagnostic, fix},
+    report::{Options, report_text},
+    rules::Selection,
     text::Source,
 };
 
 fn look(source: &Source, selection: &Selection) -> Vec<Diagnostic> {
-    let parsed = parse(source, &Options::default());
-    let mut found = parsed.diagnostics;
-    for launch in &parsed.launches {
-        let (target, draft) = published::facts_of(launch);
-        let (version, given) = version_of(launch, None);
-        let resolved = resolve(launch, version, given, target.as_ref(), draft.as_ref(), None);
-        let (target, draft) = (target.as_ref(), draft.as_ref());
-        let context =
-            Context { launch, resolved: &resolved, target, draft, expected_concurrency: None, gpu_memory: None };
-        found.extend(lint(&context, selection));
-    }
-    let mut found = apply(source, found, selection);
-    tidy(&mut found);
-    found
+    report_text(source, &Options { selection: selection.clone(), ..Options::default() }).findings
 }
 
 /// Checks the codes that are found, and the text after its safe fixes.

@@ -6,11 +6,11 @@ use std::{
 };
 
 use schemas::{
-    diagnostic::{Diagnostic, Findings, tidy},
+    diagnostic::{Diagnostic, Findings},
     launch::{self, Engine, Launch},
-    resolve::{Resolved, resolve, version_of},
-    rules::{Context, Selection, lint},
-    suppression,
+    report::{self, report},
+    resolve::Resolved,
+    rules::Selection,
     text::Source,
     version::EngineVersion,
 };
@@ -129,32 +129,24 @@ impl<'a> Linter<'a> {
         if parsed.launches.is_empty() && (self.arguments.allow_no_launch || settings.found) {
             return Checked { passed_over: true, ..checked };
         }
-        let mut diagnostics = parsed.diagnostics;
-        diagnostics.retain(|finding| settings.selection.admits_finding(finding));
-        for launch in &parsed.launches {
-            let (target, draft) = self.known.lock().unwrap_or_else(PoisonError::into_inner).of(launch);
-            let (target, draft) = (target.as_ref(), draft.as_ref());
-            let (version, given) = version_of(launch, settings.engine_version);
-            let resolved = resolve(launch, version, given, target, draft, settings.gpu_memory);
-            let context = Context {
-                launch,
-                resolved: &resolved,
-                target,
-                draft,
-                expected_concurrency: settings.expected_concurrency,
-                gpu_memory: settings.gpu_memory,
-            };
-            diagnostics.extend(lint(&context, &settings.selection));
-            checked.has_composed |= !launch.is_editable();
-            match launch.engine {
-                Engine::Vllm => checked.has_vllm = true,
-                Engine::Sglang | Engine::Slime | Engine::Spectune => {
-                    checked.resolved.push((Way::of(launch, &checked.source), resolved));
-                }
-            }
-        }
-        checked.diagnostics = suppression::apply(&checked.source, diagnostics, &settings.selection);
-        tidy(&mut checked.diagnostics);
+        checked.has_composed = parsed.launches.iter().any(|launch| !launch.is_editable());
+        checked.has_vllm = parsed.launches.iter().any(|launch| launch.engine == Engine::Vllm);
+        let branches: Vec<Option<Way>> = parsed
+            .launches
+            .iter()
+            .map(|launch| (launch.engine != Engine::Vllm).then(|| Way::of(launch, &checked.source)))
+            .collect();
+        let facts = |launch: &Launch| self.known.lock().unwrap_or_else(PoisonError::into_inner).of(launch);
+        let options = report::Options {
+            selection: settings.selection.clone(),
+            version: settings.engine_version,
+            gpu_memory: settings.gpu_memory,
+            expected_concurrency: settings.expected_concurrency,
+        };
+        let report = report(&checked.source, parsed, facts, &options);
+        checked.diagnostics = report.findings;
+        let resolved = branches.into_iter().zip(report.resolved);
+        checked.resolved = resolved.filter_map(|(branch, resolved)| Some((branch?, resolved))).collect();
         checked
     }
 }

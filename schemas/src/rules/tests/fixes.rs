@@ -1,11 +1,10 @@
 //! Fixes in every kind of file: written where the file accepts them, and nowhere else.
 
-use super::super::{Context, Selection, lint};
 use crate::{
     diagnostic::{Diagnostic, fix},
     flags::{self, Key, Lookup},
     launch::{Launch, Options, parse},
-    resolve::{resolve, version_of},
+    report::{self, report},
     text::Source,
     version::EngineVersion,
 };
@@ -19,15 +18,7 @@ fn launches(source: &Source) -> Vec<Launch> {
 
 fn findings(source: &Source) -> Vec<Diagnostic> {
     let parsed = parse(source, &Options::default());
-    let mut found = parsed.diagnostics;
-    for launch in &parsed.launches {
-        let (version, given) = version_of(launch, None);
-        let resolved = resolve(launch, version, given, None, None, None);
-        let (target, draft, expected_concurrency, gpu_memory) = (None, None, None, None);
-        let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
-        found.extend(lint(&context, &Selection::default()));
-    }
-    found
+    report(source, parsed, |_| (None, None), &report::Options::default()).findings
 }
 
 fn fixed(name: &str, text: &str) -> String {

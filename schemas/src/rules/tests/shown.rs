@@ -1,10 +1,9 @@
 //! Texts that show, record or test a launch, and placeholders: no error in any of them, though the same words in a script are one.
 
-use super::super::{Context, Selection, lint};
 use crate::{
     diagnostic::Severity,
     launch::{Options, parse},
-    resolve::{resolve, version_of},
+    report::{self, report},
     text::Source,
 };
 
@@ -12,21 +11,11 @@ use crate::{
 fn errors(name: &str, text: &str) -> Vec<&'static str> {
     let source = Source::new(name, text);
     let parsed = parse(&source, &Options::default());
-    let mut found = parsed.diagnostics;
-    for launch in &parsed.launches {
-        let (version, given) = version_of(launch, None);
-        let resolved = resolve(launch, version, given, None, None, None);
-        let context = Context {
-            launch,
-            resolved: &resolved,
-            target: None,
-            draft: None,
-            expected_concurrency: None,
-            gpu_memory: None,
-        };
-        found.extend(lint(&context, &Selection::default()));
+    if parsed.launches.is_empty() {
+        return Vec::new();
     }
-    let found = found.into_iter().filter(|one| !parsed.launches.is_empty() && one.severity == Severity::Error);
+    let found = report(&source, parsed, |_| (None, None), &report::Options::default()).findings;
+    let found = found.into_iter().filter(|one| one.severity == Severity::Error);
     found.map(|one| one.code).collect()
 }
 

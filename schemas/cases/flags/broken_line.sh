@@ -1,0 +1,3 @@
+# expect: LT04 error
+python3 -m sglang.launch_server --model-path org/m
+  --speculative-num-steps 3

@@ -1,0 +1,2 @@
+# expect: LT13 error
+vllm serve org/m --tensor-parallel-size two

@@ -1,0 +1,2 @@
+# expect: LT15 error
+python3 -m sglang.launch_server --model-path org/m --tp 2

@@ -1,0 +1,67 @@
+//! The findings in a text: what the reader and the rules find, with the severity that it has in this text, without what
+//! the text's comments suppress. The only way to a severity.
+
+use crate::{
+    diagnostic::{Diagnostic, tidy},
+    launch::{self, Launch, Parsed, parse},
+    model::{ModelFacts, published},
+    resolve::{Resolved, resolve, version_of},
+    rules::{Context, Selection, lint},
+    suppression,
+    text::Source,
+    version::EngineVersion,
+};
+
+/// What the user gives in addition to the text.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The selected rules.
+    pub selection: Selection,
+    /// The engine's version.
+    pub version: Option<EngineVersion>,
+    /// Memory of one GPU in MiB.
+    pub gpu_memory: Option<u64>,
+    /// Number of requests that are expected to run together.
+    pub expected_concurrency: Option<usize>,
+}
+
+/// Facts of a launch's target and draft, if anything is known of them.
+pub type Models = (Option<ModelFacts>, Option<ModelFacts>);
+
+/// The findings in a text.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The findings, sorted by position.
+    pub findings: Vec<Diagnostic>,
+    /// The configuration of each launch, in their order.
+    pub resolved: Vec<Resolved>,
+}
+
+/// Checks the launches of a text. `facts` returns what is known of the models of a launch.
+pub fn report(source: &Source, parsed: Parsed, mut facts: impl FnMut(&Launch) -> Models, options: &Options) -> Report {
+    let mut found = parsed.diagnostics;
+    found.retain(|finding| options.selection.admits_finding(finding));
+    let mut all_resolved = Vec::with_capacity(parsed.launches.len());
+    for launch in &parsed.launches {
+        let (target, draft) = facts(launch);
+        let (target, draft) = (target.as_ref(), draft.as_ref());
+        let (version, given) = version_of(launch, options.version);
+        let resolved = resolve(launch, version, given, target, draft, options.gpu_memory);
+        let Options { gpu_memory, expected_concurrency, .. } = *options;
+        let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
+        found.extend(lint(&context, &options.selection));
+        all_resolved.push(resolved);
+    }
+    let mut findings = suppression::apply(source, found, &options.selection);
+    tidy(&mut findings);
+    Report { findings, resolved: all_resolved }
+}
+
+/// Reads a text and checks it with the facts of published models: `spectune lint` without access to files.
+pub fn report_text(source: &Source, options: &Options) -> Report {
+    let parsed = parse(source, &launch::Options { engine: None, version: options.version });
+    report(source, parsed, published::facts_of, options)
+}
+
+#[cfg(test)]
+mod snapshot;
