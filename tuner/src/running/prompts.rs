@@ -41,10 +41,11 @@ pub struct PromptPool {
 }
 
 impl PromptPool {
-    /// Reads the prompts that a measurement needs. `starts` counts how often it was started before.
+    /// Reads the prompts that a measurement needs. `starts` counts how often it was started before. Prompts of a file that
+    /// do not fit the server's context are skipped: it cannot be started with another one.
     ///
     /// # Errors
-    /// When a file cannot be read, or a prompt does not fit the context.
+    /// When a file cannot be read, or no prompt of it fits the context.
     pub fn load(
         workload: &sweep::Workload,
         folder: &Path,
@@ -53,6 +54,12 @@ impl PromptPool {
         repeats: usize,
         starts: usize,
     ) -> Result<Self, TunerError> {
+        let is_file = workload.prompts.is_some() || workload.input_ids.is_some();
+        let mut workload = workload.clone();
+        if is_file {
+            let fits = model.context_length.saturating_sub(workload.output_length).max(1);
+            workload.max_prompt_tokens = Some(workload.max_prompt_tokens.map_or(fits, |most| most.min(fits)));
+        }
         let mut prompts = Self {
             workload: workload.clone(),
             folder: folder.to_owned(),
@@ -63,7 +70,6 @@ impl PromptPool {
             traced: HashSet::new(),
             left_out: 0,
         };
-        let is_file = workload.prompts.is_some() || workload.input_ids.is_some();
         let needed = if is_file { prompts.each_start().saturating_mul(starts + 1) } else { workload.requests };
         let mut asked = sweep::Workload { requests: needed.min(sweep::LARGEST), ..workload.clone() };
         loop {
@@ -209,6 +215,15 @@ mod tests {
         assert_eq!((first_tokens(&draw(0, 1)), draw(0, 1).repeated), (vec![2, 3, 4], 0));
         assert_eq!((first_tokens(&draw(1, 0)), draw(1, 0).repeated), (vec![5, 6], 0));
         assert_eq!((first_tokens(&draw(1, 1)), draw(1, 1).repeated), (vec![0, 1, 2], 3));
+    }
+
+    #[test]
+    fn prompts_that_do_not_fit_the_context_are_skipped_and_counted() {
+        // The context has 64 tokens, of which 4 are new.
+        let lists: Vec<Vec<u32>> = [60, 61, 200, 2, 3].map(|length| vec![7; length]).into();
+        let lists: Vec<&[u32]> = lists.iter().map(Vec::as_slice).collect();
+        let prompts = prompts(&lists, &[1], 1, 1);
+        assert_eq!((prompts.available(), prompts.left_out), (Some(3), 2));
     }
 
     #[test]
