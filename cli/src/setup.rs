@@ -73,7 +73,7 @@ pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Resu
         Some(path) => engine::options::from_tuned(&read_tuned(path)?, &folder_of(path))?,
     };
     let words = with_folders(&flags.words)?;
-    let (_source, launch, _problems) = schemas::launch::from_arguments(&words);
+    let (_source, launch) = schemas::launch::from_arguments(&words);
     let options = engine::options::with_launch(base, &launch)?;
     if options.simulate_accept_length.is_some() && !options.policy.speculates() {
         bail!(

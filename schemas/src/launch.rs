@@ -42,8 +42,6 @@ use std::{
 pub(crate) use comments::comments;
 pub use forks::Forks;
 pub use launcher::Launcher;
-pub use problems::{PROBLEMS, Problem};
-pub(crate) use problems::{TOML_SYNTAX, UNUSED_SUPPRESSION, WRONG_SUPPRESSION};
 pub use quoting::quoted;
 pub use vllm::{VllmKey, VllmSpeculation};
 
@@ -51,7 +49,7 @@ use arguments::unknown;
 use writing::Writing;
 
 use crate::{
-    diagnostic::Diagnostic,
+    finding::{Doubt, Doubts, Finding},
     flags::{Key, Takes},
     text::{Located, Source, Span},
     version::EngineVersion,
@@ -74,11 +72,11 @@ pub struct Options {
 pub struct Parsed {
     /// The launches, in the order of the text.
     pub launches: Vec<Launch>,
-    /// What could not be parsed.
-    pub diagnostics: Vec<Diagnostic>,
+    /// What could not be parsed, or is wrong whatever the rest of the launch is.
+    pub findings: Vec<Finding>,
 }
 
-/// Reads the launches of a text. Never fails: what cannot be read is reported in the diagnostics.
+/// Reads the launches of a text. Never fails: what cannot be read is reported in the findings.
 ///
 /// The text is one of:
 /// - spectune's TOML;
@@ -98,17 +96,17 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     }
     let mut parsed = documents::parse(source, kind::Kind::of(source), options, 0);
     evidence::fill_in(source, options, &mut parsed.launches);
-    unknown::allow_forks(&mut parsed);
+    unknown::doubt_forks(&mut parsed);
     odd_blanks::report(source, &mut parsed);
     launcher::tell_apart(source, &mut parsed.launches);
-    launcher::allow_wrappers(&mut parsed);
-    shown::soften(source, &mut parsed);
+    launcher::doubt_wrappers(&mut parsed);
+    shown::mark(source, &mut parsed);
     parsed
 }
 
 /// Reads the words of spectune's own command line. The returned source contains them as quoted for a shell, so that
-/// diagnostics have a text to point into.
-pub fn from_arguments(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) {
+/// findings have a text to point into.
+pub fn from_arguments(words: &[String]) -> (Source, Launch) {
     arguments::from_words(words)
 }
 
@@ -381,6 +379,16 @@ impl Launch {
     /// image that no project of the engine publishes.
     pub fn may_be_fork(&self) -> bool {
         self.is_changed || self.image.as_deref().is_some_and(|image| !evidence::is_published(image))
+    }
+
+    /// Why the launch may not be run as it is written.
+    pub fn doubts(&self) -> Doubts {
+        let doubts = [
+            (Doubt::Fork, self.may_be_fork()),
+            (Doubt::Wrapper, self.launcher == Launcher::Wrapper),
+            (Doubt::Shown, self.is_shown),
+        ];
+        doubts.into_iter().filter(|(_, is_so)| *is_so).map(|(doubt, _)| doubt).collect()
     }
 
     /// Whether an edit of this launch can be written in the user's text.

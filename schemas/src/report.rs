@@ -3,6 +3,7 @@
 
 use crate::{
     diagnostic::{Diagnostic, tidy},
+    finding::settle_all,
     launch::{self, Launch, Parsed, parse},
     model::{ModelFacts, published},
     resolve::{Resolved, resolve, version_of},
@@ -39,7 +40,7 @@ pub struct Report {
 
 /// Checks the launches of a text. `facts` returns what is known of the models of a launch.
 pub fn report(source: &Source, parsed: Parsed, mut facts: impl FnMut(&Launch) -> Models, options: &Options) -> Report {
-    let mut found = parsed.diagnostics;
+    let mut found = settle_all(parsed.findings);
     found.retain(|finding| options.selection.admits_finding(finding));
     let mut all_resolved = Vec::with_capacity(parsed.launches.len());
     for launch in &parsed.launches {

@@ -8,7 +8,6 @@ mod area;
 #[cfg(test)]
 mod examples;
 mod explain;
-mod finding;
 mod known;
 mod page;
 mod registry;
@@ -39,12 +38,12 @@ pub use registry::RULES;
 pub use selection::{Selection, SelectionError};
 pub(crate) use selection::{Selector, keys};
 
-use finding::{Depends, Finding};
 use unstated::Candidates;
 
 use crate::{
     diagnostic::{Diagnostic, Severity},
-    launch::{Engine, Launch, Launcher},
+    finding::{Doubt, Finding, settle},
+    launch::{Engine, Launch},
     model::ModelFacts,
     resolve::Resolved,
 };
@@ -105,7 +104,8 @@ impl Rule {
         Page::of_file(self.file)
     }
 
-    fn look(&self, context: &Context<'_>) -> Vec<(Diagnostic, Depends)> {
+    /// The findings in a launch, with the doubts about the launch.
+    fn look(&self, context: &Context<'_>) -> Vec<Finding> {
         if (context.launch.engine == Engine::Vllm) != (self.applies == Applies::Vllm) {
             return Vec::new();
         }
@@ -113,20 +113,21 @@ impl Rule {
             Check::One(check) => check(context).into_iter().collect(),
             Check::Several(check) => check(context),
         };
-        let elsewhere = context.launch.engine == Engine::Spectune && self.applies == Applies::Sglang;
-        let judged = |finding: Finding| {
-            if !elsewhere {
+        let is_elsewhere = context.launch.engine == Engine::Spectune && self.applies == Applies::Sglang;
+        let (doubts, is_editable) = (context.launch.doubts(), context.launch.is_editable());
+        let of_rule = |finding: Finding| {
+            let mut finding = finding.of(self.code, self.name, self.severity);
+            finding.doubts.extend(&doubts);
+            finding.fix = finding.fix.filter(|_| is_editable);
+            if !is_elsewhere {
                 return finding;
             }
-            finding.at_most(Severity::Info).note(format!(
+            finding.doubt(Doubt::OtherEngine).note(format!(
                 "the launch is for spectune's own engine; this is what sglang {} would do with it",
                 context.resolved.version
             ))
         };
-        let found = found.into_iter().map(judged).map(|finding| finding.of(self));
-        let is_editable = context.launch.is_editable();
-        let editable = |found: Diagnostic| if is_editable { found } else { Diagnostic { fix: None, ..found } };
-        found.map(|(found, depends)| (editable(found), depends)).collect()
+        found.into_iter().map(of_rule).collect()
     }
 }
 
@@ -136,23 +137,10 @@ pub(crate) fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnost
     let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));
     let candidates = Candidates::new(context);
     let settled = |rule: &Rule| {
-        let found = rule.look(context).into_iter();
-        found.map(|(found, depends)| candidates.settle(rule, found, depends)).collect::<Vec<_>>()
+        let judged = |found| settle(found, |found, severity| candidates.judge(rule, found, severity));
+        rule.look(context).into_iter().filter_map(judged).collect::<Vec<_>>()
     };
     let mut found: Vec<Diagnostic> = rules.flat_map(settled).collect();
-    if context.launch.launcher == Launcher::Wrapper {
-        found.iter_mut().filter(|one| one.severity == Severity::Error).for_each(|one| {
-            one.severity = Severity::Warning;
-            one.notes
-                .push("the program that takes these flags is not known: they may mean something else to it".into());
-        });
-    }
-    if context.launch.is_shown {
-        found.iter_mut().filter(|one| one.severity == Severity::Error).for_each(|one| {
-            one.severity = Severity::Warning;
-            one.notes.push("the text shows this launch: it may not be run as it is written there".into());
-        });
-    }
     found.sort_by_key(|diagnostic| (diagnostic.span, diagnostic.code));
     found
 }

@@ -13,7 +13,7 @@ use read::{Comment, Entry, Scope};
 
 use crate::{
     diagnostic::{Diagnostic, Edit, Fix, Safety},
-    launch::{UNUSED_SUPPRESSION, WRONG_SUPPRESSION},
+    problems::{UNUSED_SUPPRESSION, WRONG_SUPPRESSION},
     rules::{Selection, keys},
     text::{Source, Span},
 };
@@ -98,9 +98,8 @@ impl Index {
 }
 
 fn wrong((span, message): &(Span, String)) -> Diagnostic {
-    let mut diagnostic = WRONG_SUPPRESSION.at(*span, message.clone(), "suppresses nothing");
-    diagnostic.help = Some("write `# spectune: ignore[CODE]`, with a code that `spectune explain --list` has".into());
-    diagnostic
+    let help = "write `# spectune: ignore[CODE]`, with a code that `spectune explain --list` has";
+    WRONG_SUPPRESSION.at(*span, message.clone(), "suppresses nothing").help(help).certain()
 }
 
 /// A finding for the entries of a comment that suppress nothing, if their rules are selected.
@@ -122,7 +121,7 @@ fn unused(
     let whole = idle.len() == comment.entries.len() && comment.wrong.is_empty();
     let span = if whole { comment.span } else { first.span };
     let message = format!("`{}` suppresses nothing here", names.join(", "));
-    let mut diagnostic = UNUSED_SUPPRESSION.at(span, message, "suppresses nothing");
+    let mut diagnostic = UNUSED_SUPPRESSION.at(span, message, "suppresses nothing").certain();
     diagnostic.help =
         Some(if whole { "take the comment out".into() } else { format!("take out {}", names.join(", ")) });
     let edits = if whole {

@@ -8,7 +8,7 @@ use toml_edit::{Document, Item};
 use self::collect::Collected;
 use crate::{
     diagnostic::Diagnostic,
-    launch::TOML_SYNTAX,
+    problems::TOML_SYNTAX,
     text::{Source, Span, nearest},
     words::{self, Syntax},
 };
@@ -47,7 +47,7 @@ pub fn read_checked<T: DeserializeOwned>(
 
 /// The first of the errors of a file.
 pub fn first(findings: Vec<Diagnostic>) -> Box<Diagnostic> {
-    let none = || TOML_SYNTAX.at(Span::default(), "it cannot be read", "");
+    let none = || TOML_SYNTAX.at(Span::default(), "it cannot be read", "").certain();
     Box::new(findings.into_iter().next().unwrap_or_else(none))
 }
 
@@ -56,7 +56,7 @@ fn finding(source: &Source, range: std::ops::Range<usize>, message: &str) -> Dia
     let span = source.clamp(Span::new(range.start, range.end));
     let mut lines = message.lines();
     let words = words::of(lines.next().unwrap_or("it cannot be read"), source.slice(span), Syntax::Toml);
-    let mut diagnostic = TOML_SYNTAX.at(span, words.message, words.label);
+    let mut diagnostic = TOML_SYNTAX.at(span, words.message, words.label).certain();
     let more = lines.filter(|line| !line.trim().is_empty()).map(str::to_owned);
     diagnostic.notes = words.notes.into_iter().chain(more).collect();
     diagnostic.help = words.help;
@@ -102,6 +102,7 @@ impl Wrong {
             item => item.as_array()?.get(at)?.span(),
         });
         span = element.map_or(span, |range| Span::new(range.start, range.end));
-        Diagnostic { help: self.help, ..TOML_SYNTAX.at(source.clamp(span), self.message, self.path.join(".")) }
+        let found = TOML_SYNTAX.at(source.clamp(span), self.message, self.path.join(".")).certain();
+        Diagnostic { help: self.help, ..found }
     }
 }

@@ -22,7 +22,7 @@ fn only_launch(record: &Json) -> Launch {
     let id = text(record, "id");
     let source = Source::new("<corpus>", text(record, "launch"));
     let parsed = parse(&source, &Options::default());
-    let errors: Vec<_> = parsed.diagnostics.iter().filter(|found| found.severity == Severity::Error).collect();
+    let errors: Vec<_> = parsed.findings.iter().filter(|found| found.harm == Severity::Error).collect();
     assert!(errors.is_empty(), "{id}: {errors:?}");
     let mut launches = parsed.launches;
     assert_eq!(launches.len(), 1, "{id}");

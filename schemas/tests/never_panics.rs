@@ -236,7 +236,7 @@ proptest! {
     #[test]
     fn printed_launches_read_back(words in prop::collection::vec("(--[a-z=-]{1,16}|[ -~]{0,8}|\\PC{0,4})", 0..10)) {
         let words: Vec<String> = std::iter::once("--model-path".to_owned()).chain(words).collect();
-        let (_, launch, _) = from_arguments(&words);
+        let (_, launch) = from_arguments(&words);
         let printed = launch.to_string();
         let parsed = parse(&Source::new("x.sh", printed.clone()), &Options::default());
         let again = parsed.launches.first().map(ToString::to_string);
@@ -306,8 +306,8 @@ fn check_in_document(text: &str) {
             }
             places.join(" ")
         };
-        let of_finding = |found: &schemas::diagnostic::Diagnostic| format!("{} {}", found.code, at(found.span));
-        parsed.launches.iter().map(of_launch).chain(parsed.diagnostics.iter().map(of_finding)).collect()
+        let of_finding = |found: &schemas::finding::Finding| format!("{} {}", found.code, at(found.span));
+        parsed.launches.iter().map(of_launch).chain(parsed.findings.iter().map(of_finding)).collect()
     };
     let (alone, within) = (read(&alone), read(&within));
     if !alone.launches.is_empty() {
@@ -437,7 +437,7 @@ fn a_text_too_large_is_refused_and_said_so() {
     let source = Source::new("x", " ".repeat(schemas::launch::LONGEST_TEXT + 1));
     let parsed = parse(&source, &Options::default());
     assert!(parsed.launches.is_empty());
-    assert_eq!(parsed.diagnostics.first().map(|found| found.code), Some("LT01"));
+    assert_eq!(parsed.findings.first().map(|found| found.code), Some("LT01"));
 }
 
 #[test]

@@ -273,7 +273,7 @@ fn batch_scripts_images_and_units_are_read() {
     codes("sglang.service", &unit, &["SD021"]);
     codes("<stdin>", &unit, &["SD021"]);
     let refused = parse(&Source::new("main.tf", "command = [\"--model-path\"]"), &Options::default());
-    assert!(refused.diagnostics[0].message.contains("Terraform"));
+    assert!(refused.findings[0].message.contains("Terraform"));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use schemas::{
     diagnostic::{Diagnostic, Edit, Findings, Fix, Format, Related, Safety, render},
-    launch::PROBLEMS,
+    problems::PROBLEMS,
     report::{Options, report_text},
     rules::RULES,
     text::{Source, Span},

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, ops::Bound};
 
 use super::{Diagnostic, Edit, Fix, Safety, Severity};
 use crate::{
-    launch::PROBLEMS,
+    problems::PROBLEMS,
     text::{Source, Span},
 };
 

@@ -6,7 +6,7 @@ use serde_json::{Value as Json, json};
 
 use super::{Diagnostic, Findings, Severity};
 use crate::{
-    launch::PROBLEMS,
+    problems::PROBLEMS,
     rules::{RULES, area_of},
     text::{Source, Span},
 };

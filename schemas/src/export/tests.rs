@@ -109,8 +109,8 @@ fn all(exported: &Exported) -> String {
 
 fn read_back(text: &str) -> Launch {
     let parsed = launch::parse(&Source::new("exported.sh", text), &Options::default());
-    // The remark that vLLM is read only in part has the severity info.
-    let found: Vec<_> = parsed.diagnostics.iter().filter(|found| found.severity > Severity::Info).collect();
+    // The remark that vLLM is read only in part has the harm info.
+    let found: Vec<_> = parsed.findings.iter().filter(|found| found.harm > Severity::Info).collect();
     assert!(found.is_empty(), "{text}\n{found:?}");
     assert_eq!(parsed.launches.len(), 1, "{text}");
     parsed.launches.into_iter().next().expect("one launch")

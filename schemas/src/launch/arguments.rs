@@ -27,7 +27,7 @@ use super::{
     writing::Writing,
 };
 use crate::{
-    diagnostic::{Diagnostic, Severity},
+    finding::{Doubt, Finding},
     flags::{Key, Takes},
     text::{Located, Source, Span},
     version::EngineVersion,
@@ -39,7 +39,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
     if depth > 0 {
         script.lines.iter_mut().for_each(Line::leave_open);
     }
-    let mut diagnostics = Vec::new();
+    let mut findings = Vec::new();
     let mut launches = Vec::new();
     let (candidates, others): (Vec<_>, Vec<_>) = join_bare(source, script.lines)
         .into_iter()
@@ -50,8 +50,8 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
         if detected.is_bare && is_page(source) && !detect::is_list_of_flags(&line.words) {
             continue;
         }
-        diagnostics.extend(line.broken_at.map(broken));
-        launches.push(build(source, &line, &detected, options, &mut diagnostics));
+        findings.extend(line.broken_at.map(broken));
+        launches.push(build(source, &line, &detected, options, &mut findings));
     }
     let mut of_slime: Vec<&mut Launch> = launches.iter_mut().filter(|launch| launch.engine == Engine::Slime).collect();
     if !of_slime.is_empty() {
@@ -62,13 +62,13 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
         for document in &script.documents {
             let found = documents::read(document, source, options, depth);
             launches.extend(found.launches);
-            diagnostics.extend(found.diagnostics);
+            findings.extend(found.findings);
         }
     }
     launches.sort_by_key(|launch| launch.anchor);
     // What does not close far from any launch is prose, unless it is why no launch was found.
     let is_prose = is_prose(source);
-    let matters = |found: &Diagnostic| {
+    let matters = |found: &Finding| {
         let at = found.span.start;
         // A backtick of Markdown is not a substitution.
         if is_prose && (launches.is_empty() || source.slice(found.span) == "`") {
@@ -83,11 +83,11 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
         }
         launches.iter().any(|launch| launch.span.start <= at && at <= launch.span.end)
     };
-    diagnostics.extend(script.troubles.into_iter().map(problems::of_trouble).filter(matters));
+    findings.extend(script.troubles.into_iter().map(problems::of_trouble).filter(matters));
     if launches.is_empty() {
-        diagnostics.push(no_launch(source));
+        findings.push(no_launch(source));
     }
-    Parsed { launches, diagnostics }
+    Parsed { launches, findings }
 }
 
 /// Whether a text is Markdown or its like.
@@ -107,22 +107,22 @@ fn is_prose(source: &Source) -> bool {
 
 /// That a format is not read.
 pub(super) fn unread(source: &Source, format: &str) -> Parsed {
-    let mut diagnostic = no_launch(source);
-    diagnostic.message = format!("this is {format}, which is not read");
+    let mut finding = no_launch(source);
+    finding.message = format!("this is {format}, which is not read");
     let help = "give the command line with which it starts the engine, or a script or manifest that contains it";
-    diagnostic.help = Some(help.into());
-    Parsed { launches: Vec::new(), diagnostics: vec![diagnostic] }
+    finding.help = Some(help.into());
+    Parsed { launches: Vec::new(), findings: vec![finding] }
 }
 
-pub(super) fn no_launch(source: &Source) -> Diagnostic {
+pub(super) fn no_launch(source: &Source) -> Finding {
     let end = source.text().find('\n').unwrap_or(source.text().len());
-    let mut diagnostic = problems::NO_LAUNCH.at(Span::new(0, end), "no launch was found in this text", "");
-    diagnostic.help = Some(
+    let mut finding = problems::NO_LAUNCH.at(Span::new(0, end), "no launch was found in this text", "");
+    finding.help = Some(
         "give a command line such as `python3 -m sglang.launch_server …`, a script with `SGLANG_ARGS=( … )`, the flags \
          alone, a launch file in TOML, or a manifest or config file in YAML"
             .into(),
     );
-    diagnostic
+    finding
 }
 
 /// Lines that start with a flag and follow another line continue it: a list of bare flags, one a line, or a command
@@ -170,11 +170,11 @@ fn join_bare<'a>(source: &Source, lines: Vec<Line<'a>>) -> Vec<Line<'a>> {
 }
 
 /// Reports flags below a command that has ended.
-fn broken(first: Span) -> Diagnostic {
+fn broken(first: Span) -> Finding {
     let message = "the command ends here, so the flags below are not part of it";
-    let mut diagnostic = problems::BROKEN_LINE.at(first, message, "run as a separate command");
-    diagnostic.help = Some("end the line before with a backslash, and move comments out of the command".into());
-    diagnostic
+    let mut finding = problems::BROKEN_LINE.at(first, message, "run as a separate command").by_lines();
+    finding.help = Some("end the line before with a backslash, and move comments out of the command".into());
+    finding
 }
 
 /// Whether two lists of flags are told apart by what stands between them: an empty line, or a comment where they have a flag in
@@ -243,7 +243,7 @@ fn build(
     line: &Line<'_>,
     detected: &Detected,
     options: &Options,
-    diagnostics: &mut Vec<Diagnostic>,
+    findings: &mut Vec<Finding>,
 ) -> Launch {
     let engine = detected.engine;
     let overrides;
@@ -261,14 +261,14 @@ fn build(
         words = words.get(..end).unwrap_or_default();
     }
     if let Some(first) = words.get(MOST_WORDS).filter(|_| words.len() > MOST_WORDS) {
-        diagnostics.push(problems::too_many_words(first.span, MOST_WORDS));
+        findings.push(problems::too_many_words(first.span, MOST_WORDS));
         words = words.get(..MOST_WORDS).unwrap_or_default();
     }
     let passed = line.passed_to.as_ref().map(|(image, first)| (image.as_str(), first));
     if let Some((image, first)) = detect::image_with_own_entry_point(&line.words).or(passed)
         && let Some(word) = first.value.known()
     {
-        diagnostics.extend(entry_point::check(image, word, first.span, Runner::Docker));
+        findings.extend(entry_point::check(image, word, first.span, Runner::Docker));
     }
     let mut troubles = Vec::new();
     let stated = line.version.filter(|stated| stated.is_of(engine)).map(|stated| stated.version);
@@ -283,7 +283,7 @@ fn build(
         // What the text has there may come to something after all: a variable that is set elsewhere, a template.
         let after = source.text().get(trouble.span.end..).unwrap_or_default().trim_start_matches([' ', '\t', '=', '"']);
         if after.starts_with(['$', '{', '<']) {
-            trouble.severity = trouble.severity.min(Severity::Warning);
+            trouble.doubts.insert(Doubt::SetElsewhere);
         }
     }
     troubles.retain(|trouble| {
@@ -294,29 +294,27 @@ fn build(
         split::positional_model(&mut arguments);
         let message =
             "vLLM launch: its flags and its speculative configuration are checked, but not combinations of other flags";
-        diagnostics.push(problems::VLLM_UNREAD.at(detected.anchor, message, "not checked"));
+        findings.push(problems::VLLM_UNREAD.at(detected.anchor, message, "not checked"));
         // Whether a word belongs to a flag that is not read is not known.
-        diagnostics.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
+        findings.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
         let mut wrong = vllm::bad_values(source, &arguments, false);
         // Hydra has a grammar of its own, and what splits the text of a variable that is used elsewhere is not known.
         let is_elsewhere = detected.launcher == Launcher::Hydra || line.is_variable;
         wrong.retain(|one| !is_elsewhere || one.code != problems::JSON_SYNTAX.code);
-        // A page that shows a flag by itself shows what is given, not how a shell is told.
-        diagnostics.extend(wrong.into_iter().map(|one| if is_shown { problems::at_most_warning(one) } else { one }));
-        bad_values(&arguments, engine, diagnostics);
+        findings.append(&mut wrong);
+        bad_values(&arguments, engine, findings);
     } else if detected.is_sure && detected.launcher != Launcher::Hydra {
-        diagnostics.append(&mut troubles);
+        findings.append(&mut troubles);
         // Benchmarks accept the server's flags and additional ones.
         if detected.launcher != Launcher::Benchmark {
-            let from = diagnostics.len();
-            unknown::report(&arguments, engine, diagnostics);
+            let from = findings.len();
+            unknown::report(&arguments, engine, findings);
             // Dynamo's workers have flags of their own too: what is near to none of SGLang's may be one.
-            let is_slip = |found: &Diagnostic| found.code != problems::UNKNOWN_FLAG.code || found.fix.is_some();
-            let found = diagnostics.split_off(from).into_iter();
-            let found = found.filter(|found| detected.launcher != Launcher::Dynamo || is_slip(found));
+            let found = findings.split_off(from).into_iter();
+            let found = found.filter(|found| detected.launcher != Launcher::Dynamo || !found.depends.unknown_name);
             let is_fork = line.surroundings.image.as_deref().is_some_and(|image| !evidence::is_published(image));
-            diagnostics.extend(found.map(|found| if is_fork { problems::at_most_warning(found) } else { found }));
-            bad_values(&arguments, engine, diagnostics);
+            findings.extend(found.map(|found| if is_fork { found.doubt(Doubt::Fork) } else { found }));
+            bad_values(&arguments, engine, findings);
         }
     }
     let syntax = if detected.array.is_some() { Syntax::ShellArray } else { Syntax::CommandLine };
@@ -356,7 +354,7 @@ fn build(
 }
 
 /// Values that argparse cannot read: words where a number must be.
-fn bad_values(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
+fn bad_values(arguments: &[Argument], engine: Engine, findings: &mut Vec<Finding>) {
     for argument in arguments {
         let Some(key) = argument.key else { continue };
         let (what, is_read): (_, fn(&str) -> bool) = match key.flag().takes {
@@ -369,10 +367,10 @@ fn bad_values(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diag
         if let Some(bad) = bad {
             let shown: String = bad.value.written().chars().take(60).collect();
             let message = format!("`{}` takes a number, but got `{shown}`", argument.flag.value);
-            let mut diagnostic = problems::BAD_VALUE.at(bad.span, message, "not a number");
+            let mut finding = problems::BAD_VALUE.at(bad.span, message, "not a number");
             let who = if engine == Engine::Vllm { "vllm" } else { "sglang" };
-            diagnostic.notes.push(format!("{who}: \"invalid {what} value: '{shown}'\""));
-            diagnostics.push(diagnostic);
+            finding.notes.push(format!("{who}: \"invalid {what} value: '{shown}'\""));
+            findings.push(finding);
         }
     }
 }
@@ -433,7 +431,7 @@ fn setting(source: &Source, argument: &Argument, syntax: Syntax) -> Setting {
     }
 }
 
-pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) {
+pub(super) fn from_words(words: &[String]) -> (Source, Launch) {
     let mut text = String::new();
     let mut fields: Vec<Field<'_>> = Vec::with_capacity(words.len());
     for word in words {
@@ -445,9 +443,8 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         fields.push(Located::new(Text::Known(word.into()), Span::new(start, text.len())));
     }
     let source = Source::new("<command line>", text);
-    let mut diagnostics = Vec::new();
-    let arguments = split::split(&source, &fields, Engine::Spectune, None, &mut diagnostics);
-    unknown::report(&arguments, Engine::Spectune, &mut diagnostics);
+    // clap has already checked these words.
+    let arguments = split::split(&source, &fields, Engine::Spectune, None, &mut Vec::new());
     let span = Span::new(0, source.text().len());
     let launch = Launch {
         engine: Engine::Spectune,
@@ -469,5 +466,5 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch, Vec<Diagnostic>) 
         forks: Forks::default(),
         insertion: Insertion { at: span.end, before: " ".into(), after: String::new(), writing: Writing::shell(None) },
     };
-    (source, launch, diagnostics)
+    (source, launch)
 }

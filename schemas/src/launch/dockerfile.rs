@@ -39,7 +39,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
         command.append(part);
     }
     if command.text.is_empty() || depth >= documents::DEEPEST {
-        return Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] };
+        return Parsed { launches: Vec::new(), findings: vec![arguments::no_launch(source)] };
     }
     // The image's own entry point is the engine where nothing but flags is given.
     let engine = stage.engine.filter(|_| command.text.starts_with("--"));
@@ -50,10 +50,10 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
     let mut parsed = documents::read(&document, source, &options, depth);
     if stage.is_list {
         parsed.launches.iter_mut().for_each(|launch| launch.syntax = Syntax::Composed);
-        parsed.diagnostics.iter_mut().for_each(|found| found.fix = None);
+        parsed.findings.iter_mut().for_each(|found| found.fix = None);
     }
     match parsed.launches.is_empty() {
-        true => Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] },
+        true => Parsed { launches: Vec::new(), findings: vec![arguments::no_launch(source)] },
         false => parsed,
     }
 }

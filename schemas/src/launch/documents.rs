@@ -21,7 +21,7 @@ pub(super) fn parse(source: &Source, kind: Kind, options: &Options, depth: usize
         Some(filled) => parse_as(&filled, kind, options, depth),
         // It is unknown which of its lines are rendered.
         None if template::opens(source.text()) => {
-            Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] }
+            Parsed { launches: Vec::new(), findings: vec![arguments::no_launch(source)] }
         }
         None => parse_as(source, kind, options, depth),
     }

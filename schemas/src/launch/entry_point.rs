@@ -3,8 +3,11 @@
 //! Words after an image are arguments of its entry point unless the launch replaces that: `--entrypoint` of `docker run`,
 //! `entrypoint` of compose, `command` of Kubernetes.
 
-use super::problems::{self, at_most_warning};
-use crate::{diagnostic::Diagnostic, text::Span};
+use super::problems;
+use crate::{
+    finding::{Doubt, Finding},
+    text::Span,
+};
 
 /// What an image starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +16,7 @@ enum EntryPoint {
     /// `docker/Dockerfile`, its last stage.
     Server,
     /// No program: the base image's script runs the arguments as a command. Source: SGLang's `docker/Dockerfile`, which has no
-    /// entry point of its own. A finding about it is a warning.
+    /// entry point of its own. Only today's image is known.
     None,
 }
 
@@ -25,12 +28,12 @@ pub(super) enum Runner {
     Compose,
     /// A manifest of Kubernetes itself, which is run as it is.
     Kubernetes,
-    /// Anything else, which may add to the command: findings are warnings.
+    /// Anything else, which may add to the command.
     Other,
 }
 
 /// Reports the first word after an image if its entry point does not take it.
-pub(super) fn check(image: &str, word: &str, span: Span, runner: Runner) -> Option<Diagnostic> {
+pub(super) fn check(image: &str, word: &str, span: Span, runner: Runner) -> Option<Finding> {
     let found = match of(image)? {
         EntryPoint::Server if is_program(word) => {
             let message =
@@ -49,12 +52,12 @@ pub(super) fn check(image: &str, word: &str, span: Span, runner: Runner) -> Opti
             let message = format!("the image starts no server itself, so `{word}` is run as a program");
             let mut found = problems::IMAGE_ENTRY_POINT.at(span, message, "not a program");
             found.help = Some("begin with `python3 -m sglang.launch_server`".into());
-            // Known of the images of today only: no release states what its image starts.
-            at_most_warning(found)
+            // No release states what its image starts.
+            found.doubt(Doubt::OtherImage)
         }
         _ => return None,
     };
-    Some(if runner == Runner::Other { at_most_warning(found) } else { found })
+    Some(if runner == Runner::Other { found.doubt(Doubt::OtherRuntime) } else { found })
 }
 
 /// The entry point of an image, if known. Mirrors keep the names of what they copy.
@@ -81,6 +84,7 @@ mod tests {
     use super::*;
     use crate::{
         diagnostic::Severity,
+        finding::settle_all,
         launch::{Options, parse},
         text::Source,
     };
@@ -104,7 +108,7 @@ mod tests {
         let parsed = parse(&Source::new(name, text), &Options::default());
         assert_eq!(parsed.launches.len(), 1, "{text}");
         let code = problems::IMAGE_ENTRY_POINT.code;
-        parsed.diagnostics.iter().find(|one| one.code == code).map(|one| one.severity)
+        settle_all(parsed.findings).iter().find(|one| one.code == code).map(|one| one.severity)
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! The program that starts an engine: the user's command, or a launcher with additional flags.
 
-use super::{Engine, Launch, Parsed, problems};
+use super::{Engine, Launch, Parsed};
 use crate::{
-    diagnostic::Severity,
+    finding::Doubt,
     text::{Source, Span},
 };
 
@@ -42,14 +42,12 @@ pub(super) fn tell_apart(source: &Source, launches: &mut [Launch]) {
     of_either.for_each(|launch| launch.launcher = launcher);
 }
 
-/// Downgrades findings in the words of unknown programs to warnings and removes those about unknown flags without a
-/// fix: such a program may have its own flags and values. Broken lines stay errors.
-pub(super) fn allow_wrappers(parsed: &mut Parsed) {
+/// Records for findings in the words of unknown programs that such a program may have its own flags and values.
+pub(super) fn doubt_wrappers(parsed: &mut Parsed) {
     let wrapped: Vec<_> =
         parsed.launches.iter().filter(|one| one.launcher == Launcher::Wrapper).map(|one| one.span).collect();
     let is_inside = |place: Span| wrapped.iter().any(|launch| launch.start <= place.start && place.end <= launch.end);
-    let is_own = |code: &str, has_fix: bool| code == problems::UNKNOWN_FLAG.code && !has_fix;
-    parsed.diagnostics.retain(|one| !(is_own(one.code, one.fix.is_some()) && is_inside(one.span)));
-    let found = parsed.diagnostics.iter_mut().filter(|one| one.code != problems::BROKEN_LINE.code);
-    found.filter(|one| is_inside(one.span)).for_each(|one| one.severity = one.severity.min(Severity::Warning));
+    for found in parsed.findings.iter_mut().filter(|found| is_inside(found.span)) {
+        found.doubts.insert(Doubt::Wrapper);
+    }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use super::{Launch, Parsed, problems};
 use crate::{
-    diagnostic::{Diagnostic, Edit, Fix, Safety},
+    diagnostic::{Edit, Fix, Safety},
+    finding::Finding,
     text::{Source, Span},
 };
 
@@ -35,10 +36,10 @@ pub(super) fn report(source: &Source, parsed: &mut Parsed) {
     if !source.text().contains(is_odd) {
         return;
     }
-    let mut joined: BTreeMap<Span, Diagnostic> = BTreeMap::new();
+    let mut joined: BTreeMap<Span, Finding> = BTreeMap::new();
     let mut launches: Vec<Span> = Vec::new();
     for launch in &mut parsed.launches {
-        let found: Vec<Diagnostic> = words(launch).filter_map(|(text, span)| look(source, text, span)).collect();
+        let found: Vec<Finding> = words(launch).filter_map(|(text, span)| look(source, text, span)).collect();
         if !found.is_empty() {
             // It is unknown which flags the words were meant to be.
             launch.is_part = true;
@@ -47,18 +48,18 @@ pub(super) fn report(source: &Source, parsed: &mut Parsed) {
         joined.extend(found.into_iter().map(|one| (one.span, one)));
     }
     // The values of an unrecognised flag seem to belong to no flag.
-    let follows = |found: &Diagnostic| {
+    let follows = |found: &Finding| {
         let is_about_values = [problems::STRAY_VALUE.code, problems::MISSING_VALUE.code].contains(&found.code);
         is_about_values
             && launches.iter().any(|launch| launch.start <= found.span.start && found.span.end <= launch.end)
     };
-    parsed.diagnostics.retain(|found| !joined.contains_key(&found.span) && !follows(found));
-    for found in &mut parsed.diagnostics {
+    parsed.findings.retain(|found| !joined.contains_key(&found.span) && !follows(found));
+    for found in &mut parsed.findings {
         if let Some(name) = named(source.slice(found.span)).filter(|_| found.code == problems::JSON_SYNTAX.code) {
             found.notes.push(format!("{name} is in it, as copied from a web page; JSON takes plain spaces only"));
         }
     }
-    parsed.diagnostics.extend(joined.into_values());
+    parsed.findings.extend(joined.into_values());
 }
 
 /// The words of a launch with known text.
@@ -71,7 +72,7 @@ fn words(launch: &Launch) -> impl Iterator<Item = (&str, Span)> {
 }
 
 /// The problem of a word: a flag is joined to its neighbours, or a value starts or ends with such a blank.
-fn look(source: &Source, text: &str, span: Span) -> Option<Diagnostic> {
+fn look(source: &Source, text: &str, span: Span) -> Option<Finding> {
     let name = named(text)?;
     let trimmed = text.trim_matches(is_odd);
     let joins_flag = trimmed.starts_with('-') || text.split(is_odd).skip(1).any(|part| part.starts_with("--"));

@@ -7,7 +7,8 @@ use super::{
     embedded::{Document, UNKNOWN},
 };
 use crate::{
-    diagnostic::{Diagnostic, Edit},
+    diagnostic::Edit,
+    finding::Finding,
     text::{Located, Source, Span},
 };
 
@@ -22,7 +23,7 @@ impl Origin<'_> {
     pub fn back(&self, parsed: Parsed) -> Parsed {
         Parsed {
             launches: parsed.launches.into_iter().map(|launch| self.launch(launch)).collect(),
-            diagnostics: parsed.diagnostics.into_iter().map(|found| self.diagnostic(found)).collect(),
+            findings: parsed.findings.into_iter().map(|found| self.finding(found)).collect(),
         }
     }
 
@@ -110,12 +111,12 @@ impl Origin<'_> {
         Insertion { at: self.place(behind).end, before, after, writing }
     }
 
-    fn diagnostic(&self, mut diagnostic: Diagnostic) -> Diagnostic {
-        diagnostic.fix = diagnostic.fix.filter(|fix| fix.edits.iter().all(|edit| self.is_one_stretch(edit.span)));
-        let edits = diagnostic.fix.iter_mut().flat_map(|fix| &mut fix.edits);
+    fn finding(&self, mut finding: Finding) -> Finding {
+        finding.fix = finding.fix.filter(|fix| fix.edits.iter().all(|edit| self.is_one_stretch(edit.span)));
+        let edits = finding.fix.iter_mut().flat_map(|fix| &mut fix.edits);
         edits.for_each(|Edit { span, .. }| *span = self.place(*span));
-        diagnostic.related.iter_mut().for_each(|related| related.span = self.place(related.span));
-        diagnostic.span = self.place(diagnostic.span);
-        diagnostic
+        finding.related.iter_mut().for_each(|related| related.span = self.place(related.span));
+        finding.span = self.place(finding.span);
+        finding
     }
 }

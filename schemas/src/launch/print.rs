@@ -110,7 +110,7 @@ mod tests {
         for (word, expected) in
             [("[a]", "[a]"), ("[a;", "'[a;'"), ("[a<b]", "'[a<b]'"), ("<a", "'<a'"), ("<A!>", "'<A!>'")]
         {
-            let (_, launch, _) = from_arguments(&["--model-path".to_owned(), word.to_owned()]);
+            let (_, launch) = from_arguments(&["--model-path".to_owned(), word.to_owned()]);
             assert_eq!(launch.to_string(), format!("spectune serve --model-path {expected}"));
         }
     }
@@ -124,7 +124,7 @@ mod tests {
             ["--model-path", "---", ":::", "b"],
             ["--model-path", "{a}", "", "b"],
         ] {
-            let (_, launch, _) = from_arguments(&words.map(str::to_owned));
+            let (_, launch) = from_arguments(&words.map(str::to_owned));
             let printed = launch.to_string();
             let again = parse(&Source::new("x.sh", printed.clone()), &Options::default());
             assert_eq!(again.launches[0].to_string(), printed);

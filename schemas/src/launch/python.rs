@@ -11,7 +11,7 @@ use super::{
     Launch, Options, Parsed, Syntax, arguments, compose::Composed, detect::names_engine, documents, kind::Kind,
     problems,
 };
-use crate::{diagnostic::Severity, text::Source};
+use crate::{finding::Doubt, text::Source};
 
 /// Maximum length of a program, in bytes.
 const LONGEST: usize = 512 << 10;
@@ -30,7 +30,7 @@ struct Found {
 pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
     let text = source.text();
     if !names_engine(text) || depth >= documents::DEEPEST {
-        return Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] };
+        return Parsed { launches: Vec::new(), findings: vec![arguments::no_launch(source)] };
     }
     if text.len() > LONGEST {
         return arguments::unread(source, "Python of more than 512 KiB");
@@ -41,7 +41,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
         read(source, found, options, depth, &mut parsed);
     }
     if parsed.launches.is_empty() {
-        parsed.diagnostics = vec![arguments::no_launch(source)];
+        parsed.findings = vec![arguments::no_launch(source)];
     }
     parsed
 }
@@ -61,16 +61,16 @@ fn read(source: &Source, found: Found, options: &Options, depth: usize, parsed: 
         close(launch);
     }
     // A name that resembles no flag may be the program's own argument.
-    read.diagnostics.retain(|found| found.code != problems::UNKNOWN_FLAG.code || found.fix.is_some());
+    read.findings.retain(|found| !found.depends.unknown_name);
     // How its quotes are read depends on what other parts of the program put around the text.
-    read.diagnostics.retain(|one| one.code != problems::JSON_SYNTAX.code || !is_part);
+    read.findings.retain(|one| one.code != problems::JSON_SYNTAX.code || !is_part);
     // It is unknown whether a shell reads a multi-line text or the program splits it into words.
-    for found in read.diagnostics.iter_mut().filter(|found| found.code == problems::BROKEN_LINE.code) {
-        found.severity = Severity::Warning;
+    for found in read.findings.iter_mut().filter(|found| found.depends.lines) {
+        found.doubts.insert(Doubt::OtherSplitter);
     }
-    read.diagnostics.iter_mut().for_each(|found| found.fix = None);
+    read.findings.iter_mut().for_each(|found| found.fix = None);
     parsed.launches.extend(read.launches);
-    parsed.diagnostics.extend(read.diagnostics);
+    parsed.findings.extend(read.findings);
 }
 
 /// A command assembled by Python is not edited.

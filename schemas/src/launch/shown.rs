@@ -1,13 +1,13 @@
 //! Launches that a text only shows, records or tests: they may never be run as written, or the text's quotes and escapes are not
-//! those of a shell. Findings in them are at most warnings.
+//! those of a shell. Findings in them have a doubt for that.
 
 use super::{
     Launch, Parsed, Syntax,
     kind::{Kind, base_of, is_page_name},
-    problems, script,
+    script,
 };
 use crate::{
-    diagnostic::{Diagnostic, Severity},
+    finding::Doubt,
     text::{Source, Span},
 };
 
@@ -106,8 +106,8 @@ const FIXTURES: [&str; 9] =
 /// HTML entities in place of characters with a meaning in a shell.
 const ENTITIES: [&str; 7] = ["&quot;", "&#39;", "&#x27;", "&#34;", "&apos;", "&amp;", "&lt;"];
 
-/// Marks the launches that are only shown, and lowers the findings in them to warnings.
-pub(super) fn soften(source: &Source, parsed: &mut Parsed) {
+/// Marks the launches that are only shown, and the findings in them.
+pub(super) fn mark(source: &Source, parsed: &mut Parsed) {
     if parsed.launches.is_empty() {
         return;
     }
@@ -122,11 +122,10 @@ pub(super) fn soften(source: &Source, parsed: &mut Parsed) {
     let shown = Places::of(parsed.launches.iter().filter(|one| one.is_shown));
     // In a block of shell commands such a list may be one that is run; the rest of the launch is checked as usual.
     let lists = Places::of(parsed.launches.iter().filter(|one| page.is_list(one)));
-    let is_shown = |one: &Diagnostic| {
-        shown.contain(one.span) || (one.code == problems::BROKEN_LINE.code && lists.contain(one.span))
-    };
-    let found = parsed.diagnostics.iter_mut().filter(|one| is_shown(one));
-    found.for_each(|one| one.severity = one.severity.min(Severity::Warning));
+    for found in &mut parsed.findings {
+        let doubts = [(Doubt::Shown, shown.contain(found.span)), (Doubt::List, lists.contain(found.span))];
+        found.doubts.extend(doubts.into_iter().filter(|(_, is_so)| *is_so).map(|(doubt, _)| doubt));
+    }
 }
 
 /// The places of launches, which may overlap, in the order of their starts.

@@ -47,10 +47,10 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
         let options = Options { engine: options.engine.or(engine), ..*options };
         let read = documents::read(&document, source, &options, depth);
         found.launches.extend(read.launches);
-        found.diagnostics.extend(read.diagnostics);
+        found.findings.extend(read.findings);
     }
     if found.launches.is_empty() {
-        found.diagnostics = vec![arguments::no_launch(source)];
+        found.findings = vec![arguments::no_launch(source)];
     }
     found
 }

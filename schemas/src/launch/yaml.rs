@@ -28,7 +28,7 @@ use super::{
     entry_point::Runner, kind::Kind, problems, template,
 };
 use crate::{
-    diagnostic::{Diagnostic, Severity},
+    finding::{Doubt, Finding},
     flags::Key,
     text::{Source, Span},
 };
@@ -86,7 +86,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Option<
 }
 
 fn no_launch(source: &Source) -> Parsed {
-    Parsed { launches: Vec::new(), diagnostics: vec![arguments::no_launch(source)] }
+    Parsed { launches: Vec::new(), findings: vec![arguments::no_launch(source)] }
 }
 
 /// The key of each value, or of the list that contains it.
@@ -189,8 +189,8 @@ fn invalid(source: &Source, broken: &Broken) -> Parsed {
     let text = source.text();
     let at = broken.at.min(text.len());
     let width = text.get(at..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
-    let diagnostic = problems::YAML_SYNTAX.at(Span::new(at, at + width), broken.message.clone(), "here");
-    Parsed { launches: Vec::new(), diagnostics: vec![diagnostic] }
+    let finding = problems::YAML_SYNTAX.at(Span::new(at, at + width), broken.message.clone(), "here");
+    Parsed { launches: Vec::new(), findings: vec![finding] }
 }
 
 struct Reader<'a> {
@@ -209,8 +209,8 @@ impl Reader<'_> {
         for root in &self.tree.roots {
             let Some(map) = self.tree.map(*root) else { continue };
             let config = config::Reader { source: self.source, tree: self.tree, options: self.options };
-            let (launches, diagnostics) = config.read(map);
-            self.add(launches, diagnostics);
+            let (launches, findings) = config.read(map);
+            self.add(launches, findings);
         }
         !self.found.launches.is_empty()
     }
@@ -218,8 +218,8 @@ impl Reader<'_> {
     /// Reads the mappings further down whose keys are flags.
     fn sections(&mut self) {
         let config = config::Reader { source: self.source, tree: self.tree, options: self.options };
-        let (launches, diagnostics) = config.sections();
-        self.add(launches, diagnostics);
+        let (launches, findings) = config.sections();
+        self.add(launches, findings);
     }
 
     fn containers(&mut self) {
@@ -236,18 +236,18 @@ impl Reader<'_> {
             }
             for container in Container::lists_of(yaml, self.tree, map) {
                 used.extend(&container.scalars);
-                let (mut launches, diagnostics) = self.excerpt(container.excerpt, self.options);
+                let (mut launches, findings) = self.excerpt(container.excerpt, self.options);
                 launches.iter_mut().for_each(|launch| launch.is_part |= container.is_part);
-                self.add(launches, diagnostics);
+                self.add(launches, findings);
             }
             let Some(container) = Container::of(yaml, self.tree, map, runner) else { continue };
             used.extend(&container.scalars);
             let version = container.version.map(|stated| stated.version.value);
             let options = Options { version: self.options.version.or(version), ..*self.options };
-            let (mut launches, mut diagnostics) = self.excerpt(container.excerpt, &options);
+            let (mut launches, mut findings) = self.excerpt(container.excerpt, &options);
             // A program may add the value to a text of JSON.
-            let missing = diagnostics.iter_mut().filter(|one| one.code == problems::MISSING_VALUE.code);
-            missing.filter(|_| is_json(self.source)).for_each(|one| one.severity = Severity::Warning);
+            let missing = findings.iter_mut().filter(|one| one.code == problems::MISSING_VALUE.code);
+            missing.filter(|_| is_json(self.source)).for_each(|one| _ = one.doubts.insert(Doubt::SetElsewhere));
             for launch in &mut launches {
                 launch.environment_is_open |= container.variables.is_open;
                 launch.image = launch.image.take().or_else(|| container.image.map(str::to_owned));
@@ -262,9 +262,9 @@ impl Reader<'_> {
                 }
             }
             if !launches.is_empty() {
-                diagnostics.extend(container.problems);
+                findings.extend(container.problems);
             }
-            self.add(launches, diagnostics);
+            self.add(launches, findings);
         }
         let is_block = |scalar: &Scalar| matches!(scalar.style, ScalarStyle::Literal | ScalarStyle::Folded);
         self.scripts(&used, is_block);
@@ -308,7 +308,7 @@ impl Reader<'_> {
                 continue;
             }
             if let Some(excerpt) = container::lone_script(yaml, self.tree, scalar) {
-                let (mut launches, mut diagnostics) = self.excerpt(excerpt, self.options);
+                let (mut launches, mut findings) = self.excerpt(excerpt, self.options);
                 // What a script assembles from several texts is complete in none of them, and how it splits them is not known.
                 let is_part = scalar.text.trim_start().starts_with("--");
                 // What runs a text of JSON, and how it splits it, is not known either.
@@ -316,12 +316,13 @@ impl Reader<'_> {
                 for launch in &mut launches {
                     (launch.is_part, launch.is_shown) = (launch.is_part | is_part, launch.is_shown | is_shown);
                 }
-                diagnostics.retain(|one| !is_part || one.code != problems::JSON_SYNTAX.code);
+                findings.retain(|one| !is_part || one.code != problems::JSON_SYNTAX.code);
                 // Lines that a folded text keeps apart are one command to a program that splits it into words.
                 let is_folded = scalar.style == ScalarStyle::Folded;
-                let broken = diagnostics.iter_mut().filter(|one| is_folded && one.code == problems::BROKEN_LINE.code);
-                broken.for_each(|one| one.severity = Severity::Warning);
-                self.add(launches, diagnostics);
+                for broken in findings.iter_mut().filter(|one| is_folded && one.depends.lines) {
+                    broken.doubts.insert(Doubt::OtherSplitter);
+                }
+                self.add(launches, findings);
             }
         }
     }
@@ -342,7 +343,7 @@ impl Reader<'_> {
         {
             self.config_files.push((name.to_owned(), config.anchor));
         }
-        self.add(found.launches, found.diagnostics);
+        self.add(found.launches, found.findings);
     }
 
     /// Puts what a file says into the launches that name it after `--config`. What the command line gives wins.
@@ -371,7 +372,7 @@ impl Reader<'_> {
     }
 
     /// Reads a command as a shell does, each place in the YAML.
-    fn excerpt(&self, mut excerpt: Excerpt, options: &Options) -> (Vec<Launch>, Vec<Diagnostic>) {
+    fn excerpt(&self, mut excerpt: Excerpt, options: &Options) -> (Vec<Launch>, Vec<Finding>) {
         let source = Source::new(self.source.name(), std::mem::take(&mut excerpt.text));
         let parsed = arguments::parse(&source, options, self.depth);
         if parsed.launches.is_empty() {
@@ -384,13 +385,13 @@ impl Reader<'_> {
         let has_command = parsed.launches.iter().any(of_command);
         let launches = parsed.launches.into_iter().filter(|launch| !has_command || of_command(launch));
         let launches = launches.map(|launch| origin.launch(launch)).collect();
-        (launches, parsed.diagnostics.into_iter().map(|found| origin.diagnostic(found)).collect())
+        (launches, parsed.findings.into_iter().map(|found| origin.finding(found)).collect())
     }
 
-    fn add(&mut self, launches: Vec<Launch>, diagnostics: Vec<Diagnostic>) {
+    fn add(&mut self, launches: Vec<Launch>, findings: Vec<Finding>) {
         if self.found.launches.len() < MOST_LAUNCHES {
             self.found.launches.extend(launches);
-            self.found.diagnostics.extend(diagnostics);
+            self.found.findings.extend(findings);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::OnceLock};
 
 use super::RULES;
-use crate::launch::PROBLEMS;
+use crate::problems::PROBLEMS;
 
 /// The area of findings about the text itself.
 pub const TEXT: &str = "text";

@@ -1,7 +1,7 @@
 //! The output of `spectune explain`.
 
 use super::RULES;
-use crate::{diagnostic::Severity, launch::PROBLEMS};
+use crate::{diagnostic::Severity, problems::PROBLEMS};
 
 /// The page of a rule as plain text, by code or name in any case; one line for a problem of the text itself.
 pub fn explain(code: &str) -> Option<String> {

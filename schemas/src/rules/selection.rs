@@ -1,7 +1,7 @@
 //! Selection of rules: `--select` and `--ignore`.
 
 use super::{RULES, area_of, areas};
-use crate::{diagnostic::Diagnostic, launch::PROBLEMS, text::distance};
+use crate::{diagnostic::Diagnostic, problems::PROBLEMS, text::distance};
 
 /// Specificity of an area: more than a source of rules (`SD`), less than a row of the catalogue (`SD02`).
 const AREA: usize = 3;

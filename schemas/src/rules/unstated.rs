@@ -5,9 +5,10 @@
 
 use std::cell::OnceCell;
 
-use super::{Context, Rule, finding::Depends};
+use super::{Context, Rule};
 use crate::{
-    diagnostic::{Diagnostic, Fix, Severity},
+    diagnostic::{Fix, Severity},
+    finding::{Finding, Verdict},
     launch::{Engine, Launch},
     resolve::{Resolved, resolve},
     version::EngineVersion,
@@ -35,65 +36,55 @@ impl<'a> Candidates<'a> {
         Self { context: *context, all: OnceCell::new() }
     }
 
-    /// Lowers a finding to the severity that it has in every version that the launch may be for. Its fix is removed if
-    /// any of them would not accept it, or lacks the finding; if the text states a version, a fix is for that one.
-    pub fn settle(&self, rule: &Rule, mut found: Diagnostic, depends: Depends) -> Diagnostic {
+    /// What a finding is in the versions that the launch may be for, if it has this severity in the assumed one. A fix
+    /// that the text's version would take is right if the text states one.
+    pub fn judge(&self, rule: &Rule, found: &Finding, severity: Severity) -> Verdict {
         let (context, is_told) = (&self.context, self.context.resolved.version_given);
-        let is_judged = found.severity == Severity::Error || found.fix.is_some();
+        let is_judged = severity == Severity::Error || found.fix.is_some();
         let is_open = !context.version_is_certain() && is_judged && context.launch.engine != Engine::Spectune;
-        let names_versions = is_open && self.weigh(rule, &mut found, depends);
-        // A list of versions replaces the note about the assumed one.
-        if depends.version && !names_versions {
-            found.notes.extend(context.assumed_version());
-        }
+        let mut verdict = if is_open { self.compare(rule, found, severity) } else { Verdict::default() };
+        verdict.assumed = if found.depends.version { context.assumed_version() } else { None };
         let versions = || if is_told { vec![context.version()] } else { self.possible() };
-        if found.fix.as_ref().is_some_and(|fix| !versions().iter().all(|version| takes(context.launch, fix, *version)))
-        {
-            found.fix = None;
-        }
-        found
+        let is_taken = |fix: &Fix| versions().iter().all(|version| takes(context.launch, fix, *version));
+        verdict.is_fix_wrong |= found.fix.as_ref().is_some_and(|fix| !is_taken(fix));
+        verdict
     }
 
-    /// Lowers the severity, and returns whether notes name the versions in which the finding is an error.
-    fn weigh(&self, rule: &Rule, found: &mut Diagnostic, depends: Depends) -> bool {
-        let severity_in = |candidate: &Candidate| {
+    /// Evaluates the rule in every version.
+    fn compare(&self, rule: &Rule, found: &Finding, severity: Severity) -> Verdict {
+        let harm_in = |candidate: &Candidate| {
             let context = Context { resolved: &candidate.resolved, ..self.context };
-            let same = rule.look(&context).into_iter().filter(|(other, _)| other.span == found.span);
-            same.map(|(other, _)| other.severity).max()
+            let same = rule.look(&context).into_iter().filter(|other| other.span == found.span);
+            same.map(|other| other.harm).max()
         };
         let judged: Vec<(&Candidate, Option<Severity>)> =
-            self.all().iter().map(|candidate| (candidate, severity_in(candidate))).collect();
+            self.all().iter().map(|candidate| (candidate, harm_in(candidate))).collect();
         let possible = || judged.iter().filter(|(candidate, _)| candidate.knows_flags || !self.any_knows_flags());
-        let holds = |least: Severity| possible().all(|(_, severity)| *severity >= Some(least));
-        if found.fix.is_some() && !self.context.resolved.version_given && !holds(Severity::Info) {
-            found.fix = None;
+        let holds = |least: Severity| possible().all(|(_, harm)| *harm >= Some(least));
+        let is_error_in_all = holds(Severity::Error);
+        let is_fix_wrong = !self.context.resolved.version_given && !holds(Severity::Info);
+        let verdict = Verdict { is_error_in_all, is_fix_wrong, ..Verdict::default() };
+        if severity != Severity::Error || is_error_in_all {
+            return verdict;
         }
-        if found.severity == Severity::Error && depends.abbreviation && holds(Severity::Error) {
-            found.severity = Severity::Warning;
-            found.notes.push("a version that is older than those that are known may have one such flag only".into());
-        }
-        if found.severity != Severity::Error || holds(Severity::Error) {
-            return false;
-        }
-        found.severity = Severity::Warning;
         let names = |is_error: bool| {
-            let is = |severity: &Option<Severity>| (*severity == Some(Severity::Error)) == is_error;
-            runs(judged.iter().map(|(candidate, severity)| (candidate.resolved.version, is(severity))))
+            let is = |harm: &Option<Severity>| (*harm == Some(Severity::Error)) == is_error;
+            runs(judged.iter().map(|(candidate, harm)| (candidate.resolved.version, is(harm))))
         };
         let engine = name(self.context.launch.engine);
-        found.notes.push(match names(false) {
+        let in_which = match names(false) {
             sound if sound.is_empty() => format!("an error in {engine} {}", names(true)),
             sound => format!("an error in {engine} {}, and none in {sound}", names(true)),
-        });
-        found.notes.push(match self.context.version_is_inferred() {
+        };
+        let why = match self.context.version_is_inferred() {
             true => format!(
                 "{engine} {} is stated elsewhere in the text and may be the version of another launch; set it with \
                  `--engine-version`",
                 self.context.version()
             ),
             false => "the version is not stated; set it with `--engine-version`".into(),
-        });
-        true
+        };
+        Verdict { versions: vec![in_which, why], ..verdict }
     }
 
     fn all(&self) -> &[Candidate] {
@@ -167,6 +158,7 @@ fn runs(versions: impl Iterator<Item = (EngineVersion, bool)>) -> String {
 mod tests {
     use super::*;
     use crate::{
+        diagnostic::Diagnostic,
         launch::{Options, parse},
         resolve::version_of,
         rules::{Selection, lint},

@@ -6,7 +6,7 @@ use super::super::{
     vllm,
 };
 use crate::{
-    diagnostic::Diagnostic,
+    finding::Finding,
     flags::{self, Arity, Key, Lookup},
     text::{Located, Source, Span},
     version::EngineVersion,
@@ -62,13 +62,13 @@ fn is_said(text: &str) -> bool {
     text.starts_with(['（', '→', '←', '—', '–', '✓', '✔', '✅', '❌', '…']) || text.contains(['，', '；', '。', '：'])
 }
 
-/// Splits the words of a launch into arguments; what is amiss goes to `diagnostics`.
+/// Splits the words of a launch into arguments; what is amiss goes to `findings`.
 pub(super) fn split(
     source: &Source,
     words: &[Field<'_>],
     engine: Engine,
     version: Option<EngineVersion>,
-    diagnostics: &mut Vec<Diagnostic>,
+    findings: &mut Vec<Finding>,
 ) -> Vec<Argument> {
     let mut arguments: Vec<Argument> = Vec::new();
     let mut words = words.iter().peekable();
@@ -89,7 +89,7 @@ pub(super) fn split(
                 && text != "--"
                 && !is_said(text)
             {
-                diagnostics.push(stray(&flag, text, word.span));
+                findings.push(stray(&flag, text, word.span));
             }
             arguments.push(Argument {
                 flag: Located::new(word.value.written().to_owned(), word.span),
@@ -135,7 +135,7 @@ pub(super) fn split(
                 stands_for.extend(left_out);
             }
             if values.is_empty() && matches!(arity, Some(Arity::One | Arity::Several)) {
-                diagnostics.push(missing(spelling, word.span));
+                findings.push(missing(spelling, word.span));
             }
         }
         // `[[ name ]]` of a template and `[your model]` of a page are one value, whatever blanks are in it.
@@ -271,11 +271,11 @@ pub(super) fn positional_model(arguments: &mut [Argument]) {
     }
 }
 
-fn missing(flag: &str, span: Span) -> Diagnostic {
+fn missing(flag: &str, span: Span) -> Finding {
     problems::MISSING_VALUE.at(span, format!("`{flag}` has no value"), "a value must follow")
 }
 
-fn stray(flag: &str, word: &str, span: Span) -> Diagnostic {
+fn stray(flag: &str, word: &str, span: Span) -> Finding {
     let shown: String = word.chars().take(60).collect();
     problems::STRAY_VALUE.at(
         span,

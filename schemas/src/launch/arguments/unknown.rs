@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use super::super::{Argument, Engine, Forks, Parsed, forks::has_prefix, problems};
 use crate::{
-    diagnostic::{Diagnostic, Edit, Fix, Safety, Severity},
+    diagnostic::{Edit, Fix, Safety, Severity},
+    finding::{Doubt, Finding},
     flags::{self, Lookup},
     text::{Span, distance},
 };
@@ -20,7 +21,7 @@ const MOST_GUESSES: usize = 64;
 const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-server-concurrency"];
 
 /// Reports flags that are unknown to the engine.
-pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnostics: &mut Vec<Diagnostic>) {
+pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, findings: &mut Vec<Finding>) {
     let mut guesses = 0..MOST_GUESSES;
     // Two flags in one word have a rule of their own.
     let judged = |argument: &&Argument| !argument.is_positional() && argument.second_flag(engine).is_none();
@@ -32,7 +33,7 @@ pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnost
             continue;
         }
         let known = two_dashes && !matches!(flags::lookup(name, None), Lookup::Unknown);
-        let diagnostic = match engine {
+        let finding = match engine {
             Engine::Spectune => match flags::by_name(name) {
                 Some(flag) if flag.ours => continue,
                 _ if known => unsupported(argument),
@@ -43,12 +44,12 @@ pub(in crate::launch) fn report(arguments: &[Argument], engine: Engine, diagnost
             }
             Engine::Sglang | Engine::Slime | Engine::Vllm => continue,
         };
-        diagnostics.push(diagnostic);
+        findings.push(finding);
     }
 }
 
-/// Removes findings about flags of plugins and forks that the text names, and turns those about typos into warnings.
-pub(in crate::launch) fn allow_forks(parsed: &mut Parsed) {
+/// Records for unknown flags that the text names a plugin or a fork, and that the flag may be one of those.
+pub(in crate::launch) fn doubt_forks(parsed: &mut Parsed) {
     let named = parsed.launches.iter().filter(|launch| launch.forks != Forks::default());
     let flags: BTreeMap<Span, (Engine, Forks, &str)> = named
         .flat_map(|launch| launch.arguments.iter().map(move |argument| (launch, argument)))
@@ -57,18 +58,15 @@ pub(in crate::launch) fn allow_forks(parsed: &mut Parsed) {
     if flags.is_empty() {
         return;
     }
-    parsed.diagnostics.retain_mut(|found| {
-        let Some((engine, forks, written)) =
-            flags.get(&found.span).filter(|_| found.code == problems::UNKNOWN_FLAG.code)
-        else {
-            return true;
-        };
+    for found in parsed.findings.iter_mut().filter(|found| found.code == problems::UNKNOWN_FLAG.code) {
+        let Some((engine, forks, written)) = flags.get(&found.span) else { continue };
         if forks.any_of(*engine) {
-            found.severity = found.severity.min(Severity::Warning);
+            found.doubts.insert(Doubt::Fork);
         }
-        let name = own_name(written, *engine);
-        !name.is_some_and(|name| forks.may_have(*engine, name, found.fix.is_some()))
-    });
+        if own_name(written, *engine).is_some_and(|name| forks.may_have(*engine, name, found.fix.is_some())) {
+            found.doubts.insert(Doubt::FlagOfFork);
+        }
+    }
 }
 
 /// The name by which the engine would know a flag; `None` if the flag belongs to another program.
@@ -83,11 +81,10 @@ fn own_name(written: &str, engine: Engine) -> Option<&str> {
     }
 }
 
-fn unsupported(argument: &Argument) -> Diagnostic {
+fn unsupported(argument: &Argument) -> Finding {
     let message = format!("spectune's engine has no `{}`: it is ignored", argument.flag.value);
-    let mut diagnostic = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "a flag of sglang only");
-    diagnostic.severity = Severity::Warning;
-    diagnostic
+    let finding = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "a flag of sglang only").by_engine();
+    finding.at_most(Severity::Warning)
 }
 
 /// The flag of which a name is a typo.
@@ -113,26 +110,26 @@ fn last_word(name: &str) -> &str {
     name.rsplit('-').next().unwrap_or_default()
 }
 
-fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Diagnostic {
+fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Finding {
     let who = match engine {
         Engine::Spectune => "spectune",
         _ => "no version of sglang from 0.4.7 to 0.5.23",
     };
     let verb = if engine == Engine::Spectune { "does not know" } else { "knows" };
     let message = format!("{who} {verb} `{}`", argument.flag.value);
-    let mut diagnostic = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "unknown flag");
+    let mut finding = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "unknown flag").by_engine();
+    finding.depends.unknown_name = meant.is_none();
     match meant {
         Some(known) => {
             let prefix = if engine == Engine::Slime { "--sglang-" } else { "--" };
             let meant = format!("{prefix}{known}");
-            diagnostic.help = Some(format!("write `{meant}`"));
+            finding.help = Some(format!("write `{meant}`"));
             let edits = vec![Edit { span: argument.flag.span, replacement: meant }];
             let description = "write the intended flag".into();
-            diagnostic.fix = Some(Fix { description, safety: Safety::Unsafe, edits });
+            finding.fix = Some(Fix { description, safety: Safety::Unsafe, edits });
         }
-        // It may come from a fork, a plug-in or an unknown version.
-        None if engine != Engine::Spectune => diagnostic.severity = Severity::Warning,
+        None if engine != Engine::Spectune => return finding.doubt(Doubt::OtherRelease),
         None => {}
     }
-    diagnostic
+    finding
 }

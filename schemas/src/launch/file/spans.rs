@@ -17,7 +17,7 @@ use super::super::{
 };
 use super::{EngineName, LaunchFile};
 use crate::{
-    diagnostic::Diagnostic,
+    finding::Finding,
     flags,
     text::{Located, Source, Span, distance},
     version::EngineVersion,
@@ -37,24 +37,24 @@ pub(in crate::launch) fn parse(source: &Source, options: &Options) -> Parsed {
     let document = match DeTable::parse(source.text()) {
         Ok(document) => document,
         Err(error) => {
-            return Parsed { launches: Vec::new(), diagnostics: vec![invalid(error.message(), error.span(), source)] };
+            return Parsed { launches: Vec::new(), findings: vec![invalid(error.message(), error.span(), source)] };
         }
     };
-    let mut diagnostics = Vec::new();
+    let mut findings = Vec::new();
     let entries = in_order(document.get_ref());
-    let mut launch = build(source, &entries, &mut diagnostics);
+    let mut launch = build(source, &entries, &mut findings);
     let holds_launch = holds_launch(&entries);
     match LaunchFile::deserialize(Deserializer::from(document)) {
         Ok(file) => launch.engine = file.engine.map_or(launch.engine, engine),
         Err(_) if !holds_launch => {
             // Some other program's file.
-            return Parsed { launches: Vec::new(), diagnostics: vec![super::super::arguments::no_launch(source)] };
+            return Parsed { launches: Vec::new(), findings: vec![super::super::arguments::no_launch(source)] };
         }
         // With a wrong key or value the rest of the file is still looked at.
-        Err(error) => diagnostics.insert(0, invalid(error.message(), error.span(), source)),
+        Err(error) => findings.insert(0, invalid(error.message(), error.span(), source)),
     }
     launch.engine = options.engine.unwrap_or(launch.engine);
-    Parsed { launches: vec![launch], diagnostics }
+    Parsed { launches: vec![launch], findings }
 }
 
 /// The entries of a table with their spans.
@@ -88,14 +88,14 @@ fn holds_launch(entries: &[Entry<'_>]) -> bool {
     own > 0 && own * 2 > entries.len().min(MOST_GUESSES)
 }
 
-fn invalid(message: &str, span: Option<Range<usize>>, source: &Source) -> Diagnostic {
+fn invalid(message: &str, span: Option<Range<usize>>, source: &Source) -> Finding {
     let span = span.map_or(Span::default(), |range| Span::new(range.start, range.end.min(source.text().len())));
     // There are too many keys to list; the nearest one is the help.
     let mut lines = message.lines().map(|line| line.split(", expected one of").next().unwrap_or(line));
-    let mut diagnostic = problems::TOML_SYNTAX.at(span, lines.next().unwrap_or("not valid TOML"), "here");
-    diagnostic.notes = lines.map(str::to_owned).filter(|line| !line.trim().is_empty()).collect();
-    diagnostic.help = suggestion(message);
-    diagnostic
+    let mut finding = problems::TOML_SYNTAX.at(span, lines.next().unwrap_or("not valid TOML"), "here");
+    finding.notes = lines.map(str::to_owned).filter(|line| !line.trim().is_empty()).collect();
+    finding.help = suggestion(message);
+    finding
 }
 
 /// The key that was probably meant, for an unknown one.
@@ -127,7 +127,7 @@ fn engine(name: EngineName) -> Engine {
     }
 }
 
-fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnostic>) -> Launch {
+fn build(source: &Source, entries: &[Entry<'_>], findings: &mut Vec<Finding>) -> Launch {
     let mut arguments = Vec::new();
     let mut settings = BTreeMap::new();
     let mut environment = BTreeMap::new();
@@ -150,7 +150,7 @@ fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnosti
         first_key.get_or_insert(key_span);
         last_end = last_end.max(value_span.end);
         if name == "engine_version" {
-            engine_version = version(value, value_span, diagnostics);
+            engine_version = version(value, value_span, findings);
         }
         let Some(flag) = flags::by_name(&name.replace('_', "-")) else { continue };
         if value.as_bool() == Some(false) {
@@ -189,11 +189,11 @@ fn build(source: &Source, entries: &[Entry<'_>], diagnostics: &mut Vec<Diagnosti
     }
 }
 
-fn version(value: &DeValue<'_>, span: Span, diagnostics: &mut Vec<Diagnostic>) -> Option<Located<EngineVersion>> {
+fn version(value: &DeValue<'_>, span: Span, findings: &mut Vec<Finding>) -> Option<Located<EngineVersion>> {
     match value.as_str()?.parse::<EngineVersion>() {
         Ok(version) => Some(Located::new(version, span)),
         Err(error) => {
-            diagnostics.push(problems::TOML_SYNTAX.at(span, error.to_string(), "not a version"));
+            findings.push(problems::TOML_SYNTAX.at(span, error.to_string(), "not a version"));
             None
         }
     }

@@ -31,7 +31,7 @@ fn launches(text: &str) -> Vec<String> {
         }
         words.join(" ")
     };
-    let found = parsed.diagnostics.iter().map(|found| format!("{} {}", found.code, at(found.span.start)));
+    let found = parsed.findings.iter().map(|found| format!("{} {}", found.code, at(found.span.start)));
     parsed.launches.iter().map(shown).chain(found).collect()
 }
 

@@ -1,12 +1,12 @@
 //! Kinds of text that contain launches and that a shell parser would misread or report twice.
 
 use super::super::{Options, Value, parse};
-use crate::{flags::Key, text::Source};
+use crate::{finding::settle_all, flags::Key, text::Source};
 
 /// The errors and warnings of a text, as code and place.
 fn amiss(name: &str, text: &str) -> Vec<String> {
     let source = Source::new(name, text);
-    let found = parse(&source, &Options::default()).diagnostics;
+    let found = settle_all(parse(&source, &Options::default()).findings);
     let found = found.into_iter().filter(|one| one.severity > crate::diagnostic::Severity::Info);
     found.map(|one| format!("{} at `{}`", one.code, source.slice(one.span))).collect()
 }
@@ -47,7 +47,7 @@ fn quotes_stay_in_files_of_variables() {
     assert!(amiss("prod.env", &script).iter().any(|one| one.starts_with("LT14")), "{script}");
     let quoted = "ARGS='--model-path m --speculative-algorithm NGRAM --tp 2' # all\n";
     let parsed = parse(&Source::new("a.env", quoted), &Options::default());
-    assert_eq!(parsed.launches.len(), 1, "{:#?}", parsed.diagnostics);
+    assert_eq!(parsed.launches.len(), 1, "{:#?}", parsed.findings);
     let used = "ARGS=--model-path $M --speculative-algorithm NGRAM --tp ${T}\n";
     let parsed = parse(&Source::new("a.env", used), &Options::default());
     assert!(matches!(parsed.launches[0].settings[&Key::TpSize].values[0].value, Value::Unknown(_)));
@@ -100,7 +100,7 @@ fn an_image_for_one_platform_is_not_that_of_the_whole_page() {
 #[test]
 fn lines_of_a_text_in_python_may_be_split_into_words() {
     let text = "import sglang\nrun(\n    \"\"\"\n    python3 -m sglang.launch_server --model-path m \\\n    --max-lora-rank 8\n    --log-level warning\n\"\"\")\n";
-    let found = parse(&Source::new("a.py", text), &Options::default()).diagnostics;
+    let found = settle_all(parse(&Source::new("a.py", text), &Options::default()).findings);
     assert!(found.iter().all(|one| one.severity < crate::diagnostic::Severity::Error), "{found:#?}");
     assert!(found.iter().any(|one| one.code == "LT04"), "{found:#?}");
 }

@@ -1,7 +1,7 @@
 //! Forms in which launches are published, and texts that look like launches but are not.
 
 use super::super::{Engine, Launch, Launcher, Options, parse};
-use crate::{diagnostic::Severity, flags::Key, text::Source};
+use crate::{diagnostic::Severity, finding::settle_all, flags::Key, text::Source};
 
 fn launches(name: &str, text: &str) -> Vec<Launch> {
     parse(&Source::new(name, text), &Options::default()).launches
@@ -9,7 +9,7 @@ fn launches(name: &str, text: &str) -> Vec<Launch> {
 
 /// The codes of the findings about a text, without infos.
 fn amiss(name: &str, text: &str) -> Vec<&'static str> {
-    let found = parse(&Source::new(name, text), &Options::default()).diagnostics;
+    let found = settle_all(parse(&Source::new(name, text), &Options::default()).findings);
     found.into_iter().filter(|one| one.severity > Severity::Info).map(|one| one.code).collect()
 }
 
@@ -174,7 +174,7 @@ for flag, key, value in (
 #[test]
 fn a_flag_that_a_page_shows_is_no_command() {
     let text = "vLLM, with:\n\n```\n--speculative_config {\"method\":\"mtp\",\"num_speculative_tokens\":1}\n```\n";
-    let found = parse(&Source::new("a.md", text), &Options::default()).diagnostics;
+    let found = settle_all(parse(&Source::new("a.md", text), &Options::default()).findings);
     assert!(found.iter().any(|one| one.code == "LT14"), "{found:#?}");
     assert!(found.iter().all(|one| one.severity < Severity::Error), "{found:#?}");
 }
@@ -205,14 +205,14 @@ fn flags_of_forks_are_theirs() {
     assert_eq!(amiss("SGLang-FluentLLM/run.sh", flags), Vec::<&str>::new());
     // A typo is reported as a warning.
     let slip = format!("{named} --max-running-requestz 4\n");
-    let found = parse(&Source::new("run.sh", slip.as_str()), &Options::default()).diagnostics;
+    let found = settle_all(parse(&Source::new("run.sh", slip.as_str()), &Options::default()).findings);
     assert_eq!(found.iter().map(|one| (one.code, one.severity)).collect::<Vec<_>>(), [("LT09", Severity::Warning)]);
 }
 
 #[test]
 fn blanks_that_separate_no_words_are_named() {
     let told = |text: &str| {
-        let found = parse(&Source::new("run.sh", text), &Options::default()).diagnostics;
+        let found = settle_all(parse(&Source::new("run.sh", text), &Options::default()).findings);
         found
             .into_iter()
             .filter(|one| one.code != "LT07")
@@ -322,7 +322,7 @@ fn a_folded_command_may_be_split_by_a_program() {
     let told = |style: char| {
         let text =
             format!("deployment:\n- server_cmd: {style}\n    vllm serve m\n      --port 80\n      --max-model-len 9\n");
-        let found = parse(&Source::new("a.yaml", text), &Options::default()).diagnostics;
+        let found = settle_all(parse(&Source::new("a.yaml", text), &Options::default()).findings);
         found.into_iter().find(|one| one.code == "LT04").map(|one| one.severity)
     };
     assert_eq!(told('>'), Some(Severity::Warning));

@@ -22,7 +22,7 @@ fn launches(text: &str) -> Vec<String> {
         }
         words.join(" ")
     };
-    let found = parsed.diagnostics.iter().map(|finding| format!("{} {}", finding.code, finding.message));
+    let found = parsed.findings.iter().map(|finding| format!("{} {}", finding.code, finding.message));
     parsed.launches.iter().map(shown).chain(found).collect()
 }
 
@@ -246,7 +246,7 @@ fn where_a_number_must_be_a_word_is_none() {
 fn another_word_is_no_slip_of_the_pen() {
     let meant = |flag: &str| {
         let parsed = parse(&Source::new("test.sh", format!("sglang serve {flag}")), &Options::default());
-        parsed.diagnostics.first().and_then(|finding| finding.help.clone())
+        parsed.findings.first().and_then(|finding| finding.help.clone())
     };
     assert_eq!(meant("--enable-mtp"), None);
     for (flag, known) in [("--tp-sise", "tp-size"), ("--speculative-eagle-tokp", "speculative-eagle-topk")] {

@@ -20,7 +20,7 @@ SGLANG_ENABLE_SPEC_V2 = "1"
 fn a_launch_file_is_a_launch_with_places() {
     let source = Source::new("launch.toml", FILE);
     let parsed = parse(&source, &Options::default());
-    assert_eq!(parsed.diagnostics, []);
+    assert_eq!(parsed.findings, []);
     let launch = parsed.launches.first().expect("a launch");
     assert_eq!(launch.engine, Engine::Sglang);
     assert_eq!(launch.engine_version.as_ref().map(|version| version.value), Some(EngineVersion::new(0, 5, 9)));
@@ -57,7 +57,7 @@ fn check(text: &str, expected: &[(usize, usize, &str)]) {
     let source = Source::new("launch.toml", text);
     let parsed = parse(&source, &Options::default());
     let found: Vec<_> = parsed
-        .diagnostics
+        .findings
         .iter()
         .map(|diagnostic| {
             let place = source.position(diagnostic.span.start);
@@ -84,7 +84,7 @@ fn errors_point_into_the_users_file() {
 fn an_unknown_key_comes_with_the_one_that_was_meant() {
     let source = Source::new("launch.toml", "speculative_num_stps = 3\ntp = 2");
     let parsed = parse(&source, &Options::default());
-    let help = parsed.diagnostics.first().and_then(|diagnostic| diagnostic.help.clone());
+    let help = parsed.findings.first().and_then(|diagnostic| diagnostic.help.clone());
     assert_eq!(help.as_deref(), Some("write `speculative_num_steps`"));
 }
 
@@ -93,6 +93,6 @@ fn files_of_other_programs_hold_no_launch() {
     for text in ["[package]\nname = \"x\"\n", "[lint]\nselect = [\"SD\"]\n", "a = 1\n"] {
         let parsed = parse(&Source::new("x.toml", text), &Options::default());
         assert!(parsed.launches.is_empty(), "{text}");
-        assert_eq!(parsed.diagnostics.iter().map(|found| found.code).collect::<Vec<_>>(), ["LT02"], "{text}");
+        assert_eq!(parsed.findings.iter().map(|found| found.code).collect::<Vec<_>>(), ["LT02"], "{text}");
     }
 }

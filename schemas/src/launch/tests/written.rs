@@ -9,7 +9,7 @@ use crate::text::Source;
 /// the findings about the text itself.
 fn shown(text: &str) -> String {
     let source = Source::new("test.sh", text);
-    let Parsed { launches, diagnostics } = parse(&source, &Options::default());
+    let Parsed { launches, findings } = parse(&source, &Options::default());
     let mut out = String::new();
     for launch in &launches {
         let array = if launch.syntax == Syntax::ShellArray { " array" } else { "" };
@@ -34,7 +34,7 @@ fn shown(text: &str) -> String {
             let _ = writeln!(out, "  {} {key} {}", argument.flag.value, values.join(" "));
         }
     }
-    for diagnostic in &diagnostics {
+    for diagnostic in &findings {
         let _ = writeln!(out, "{} at `{}`", diagnostic.code, source.slice(diagnostic.span));
     }
     out

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::super::{Launch, Options, Parsed, Syntax, parse};
 use crate::{
     diagnostic::{Edit, Severity},
+    finding::settle_all,
     flags::Key,
     text::{Source, Span},
     version::EngineVersion,
@@ -15,7 +16,7 @@ const VERSION: EngineVersion = EngineVersion::new(0, 5, 9);
 /// The launches of a text: engine, syntax and anchor; then each flag and its values with their places.
 fn shown(text: &str) -> String {
     let source = Source::new("<stdin>", text);
-    let Parsed { launches, diagnostics } = parse(&source, &Options::default());
+    let Parsed { launches, findings } = parse(&source, &Options::default());
     let at = |span: Span| {
         let place = source.position(span.start);
         format!("{}:{}", place.line, place.column)
@@ -42,7 +43,7 @@ fn shown(text: &str) -> String {
             out.push('\n');
         }
     }
-    for diagnostic in &diagnostics {
+    for diagnostic in &findings {
         let _ = writeln!(out, "{} {} `{}`", diagnostic.code, at(diagnostic.span), source.slice(diagnostic.span));
     }
     out
@@ -52,7 +53,7 @@ fn shown(text: &str) -> String {
 fn check(text: &str, edit: impl Fn(&Launch) -> Edit, expected: &str) {
     let first = |text: &str| {
         let parsed = parse(&Source::new("x.yaml", text), &Options::default());
-        assert!(!parsed.launches.is_empty(), "a launch in {text}: {:?}", parsed.diagnostics);
+        assert!(!parsed.launches.is_empty(), "a launch in {text}: {:?}", parsed.findings);
         parsed.launches.into_iter().next().expect("a launch")
     };
     let before = first(text);
@@ -75,7 +76,7 @@ fn values(text: &str, key: Key) -> Option<Vec<String>> {
 fn edits(text: &str) {
     let first = |text: &str| {
         let parsed = parse(&Source::new("x.yaml", text), &Options::default());
-        assert!(!parsed.launches.is_empty(), "a launch in\n{text}\n{:?}", parsed.diagnostics);
+        assert!(!parsed.launches.is_empty(), "a launch in\n{text}\n{:?}", parsed.findings);
         parsed.launches.into_iter().next().expect("a launch")
     };
     let apply = |edit: Edit| {
@@ -325,7 +326,7 @@ fn every_way_to_write_a_command() {
         ),
     ] {
         let parsed = parse(&Source::new("<stdin>", text.as_str()), &Options::default());
-        assert_eq!(parsed.launches.len(), 1, "{text}\n{:?}", parsed.diagnostics);
+        assert_eq!(parsed.launches.len(), 1, "{text}\n{:?}", parsed.findings);
         assert_eq!(values(&text, Key::SpeculativeNumSteps), Some(vec!["3".into()]), "{text}");
         assert_eq!(values(&text, Key::CudaGraphBs), Some(vec!["1".into(), "2".into()]), "{text}");
         edits(&text);
@@ -435,7 +436,7 @@ fn the_config_of_vllm() {
 fn what_is_not_yaml_with_an_engine_is_read_as_before() {
     let syntax = |name: &str, text: &str| {
         let parsed = parse(&Source::new(name, text), &Options::default());
-        (parsed.launches.first().map(|launch| launch.syntax), parsed.diagnostics.first().map(|found| found.code))
+        (parsed.launches.first().map(|launch| launch.syntax), parsed.findings.first().map(|found| found.code))
     };
     let line = (Some(Syntax::CommandLine), None);
     assert_eq!(syntax("x", "Command: see below\nsglang serve --model-path x\n"), line);
@@ -514,7 +515,7 @@ fn a_list_of_flags_is_part_of_a_launch_under_any_key() {
     for list in ["[--tp=2, --speculative-num-steps, \"3\"]", "\n  - --tp=2\n  - --speculative-num-steps\n  - \"3\""] {
         let source = Source::new("values.yaml", format!("image: x\nextraArgs: {list}\n"));
         let parsed = parse(&source, &Options::default());
-        assert_eq!(parsed.diagnostics, [], "{list}");
+        assert_eq!(parsed.findings, [], "{list}");
         let [launch] = parsed.launches.as_slice() else { panic!("one launch in {list}") };
         assert_eq!(launch.to_string(), "python3 -m sglang.launch_server --tp 2 --speculative-num-steps 3");
         assert!(!launch.is_complete());
@@ -532,18 +533,18 @@ fn a_template_is_read_where_it_has_one_way() {
     };
     let read = |flag: &str| parse(&Source::new("x.yaml", manifest(flag)), &Options::default());
     let parsed = read("if .Values.spec");
-    assert_eq!(parsed.diagnostics, []);
+    assert_eq!(parsed.findings, []);
     let [launch] = parsed.launches.as_slice() else { panic!("one launch") };
     assert!(launch.has(Key::TpSize) && launch.count(Key::TpSize).is_none() && !launch.is_complete());
     assert_eq!(launch.count(Key::SpeculativeNumSteps).map(|steps| steps.value), Some(3));
-    let codes: Vec<&str> = read("else").diagnostics.iter().map(|found| found.code).collect();
+    let codes: Vec<&str> = read("else").findings.iter().map(|found| found.code).collect();
     assert_eq!(codes, ["LT02"]);
 }
 
 #[test]
 fn a_manifest_without_a_launch_is_not_read_as_a_script() {
     let found = parse(&Source::new("x.yaml", "- --tp\n- --dtype\n"), &Options::default());
-    let codes: Vec<&str> = found.diagnostics.iter().map(|found| found.code).collect();
+    let codes: Vec<&str> = found.findings.iter().map(|found| found.code).collect();
     assert_eq!(codes, ["LT02"]);
     let line = "steps:\n- run: python3 -m sglang.launch_server --tp 2\n";
     assert_eq!(parse(&Source::new("x.yml", line), &Options::default()).launches.len(), 1);
@@ -554,7 +555,7 @@ fn shell_syntax_that_no_shell_reads() {
     let found = |command: &str| {
         let text = format!("services:\n  a:\n    image: me/vllm:1\n    command: {command}\n");
         let parsed = parse(&Source::new("compose.yaml", text), &Options::default());
-        let own = parsed.diagnostics.into_iter().filter(|one| one.code == "LT17");
+        let own = settle_all(parsed.findings).into_iter().filter(|one| one.code == "LT17");
         own.map(|one| one.severity).collect::<Vec<_>>()
     };
     assert_eq!(found("[vllm, serve, m, --dtype auto]"), [Severity::Error]);

@@ -4,7 +4,7 @@ use serde_json::{Map, Value as Json};
 
 use super::keys::{Named, named};
 use crate::{
-    diagnostic::Diagnostic,
+    finding::Finding,
     launch::{
         Argument, Value,
         kind::Kind,
@@ -30,7 +30,7 @@ const TEXTS: [&str; 4] = ["method", "model", "quantization", "revision"];
 /// What of the speculative configuration cannot be read, each with its place.
 ///
 /// In a file of settings a list of numbers may be the values that a sweep goes through.
-pub(in crate::launch) fn bad_values(source: &Source, arguments: &[Argument], is_config: bool) -> Vec<Diagnostic> {
+pub(in crate::launch) fn bad_values(source: &Source, arguments: &[Argument], is_config: bool) -> Vec<Finding> {
     let mut found = Vec::new();
     for argument in arguments {
         let Some(word) = argument.values.first() else { continue };
@@ -88,7 +88,7 @@ fn whole(
     word: &Located<Value>,
     text: &str,
     is_config: bool,
-    found: &mut Vec<Diagnostic>,
+    found: &mut Vec<Finding>,
 ) {
     let flag = &argument.flag.value;
     // vLLM takes both for none.
@@ -102,9 +102,9 @@ fn whole(
         }
         Ok(_) => {
             let message = format!("`{flag}` takes a JSON object, but got `{}`", shown(text));
-            let mut diagnostic = problems::BAD_VALUE.at(word.span, message, "not an object");
-            diagnostic.help = Some(EXAMPLE.into());
-            found.push(diagnostic);
+            let mut finding = problems::BAD_VALUE.at(word.span, message, "not an object");
+            finding.help = Some(EXAMPLE.into());
+            found.push(finding);
         }
         Err(error) if placeholder::is_in_json(text, place_of_error(text, &error).start) => {}
         Err(_) if is_filled_in(source, text) || has_other_quotes(source.slice(word.span)) => {}
@@ -113,11 +113,11 @@ fn whole(
             let place = place_of(source, word, text, place_of_error(text, &error));
             let told = error.to_string();
             let what = told.split(" at line ").next().unwrap_or_default();
-            let mut diagnostic =
+            let mut finding =
                 problems::JSON_SYNTAX.at(place, format!("the JSON of `{flag}` cannot be read: {what}"), "here");
-            diagnostic.notes.push(format!("vllm: \"Value {} cannot be converted to <function loads>\"", shown(text)));
-            diagnostic.help = Some(EXAMPLE.into());
-            found.push(diagnostic);
+            finding.notes.push(format!("vllm: \"Value {} cannot be converted to <function loads>\"", shown(text)));
+            finding.help = Some(EXAMPLE.into());
+            found.push(finding);
         }
     }
 }
@@ -144,11 +144,11 @@ fn is_bare_in_shell(source: &Source, word: &Located<Value>) -> bool {
 }
 
 /// JSON without quotes around it, of which a shell takes its own.
-fn taken_apart(flag: &str, word: &Located<Value>, text: &str) -> Diagnostic {
+fn taken_apart(flag: &str, word: &Located<Value>, text: &str) -> Finding {
     let message = format!("the shell removes the quotes from the JSON of `{flag}`: {} arrives", arrives(text));
-    let mut diagnostic = problems::JSON_SYNTAX.at(word.span, message, "not in quotes");
-    diagnostic.help = Some(EXAMPLE.into());
-    diagnostic
+    let mut finding = problems::JSON_SYNTAX.at(word.span, message, "not in quotes");
+    finding.help = Some(EXAMPLE.into());
+    finding
 }
 
 /// What arrives of bare JSON: where there is a comma in braces, bash makes a word of each side.
@@ -167,13 +167,7 @@ fn arrives(text: &str) -> String {
 const EXAMPLE: &str = "write JSON with double quotes, and single quotes around it for the shell: \
                        `'{\"method\": \"eagle3\", \"model\": \"DRAFT\", \"num_speculative_tokens\": 3}'`";
 
-fn of_object(
-    source: &Source,
-    word: &Located<Value>,
-    text: &str,
-    object: &Map<String, Json>,
-    found: &mut Vec<Diagnostic>,
-) {
+fn of_object(source: &Source, word: &Located<Value>, text: &str, object: &Map<String, Json>, found: &mut Vec<Finding>) {
     for (key, value) in object {
         if let Some(wrong) = wrong(&key.replace('-', "_"), value) {
             found.push(wrong.at(place_of(source, word, text, place_of_value(text, key))));
@@ -202,14 +196,14 @@ fn wrong<'a>(key: &'a str, value: &'a Json) -> Option<Wrong<'a>> {
 }
 
 impl Wrong<'_> {
-    fn at(&self, place: Span) -> Diagnostic {
+    fn at(&self, place: Span) -> Finding {
         let (what, label) =
             if self.takes_integer { ("an integer", "not an integer") } else { ("a text", "not a text") };
         let message = format!("`{}` takes {what}, but got `{}`", self.key, shown(&self.value.to_string()));
-        let mut diagnostic = problems::BAD_VALUE.at(place, message, label);
+        let mut finding = problems::BAD_VALUE.at(place, message, label);
         let words = if self.takes_integer { "a valid integer" } else { "a valid string" };
-        diagnostic.notes.push(format!("vllm: \"Input should be {words}\""));
-        diagnostic
+        finding.notes.push(format!("vllm: \"Input should be {words}\""));
+        finding
     }
 }
 
@@ -265,7 +259,7 @@ mod tests {
     /// What is found, with its place in the text.
     fn check(flags: &str, expected: &[&str]) {
         let source = Source::new("run.sh", format!("vllm serve x {flags}"));
-        let found = parse(&source, &Options::default()).diagnostics;
+        let found = parse(&source, &Options::default()).findings;
         let shown: Vec<String> = found
             .iter()
             .filter(|found| found.code != "LT07")

@@ -15,7 +15,7 @@ use super::{
     remap::{line_end, line_start},
 };
 use crate::{
-    diagnostic::Diagnostic,
+    finding::Finding,
     flags::{self, Arity, Key, Kind, Lookup},
     launch::{
         Argument, Engine, Insertion, Launch, Launcher, Options, Setting, Syntax, Value,
@@ -64,17 +64,17 @@ pub(super) struct Entry<'a> {
 
 impl<'a> Reader<'a> {
     /// The launches of a document.
-    pub fn read(&self, map: &'a Map) -> (Vec<Launch>, Vec<Diagnostic>) {
-        let mut diagnostics = Vec::new();
+    pub fn read(&self, map: &'a Map) -> (Vec<Launch>, Vec<Finding>) {
+        let mut findings = Vec::new();
         let launches = match self.engine(map) {
             Some(engine) => {
                 let first = map.entries.first().and_then(|(key, _)| self.tree.scalar(*key));
                 let anchor = first.map_or(Span::default(), |key| key.span);
-                vec![self.launch(map, engine, Syntax::YamlConfig, anchor, &mut diagnostics)]
+                vec![self.launch(map, engine, Syntax::YamlConfig, anchor, &mut findings)]
             }
-            None => self.groups(map, &mut diagnostics),
+            None => self.groups(map, &mut findings),
         };
-        (launches, diagnostics)
+        (launches, findings)
     }
 
     /// The engine whose flags the keys are.
@@ -116,7 +116,7 @@ impl<'a> Reader<'a> {
     }
 
     /// slime's groups of servers: each with overrides is a launch, whose other flags are elsewhere.
-    fn groups(&self, map: &'a Map, diagnostics: &mut Vec<Diagnostic>) -> Vec<Launch> {
+    fn groups(&self, map: &'a Map, findings: &mut Vec<Finding>) -> Vec<Launch> {
         let get = |map: &Map, key: &str| self.tree.get(map, key);
         let mut launches = Vec::new();
         let models = get(map, "sglang").map_or(&[][..], |models| self.tree.items(models));
@@ -128,7 +128,7 @@ impl<'a> Reader<'a> {
                 let keys = group.entries.iter().filter_map(|(key, _)| self.tree.scalar(*key));
                 let anchor =
                     keys.into_iter().find(|key| key.text == "overrides").map_or(Span::default(), |key| key.span);
-                let mut launch = self.launch(overrides, Engine::Sglang, Syntax::YamlOverrides, anchor, diagnostics);
+                let mut launch = self.launch(overrides, Engine::Sglang, Syntax::YamlOverrides, anchor, findings);
                 for around in [group, model] {
                     self.add_model(around, &mut launch);
                 }
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
         engine: Engine,
         syntax: Syntax,
         anchor: Span,
-        diagnostics: &mut Vec<Diagnostic>,
+        findings: &mut Vec<Finding>,
     ) -> Launch {
         let entries = self.entries(map);
         let underscores = entries.iter().any(|entry| entry.key.text.contains('_'))
@@ -186,12 +186,12 @@ impl<'a> Reader<'a> {
         if engine == Engine::Vllm {
             launch.settings.extend(vllm::draft_setting(&launch.arguments));
             let message = "vLLM launch: its flags and its speculative configuration are checked, but not combinations of other flags";
-            diagnostics.push(problems::VLLM_UNREAD.at(anchor, message, "not checked"));
-            diagnostics.extend(vllm::bad_values(self.source, &launch.arguments, true));
+            findings.push(problems::VLLM_UNREAD.at(anchor, message, "not checked"));
+            findings.extend(vllm::bad_values(self.source, &launch.arguments, true));
         }
         let mut found = Vec::new();
         unknown::report(&launch.arguments, engine, &mut found);
-        diagnostics.extend(found.into_iter().map(|diagnostic| as_keys(&launch, diagnostic)));
+        findings.extend(found.into_iter().map(|finding| as_keys(&launch, finding)));
         launch
     }
 
@@ -421,9 +421,9 @@ fn json_scalar(scalar: &Scalar) -> Json {
 }
 
 /// A finding about a flag, in the words of a file with keys.
-fn as_keys(launch: &Launch, mut diagnostic: Diagnostic) -> Diagnostic {
-    let Some(edit) = diagnostic.fix.as_mut().and_then(|fix| fix.edits.first_mut()) else { return diagnostic };
+fn as_keys(launch: &Launch, mut finding: Finding) -> Finding {
+    let Some(edit) = finding.fix.as_mut().and_then(|fix| fix.edits.first_mut()) else { return finding };
     edit.replacement = launch.as_written(&edit.replacement);
-    diagnostic.help = Some(format!("write `{}`", edit.replacement));
-    diagnostic
+    finding.help = Some(format!("write `{}`", edit.replacement));
+    finding
 }

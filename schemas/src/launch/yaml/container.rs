@@ -10,7 +10,7 @@ use super::{
     variables::{Chunk, Variable, Variables, chunks},
 };
 use crate::{
-    diagnostic::Diagnostic,
+    finding::Finding,
     launch::{
         Engine,
         detect::{names_engine, starts_engine},
@@ -37,7 +37,7 @@ pub(super) struct Container<'a> {
     /// The scalars that hold the command.
     pub scalars: Vec<Id>,
     /// What the image, or what splits the command, does not take.
-    pub problems: Vec<Diagnostic>,
+    pub problems: Vec<Finding>,
 }
 
 /// A scalar of a command.
@@ -172,7 +172,7 @@ fn replaces_entry_point(tree: &Tree, map: &Map, runner: Runner) -> bool {
 }
 
 /// Reports the first word of a container if the entry point of its image does not take it.
-fn entry_point_of(image: &str, first: &Word<'_>, runner: Runner) -> Option<Diagnostic> {
+fn entry_point_of(image: &str, first: &Word<'_>, runner: Runner) -> Option<Finding> {
     let word = first.split().next()?;
     let start = first.scalar.text.find(word)?;
     let span = place(first, Span::new(start, start + word.len()));
@@ -180,7 +180,7 @@ fn entry_point_of(image: &str, first: &Word<'_>, runner: Runner) -> Option<Diagn
 }
 
 /// Reports what is written for a shell in the arguments of an engine that no shell splits.
-fn unread_syntax(words: &[Word<'_>], runner: Runner, is_entry_point: bool) -> Vec<Diagnostic> {
+fn unread_syntax(words: &[Word<'_>], runner: Runner, is_entry_point: bool) -> Vec<Finding> {
     let texts: Vec<&str> = words.iter().flat_map(Word::split).collect();
     if runner == Runner::Other || script(words).is_some() || !(is_entry_point || starts_engine(&texts)) {
         return Vec::new();

@@ -2,13 +2,13 @@
 //! only split at blanks and quotes.
 
 use crate::{
-    diagnostic::Diagnostic,
-    launch::problems::{NO_SHELL, at_most_warning},
+    finding::{Doubt, Finding},
+    launch::problems::NO_SHELL,
     text::Span,
 };
 
 /// Reports an item that holds a flag and its value: the engine gets both as one argument. `span` is its place.
-pub(super) fn of_item(text: &str, span: Span) -> Option<Diagnostic> {
+pub(super) fn of_item(text: &str, span: Span) -> Option<Finding> {
     let (flag, value) = text.split_once(char::is_whitespace)?;
     let is_flag = flag.strip_prefix("--").is_some_and(|name| {
         let is_of_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
@@ -35,8 +35,8 @@ pub(super) enum Syntax {
 }
 
 impl Syntax {
-    /// A finding about it. It is a warning, since other programs that read such files may split differently.
-    pub fn at(self, span: Span) -> Diagnostic {
+    /// A finding about it. Other programs that read such files may split differently.
+    pub fn at(self, span: Span) -> Finding {
         let (message, label, help) = match self {
             Self::Comment => (
                 "compose knows no comments in a command, so `#` and the words after it are arguments",
@@ -49,9 +49,7 @@ impl Syntax {
                 "remove the backslashes: line ends are blanks",
             ),
         };
-        let mut found = at_most_warning(NO_SHELL.at(span, message, label));
-        found.help = Some(help.into());
-        found
+        NO_SHELL.at(span, message, label).doubt(Doubt::OtherSplitter).help(help)
     }
 }
 

@@ -5,7 +5,8 @@ use super::{
     node::{Node, Tree},
 };
 use crate::{
-    diagnostic::{Diagnostic, Edit},
+    diagnostic::Edit,
+    finding::Finding,
     flags::{Arity, Key},
     launch::{
         Argument, Environment, Insertion, Launch, Setting, Syntax,
@@ -22,13 +23,13 @@ pub(super) struct Origin<'a> {
 }
 
 impl Origin<'_> {
-    pub fn diagnostic(&self, mut diagnostic: Diagnostic) -> Diagnostic {
-        if let Some(fix) = &mut diagnostic.fix {
+    pub fn finding(&self, mut finding: Finding) -> Finding {
+        if let Some(fix) = &mut finding.fix {
             fix.edits.iter_mut().for_each(|edit| *edit = self.edit(edit));
         }
-        diagnostic.related.iter_mut().for_each(|related| related.span = self.place(related.span));
-        diagnostic.span = self.place(diagnostic.span);
-        diagnostic
+        finding.related.iter_mut().for_each(|related| related.span = self.place(related.span));
+        finding.span = self.place(finding.span);
+        finding
     }
 
     fn edit(&self, edit: &Edit) -> Edit {

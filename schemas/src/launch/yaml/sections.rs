@@ -7,7 +7,7 @@ use super::{
     node::{Id, Map, Node},
 };
 use crate::{
-    diagnostic::Diagnostic,
+    finding::Finding,
     flags::{self, Lookup},
     launch::{Engine, Launch, Launcher, Syntax, Value},
     text::{Located, Span},
@@ -27,8 +27,8 @@ const OF_SGLANG: [&str; 5] = ["mtp", "sglang", "sglang_cfg", "sglang_config", "s
 
 impl<'a> Reader<'a> {
     /// The launches of mappings below the top-level one.
-    pub fn sections(&self) -> (Vec<Launch>, Vec<Diagnostic>) {
-        let (mut launches, mut diagnostics) = (Vec::new(), Vec::new());
+    pub fn sections(&self) -> (Vec<Launch>, Vec<Finding>) {
+        let (mut launches, mut findings) = (Vec::new(), Vec::new());
         let mut read: Vec<Id> = Vec::new();
         for node in &self.tree.nodes {
             let Node::Map(map) = node else { continue };
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
                     let roles = self.roles(section);
                     for (role, place, worker, id) in roles {
                         read.push(id);
-                        let mut launch = self.launch(worker, engine, Syntax::YamlConfig, place, &mut diagnostics);
+                        let mut launch = self.launch(worker, engine, Syntax::YamlConfig, place, &mut findings);
                         launch.launcher = Launcher::Dynamo;
                         self.add_environment(map, role, &mut launch);
                         launches.push(launch);
@@ -55,13 +55,13 @@ impl<'a> Reader<'a> {
                 }
                 if let Some(engine) = self.engine_of_section(&key.text, section) {
                     read.push(*id);
-                    let mut launch = self.launch(section, engine, Syntax::YamlOverrides, key.span, &mut diagnostics);
+                    let mut launch = self.launch(section, engine, Syntax::YamlOverrides, key.span, &mut findings);
                     launch.launcher = Launcher::Hydra;
                     launches.push(launch);
                 }
             }
         }
-        (launches, diagnostics)
+        (launches, findings)
     }
 
     /// The mappings of workers, each with its role and the role's span.

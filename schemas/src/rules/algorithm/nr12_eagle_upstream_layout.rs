@@ -75,7 +75,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         format!("the draft's config names {class}, the class of a whole model, so it is not loaded as a head");
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "one layer, and no draft class")
-            .on_draft(context)
+            .on_facts("draft", context.draft)
             .help(format!("use a checkpoint converted for sglang, or write {class}{suffix} in its config.json")),
     )
 }

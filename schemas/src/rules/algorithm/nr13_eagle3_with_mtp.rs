@@ -71,7 +71,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(path.span, "EAGLE3 cannot draft with a model's own MTP layers", "MTP layers, not an EAGLE-3 head")
             .related(context.span(Key::SpeculativeAlgorithm), "reads several hidden states of the target")
-            .on_target(context)
+            .on_facts("target", context.target)
             .help(format!("write `{}`, which runs MTP layers", context.line(Key::SpeculativeAlgorithm, "EAGLE"))),
     )
 }

@@ -75,7 +75,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("the draft's config.json is in {form} form, which sglang cannot load");
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "made for vLLM")
-            .on_draft(context)
+            .on_facts("draft", context.draft)
             .help("use a draft made for sglang, or convert its config.json and weights to a class such as LlamaForCausalLMEagle3"),
     )
 }

@@ -90,8 +90,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         let shown: String = name.value.chars().take(60).collect();
         let finding = Finding::new(name.span, format!("no speculative algorithm is called `{shown}`"), "not known")
             .engine_says(format!("ValueError: Unknown speculative algorithm name: {shown}"))
-            .note("a plug-in that registers an algorithm under this name would make it known");
-        let finding = if context.launch.may_be_fork() { finding.at_most(Severity::Warning) } else { finding };
+            .note("a plug-in that registers an algorithm under this name would make it known")
+            .by_engine();
         let near = NAMES.iter().map(|known| (distance(known, &shown.to_ascii_uppercase()), *known)).min();
         return Some(match near.filter(|(far, _)| *far <= 2) {
             Some((_, known)) => finding

@@ -73,7 +73,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                 "{class} draft requires --speculative-algorithm NEXTN or EAGLE; EAGLE3 is not supported for this draft \
                  architecture."
             ))
-            .on_draft(context)
+            .on_facts("draft", context.draft)
             .by_version()
             .help(format!("write `{}`", context.line(key, "EAGLE"))),
     )

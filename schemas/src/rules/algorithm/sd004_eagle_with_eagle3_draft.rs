@@ -76,7 +76,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = Finding::new(context.value_place(key), message, "an EAGLE-1/2 head is expected")
         .related(context.span(Key::SpeculativeDraftModelPath), "this is an EAGLE-3 head")
         .note("there is no error at startup: the head skips its `fc` layer and drafts from the wrong features")
-        .on_draft(context)
+        .on_facts("draft", context.draft)
         .help(format!("write `{}`", context.line(key, "EAGLE3")));
     Some(finding.fix(Safety::Unsafe, "run the head as EAGLE3", context.set(key, "EAGLE3")))
 }

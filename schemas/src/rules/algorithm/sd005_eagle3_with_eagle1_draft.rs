@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = Finding::new(context.value_place(key), message, "an EAGLE-3 head is expected")
         .related(context.span(Key::SpeculativeDraftModelPath), "this is an EAGLE-1/2 head")
         .engine_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
-        .on_draft(context)
+        .on_facts("draft", context.draft)
         .help(format!("write `{}`, or name an EAGLE-3 head", context.line(key, "EAGLE")));
     Some(finding.fix(Safety::Unsafe, "run the head as EAGLE", context.set(key, "EAGLE")))
 }

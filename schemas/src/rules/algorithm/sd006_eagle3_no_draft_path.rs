@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         missing(context, key, "EAGLE3 needs a draft, but none is given: the target is loaded twice and start fails")
             .related(context.span(Key::SpeculativeAlgorithm), "needs a head")
             .engine_says(format!("AttributeError: … has no attribute '{says}'"))
-            .on_target(context)
+            .on_facts("target", context.target)
             .help(format!("add `{}`", context.line(key, suggestion(context).unwrap_or("FOLDER_OF_THE_HEAD")))),
     )
 }

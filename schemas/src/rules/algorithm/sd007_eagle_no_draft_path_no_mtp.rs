@@ -88,7 +88,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         finding
             .related(context.span(Key::SpeculativeAlgorithm), "needs a draft")
-            .on_target(context)
+            .on_facts("target", context.target)
             .help(format!("add `{}`", context.line(key, "FOLDER_OF_THE_HEAD"))),
     )
 }

@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, format!("{architecture} drafts with the MTP layer in its own checkpoint"), "not needed")
             .engine_says("DeepSeek MTP does not require setting speculative_draft_model_path.")
-            .on_target(context)
+            .on_facts("target", context.target)
             .by_version()
             .help(format!("remove `{}`", context.flag(key)))
             .fix(Safety::Unsafe, "draft from the target's own checkpoint", context.remove(key)),

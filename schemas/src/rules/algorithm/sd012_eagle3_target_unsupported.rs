@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .engine_says(format!(
                 "AttributeError: '{architecture}' object has no attribute 'set_eagle3_layers_to_capture'"
             ))
-            .on_target(context)
+            .on_facts("target", context.target)
             .by_version()
             .help("use STANDALONE with a smaller model of the same vocabulary, NGRAM, or an EAGLE-1/2 head"),
     )

@@ -76,7 +76,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "tie_word_embeddings is true")
             .note("there is no error at startup: acceptance collapses")
-            .on_draft(context)
+            .on_facts("draft", context.draft)
             .help("set `\"tie_word_embeddings\": false` in the draft's config.json"),
     )
 }

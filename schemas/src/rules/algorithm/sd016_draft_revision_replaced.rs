@@ -70,7 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     Some(
         Finding::new(place, "the draft is loaded at the target's revision instead of this one", "replaced")
-            .on_target(context)
+            .on_facts("target", context.target)
             .help(format!("remove `{}`, or name the draft with `--speculative-draft-model-path`", context.flag(key))),
     )
 }

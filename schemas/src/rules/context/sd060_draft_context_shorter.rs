@@ -116,8 +116,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                  env var {OVERWRITE}=1"
             ))
             .maybe_note(DEFAULT_CHANGED.doubt(context.version()))
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .by_version()
             .help(format!(
                 "{} `{line}`, or set {OVERWRITE}=1 if no sequence gets longer than that",

@@ -109,8 +109,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             None => format!("{OVERWRITE} is on by default in {}: there is a warning at start only", context.version()),
         })
         .maybe_note(lengthened.doubt(context.version()))
-        .on_target(context)
-        .on_draft(context)
+        .on_facts("target", context.target)
+        .on_facts("draft", context.draft)
         .by_version()
         .help(format!("{} `{}`", context.add_or_write(key), context.line(key, &draft.to_string())))
         .fix(Safety::Unsafe, "keep to the draft's length", context.set(key, &draft.to_string()));

@@ -73,8 +73,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, message, format!("trained for {draft} tokens"))
             .related(short.asked, format!("up to {length}"))
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .help(format!(
                 "keep to short prompts or `{}`, take a draft for long ones, or measure at your lengths (`spectune \
                  sweep`)",

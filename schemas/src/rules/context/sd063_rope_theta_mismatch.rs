@@ -78,8 +78,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("{of_draft} here"))
             .related(context.span(Key::ModelPath), format!("{of_target} here"))
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .help(
                 "write the target's rotary embedding into the draft's config.json, unless it was trained with another",
             ),

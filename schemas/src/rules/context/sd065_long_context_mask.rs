@@ -99,7 +99,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                 "as long as this",
             )
             .note(format!("{backend} keeps a mask of the context length a request, which a full batch overruns"))
-            .on_target(context)
+            .on_facts("target", context.target)
             .help(format!("write `{}`, or shorten the rollouts", context.line(Key::ContextLength, &wanted))),
     )
 }

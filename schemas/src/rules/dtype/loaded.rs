@@ -49,8 +49,8 @@ impl Loaded {
                 torch_name(&self.target),
                 torch_name(&self.draft)
             ))
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .help(format!("{} {}: each casts target and draft", context.add_or_write(key), lines.join(" or ")))
             .fix(
                 crate::diagnostic::Safety::Unsafe,

@@ -73,7 +73,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         let message = format!("the MTP layer is loaded as {METHOD} too, and very few of its tokens may be accepted");
         Finding::new(context.value_place(Key::ModelPath), message, "quantised, with MTP layers")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts with them")
-            .on_target(context)
+            .on_facts("target", context.target)
             .by_version()
             .help("look at the accept length; where it is near 1, use a checkpoint or an engine whose MTP layer is not quantised")
     })

@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let message = format!("the draft is loaded with {} too, and its checkpoint is not quantised", method.value);
     let finding = Finding::new(method.span, message, "for target and draft")
         .related(context.span(Key::SpeculativeDraftModelPath), "not quantised")
-        .on_draft(context)
+        .on_facts("draft", context.draft)
         .by_version();
     Some(if EDGE.side(context.version()) == Side::After {
         finding.help(format!("add `{}`", context.line(own, "unquant"))).fix(

@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .at_most(most)
             .related(context.span(Key::SpeculativeAlgorithm), "drafts with them")
             .engine_says("Downcasting not allowed: target.dtype=torch.float8_e4m3fn, loaded_weight.dtype=torch.bfloat16")
-            .on_target(context)
+            .on_facts("target", context.target)
             .help(
                 "try it before you rely on it; a separate bfloat16 draft with \
                  `--speculative-draft-model-quantization unquant`, or a checkpoint whose ignore list names the layer, works",

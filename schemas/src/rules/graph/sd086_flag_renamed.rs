@@ -106,9 +106,8 @@ fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
             unknown(context, argument, spelling)?
         }
     };
-    let finding = finding.by_version();
     // A fork has flags before, or after, the version that it is a copy of.
-    let finding = if context.launch.may_be_fork() { finding.at_most(Severity::Warning) } else { finding };
+    let finding = finding.by_version().by_engine();
     Some(match now {
         Some(now) => {
             let now = context.launch.as_written(&format!("{prefix}{now}"));

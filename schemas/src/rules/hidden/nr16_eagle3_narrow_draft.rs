@@ -80,7 +80,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             "sglang {version} cannot capture the graphs of a draft of width {draft} with a target of width {target}"
         );
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "another hidden size")
-            .on_target(context)
+            .on_facts("target", context.target)
             .by_version()
             .help(format!("use sglang 0.4.10 or later, or add `{}`", context.flag(Key::DisableCudaGraph)))
     })

@@ -81,8 +81,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("hidden size {draft}"))
             .related(context.span(Key::ModelPath), format!("hidden size {target}"))
             .engine_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .help("use a head that was trained for this target"),
     )
 }

@@ -97,7 +97,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = |message: String| {
         Finding::new(place, message, "the config contradicts itself")
             .engine_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
-            .on_draft(context)
+            .on_facts("draft", context.draft)
             .help("correct `num_aux_hidden_states` and `eagle_config` in the draft's config.json to what it was trained with")
     };
     if let (Some(stated), Some(ids)) = (stated, ids)

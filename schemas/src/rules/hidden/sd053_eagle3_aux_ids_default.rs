@@ -91,8 +91,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "ids outside `eagle_config`")
             .related(context.span(Key::ModelPath), format!("{layers} layers"))
             .note("there is no error at startup: accept length will be near 1")
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .help(
                 "write the ids into `eagle_config.eagle_aux_hidden_state_layer_ids` of the draft's config.json, counted by \
                  the layers' outputs",

@@ -89,8 +89,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "counted by inputs?")
             .related(context.span(Key::ModelPath), format!("{layers} layers"))
             .note("a head that was trained so is right as it is")
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .help(format!(
                 "if the head was trained on the inputs of these layers, write [{first}, {second}, {third}] in its config.json"
             )),

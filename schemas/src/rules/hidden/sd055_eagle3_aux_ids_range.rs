@@ -74,8 +74,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "trained for a deeper target")
             .related(context.span(Key::ModelPath), format!("{layers} layers"))
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .help("use the head that was trained for this target, or correct the ids in its config.json"),
     )
 }

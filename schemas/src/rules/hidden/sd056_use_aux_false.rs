@@ -65,6 +65,6 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     single.then(|| {
         let place = context.value_place(Key::SpeculativeDraftModelPath);
         Finding::new(place, "this EAGLE-3 head reads the last hidden state only", "use_aux_hidden_state is false")
-            .on_draft(context)
+            .on_facts("draft", context.draft)
     })
 }

@@ -74,7 +74,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("{name} is true"))
             .maybe_note(EDGE.doubt(version))
-            .on_draft(context)
+            .on_facts("draft", context.draft)
             .by_version()
             .help("use sglang 0.5.23 or later, or an EAGLE-3 head without it"),
     )

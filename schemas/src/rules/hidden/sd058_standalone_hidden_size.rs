@@ -88,7 +88,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
              {draft}"
         ))
         .maybe_note(EDGE.doubt(version))
-        .on_target(context)
+        .on_facts("target", context.target)
         .by_version()
         .help("use sglang 0.5.15.post1 or later, or a draft of the target's hidden size");
     Some(if EDGE.side(version) == Side::Between { finding.at_most(Severity::Warning) } else { finding })

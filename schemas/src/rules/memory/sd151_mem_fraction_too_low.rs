@@ -88,8 +88,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         readable(share)
     );
     let least = weights as f64 / memory.gpu as f64;
-    let finding =
-        Finding::new(context.value_place(key), message, "nothing is left for the KV cache").on_target(context);
+    let finding = Finding::new(context.value_place(key), message, "nothing is left for the KV cache")
+        .on_facts("target", context.target);
     Some(match least {
         ..0.9 => finding.help(format!(
             "{} at least `{}`",

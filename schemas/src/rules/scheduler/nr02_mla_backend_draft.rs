@@ -80,8 +80,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(backend.span, message, "for compressed keys and values only")
             .related(context.span(Key::SpeculativeDraftModelPath), "ordinary heads")
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .by_version()
             .help(format!("add `{}`", context.line(own, "fa3"))),
     )

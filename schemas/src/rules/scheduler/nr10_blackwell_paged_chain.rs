@@ -86,7 +86,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(page.span, message, "slower at long prompts")
             .related(Some(topk.span), "a chain, which trtllm_mha can verify")
             .note(format!("taking a GPU of {memory} MiB for a Blackwell"))
-            .on_target(context)
+            .on_facts("target", context.target)
             .by_version()
             .help(format!("add `{}`", context.line(key, "trtllm_mha")))
             .fix(Safety::Unsafe, "name the backend", context.set(key, "trtllm_mha")),

@@ -86,11 +86,11 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if let Some(target) = context.target_config() {
         let found = of_model(context, "target", size, &|size| head_misfits(context, target, size));
-        findings.extend(found.into_iter().map(|finding| finding.on_target(context)));
+        findings.extend(found.into_iter().map(|finding| finding.on_facts("target", context.target)));
     }
     if let Some(draft) = context.draft_config().filter(|_| context.resolved.speculative) {
         let found = of_model(context, "draft", size, &|size| misfits(context, draft, size));
-        findings.extend(found.into_iter().map(|finding| finding.on_draft(context)));
+        findings.extend(found.into_iter().map(|finding| finding.on_facts("draft", context.draft)));
     }
     findings
 }

@@ -108,7 +108,7 @@ fn no_buffer(context: &Context<'_>) -> Option<Finding> {
     let finding = |message: String, says: &str| {
         Finding::new(context.value_place(key), message, "keeps no buffer")
             .engine_says(says)
-            .on_target(context)
+            .on_facts("target", context.target)
             .by_version()
             .help(format!("write `{}`", context.line(key, "extra_buffer")))
     };
@@ -145,7 +145,7 @@ fn extra_buffer(context: &Context<'_>) -> Option<Finding> {
         Finding::new(interval.span, message, format!("at least {tokens}"))
             .related(context.span(Key::SpeculativeNumDraftTokens), "more than the interval")
             .engine_says("AssertionError: assert mamba_track_interval >= speculative_num_draft_tokens")
-            .on_target(context)
+            .on_facts("target", context.target)
             .help(format!("write `{}`", context.line(key, &tokens.to_string()))),
     )
 }
@@ -158,7 +158,7 @@ fn replay(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(place, message, "needs topk 1")
             .related(Some(topk.span), "a tree")
-            .on_target(context)
+            .on_facts("target", context.target)
             .by_version()
             .help(format!("write `{}`", context.line(Key::SpeculativeEagleTopk, "1"))),
     )

@@ -64,7 +64,7 @@ fn found(text: &str, version: Option<&str>) -> Vec<Vec<Diagnostic>> {
     let source = Source::new("launch", text);
     let told = version.map(|version| version.parse().expect("a version"));
     let parsed = parse(&source, &Options { engine: None, version: told });
-    assert!(parsed.diagnostics.is_empty(), "{:?}", parsed.diagnostics);
+    assert!(parsed.findings.is_empty(), "{:?}", parsed.findings);
     let launch = parsed.launches.first().expect("a launch");
     let (version, given) = version_of(launch, told);
     let (target, draft) = checkpoints();

@@ -153,7 +153,7 @@ fn index() -> String {
     text.push_str(
         "\nFindings about the text itself:\n\n| code | name | severity | what it finds |\n|---|---|---|---|\n",
     );
-    for problem in crate::launch::PROBLEMS {
+    for problem in crate::problems::PROBLEMS {
         let severity = problem.severity.word();
         text.push_str(&format!("| {} | {} | {severity} | {} |\n", problem.code, problem.name, problem.summary));
     }

@@ -79,7 +79,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             "no power of 2",
         )
         .engine_says("ValueError: arange's range must be a power of 2")
-        .on_target(context)
+        .on_facts("target", context.target)
         .by_version()
         .help(format!(
             "write `{}`",

@@ -83,7 +83,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             "AssertionError: FlashAttention backend doesn't support topk > 1 speculative decoding with page size > 1 \
              sliding window attention",
         )
-        .on_target(context)
+        .on_facts("target", context.target)
         .by_version()
         .help(format!("{} `{}`, or topk 1", context.add_or_write(Key::PageSize), context.line(Key::PageSize, "1")));
     Some(match context.span(Key::PageSize) {

@@ -76,7 +76,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(topk.span, message, "has to be 1")
             .related(context.span(Key::EnableMultiLayerEagle), "one layer a step")
             .related(context.span(Key::ModelPath), "several MTP layers")
-            .on_target(context)
+            .on_facts("target", context.target)
             .by_version()
             .help(format!("write `{}`", context.line(Key::SpeculativeEagleTopk, "1"))),
     )

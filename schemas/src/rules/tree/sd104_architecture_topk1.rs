@@ -68,7 +68,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(topk.span, format!("{class} runs with topk 1 only"), "has to be 1")
             .related(context.span(Key::ModelPath), class)
             .engine_says("Only EAGLE speculative algorithm with topk == 1 is supported")
-            .on_target(context)
+            .on_facts("target", context.target)
             .help(format!("write `{}`", context.line(Key::SpeculativeEagleTopk, "1"))),
     )
 }

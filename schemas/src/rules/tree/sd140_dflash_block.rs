@@ -83,7 +83,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                  window_size={}, block_size={tokens}.",
                 size.value
             ))
-            .on_draft(context)
+            .on_facts("draft", context.draft)
             .help(format!("write a window of {tokens} or more, such as `{}`", context.line(window, "1024")))
     })
 }

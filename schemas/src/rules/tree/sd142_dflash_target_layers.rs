@@ -76,8 +76,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "for another target")
             .related(context.span(Key::ModelPath), format!("{layers} layers"))
             .note("sglang only warns, and takes the hidden states from other layers than in training")
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .help("use the draft that was trained for this target")
     })
 }

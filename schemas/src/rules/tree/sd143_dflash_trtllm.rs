@@ -89,7 +89,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(context.value_place(key), message, "not for this draft")
             .related(context.span(Key::SpeculativeDraftModelPath), "drafts blocks")
             .maybe_note(edge.doubt(version))
-            .on_draft(context)
+            .on_facts("draft", context.draft)
             .by_version()
             .help(format!("{} `{}`, which is what runs", context.add_or_write(own), context.line(own, instead))),
     )

@@ -94,8 +94,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     (target != own).then(|| {
         let message = format!("the draft model has a vocabulary of {own} tokens, the target of {target}");
         Finding::new(config.span, message, "another vocabulary")
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .help("take a draft model with the target's tokenizer, or a trained head (eagle3)")
     })
 }

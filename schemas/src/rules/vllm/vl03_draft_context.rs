@@ -82,8 +82,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         let message = format!("the draft was trained for {draft} tokens, but sequences can have {length}");
         Finding::new(config.span, message, "shorter than the context")
             .related(context.span(Key::ContextLength), "requested here")
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .help(format!("add `--max-model-len {draft}`, or take a head for long contexts"))
     })
 }

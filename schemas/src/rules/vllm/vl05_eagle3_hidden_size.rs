@@ -74,8 +74,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         let message =
             format!("vllm {} cannot load a head of width {own} for a target of width {target}", context.version());
         Finding::new(config.span, message, "another hidden size")
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .help("use vllm 0.10 or later, or a head of the target's hidden size")
     })
 }

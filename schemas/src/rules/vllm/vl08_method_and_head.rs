@@ -81,7 +81,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     };
     Some(
         Finding::new(config.span, format!("the draft is a head for the method {right}"), "another method")
-            .on_draft(context)
+            .on_facts("draft", context.draft)
             .help(format!("write `\"method\": \"{right}\"`")),
     )
 }

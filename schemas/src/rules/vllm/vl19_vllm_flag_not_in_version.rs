@@ -91,9 +91,7 @@ fn check(context: &Context<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let arguments = context.launch.arguments.iter().filter(|argument| !argument.is_positional());
-    let found = arguments.filter_map(|argument| look(context, argument));
-    let is_fork = context.launch.may_be_fork();
-    found.map(|found| if is_fork { found.at_most(Severity::Warning) } else { found }).collect()
+    arguments.filter_map(|argument| look(context, argument)).map(Finding::by_engine).collect()
 }
 
 fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {

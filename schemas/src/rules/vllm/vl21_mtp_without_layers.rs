@@ -109,7 +109,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         Finding::new(config.span, message, format!("{method} looks for them in the target"))
             .related(context.span(Key::ModelPath), class)
             .note(format!("vllm says: `{says}`"))
-            .on_target(context)
+            .on_facts("target", context.target)
             .help(help),
     )
 }

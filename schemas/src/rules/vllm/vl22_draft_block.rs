@@ -80,7 +80,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
                      values produce incorrect output.`"
                 ))
                 .by_version()
-                .on_target(context)
+                .on_facts("target", context.target)
                 .help(format!("write `\"num_speculative_tokens\": {block}`, or use vllm 0.28 or later")),
         );
     }
@@ -91,7 +91,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             "beyond the block",
         )
         .at_most(Severity::Warning)
-        .on_draft(context)
+        .on_facts("draft", context.draft)
         .help(format!("write `\"num_speculative_tokens\": {most}` or less"))
     })
 }

@@ -86,7 +86,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         Finding::new(config.span, message, "drafts with them")
             .related(Some(context.value_place(Key::ModelPath)), "the target")
-            .on_target(context)
+            .on_facts("target", context.target)
             .help(help),
     )
 }

@@ -80,7 +80,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = Finding::new(config.span, message, "not with this target")
         .related(context.span(Key::ModelPath), architecture)
         .note("vllm says: `RuntimeError: Model does not support EAGLE3 interface`")
-        .on_target(context)
+        .on_facts("target", context.target)
         .by_version();
     let finding = match has_states_since(architecture) {
         Some(since) => finding.help(format!("use vllm {since} or later, or MTP or ngram")),

@@ -72,7 +72,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     }
     let message = format!("a draft vocabulary of {size} is not a multiple of {UNIT}: the graphs' buffer does not fit");
     let finding = Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("{size} tokens"))
-        .on_draft(context)
+        .on_facts("draft", context.draft)
         .maybe_note(EDGE.doubt(version))
         .by_version()
         .help(format!("use sglang 0.5.6 or later, or add `{}`", context.flag(Key::DisableCudaGraph)));

@@ -96,8 +96,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     Some(
         finding
             .maybe_note(edge.doubt(context.version()))
-            .on_target(context)
-            .on_draft(context)
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
             .by_version()
             .help("use a smaller model of the target's own family whose `vocab_size` is the same"),
     )

@@ -81,8 +81,8 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let finding = Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("{draft} tokens"))
         .related(context.span(Key::ModelPath), format!("{target} tokens"))
         .note("nothing is checked at startup: logits are cut short, or tokens lie outside the embedding")
-        .on_target(context)
-        .on_draft(context)
+        .on_facts("target", context.target)
+        .on_facts("draft", context.draft)
         .help("use a head that was trained for this target");
     let own_map = algorithm == Algorithm::Eagle3 && draft < target;
     Some(if own_map { finding.at_most(Severity::Warning) } else { finding })

@@ -70,7 +70,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             .engine_says(
                 "ValueError: --speculative-use-rejection-sampling requires the draft and target to share one vocab",
             )
-            .on_draft(context)
+            .on_facts("draft", context.draft)
             .help(format!("take `{}` out", context.flag(flag))),
     )
 }
