@@ -44,6 +44,11 @@ pub struct Arguments {
     pub command: Command,
 }
 
+/// Whether this process ends the servers of another one.
+pub fn is_supervisor() -> bool {
+    std::env::args_os().nth(1).is_some_and(|word| word == supervise::NAME)
+}
+
 /// The whole program as clap's definition, from which completions and manual pages are generated.
 fn program() -> clap::Command {
     Arguments::command()

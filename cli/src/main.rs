@@ -7,6 +7,7 @@ mod data_set;
 mod engine_flags;
 mod exit;
 mod home;
+mod interrupt;
 mod results_folder;
 mod setup;
 mod sweep_inputs;
@@ -21,6 +22,12 @@ use clap::Parser;
 use crate::{commands::Arguments, exit::Exit};
 
 fn main() -> ExitCode {
+    // First, so that no signal ends a command with another exit code. The supervisor closes inherited files before.
+    let listening = if commands::is_supervisor() { Ok(()) } else { interrupt::listen() };
+    if let Err(error) = listening {
+        terminal::print_error(&error);
+        return Exit::Usage.into();
+    }
     let words = match home::in_arguments(std::env::args_os()) {
         Ok(words) => words,
         Err(message) => {

@@ -123,6 +123,19 @@ impl Engine {
     /// # Errors
     /// As [`submit`](Self::submit) and [`step`](Self::step). All requests are checked before the first one runs.
     pub fn run(&mut self, requests: Vec<Request>) -> Result<Vec<Completion>, EngineError> {
+        Ok(self.run_while(requests, &mut || true)?.into_iter().flatten().collect())
+    }
+
+    /// As [`run`](Self::run), while a condition holds, which is checked before every round. Requests that have not
+    /// finished then are cancelled; `None` is in their place.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_while(
+        &mut self,
+        requests: Vec<Request>,
+        goes_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Vec<Option<Completion>>, EngineError> {
         let mut ids = Vec::new();
         for request in requests {
             match self.submit(request) {
@@ -135,16 +148,22 @@ impl Engine {
             }
         }
         let mut completions: Vec<Option<Completion>> = vec![None; ids.len()];
+        let mut stops = false;
         while !self.is_idle() {
+            if !stops && !goes_on() {
+                stops = true;
+                ids.iter().zip(&completions).filter(|(_, one)| one.is_none()).for_each(|(id, _)| self.cancel(*id));
+            }
             self.step(&mut |event| {
                 if let Event::Finished { request, completion } = event
+                    && !stops
                     && let Some(at) = ids.iter().position(|id| *id == request)
                 {
                     completions[at] = Some(*completion);
                 }
             })?;
         }
-        Ok(completions.into_iter().flatten().collect())
+        Ok(completions)
     }
 
     /// Changes which tree shape runs at which batch size, without reloading weights. Only while idle.

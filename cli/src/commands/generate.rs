@@ -1,6 +1,9 @@
 //! `spectune generate`: completes prompts.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::atomic::Ordering,
+};
 
 use anyhow::{Context, bail};
 use engine::{
@@ -11,7 +14,7 @@ use schemas::sweep::{LARGEST, Workload};
 use serde::Serialize;
 use tuner::workload::ModelText;
 
-use crate::{data_set, engine_flags::EngineFlags, exit::Exit, setup, terminal};
+use crate::{data_set, engine_flags::EngineFlags, exit::Exit, interrupt, setup, terminal};
 
 /// Largest file of prompts, in bytes.
 const LARGEST_PROMPT_FILE: u64 = 256 << 20;
@@ -107,7 +110,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     };
     let requests =
         prompts.into_iter().zip(arguments.seed..).map(|(input_ids, seed)| request(&arguments, input_ids, seed));
-    let completions = engine.run(requests.collect())?;
+    let interrupted = interrupt::polled();
+    let ended = engine.run_while(requests.collect(), &mut || !interrupted.load(Ordering::Relaxed))?;
+    let unfinished: Vec<usize> = (1..).zip(&ended).filter(|(_, one)| one.is_none()).map(|(at, _)| at).collect();
+    let all = ended.len();
+    let completions: Vec<Completion> = ended.into_iter().flatten().collect();
     let simulated = engine.options().makes_up_acceptance();
     for (at, completion) in completions.iter().enumerate() {
         if arguments.json {
@@ -120,7 +127,12 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if !arguments.json {
         summarise(&completions, simulated);
     }
-    Ok(Exit::Fine)
+    if unfinished.is_empty() {
+        return Ok(Exit::Fine);
+    }
+    let missing: Vec<String> = unfinished.iter().map(ToString::to_string).collect();
+    terminal::note(&format!("interrupted; not finished, of {all} requests: {}", missing.join(", ")));
+    Ok(Exit::Interrupted)
 }
 
 fn request(arguments: &Arguments, input_ids: Vec<u32>, seed: u64) -> Request {

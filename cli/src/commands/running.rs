@@ -1,12 +1,6 @@
 //! Measures running servers as they are: the common part of `tune --url` and of a sweep file with `[system] url`.
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
@@ -24,7 +18,7 @@ use super::lint::of_server;
 use crate::{
     checkpoint,
     exit::{self, Exit},
-    results_folder, setup, terminal,
+    interrupt, results_folder, setup, terminal,
 };
 
 /// What is measured, and where results go.
@@ -81,9 +75,11 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
         terminal::print(&plan(&asked))?;
         return Ok(Exit::Fine);
     }
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed)).context("cannot listen for Ctrl-C")?;
+    let go_on = || {
+        let program =
+            std::env::args_os().next().map_or_else(|| "spectune".into(), |one| one.to_string_lossy().into_owned());
+        format!("continue with: {} {again}", schemas::launch::quoted(&program))
+    };
     let request = RunningRequest {
         model: match &inputs.model {
             Some(model) => model.clone(),
@@ -92,16 +88,12 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
         asked,
         out: inputs.out.clone(),
         resume: inputs.resume,
-        interrupted: &interrupted,
+        interrupted: interrupt::polled(),
     };
+    interrupt::advise(go_on());
     let mut bar = Bar::default();
     let measured = running::run(&request, &servers, &mut bar);
     bar.finish();
-    let go_on = || {
-        let program =
-            std::env::args_os().next().map_or_else(|| "spectune".into(), |one| one.to_string_lossy().into_owned());
-        format!("continue with: {} {again}", schemas::launch::quoted(&program))
-    };
     match measured {
         Ok((contents, ended)) => {
             let counted = contents.records.iter().any(|record| record.exclusion().is_none());

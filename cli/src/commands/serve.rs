@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::builder::PossibleValuesParser;
 use server::{ServeError, ServeOptions, serve};
 
-use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
+use crate::{engine_flags::EngineFlags, exit::Exit, interrupt, setup, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -91,7 +91,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     };
     let model = options.model_name(engine.identity()).to_owned();
     let device = engine.device().device;
-    let ready = |address| terminal::note(&format!("serving {model} on {device} at http://{address}"));
+    let ready = |address| {
+        // From now on signals are the server's, which lets running requests finish.
+        interrupt::leave();
+        terminal::note(&format!("serving {model} on {device} at http://{address}"));
+    };
     match serve(engine, options, ready) {
         Ok(()) => Ok(Exit::Fine),
         // An engine error is a device failure; all others are usage errors.

@@ -5,13 +5,12 @@ use std::{
     path::PathBuf,
 };
 
-use anyhow::Context;
 use external::supervisor::{Program, detach, supervise};
 
-use crate::exit::Exit;
+use crate::{exit::Exit, interrupt};
 
 /// The command's name.
-const NAME: &str = "supervise";
+pub const NAME: &str = "supervise";
 
 /// How it is started; `None` if this program's file is unknown.
 pub fn program() -> Option<Program> {
@@ -26,7 +25,8 @@ pub fn program() -> Option<Program> {
 pub fn run() -> anyhow::Result<Exit> {
     detach();
     // It ends with the process that it watches, and no signal but SIGKILL ends it before.
-    ctrlc::set_handler(|| {}).context("cannot ignore signals")?;
+    interrupt::leave();
+    interrupt::listen()?;
     supervise(stdin().lock(), stdout())?;
     Ok(Exit::Fine)
 }

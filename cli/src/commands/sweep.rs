@@ -6,10 +6,7 @@ mod progress;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::atomic::{AtomicBool, Ordering::Relaxed},
 };
 
 use anyhow::{Context, bail};
@@ -34,7 +31,7 @@ use self::progress::Bar;
 use crate::{
     commands::{report, running, supervise},
     exit::{self, Exit},
-    results_folder, setup, sweep_inputs, terminal,
+    interrupt, results_folder, setup, sweep_inputs, terminal,
     wrong_file::WrongFile,
 };
 
@@ -130,7 +127,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let shard = jobs::shard(arguments.shard)?;
     let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, shard));
     results_folder::check_for_sweep(&out, arguments.resume)?;
-    let interrupted = Arc::new(AtomicBool::new(false));
+    // A dry run has nothing to finish, so a signal ends it at once.
+    let never = AtomicBool::new(false);
+    let interrupted = if arguments.dry_run { &never } else { interrupt::polled() };
     let request = SweepRequest {
         file,
         folder,
@@ -139,7 +138,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         shard,
         device: arguments.device,
         keep_states: arguments.keep_states.saturating_mul(1 << 30),
-        interrupted: &interrupted,
+        interrupted,
         supervisor: supervise::program(),
     };
     let at_its_place = |error: TunerError| in_file(error, &request, &source);
@@ -156,8 +155,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         terminal::print(&(outline + &plan::estimate(&planned, &request)))?;
         return Ok(Exit::Fine);
     }
-    let flag = interrupted.clone();
-    ctrlc::set_handler(move || flag.store(true, Relaxed)).context("cannot listen for Ctrl-C")?;
+    interrupt::advise(go_on(&request, &arguments));
     let mut bar = Bar::default();
     let ended = tuner::sweep::run(&request, &mut bar);
     bar.finish();

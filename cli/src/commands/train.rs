@@ -3,10 +3,7 @@
 mod inputs;
 mod progress;
 
-use std::{
-    path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use engine::DeviceChoice;
@@ -17,6 +14,7 @@ use tuner::sweep::folder_of;
 use self::progress::Shown;
 use crate::{
     exit::{self, Exit},
+    interrupt,
     results_folder, setup, terminal,
     wrong_file::WrongFile,
 };
@@ -67,10 +65,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let engine = setup::load(options.clone())?;
     let model = tuner::workload::ModelText::of(&engine);
     let (sets, general) = training::inputs::prompts(&file, &folder, &model, &engine.identity().target)?;
-    let interrupted = Arc::new(AtomicBool::new(false));
-    let flag = interrupted.clone();
-    ctrlc::set_handler(move || flag.store(true, std::sync::atomic::Ordering::Relaxed))
-        .context("cannot listen for Ctrl-C")?;
+    interrupt::advise(go_on(&arguments, &out));
     let request = TrainRequest {
         file: &file,
         options,
@@ -79,7 +74,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         general,
         out: &out,
         resume: arguments.resume,
-        interrupted: &interrupted,
+        interrupted: interrupt::polled(),
     };
     let mut shown = Shown::default();
     let ended = training::run(request, engine, &mut |progress| shown.show(progress));

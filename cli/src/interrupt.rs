@@ -1,0 +1,130 @@
+//! SIGINT, SIGTERM and SIGHUP, from the first moment of a command to its end.
+//!
+//! Until a command polls [`polled`], a signal ends the process with exit code 130: nothing is half done then, since files
+//! are written atomically. After that the first signal sets the flag, and the command ends by itself with what it has
+//! finished. A later signal ends the process at once; the supervisor then ends its servers.
+
+use std::{
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::Context;
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    iterator::Signals,
+    low_level,
+};
+
+use crate::{exit::Exit, terminal};
+
+/// Two signals within this time are one request: `timeout` and some service managers signal a process and then its group.
+const ONE_REQUEST: Duration = Duration::from_secs(1);
+
+/// Set by the first signal.
+static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+static STATE: Mutex<State> = Mutex::new(State { reaction: Reaction::End, advice: None });
+
+struct State {
+    reaction: Reaction,
+    /// What the user can do next.
+    advice: Option<String>,
+}
+
+/// What a signal does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reaction {
+    /// Ends the process.
+    End,
+    /// Sets the flag.
+    SetFlag,
+    /// Nothing: another part of the program handles signals.
+    Nothing,
+}
+
+/// Handles signals from now on.
+///
+/// # Errors
+/// When the system refuses handlers.
+pub fn listen() -> anyhow::Result<()> {
+    let mut handled = vec![SIGINT, SIGTERM];
+    // `nohup` ignores it, so that a sweep survives the end of a session.
+    if !is_ignored(SIGHUP) {
+        handled.push(SIGHUP);
+    }
+    let mut signals = Signals::new(handled).context("cannot handle Ctrl-C and SIGTERM")?;
+    thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            let mut first = None;
+            signals.forever().for_each(|_| receive(&mut first));
+        })
+        .context("cannot handle Ctrl-C and SIGTERM")?;
+    Ok(())
+}
+
+fn receive(first: &mut Option<Instant>) {
+    let state = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    match (state.reaction, first.as_ref()) {
+        (Reaction::Nothing, _) => {}
+        (Reaction::SetFlag, None) => {
+            *first = Some(Instant::now());
+            INTERRUPTED.store(true, Relaxed);
+        }
+        (Reaction::SetFlag, Some(first)) if first.elapsed() < ONE_REQUEST => {}
+        (Reaction::End | Reaction::SetFlag, _) => {
+            let advice = state.advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}"));
+            terminal::note(&format!("interrupted{advice}"));
+            // Without destructors: other threads still run.
+            low_level::exit(Exit::Interrupted as i32);
+        }
+    }
+}
+
+/// The flag that the first signal sets. The caller polls it, so that signals no longer end the process at once.
+pub fn polled() -> &'static AtomicBool {
+    react(Reaction::SetFlag);
+    &INTERRUPTED
+}
+
+/// Leaves signals to another part of the program.
+pub fn leave() {
+    react(Reaction::Nothing);
+}
+
+/// What the user can do after an interrupt that ends the process at once.
+pub fn advise(advice: String) {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner).advice = Some(advice);
+}
+
+fn react(reaction: Reaction) {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner).reaction = reaction;
+}
+
+/// Whether the process was started with a signal ignored.
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored(&status, signal)
+}
+
+fn ignored(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
+    mask >> (signal - 1) & 1 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ignored_signals_are_read_from_the_mask() {
+        let status = "Name:\tspectune\nSigBlk:\t0000000000000003\nSigIgn:\t0000000000001001\n";
+        assert!(ignored(status, SIGHUP));
+        assert!(!ignored(status, SIGINT) && !ignored(status, SIGTERM) && !ignored("", SIGHUP));
+    }
+}
