@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use facts::{Cache, is_id};
+use facts::{Cache, Hub, is_id};
 
 /// The folder of a checkpoint. A name that is a folder relative to `from`, or that cannot be a hub id, is returned
 /// unchanged; a hub id is looked up in the local cache. Nothing is downloaded.
@@ -22,9 +22,13 @@ pub fn folder(from: &Path, name: &str) -> anyhow::Result<String> {
             Some(cache) => format!("the Hugging Face cache {}", cache.root().display()),
             None => "a Hugging Face cache (set HF_HOME to where it is)".into(),
         };
+        let gated = match Hub::from_environment().has_token() {
+            true => "",
+            false => " (if the model is gated, set HF_TOKEN or run `hf auth login` before; no token is set)",
+        };
         bail!(
             "{name} is neither a folder nor in {place}: give the checkpoint's folder, or download it with \
-             `hf download {name}`"
+             `hf download {name}`{gated}"
         );
     };
     let path = snapshot.to_str().with_context(|| format!("{}: the path is not UTF-8", snapshot.display()))?;

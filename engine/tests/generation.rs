@@ -59,6 +59,22 @@ fn mixed_requests(engine: &Engine) -> Vec<Request> {
 }
 
 #[test]
+fn a_run_that_is_stopped_keeps_the_requests_that_have_finished() {
+    let mut engine = load(options("eagle3"));
+    let ask = |new| request(vec![1, 2, 3], SamplingParams::default(), new);
+    let whole = engine.run(vec![ask(2), ask(100)]).expect("they run");
+    let mut rounds = 0;
+    let mut few = || {
+        rounds += 1;
+        rounds < 8
+    };
+    let ended = engine.run_while(vec![ask(2), ask(100)], &mut few).expect("they run");
+    assert_eq!(ended[0].as_ref().map(|one| &one.output_ids), Some(&whole[0].output_ids));
+    assert!(ended[1].is_none() && engine.is_idle());
+    assert_eq!(ids(engine.run(vec![ask(2)]).expect("it runs")), [whole[0].output_ids.clone()]);
+}
+
+#[test]
 fn output_depends_on_neither_tree_nor_batch_nor_pages_nor_pieces() {
     let mut alone = load(EngineOptions { max_running_requests: 1, ..options("eagle3") });
     let requests = mixed_requests(&alone);

@@ -271,6 +271,11 @@ impl FailureClass {
         }
     }
 
+    /// Whether the cause is outside the server and its configuration, so that a later start may succeed.
+    pub fn is_elsewhere(self) -> bool {
+        matches!(self, Self::GpuNotFree | Self::PortInUse | Self::ForeignServer)
+    }
+
     /// Advice to the user; empty if there is none in general.
     pub fn advice(self) -> &'static str {
         match self {

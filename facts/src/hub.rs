@@ -44,6 +44,11 @@ impl Hub {
         Self::new(text("HF_ENDPOINT").as_deref().unwrap_or(ENDPOINT), token.as_deref())
     }
 
+    /// Whether it has a token, which gated models need.
+    pub fn has_token(&self) -> bool {
+        self.token.is_some()
+    }
+
     /// The hub at an address, with a token for gated models.
     pub fn new(endpoint: &str, token: Option<&str>) -> Self {
         // The token is only for the hub: redirects to other hosts are sent without it, which is this client's default.

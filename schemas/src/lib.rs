@@ -6,6 +6,7 @@
 
 pub mod adaptive;
 pub mod chain_tables;
+pub mod container;
 pub mod diagnostic;
 pub mod export;
 pub mod field_reference;

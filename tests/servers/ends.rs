@@ -129,6 +129,9 @@ fn a_rejected_configuration_is_started_once_and_once_more_by_resume() {
     configurations.dedup();
     assert_eq!(trials, 4 * configurations.len(), "two batch sizes, two repeats: {told}");
     assert_eq!(sweep.logs_with("no such draft"), configurations.len(), "{told}");
+    let trial_lines = |with: &str| told.lines().filter(|line| line.starts_with('[') && line.contains(with)).count();
+    assert_eq!(trial_lines("failed: "), configurations.len(), "the reason is printed once for each: {told}");
+    assert_eq!(trial_lines("failed for the same reason"), trials - configurations.len(), "{told}");
     let reason = speculating[0]["outcome"]["reason"].as_str().expect("a reason");
     assert!(reason.contains("no such draft"), "{reason}");
 
@@ -143,7 +146,7 @@ const DOCKER: &str = r#"#!/bin/sh
 state=$(dirname "$0")/containers; mkdir -p "$state"
 case "$1 $2" in
 "container inspect") [ -e "$state/$3" ] && kill -0 "$(cat "$state/$3")" 2>/dev/null; exit ;;
-"run --rm") name=$4; shift 5
+"run --rm") name=$4; shift 7
   env -u SPECTUNE_SERVER setsid "$@" & echo $! > "$state/$name"; wait $!; rm -f "$state/$name"; exit ;;
 "stop -t") kill -TERM "$(cat "$state/$4")"; exit ;;
 "rm -f") [ -e "$state/$3" ] && kill -KILL "$(cat "$state/$3")"; rm -f "$state/$3"; exit ;;
@@ -158,7 +161,7 @@ fn a_container_is_ended_by_its_name_also_after_a_kill() {
     fs::write(&docker, DOCKER).expect("a script");
     fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).expect("a script");
     // The flags of a start become arguments of the shell, which ignores them.
-    let command = format!("command = ['{}', 'run', 'image', 'sh', '-c', 'sleep 1000']", docker.display());
+    let command = format!("command = ['{}', 'run', '--network', 'host', 'image', 'sh', '-c', 'sleep 1000']", docker.display());
     let sweep = Sweep::new(&command, GRID);
     let running = || {
         let names = fs::read_dir(programs.path().join("containers")).into_iter().flatten().flatten();
@@ -184,4 +187,62 @@ fn a_container_is_ended_by_its_name_also_after_a_kill() {
         }
         sweep.wait_for_none();
     }
+}
+
+#[test]
+fn a_container_in_a_network_of_its_own_is_refused_before_anything_starts() {
+    let sweep = Sweep::new("command = ['docker', 'run', '-p', '8000:8000', 'image', 'sglang']", GRID);
+    let file = sweep.folder.path().join("sweep.toml");
+    let lint = Command::new(env!("CARGO_BIN_EXE_spectune")).arg("lint").arg(&file).output().expect("the binary starts");
+    let said = String::from_utf8_lossy(&lint.stdout).into_owned();
+    assert!(lint.status.code() == Some(1) && said.contains("--network host"), "{said}");
+    for arguments in [&[][..], &["--dry-run"]] {
+        let ended = sweep.run(arguments);
+        let told = words(&ended);
+        assert_eq!(ended.status.code(), Some(2), "{told}");
+        assert!(told.contains("Add --network host after `docker run` in place of -p") && told.contains("sweep.toml:4"), "{told}");
+    }
+    assert!(!sweep.out().exists());
+}
+
+#[test]
+fn missing_weights_stop_a_sweep_before_acceptance_is_replayed() {
+    let sweep = Sweep::of_own_server("strategy = 'guided'\ncandidates = 1\nrepeats = 1");
+    let draft = sweep.folder.path().join("draft");
+    fs::create_dir(&draft).expect("a folder");
+    let tiny = Path::new(env!("CARGO_MANIFEST_DIR")).join("../models/tiny/eagle3");
+    fs::copy(tiny.join("config.json"), draft.join("config.json")).expect("a configuration");
+    let file = sweep.folder.path().join("sweep.toml");
+    let text = fs::read_to_string(&file).expect("the sweep file");
+    let text = text.lines().map(|line| match line.starts_with("draft = ") {
+        true => format!("draft = '{}'\n", draft.display()),
+        false => format!("{line}\n"),
+    });
+    fs::write(&file, text.collect::<String>()).expect("a sweep file");
+    let plan = sweep.run(&["--dry-run"]);
+    let said = String::from_utf8_lossy(&plan.stdout).into_owned();
+    assert_eq!(plan.status.code(), Some(0), "{}", words(&plan));
+    for part in ["\ntarget     /", "1 weight file, ", "\ndraft      /", "contains no weights", "a sweep stops here"] {
+        assert!(said.contains(part), "no {part:?} in\n{said}");
+    }
+    let ended = sweep.run(&[]);
+    let told = words(&ended);
+    assert_eq!(ended.status.code(), Some(2), "{told}");
+    assert!(told.contains("the draft is incomplete: ") && told.contains("contains no weights"), "{told}");
+    assert!(!told.contains("texts without speculation") && !sweep.out().join("servers").exists(), "{told}");
+}
+
+#[test]
+fn the_time_budget_counts_from_the_first_server_that_is_ready() {
+    // A start takes longer than the whole budget.
+    let script = r#"sleep 4; exec "$0" "$@""#;
+    let command = format!("command = ['sh', '-c', '''{script}''', '{}', 'serve']", env!("CARGO_BIN_EXE_spectune"));
+    let sweep = Sweep::new(&format!("{command}\nextra_args = ['--device', 'cpu']"), &format!("{GRID}\nseconds = 3"));
+    let ended = sweep.run(&[]);
+    let told = words(&ended);
+    assert!(told.contains("the first server was ready after"), "{told}");
+    assert!(told.contains("starts included"), "the start renews the remaining time: {told}");
+    assert!(told.contains("the time budget is used up"), "{told}");
+    assert!(!sweep.records().is_empty(), "{told}");
+    assert_eq!(sweep.servers_left(), 0);
 }

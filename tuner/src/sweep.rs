@@ -31,7 +31,7 @@ use crate::{
     selection::{Comparison, LoadRanking, rank},
     space::Expanded,
     strategy::{self, Experiment, Planned, SearchStop},
-    system::InProcess,
+    system::{InProcess, server::Lookup},
 };
 
 /// What a sweep would do.
@@ -95,6 +95,8 @@ pub struct Outline {
     pub loads: Vec<Load>,
     /// The command line of every configuration's server, if servers are measured.
     pub starts: Vec<String>,
+    /// What is known of the models and the image that servers need.
+    pub lookups: Vec<Lookup>,
 }
 
 /// Lists what a sweep would measure. Loads no weights and is quick.
@@ -108,8 +110,9 @@ pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
     let search = &request.file.search;
     let trials = strategy::list(search, &experiment).unwrap_or_else(|| experiment.baseline_trials());
     let starts = on_servers::starts(request, &space, imported)?;
+    let lookups = on_servers::lookups(request, &space);
     let planned = planned(request, &experiment);
-    Ok(Outline { planned, trials, space, loads: experiment.loads, starts })
+    Ok(Outline { planned, trials, space, loads: experiment.loads, starts, lookups })
 }
 
 /// Reports what a sweep would do, with a duration estimated from short measurements. Writes nothing.

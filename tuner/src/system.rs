@@ -60,6 +60,11 @@ pub trait System {
         Vec::new()
     }
 
+    /// Durations in seconds of the starts of servers since the last call, failed ones included.
+    fn start_seconds(&mut self) -> Vec<f64> {
+        Vec::new()
+    }
+
     /// Stops everything that it started.
     ///
     /// # Errors

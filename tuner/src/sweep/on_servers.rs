@@ -3,7 +3,7 @@
 //! For a guided search spectune's own engine replays acceptance, and frees its memory before the first server starts.
 //! All times are measured on the servers.
 
-use std::{fs, path::PathBuf, sync::atomic::Ordering, time::Instant};
+use std::{collections::HashSet, fs, path::PathBuf, sync::atomic::Ordering, time::Instant};
 
 use external::{ServerError, api::ServerInfo};
 use schemas::sweep::StrategyName;
@@ -19,19 +19,22 @@ use crate::{
     guidance,
     guide::{self, AcceptanceTable, Cost, CrossValidation, Guide, Parameter, RoundTimeSummary, TimedPoint},
     latency::additive::{AdditiveModel, Observation},
-    record::Fingerprint,
+    record::{Fingerprint, Record, Trial},
     settings,
     space::{Candidate, Expanded},
-    strategy::{self, Experiment, Found},
+    strategy::{self, Experiment, Found, Planned},
     system::{
         System, SystemError,
-        server::{Host, LaunchPlan, Servers, look_up, words},
+        server::{Host, LaunchPlan, Lookup, Servers, State, look_up, words},
     },
 };
 
 /// Runs the sweep.
 pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<SweepSummary, TunerError> {
     let file = &request.file;
+    // Before anything slow.
+    let expanded = prepare::space(request, prepare::imported(request)?.as_ref())?;
+    check_files(&plan_of(request, &expanded), request, progress)?;
     let (mut ready, model) = prepare::without_engine(request)?;
     ready.notes(request).iter().for_each(|note| progress.note(note));
     fs::create_dir_all(&request.out).map_err(|source| TunerError::Write { path: request.out.clone(), source })?;
@@ -41,10 +44,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let replay_s = begin.elapsed().as_secs_f64();
     ready.unload();
 
-    let most = settings::max_running_requests(file, &ready.space.entrants);
-    let plan = LaunchPlan { acceptance: ready.imported.clone(), ..LaunchPlan::of(file, &request.folder, most) };
-    let found = look_up(&plan, &file.system).map_err(TunerError::Configuration)?;
-    found.iter().for_each(|note| progress.note(note));
+    let plan = LaunchPlan { acceptance: ready.imported.clone(), ..plan_of(request, &expanded) };
     if request.interrupted.load(Ordering::Relaxed) {
         return Err(SystemError::Server(ServerError::Interrupted).into());
     }
@@ -58,10 +58,8 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
         .map(|one| one.configuration.clone())
         .ok_or_else(|| TunerError::Configuration("there is no configuration to measure".into()))?;
     progress.preparing("the first server", 1);
-    let begin = Instant::now();
     let info = system.info(&first).map_err(|error| error.hiding(&file.system.secrets()))?;
     progress.prepared(1);
-    progress.note(&first_start(begin.elapsed().as_secs_f64(), &ready.experiment, is_guided));
     ready.fingerprint = fingerprint(request, &ready, &info);
 
     let planned = planned(request, &ready.experiment);
@@ -69,6 +67,8 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     // A configuration that failed in an earlier run is tried once more: flags, images or drivers may have changed.
     records.retain(|record| record.measurement().is_some());
     progress.planned(planned, records.len());
+    progress.starts_left(starts_left(request, &ready, planned, &records));
+    system.start_seconds().into_iter().for_each(|seconds| progress.server_started(seconds));
     let mut found = Found::default();
     let tables = acceptance.as_ref().map_or_else(Vec::new, |table| tables(&ready.experiment, table, &system, progress));
     let mut bench = SystemBench::new(request, Field::from(&ready), &mut system, journal, records, progress);
@@ -90,14 +90,42 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     summary
 }
 
-/// How long the first start took, and what follows from it for the others.
-fn first_start(seconds: f64, experiment: &Experiment, is_guided: bool) -> String {
-    let others = experiment.entrants.len().saturating_sub(1);
-    let further = match is_guided {
-        true => format!("each further start takes about as long, at most {others} of them"),
-        false => format!("{others} further starts take about {:.0} s in total", seconds * others as f64),
+/// The command lines of a sweep's servers.
+fn plan_of(request: &SweepRequest<'_>, space: &Expanded) -> LaunchPlan {
+    let most = settings::max_running_requests(&request.file, &space.entrants);
+    LaunchPlan::of(&request.file, &request.folder, most)
+}
+
+/// Looks up models and image, and reports what the first start has to fetch.
+///
+/// # Errors
+/// When a start would fail.
+fn check_files(
+    plan: &LaunchPlan,
+    request: &SweepRequest<'_>,
+    progress: &mut dyn Progress,
+) -> Result<(), TunerError> {
+    for Lookup { what, words, state } in look_up(plan, &request.file.system) {
+        match state {
+            State::Here => {}
+            State::Later => progress.note(&format!("{what}: {words}")),
+            State::Missing => return Err(TunerError::Configuration(format!("the {what} is incomplete: {words}"))),
+        }
+    }
+    Ok(())
+}
+
+/// Maximum number of starts of the trials that are not measured yet, the first server's included.
+fn starts_left(request: &SweepRequest<'_>, ready: &Ready, planned: Planned, records: &[Record]) -> usize {
+    let experiment = &ready.experiment;
+    let Some(trials) = strategy::list(&request.file.search, experiment) else {
+        let each = (experiment.loads.len() * experiment.repeats).max(1);
+        return planned.trials.saturating_sub(records.len()).div_ceil(each);
     };
-    format!("the first server was ready after {seconds:.0} s; {further}")
+    let done: HashSet<&str> = records.iter().map(|record| record.id.as_str()).collect();
+    let left: Vec<Trial> =
+        trials.into_iter().filter(|trial| !done.contains(trial.id(&ready.fingerprint).as_str())).collect();
+    left.chunk_by(|one, next| one.configuration == next.configuration).count()
 }
 
 /// Starts that serve several chains, if the system supports them.
@@ -117,6 +145,12 @@ fn tables(
     }
 }
 
+/// What a dry run finds out about models and image; empty if no servers are started.
+pub fn lookups(request: &SweepRequest<'_>, space: &Expanded) -> Vec<Lookup> {
+    let system = &request.file.system;
+    if system.is_in_process() { Vec::new() } else { look_up(&plan_of(request, space), system) }
+}
+
 /// The command line of every configuration's server; empty if no servers are started. Name and port are examples.
 pub fn starts(
     request: &SweepRequest<'_>,
@@ -127,8 +161,7 @@ pub fn starts(
     if system.is_in_process() {
         return Ok(Vec::new());
     }
-    let most = settings::max_running_requests(&request.file, &space.entrants);
-    let plan = LaunchPlan { acceptance, ..LaunchPlan::of(&request.file, &request.folder, most) };
+    let plan = LaunchPlan { acceptance, ..plan_of(request, space) };
     let line = |one: &Candidate| {
         let launch = plan.launch(system, &one.configuration, "NAME", 0, PathBuf::new());
         launch.map_or_else(|error| format!("cannot start: {error}"), |launch| words(&launch))

@@ -7,7 +7,10 @@ use engine::{EngineOptions, load};
 use schemas::{paths::tidy, sweep::SweepFile};
 
 use super::{SweepRequest, prepare};
-use crate::workload::{ModelText, Workload};
+use crate::{
+    system::server,
+    workload::{ModelText, Workload},
+};
 
 /// A value of a sweep file that a sweep refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +71,7 @@ pub fn refusals(file: &SweepFile, folder: &Path) -> Vec<Refusal> {
             }
         }
     }
+    refusals.extend(server::refusal(&file.system).map(|reason| Refusal::at(&["system", "command"], reason)));
     let experiment = prepare::experiment(&request, &mut space);
     refusals.extend(experiment.err().map(|error| Refusal::at(&["search", "trials"], error)));
     refusals

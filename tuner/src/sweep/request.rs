@@ -45,6 +45,10 @@ pub trait Progress {
     fn preparing(&mut self, _what: &str, _steps: usize) {}
     /// This many of its steps are done.
     fn prepared(&mut self, _steps: usize) {}
+    /// This many more servers are expected to start, at most.
+    fn starts_left(&mut self, _starts: usize) {}
+    /// The start of a server took this many seconds, whether or not it became ready.
+    fn server_started(&mut self, _seconds: f64) {}
     /// A trial starts.
     fn started(&mut self, _trial: &Trial) {}
     /// A trial has been appended to the journal.

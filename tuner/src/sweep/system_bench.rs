@@ -120,6 +120,7 @@ impl<'a> SystemBench<'a> {
         };
         let configured = self.system.configure(&trial.configuration);
         self.system.notes().iter().for_each(|note| self.progress.note(note));
+        self.system.start_seconds().into_iter().for_each(|seconds| self.progress.server_started(seconds));
         let ran = configured.and_then(|()| self.system.run(trial, &terms));
         match ran {
             Ok(Ended::Measured(figures)) => Ok(Outcome::Measured(figures)),

@@ -5,6 +5,7 @@
 //! again.
 
 mod adaptive;
+mod container;
 mod files;
 mod gpu_memory;
 mod host;
@@ -37,7 +38,8 @@ use external::{
 };
 use schemas::sweep::{SystemKind, SystemSettings};
 
-pub use self::files::look_up;
+pub use self::container::refusal;
+pub use self::files::{Lookup, State, look_up};
 pub use self::host::Host;
 pub use self::launch::{LaunchPlan, words};
 pub(crate) use self::observed::generate;
@@ -92,6 +94,8 @@ pub struct Servers<'a> {
     /// Configurations that did not start. They are not started again in this run: the result would be the same.
     refused: Vec<(Configuration, Refusal)>,
     notes: Vec<String>,
+    /// Durations of starts in seconds, failed ones included, that were not reported yet.
+    start_seconds: Vec<f64>,
     /// Names of settings for which a difference from the linter was already reported.
     told: BTreeSet<&'static str>,
     interrupted: &'a AtomicBool,
@@ -162,6 +166,7 @@ impl<'a> Servers<'a> {
             gpus,
             refused: Vec::new(),
             notes,
+            start_seconds: Vec::new(),
             told: BTreeSet::new(),
             interrupted,
         })
@@ -206,6 +211,7 @@ impl<'a> Servers<'a> {
     /// Remembers why a configuration does not run, unless the cause is not the configuration.
     fn refuse(&mut self, configuration: &Configuration, error: SystemError) -> SystemError {
         let refusal = match &error {
+            SystemError::Server(ServerError::Failed(failure)) if failure.class.is_elsewhere() => None,
             SystemError::Server(ServerError::Failed(failure)) => Some(Refusal::Failed(failure.clone())),
             SystemError::Unsupported(words) => Some(Refusal::Unsupported(words.clone())),
             SystemError::Server(_) | SystemError::Engine(_) => None,
@@ -215,6 +221,9 @@ impl<'a> Servers<'a> {
     }
 
     fn start_once(&mut self, configuration: &Configuration) -> Result<Running, SystemError> {
+        if let Some(evidence) = self.gpu.wait_until_back(self.interrupted) {
+            return Err(room::not_free(evidence));
+        }
         let port = self.ports.fresh().map_err(|source| ServerError::File { path: self.out.clone(), source })?;
         self.starts += 1;
         let log = self.out.join(format!("{:03}.log", self.starts));
@@ -227,6 +236,9 @@ impl<'a> Servers<'a> {
         }
         if let Some(refusal) = room::refusal(&self.plan, &self.settings, &self.gpus) {
             return Err(refusal);
+        }
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(ServerError::Interrupted.into());
         }
         // Recorded before the start, so that the supervisor or a later run can always clean up.
         let handle = Handle { mark: mark.clone(), container: launch.container.clone() };
@@ -251,7 +263,7 @@ impl<'a> Servers<'a> {
         }
     }
 
-    /// Stops a server and waits until its processes and GPU memory are gone.
+    /// Stops a server and waits until its processes are gone.
     fn end(&mut self, server: Server) -> Result<(), SystemError> {
         let mark = server.mark().clone();
         server.stop(GRACE)?;
@@ -259,15 +271,7 @@ impl<'a> Servers<'a> {
             supervisor.take(&mark);
         }
         self.hide_secrets();
-        self.file.clear()?;
-        // After an interrupt no further server starts.
-        if self.interrupted.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        if let Some(words) = self.gpu.wait_until_back() {
-            return Err(SystemError::Unsupported(words));
-        }
-        Ok(())
+        Ok(self.file.clear()?)
     }
 
     /// Hides secret values in the log of the last start, which the server wrote.
@@ -381,7 +385,10 @@ impl System for Servers<'_> {
             return Err(refusal.clone().into());
         }
         self.plan.supports(configuration)?;
-        let running = self.start(configuration).map_err(|error| self.refuse(configuration, error))?;
+        let begin = Instant::now();
+        let started = self.start(configuration);
+        self.start_seconds.push(begin.elapsed().as_secs_f64());
+        let running = started.map_err(|error| self.refuse(configuration, error))?;
         let log = running.server.as_ref().map(Server::log).unwrap_or_default();
         let differences = adaptive::check_started(configuration, &running.info, &log)
             .and_then(|()| resolved::differences(&running.info, &self.plan, configuration));
@@ -489,6 +496,10 @@ impl System for Servers<'_> {
         std::mem::take(&mut self.notes)
     }
 
+    fn start_seconds(&mut self) -> Vec<f64> {
+        std::mem::take(&mut self.start_seconds)
+    }
+
     fn stop(&mut self) -> Result<(), SystemError> {
         match self.running.take().and_then(|running| running.server) {
             Some(server) => self.end(server),
@@ -528,4 +539,42 @@ pub fn failure_of(error: &SystemError) -> Option<&Failure> {
 
 fn failed(error: ServerError) -> TunerError {
     TunerError::Configuration(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU64;
+
+    use external::failure::FailureClass;
+    use schemas::{sweep::SweepFile, text::Source};
+
+    use super::*;
+
+    /// MiB in use on the only GPU.
+    static IN_USE: AtomicU64 = AtomicU64::new(10);
+
+    #[test]
+    fn a_start_without_memory_is_tried_again_and_a_rejected_one_is_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let text = "[system]\nkind = 'sglang'\ncommand = ['sh', '-c', 'echo \"error: argument --x\" >&2; exit 2']\n\
+                    [models]\ntarget = 't'\ndraft = 'd'\nalgorithm = 'EAGLE3'\n[workload]\nrandom = { input_length = 8 }\n\
+                    [space]\nnum_steps = [1]\ntopk = [1]\n";
+        let file = SweepFile::read_all(&Source::new("sweep.toml", text)).expect("a sweep file");
+        let interrupted = AtomicBool::new(false);
+        let plan = LaunchPlan::of(&file, folder.path(), 8);
+        let mut servers =
+            Servers::new(plan, &file.system, folder.path().to_owned(), None, &interrupted).expect("servers");
+        let query = |_: &str| Some(IN_USE.load(Ordering::Relaxed).to_string());
+        servers.gpu = GpuMemory::of([0], query, Duration::ZERO);
+        let configuration = Configuration::of("1,1,2".parse().expect("a shape"));
+        let mut class = || {
+            let error = servers.configure(&configuration).expect_err("it does not start");
+            (failure_of(&error).map(|failure| failure.class), servers.starts)
+        };
+        IN_USE.store(5000, Ordering::Relaxed);
+        assert_eq!(class(), (Some(FailureClass::GpuNotFree), 0));
+        IN_USE.store(10, Ordering::Relaxed);
+        assert_eq!(class(), (Some(FailureClass::Configuration), 1));
+        assert_eq!(class(), (Some(FailureClass::Configuration), 1), "it is not started again");
+    }
 }

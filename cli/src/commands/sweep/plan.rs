@@ -4,6 +4,7 @@ use tuner::{
     estimate::Speculation,
     record::Role,
     sweep::{Asked, Outline, Plan, SweepRequest},
+    system::server::{Lookup, State},
 };
 
 /// The plan without an estimate.
@@ -33,7 +34,14 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
         text += &format!("  {}{role}\n", one.configuration);
     }
     text.push('\n');
+    for Lookup { what, words, .. } in &outline.lookups {
+        text += &format!("{what:<10} {words}\n");
+    }
+    if outline.lookups.iter().any(|one| one.state == State::Missing) {
+        text += "           a sweep stops here, before the first start\n";
+    }
     if !outline.starts.is_empty() {
+        text += if outline.lookups.is_empty() { "" } else { "\n" };
         text += "starts, one for each configuration that is measured (name and port differ):\n";
         for line in &outline.starts {
             text += &format!("  {line}\n");

@@ -1,6 +1,9 @@
 //! Progress: a bar on a terminal, one line per trial elsewhere.
 
-use std::{collections::HashMap, time::Instant};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Instant,
+};
 
 use indicatif::ProgressBar;
 use tuner::{
@@ -23,9 +26,11 @@ pub struct Bar {
     /// Number of trials in the journal.
     done: usize,
     planned: Option<Planned>,
-    /// Start of the first trial of this run, and the number of trials finished since.
+    pace: Pace,
+    /// Start of the running trial.
     begun: Option<Instant>,
-    ran: usize,
+    /// Reasons that were printed, with the configuration that failed.
+    failed: HashSet<(Configuration, String)>,
     /// Result of the last trial, with its configuration.
     last: String,
     /// Output tokens per second of each trial of this run.
@@ -60,12 +65,21 @@ impl Bar {
         }
     }
 
-    /// The remaining time, estimated from the trials of this run.
+    /// The remaining time, estimated from the trials and starts of this run.
     fn left(&self) -> Option<String> {
-        let (planned, begun) = (self.planned?, self.begun?);
-        let seconds = left(begun.elapsed().as_secs_f64(), self.ran, planned.trials.saturating_sub(self.done))?;
-        let word = if planned.exact { "about" } else { "at most" };
-        Some(format!("{word} {} left", rounded(seconds)))
+        let planned = self.planned?;
+        let left = self.pace.left(planned.trials.saturating_sub(self.done))?;
+        let word = match (left.without_trials, planned.exact) {
+            (true, _) => "more than",
+            (false, true) => "about",
+            (false, false) => "at most",
+        };
+        let starts = match self.pace.starts_left {
+            0 => String::new(),
+            1 => ", 1 start included".into(),
+            starts => format!(", {starts} starts included"),
+        };
+        Some(format!("{word} {} left{starts}", rounded(left.seconds)))
     }
 
     /// The configuration with the largest median of this run under a load, as words.
@@ -84,9 +98,59 @@ impl Bar {
     }
 }
 
-/// Seconds for the remaining trials, from the mean of the finished ones; `None` while there are too few.
-fn left(elapsed: f64, ran: usize, remaining: usize) -> Option<f64> {
-    (ran >= ENOUGH && remaining > 0).then(|| elapsed / ran as f64 * remaining as f64)
+/// What trials and starts of this run took so far.
+#[derive(Debug, Default)]
+struct Pace {
+    /// Seconds of the trials that were measured, starts excluded, and their number.
+    trial_seconds: f64,
+    trials: usize,
+    /// Seconds of the starts of servers, and their number.
+    start_seconds: f64,
+    starts: usize,
+    /// Starts that are expected, at most.
+    starts_left: usize,
+    /// Seconds of starts during the running trial.
+    start_seconds_now: f64,
+}
+
+/// A remaining time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Left {
+    seconds: f64,
+    /// Whether only starts are in it, since too few trials have run.
+    without_trials: bool,
+}
+
+impl Pace {
+    fn started(&mut self, seconds: f64) {
+        self.start_seconds += seconds;
+        self.start_seconds_now += seconds;
+        self.starts += 1;
+        self.starts_left = self.starts_left.saturating_sub(1);
+    }
+
+    /// A trial has ended after this many seconds, starts included.
+    fn ended(&mut self, seconds: f64, measured: bool) {
+        let starts = std::mem::take(&mut self.start_seconds_now);
+        if measured {
+            self.trial_seconds += (seconds - starts).max(0.0);
+            self.trials += 1;
+        }
+    }
+
+    /// The time of the remaining trials from the mean of the measured ones, and of the remaining starts likewise; `None` while
+    /// neither is known.
+    fn left(&self, trials: usize) -> Option<Left> {
+        if trials == 0 {
+            return None;
+        }
+        let mean = |seconds: f64, number: usize| (number > 0).then(|| seconds / number as f64);
+        let starts = mean(self.start_seconds, self.starts).unwrap_or(0.0) * self.starts_left as f64;
+        match mean(self.trial_seconds, self.trials).filter(|_| self.trials >= ENOUGH) {
+            Some(each) => Some(Left { seconds: each * trials as f64 + starts, without_trials: false }),
+            None => (starts > 0.0).then_some(Left { seconds: starts, without_trials: true }),
+        }
+    }
 }
 
 /// Rounded seconds with a unit, as exact as an estimate is.
@@ -123,8 +187,23 @@ impl Progress for Bar {
         }
     }
 
+    fn starts_left(&mut self, starts: usize) {
+        self.pace.starts_left = starts;
+    }
+
+    fn server_started(&mut self, seconds: f64) {
+        let is_first = self.pace.starts == 0;
+        self.pace.started(seconds);
+        if is_first {
+            let left = self.left().map_or_else(String::new, |left| format!("; {left}"));
+            self.say(&format!("the first server was ready after {seconds:.0} s{left}"));
+        }
+    }
+
     fn started(&mut self, trial: &Trial) {
-        self.begun.get_or_insert_with(Instant::now);
+        // What came before is no part of the trial.
+        self.pace.start_seconds_now = 0.0;
+        self.begun = Some(Instant::now());
         if let Some(bar) = &self.bar {
             let left = self.left().map_or_else(String::new, |left| format!(", {left}"));
             let best = self.best(trial.load);
@@ -134,11 +213,16 @@ impl Progress for Bar {
 
     fn finished(&mut self, record: &Record) {
         self.done += 1;
-        self.ran += 1;
+        let seconds = self.begun.take().map_or(0.0, |begun| begun.elapsed().as_secs_f64());
+        self.pace.ended(seconds, matches!(record.outcome, Outcome::Measured(_)));
         let Trial { configuration, load, repeat } = &record.trial;
         let head = format!("[{}] {configuration}, {load}, repeat {}", self.place(), repeat + 1);
         match (&record.outcome, &self.bar) {
-            (Outcome::Failed { reason, .. }, _) => self.say(&format!("{head}: failed: {reason}")),
+            (Outcome::Failed { reason, .. }, _) if self.failed.insert((configuration.clone(), reason.clone())) => {
+                self.say(&format!("{head}: failed: {reason}"));
+            }
+            (Outcome::Failed { .. }, None) => self.say(&format!("{head}: failed for the same reason")),
+            (Outcome::Failed { .. }, Some(_)) => {}
             (Outcome::Measured(figures), None) => {
                 let accept = match configuration.is_off() {
                     true => String::new(),
@@ -181,11 +265,28 @@ mod tests {
 
     #[test]
     fn what_is_left_is_told_once_it_is_known_and_is_never_nothing() {
-        assert_eq!(left(1.0, 0, 40), None);
-        assert_eq!(left(5.0, 2, 40), None);
-        assert_eq!(left(6.0, 3, 40), Some(80.0));
-        assert_eq!(left(6.0, 3, 0), None);
+        let pace = |trial_seconds, trials| Pace { trial_seconds, trials, ..Pace::default() };
+        let seconds = |pace: Pace, trials| pace.left(trials).map(|left| left.seconds);
+        assert_eq!(seconds(pace(0.0, 0), 40), None);
+        assert_eq!(seconds(pace(5.0, 2), 40), None);
+        assert_eq!(seconds(pace(6.0, 3), 40), Some(80.0));
+        assert_eq!(seconds(pace(6.0, 3), 0), None);
         let words = [0.01, 12.0, 80.0, 300.0].map(rounded);
         assert_eq!(words, ["10 s", "20 s", "80 s", "5 min"].map(String::from));
+    }
+
+    #[test]
+    fn starts_of_servers_renew_the_remaining_time_and_are_no_part_of_a_trial() {
+        let mut pace = Pace { starts_left: 6, ..Pace::default() };
+        pace.started(40.0);
+        assert_eq!(pace.left(30), Some(Left { seconds: 200.0, without_trials: true }));
+        pace.start_seconds_now = 0.0;
+        pace.ended(2.0, true);
+        pace.ended(2.0, true);
+        pace.started(20.0);
+        pace.ended(22.0, true);
+        // A rejected configuration does not run.
+        pace.ended(0.0, false);
+        assert_eq!(pace.left(10), Some(Left { seconds: 10.0 * 2.0 + 4.0 * 30.0, without_trials: false }));
     }
 }

@@ -1,28 +1,9 @@
 //! Container images whose entry point is the engine: the words after the image are the engine's arguments.
 
-use crate::launch::{Engine, evidence::engine_of_image};
-
-/// Programs that run an image.
-const PROGRAMS: [&str; 3] = ["docker", "nerdctl", "podman"];
-
-/// Options of `docker run` that take no value; combined short options are handled separately.
-const SWITCHES: [&str; 15] = [
-    "--detach",
-    "--disable-content-trust",
-    "--help",
-    "--init",
-    "--interactive",
-    "--no-healthcheck",
-    "--oom-kill-disable",
-    "--privileged",
-    "--publish-all",
-    "--quiet",
-    "--read-only",
-    "--replace",
-    "--rm",
-    "--sig-proxy",
-    "--tty",
-];
+use crate::{
+    container::{RUNTIMES, RunOptions},
+    launch::{Engine, evidence::engine_of_image},
+};
 
 /// An image that is run.
 pub struct Run {
@@ -41,27 +22,16 @@ pub fn is_program(word: &str) -> bool {
 
 /// The image that some words run.
 pub fn run(texts: &[&str]) -> Option<Run> {
-    let program = texts.iter().position(|text| PROGRAMS.contains(&text.rsplit('/').next().unwrap_or_default()))?;
+    let program = texts.iter().position(|text| RUNTIMES.contains(&text.rsplit('/').next().unwrap_or_default()))?;
     if texts.get(program + 1) == Some(&"compose") {
         return None;
     }
     let run = texts.iter().skip(program).position(|text| matches!(*text, "run" | "create"))? + program;
-    let mut at = run + 1;
-    while let Some(option) = texts.get(at).filter(|text| text.starts_with('-')) {
-        at += if takes_value(option) { 2 } else { 1 };
-    }
+    let at = run + 1 + RunOptions::parse(&texts[run + 1..]).image?;
     let image = texts.get(at)?;
     let named = engine_of_image(image);
     // An unknown name, or one of another publisher, may be an image too.
     Some(Run { at, first: at + 1, engine: named })
-}
-
-fn takes_value(option: &str) -> bool {
-    match option.strip_prefix("--") {
-        Some(long) => !long.contains('=') && !SWITCHES.contains(&option),
-        // `-it` are switches, `-p` takes a value, and `-p8000:8000` includes it.
-        None => option.len() == 2 && !matches!(option, "-d" | "-i" | "-t" | "-P" | "-q"),
-    }
 }
 
 #[cfg(test)]

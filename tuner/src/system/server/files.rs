@@ -1,28 +1,54 @@
 //! What a server needs before it can start, looked up without network: the weights of its models, and its image.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
+    env,
     fs::{self, File},
     io::Read,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-use external::container::ContainerCommand;
 use schemas::sweep::SystemSettings;
 use serde::Deserialize;
 
-use super::launch::LaunchPlan;
+use super::{container::ContainerCommand, launch::LaunchPlan};
 
-/// The index of a checkpoint whose weights are in several files.
-const INDEX: &str = "model.safetensors.index.json";
+/// Indexes of checkpoints whose weights are in several files, in the order in which engines look for them.
+const INDEXES: [&str; 2] = ["model.safetensors.index.json", "pytorch_model.bin.index.json"];
+/// Extensions of files with weights.
+const WEIGHTS: [&str; 5] = ["safetensors", "bin", "pt", "pth", "gguf"];
 /// Largest index that is read, in bytes.
 const LARGEST_INDEX: u64 = 64 << 20;
+/// Variables that hold a token of the hub.
+const TOKENS: [&str; 2] = ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"];
+
+/// What is known of one thing that a start needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lookup {
+    /// `target`, `draft` or `image`.
+    pub what: &'static str,
+    /// What was found, or what is missing and what to do.
+    pub words: String,
+    /// What follows for a start.
+    pub state: State,
+}
+
+/// Whether a start can use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It is on this machine.
+    Here,
+    /// The first start fetches it, or it is unknown.
+    Later,
+    /// A start would fail.
+    Missing,
+}
 
 #[derive(Deserialize)]
 struct Index {
     #[serde(default)]
     metadata: Metadata,
-    weight_map: std::collections::BTreeMap<String, String>,
+    weight_map: BTreeMap<String, String>,
 }
 
 #[derive(Default, Deserialize)]
@@ -32,79 +58,197 @@ struct Metadata {
     total_size: u64,
 }
 
-/// Messages about what the first start has to fetch.
-///
-/// # Errors
-/// When a start would fail, because files of a downloaded checkpoint are missing.
-pub fn look_up(plan: &LaunchPlan, settings: &SystemSettings) -> Result<Vec<String>, String> {
-    let words = || settings.command.iter().chain(&settings.extra_args);
-    let needs_weights = !words().any(|word| word == "dummy" || word == "--load-format=dummy");
-    for (what, folder) in [("target", &plan.target), ("draft", &plan.draft)] {
-        if needs_weights
-            && !folder.is_empty()
-            && let Some(missing) = missing_weights(Path::new(folder))
-        {
-            return Err(format!("the {what} is incomplete: {missing}"));
-        }
-    }
-    let container = ContainerCommand::parse(&settings.command, "name");
-    let Some((command, image)) = container.and_then(|one| Some((one.clone(), one.image?))) else {
-        return Ok(Vec::new());
-    };
-    let runtime = command.container.runtime.join(" ");
-    Ok(match command.has_image() {
-        Some(true) => Vec::new(),
-        Some(false) => vec![format!(
-            "the image {image} is not on this machine: the first start fetches it, within start_timeout_s = {} s; to \
-             fetch it before: {runtime} pull {image}",
-            settings.start_timeout_s
-        )],
-        None => vec![format!("`{runtime} version` fails, so it is unknown whether the image {image} is there")],
-    })
+/// The weights of a folder.
+struct Weights {
+    /// Sizes by name; `None` for a file that an index lists or a link names, and that does not exist.
+    files: BTreeMap<String, Option<u64>>,
+    /// Bytes of all files according to the index; 0 if unknown.
+    total: u64,
 }
 
-/// The files that a checkpoint's index lists and its folder does not have; `None` if it is complete, has no index, or is no
-/// folder.
-fn missing_weights(folder: &Path) -> Option<String> {
-    let mut text = String::new();
-    File::open(folder.join(INDEX)).ok()?.take(LARGEST_INDEX).read_to_string(&mut text).ok()?;
-    // The engine reports an index that cannot be read.
-    let index: Index = serde_json::from_str(&text).ok()?;
-    let files: BTreeSet<&String> = index.weight_map.values().collect();
-    // A link of the cache without its file is missing too.
-    let sizes: Vec<Option<u64>> =
-        files.iter().map(|name| fs::metadata(folder.join(name)).ok().map(|file| file.len())).collect();
-    let missing = sizes.iter().filter(|size| size.is_none()).count();
-    let first = files.iter().zip(&sizes).find(|(_, size)| size.is_none()).map(|(name, _)| name)?;
-    let left = index.metadata.total_size.saturating_sub(sizes.iter().flatten().sum());
-    let bytes = if left > 0 { format!(", about {:.1} GiB", left as f64 / f64::from(1 << 30)) } else { String::new() };
-    Some(format!(
-        "{missing} of the {} weight files of {} are not there{bytes} (the first is {first}). Download them with `hf download`; \
-         a gated model needs HF_TOKEN",
-        files.len(),
-        folder.display()
+/// The models and the image that the servers of a sweep need.
+pub fn look_up(plan: &LaunchPlan, settings: &SystemSettings) -> Vec<Lookup> {
+    let words = || settings.command.iter().chain(&settings.extra_args);
+    let is_random = words().any(|word| word == "dummy" || word == "--load-format=dummy");
+    let models = [("target", &plan.target), ("draft", &plan.draft)];
+    let named = models.into_iter().filter(|(_, folder)| !folder.is_empty() && !is_random);
+    let has_token = has_token(settings);
+    named.map(|(what, folder)| model(what, folder, has_token)).chain(image(settings)).collect()
+}
+
+/// The weights of a model. An id that is not a folder is looked up by the engine.
+fn model(what: &'static str, name: &str, has_token: bool) -> Lookup {
+    let folder = Path::new(name);
+    let gated = if has_token {
+        "a token is set, as gated models need"
+    } else {
+        "if the model is gated, it also needs a token: set HF_TOKEN or run `hf auth login`; none is set"
+    };
+    let download = || format!("download it with `hf download {}`; {gated}", id(folder).unwrap_or_else(|| name.to_owned()));
+    if !folder.is_dir() {
+        let words = format!("{name} is not a folder on this machine: the first start fetches it; {gated}");
+        return Lookup { what, words, state: State::Later };
+    }
+    let missing = |words: String| Lookup { what, words, state: State::Missing };
+    let weights = weights(folder);
+    let partial = match partial_bytes(folder) {
+        0 => String::new(),
+        bytes => format!(", {} of a download that has not ended are there", size(bytes)),
+    };
+    if weights.files.is_empty() {
+        return missing(format!(
+            "{name} contains no weights (no index, and no file of {}){partial}: {}",
+            WEIGHTS.map(|one| format!("*.{one}")).join(", "),
+            download()
+        ));
+    }
+    let here: u64 = weights.files.values().flatten().sum();
+    let lacking: Vec<&String> = weights.files.iter().filter(|(_, size)| size.is_none()).map(|(name, _)| name).collect();
+    let Some(first) = lacking.first() else {
+        let (count, all) = (weights.files.len(), size(here));
+        let files = if count == 1 { "1 weight file".into() } else { format!("{count} weight files") };
+        return Lookup { what, words: format!("{name}: {files}, {all}"), state: State::Here };
+    };
+    let left = weights.total.saturating_sub(here);
+    let bytes = if left > 0 { format!(", about {} to fetch", size(left)) } else { String::new() };
+    missing(format!(
+        "{} of the {} weight files of {name} are missing{bytes}{partial} (the first is {first}): {}",
+        lacking.len(),
+        weights.files.len(),
+        download()
     ))
+}
+
+/// The weights that a folder's index lists; without an index, all files with weights.
+fn weights(folder: &Path) -> Weights {
+    let length = |name: &str| fs::metadata(folder.join(name)).ok().map(|file| file.len());
+    for index in INDEXES {
+        let mut text = String::new();
+        let Ok(file) = File::open(folder.join(index)) else { continue };
+        // The engine reports an index that cannot be read.
+        if file.take(LARGEST_INDEX).read_to_string(&mut text).is_err() {
+            continue;
+        }
+        let Ok(Index { metadata, weight_map }) = serde_json::from_str::<Index>(&text) else { continue };
+        let names: BTreeSet<String> = weight_map.into_values().collect();
+        let files = names.into_iter().map(|name| (name.clone(), length(&name))).collect();
+        return Weights { files, total: metadata.total_size };
+    }
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let is_weights = |name: &String| {
+        Path::new(name).extension().is_some_and(|extension| WEIGHTS.iter().any(|one| extension == *one))
+    };
+    Weights { files: names.filter(is_weights).map(|name| (name.clone(), length(&name))).collect(), total: 0 }
+}
+
+/// The hub's id of a snapshot in its cache: `models--ORG--NAME/snapshots/REVISION`.
+fn id(folder: &Path) -> Option<String> {
+    let name = repository(folder)?;
+    Some(name.file_name()?.to_str()?.strip_prefix("models--")?.replace("--", "/"))
+}
+
+/// The folder of a repository in the hub's cache that a snapshot belongs to.
+fn repository(snapshot: &Path) -> Option<PathBuf> {
+    let snapshots = snapshot.parent()?;
+    (snapshots.file_name()? == "snapshots").then(|| snapshots.parent().map(Path::to_owned))?
+}
+
+/// Bytes of downloads into the cache that have not ended.
+fn partial_bytes(snapshot: &Path) -> u64 {
+    let Some(repository) = repository(snapshot) else { return 0 };
+    let entries = fs::read_dir(repository.join("blobs")).into_iter().flatten().flatten();
+    let partial = entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "incomplete"));
+    partial.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
+}
+
+/// Whether a server would have a token of the hub: in its environment, or in the file of `hf auth login`.
+fn has_token(settings: &SystemSettings) -> bool {
+    let set = |name: &str| env::var_os(name).filter(|value| !value.is_empty());
+    let home = || set("HF_HOME").or_else(|| Some(Path::new(&set("HOME")?).join(".cache/huggingface").into_os_string()));
+    let file = set("HF_TOKEN_PATH").map(PathBuf::from).or_else(|| Some(Path::new(&home()?).join("token")));
+    TOKENS.iter().any(|name| settings.env.get(*name).is_some_and(|value| !value.is_empty()) || set(name).is_some())
+        || file.is_some_and(|file| fs::metadata(file).is_ok_and(|file| file.len() > 0))
+}
+
+/// The image of a command that runs a container.
+fn image(settings: &SystemSettings) -> Option<Lookup> {
+    let command = ContainerCommand::parse(&settings.command, "name")?;
+    let image = command.image?;
+    let runtime = command.container.runtime.join(" ");
+    let (words, state) = match command.container.has_image(&image) {
+        Some(true) => (format!("{image} is on this machine"), State::Here),
+        Some(false) => (
+            format!(
+                "{image} is not on this machine: the first start fetches it, within start_timeout_s = {} s; to fetch it \
+                 before: {runtime} pull {image}",
+                settings.start_timeout_s
+            ),
+            State::Later,
+        ),
+        None => (format!("{image}: `{runtime} version` fails, so it is unknown whether the image is there"), State::Later),
+    };
+    Some(Lookup { what: "image", words, state })
+}
+
+/// Bytes in words.
+fn size(bytes: u64) -> String {
+    match bytes as f64 {
+        bytes if bytes >= f64::from(1 << 30) => format!("{:.1} GiB", bytes / f64::from(1 << 30)),
+        bytes => format!("{:.1} MiB", bytes / f64::from(1 << 20)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn found(folder: &Path) -> (State, String) {
+        let found = model("target", folder.to_str().expect("UTF-8"), false);
+        (found.state, found.words)
+    }
+
     #[test]
     fn files_that_an_index_lists_and_a_folder_lacks_are_counted() {
         let folder = tempfile::tempdir().expect("a folder");
-        assert_eq!(missing_weights(folder.path()), None);
         let index =
             r#"{"metadata": {"total_size": 3221225472}, "weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}"#;
-        fs::write(folder.path().join(INDEX), index).expect("a file");
+        fs::write(folder.path().join(INDEXES[0]), index).expect("a file");
         fs::write(folder.path().join("a.safetensors"), "1").expect("a file");
         std::os::unix::fs::symlink("nowhere", folder.path().join("b.safetensors")).expect("a link");
-        let words = missing_weights(folder.path()).expect("a link without its file");
-        assert!(words.starts_with("1 of the 2 weight files") && words.contains("about 3.0 GiB"), "{words}");
+        let (state, words) = found(folder.path());
+        assert_eq!(state, State::Missing);
+        assert!(words.starts_with("1 of the 2 weight files") && words.contains("about 3.0 GiB to fetch"), "{words}");
+        assert!(words.contains("if the model is gated"), "{words}");
         fs::remove_file(folder.path().join("b.safetensors")).expect("a link");
         fs::write(folder.path().join("b.safetensors"), "1").expect("a file");
-        assert_eq!(missing_weights(folder.path()), None);
-        fs::write(folder.path().join(INDEX), "{").expect("a file");
-        assert_eq!(missing_weights(folder.path()), None);
+        let (state, words) = found(folder.path());
+        assert!(state == State::Here && words.ends_with(": 2 weight files, 0.0 MiB"), "{words}");
+        // Then the folder's files count.
+        fs::write(folder.path().join(INDEXES[0]), "{").expect("a file");
+        assert_eq!(found(folder.path()).0, State::Here);
+    }
+
+    #[test]
+    fn a_folder_without_weights_is_noticed() {
+        let cache = tempfile::tempdir().expect("a folder");
+        let repository = cache.path().join("models--org--name");
+        let snapshot = repository.join("snapshots/0abc");
+        fs::create_dir_all(&snapshot).expect("a folder");
+        fs::create_dir_all(repository.join("blobs")).expect("a folder");
+        fs::write(snapshot.join("config.json"), "{}").expect("a file");
+        fs::write(repository.join("blobs/1.incomplete"), vec![0; 2 << 20]).expect("a file");
+        let (state, words) = found(&snapshot);
+        assert_eq!(state, State::Missing);
+        for part in ["contains no weights", "2.0 MiB of a download", "`hf download org/name`", "HF_TOKEN"] {
+            assert!(words.contains(part), "{part}: {words}");
+        }
+        // A link of the cache without its file.
+        std::os::unix::fs::symlink("../../blobs/1", snapshot.join("model.safetensors")).expect("a link");
+        let (state, words) = found(&snapshot);
+        assert!(state == State::Missing && words.starts_with("1 of the 1 weight files"), "{words}");
+        fs::write(repository.join("blobs/1"), "1").expect("a file");
+        assert_eq!(found(&snapshot).0, State::Here);
+        assert_eq!(model("draft", "org/name", true).state, State::Later);
     }
 }

@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use external::{
     api::ServerInfo,
-    container::ContainerCommand,
     failure::{Failure, FailureClass},
     process::Launch,
 };
@@ -17,7 +16,7 @@ use schemas::{
 };
 use serde_json::json;
 
-use super::{SystemError, adaptive};
+use super::{SystemError, adaptive, container::ContainerCommand};
 use crate::{
     acceptance,
     configuration::{Configuration, Knobs},
@@ -313,10 +312,8 @@ fn in_container(
     log: PathBuf,
 ) -> Result<Launch, SystemError> {
     let parsed = ContainerCommand::parse(&words, name);
-    if parsed.as_ref().is_some_and(|parsed| parsed.detaches) {
-        let reason = "system.command leaves its container running in the background: remove --detach (-d), since the \
-                      server's log and its end are watched";
-        return Err(SystemError::Unsupported(reason.into()));
+    if let Some(reason) = parsed.as_ref().and_then(ContainerCommand::refusal) {
+        return Err(SystemError::Unsupported(reason));
     }
     let (words, container) = match parsed {
         Some(parsed) => (parsed.words, Some(parsed.container)),

@@ -46,15 +46,21 @@ pub fn refusal(plan: &LaunchPlan, settings: &SystemSettings, gpus: &[usize]) -> 
     gpus.iter().find_map(|gpu| {
         let memory = memory.get(gpu)?;
         let needed = needed_mib(plan.kind, share, of_one, memory.total);
-        (memory.free < needed).then(|| error(memory, words(*gpu, memory, needed)))
+        (memory.free < needed).then(|| error(memory, needed, words(*gpu, memory, needed)))
     })
 }
 
-/// Another process on the GPU is a reason to stop the sweep: no other configuration would start.
-fn error(memory: &Memory, evidence: String) -> SystemError {
-    if memory.holders.is_empty() {
+/// A server that needs more than the GPU has is the configuration's fault. Otherwise another process holds the memory, also
+/// if the driver does not show it, as inside a container.
+fn error(memory: &Memory, needed: u64, evidence: String) -> SystemError {
+    if memory.holders.is_empty() && needed > memory.total {
         return SystemError::Unsupported(evidence);
     }
+    not_free(evidence)
+}
+
+/// Memory held by another process is a reason to stop the sweep: no other configuration would start.
+pub fn not_free(evidence: String) -> SystemError {
     ServerError::Failed(Failure { class: FailureClass::GpuNotFree, evidence, log_tail: String::new() }).into()
 }
 
@@ -97,7 +103,9 @@ fn words(gpu: usize, memory: &Memory, needed: u64) -> String {
         .map(|holder| format!("process {} ({}) holds {} MiB", holder.pid, command(holder.pid), holder.mib))
         .collect();
     let way_out = if holders.is_empty() {
-        "lower the memory fraction, use a smaller model, or choose another GPU with CUDA_VISIBLE_DEVICES".to_owned()
+        "end what holds it, lower the memory fraction, use a smaller model, or choose another GPU with \
+         CUDA_VISIBLE_DEVICES"
+            .to_owned()
     } else {
         format!(
             "{}. End it, or, if it is the server to measure, measure it as it is with `spectune tune --url` or [system] url",
@@ -157,9 +165,12 @@ mod tests {
             "{told}"
         );
         assert!(words(0, &Memory::default(), 1).contains("CUDA_VISIBLE_DEVICES"));
-        let class =
-            |memory: &Memory| super::super::failure_of(&error(memory, String::new())).map(|failure| failure.class);
-        assert_eq!((class(&found[&0]), class(&Memory::default())), (Some(FailureClass::GpuNotFree), None));
+        let class = |memory: &Memory, needed| {
+            super::super::failure_of(&error(memory, needed, String::new())).map(|failure| failure.class)
+        };
+        let unseen = Memory { holders: Vec::new(), ..found[&0].clone() };
+        assert_eq!(class(&found[&0], 9000), Some(FailureClass::GpuNotFree));
+        assert_eq!((class(&unseen, 9000), class(&unseen, 90_000)), (Some(FailureClass::GpuNotFree), None));
     }
 
     #[test]
