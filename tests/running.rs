@@ -193,6 +193,7 @@ struct Scripted {
 
 #[derive(Default)]
 struct Counts {
+    requests: AtomicUsize,
     tokens: AtomicUsize,
     drafts: AtomicUsize,
     accepted: AtomicUsize,
@@ -234,6 +235,22 @@ fn answer(mut stream: TcpStream, script: &str, counts: &Counts) -> Option<()> {
     reader.read_exact(&mut body).ok()?;
     let count = |counter: &AtomicUsize| counter.load(Ordering::Relaxed);
     let (status, text) = match path.as_str() {
+        _ if script == "loading" => (503, "{\"error\": \"loading\"}".to_owned()),
+        _ if script == "foreign" => (404, "<html>Not Found</html>".to_owned()),
+        _ if script == "page" => (200, "<html>Welcome</html>".to_owned()),
+        _ if script == "moved" => (301, String::new()),
+        // The beginning of a TLS alert, as a server answers that expects TLS.
+        _ if script == "tls" => {
+            stream.write_all(&[0x15, 3, 1, 0, 2, 2, 70]).ok()?;
+            return Some(());
+        }
+        "/v1/completions" if script == "unloaded" => {
+            (404, "{\"message\": \"The model `m` does not exist.\"}".to_owned())
+        }
+        // The first trial is served: its warm-up, and its requests.
+        "/v1/completions" if script == "stuck" && count(&counts.requests) >= 2 * 4 => loop {
+            thread::park();
+        },
         _ if script == "key" && !authorised && path.starts_with("/v1") => {
             (401, "{\"error\": \"Unauthorized\"}".to_owned())
         }
@@ -262,7 +279,7 @@ fn answer(mut stream: TcpStream, script: &str, counts: &Counts) -> Option<()> {
         _ => (404, "{\"detail\": \"Not Found\"}".to_owned()),
     };
     let head = format!(
-        "HTTP/1.1 {status} X\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        "HTTP/1.1 {status} X\r\nContent-Type: text/plain\r\nLocation: https://elsewhere/\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         text.len()
     );
     stream.write_all(head.as_bytes()).ok()?;
@@ -274,6 +291,7 @@ fn completion(body: &[u8], counts: &Counts) -> Option<String> {
     let asked: Value = serde_json::from_slice(body).ok()?;
     let tokens = usize::try_from(asked["max_tokens"].as_u64()?).ok()?;
     let rounds = tokens.saturating_sub(1).div_ceil(2);
+    counts.requests.fetch_add(1, Ordering::Relaxed);
     counts.tokens.fetch_add(tokens, Ordering::Relaxed);
     counts.drafts.fetch_add(rounds, Ordering::Relaxed);
     counts.accepted.fetch_add(tokens.saturating_sub(1) - rounds, Ordering::Relaxed);
@@ -389,6 +407,64 @@ fn secrets_of_a_started_server_stand_in_no_plan_journal_or_report() {
     write("two-hidden-value");
     let resumed = spectune(folder.path(), &["sweep", "sweep.toml", "--out", "out", "--resume"]);
     assert!(matches!(resumed.status.code(), Some(0 | 1)), "{}", words(&resumed));
+}
+
+#[test]
+fn servers_that_cannot_be_measured_are_told_apart() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (script, scheme, words) in [
+        ("loading", "http", "is not ready yet: wait until it has loaded its model"),
+        ("foreign", "http", "neither SGLang nor vLLM nor spectune"),
+        ("page", "http", "is not JSON"),
+        ("moved", "http", "redirects to https://elsewhere/: give that address"),
+        ("tls", "http", "if it expects TLS, give https://127.0.0.1:"),
+        ("plain", "https", "does not speak TLS at this port: give http://127.0.0.1:"),
+    ] {
+        let url = Scripted::start(script).url.replace("http", scheme);
+        let ended = spectune(folder.path(), &["tune", "--url", &url, "--input-len", "8", "--out", "out"]);
+        let told = words_of_error(&ended);
+        assert_eq!(ended.status.code(), Some(3), "{script}: {told}");
+        assert!(told.contains(words), "{script}: no {words:?} in {told}");
+    }
+    assert!(!folder.path().join("out").exists());
+
+    // A model that it lists and does not generate with ends the measurement after a few trials.
+    let served = Scripted::start("unloaded");
+    let mut arguments = vec!["tune", "--url", &served.url, "--repeats", "4", "--out", "out"];
+    arguments.extend(QUICK);
+    let ended = spectune(folder.path(), &arguments);
+    let told = words_of_error(&ended);
+    assert_eq!(ended.status.code(), Some(3), "{told}");
+    assert!(told.contains("lists a model that it does not generate with") && told.contains("--resume"), "{told}");
+}
+
+/// What was printed on standard error.
+fn words_of_error(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupt_while_a_server_does_not_answer_keeps_what_is_finished() {
+    let served = Scripted::start("stuck");
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut child = Command::new(env!("CARGO_BIN_EXE_spectune"))
+        .args(["tune", "--url", &served.url, "--repeats", "2", "--out", "out", "--input-len", "8", "--output-len", "12"])
+        .args(["--requests", "4", "--concurrency", "4"])
+        .current_dir(folder.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary starts");
+    let mut lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    let first = lines.by_ref().find(|line| line.starts_with("[1/2]")).expect("a first trial");
+    assert!(first.contains("tokens/s"), "{first}");
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("a signal");
+    let rest: Vec<String> = lines.collect();
+    assert_eq!(child.wait().expect("it ends").code(), Some(130), "{rest:?}");
+    let last = rest.last().expect("a last line");
+    assert!(last.starts_with("interrupted; ") && last.contains("continue with: "), "{rest:?}");
+    assert_eq!(journal(&folder.path().join("out")).1.len(), 1, "{rest:?}");
 }
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Until a command polls [`polled`], a signal ends the process with exit code 130: nothing is half done then, since files
 //! are written atomically. After that the first signal sets the flag, and the command ends by itself with what it has
-//! finished. A later signal ends the process at once; the supervisor then ends its servers.
+//! finished. A later signal ends the process at once, and so does the end of a time that the command may set; the
+//! supervisor then ends its servers.
 
 use std::{
     sync::{
@@ -27,12 +28,16 @@ const ONE_REQUEST: Duration = Duration::from_secs(1);
 
 /// Set by the first signal.
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-static STATE: Mutex<State> = Mutex::new(State { reaction: Reaction::End, advice: None });
+/// Time after the first signal until the user learns what a second one does.
+const UNTIL_HINT: Duration = Duration::from_secs(2);
+static STATE: Mutex<State> = Mutex::new(State { reaction: Reaction::End, advice: None, patience: None });
 
 struct State {
     reaction: Reaction,
     /// What the user can do next.
     advice: Option<String>,
+    /// Time after the first signal until the process is ended, if the command has not ended by itself.
+    patience: Option<Duration>,
 }
 
 /// What a signal does.
@@ -74,15 +79,29 @@ fn receive(first: &mut Option<Instant>) {
         (Reaction::SetFlag, None) => {
             *first = Some(Instant::now());
             INTERRUPTED.store(true, Relaxed);
+            let patience = state.patience;
+            thread::spawn(move || wait(patience));
         }
         (Reaction::SetFlag, Some(first)) if first.elapsed() < ONE_REQUEST => {}
-        (Reaction::End | Reaction::SetFlag, _) => {
-            let advice = state.advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}"));
-            terminal::note(&format!("interrupted{advice}"));
-            // Without destructors: other threads still run.
-            low_level::exit(Exit::Interrupted as i32);
-        }
+        (Reaction::End | Reaction::SetFlag, _) => end(&state),
     }
+}
+
+fn end(state: &State) -> ! {
+    let advice = state.advice.as_ref().map_or_else(String::new, |advice| format!("; {advice}"));
+    terminal::note(&format!("interrupted{advice}"));
+    // Without destructors: other threads still run.
+    low_level::exit(Exit::Interrupted as i32)
+}
+
+/// Waits for the end of the process after the first signal.
+fn wait(patience: Option<Duration>) {
+    let Some(patience) = patience else {
+        thread::sleep(UNTIL_HINT);
+        return terminal::note("stopping after the current step; a second Ctrl-C ends it at once");
+    };
+    thread::sleep(patience);
+    end(&STATE.lock().unwrap_or_else(PoisonError::into_inner));
 }
 
 /// The flag that the first signal sets. The caller polls it, so that signals no longer end the process at once.
@@ -99,6 +118,12 @@ pub fn leave() {
 /// What the user can do after an interrupt that ends the process at once.
 pub fn advise(advice: String) {
     STATE.lock().unwrap_or_else(PoisonError::into_inner).advice = Some(advice);
+}
+
+/// Ends the process this long after the first signal, if the command has not ended by itself: it may wait for something that
+/// does not answer.
+pub fn wait_at_most(patience: Duration) {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner).patience = Some(patience);
 }
 
 fn react(reaction: Reaction) {

@@ -1,17 +1,26 @@
 //! Requests to a server, with limits on the size of responses.
 
 use std::{
+    env, fs,
     io::{BufRead, BufReader, Read},
+    path::Path,
     time::Duration,
 };
 
 use serde_json::Value;
-use ureq::Agent;
+use ureq::{
+    Agent,
+    tls::{PemItem, RootCerts, TlsConfig, parse_pem},
+};
 
 use crate::ServerError;
 
 /// Maximum size of a whole response, in bytes.
 const LONGEST_ANSWER: u64 = 16 << 20;
+/// Variable that names a PEM file of certificate authorities to trust instead of the public ones, as for OpenSSL.
+pub const AUTHORITIES: &str = "SSL_CERT_FILE";
+/// Largest such file, in bytes.
+const LARGEST_AUTHORITIES: u64 = 16 << 20;
 /// Maximum length of a line in a stream, in bytes.
 const LONGEST_LINE: u64 = 4 << 20;
 
@@ -50,6 +59,8 @@ pub struct Answer {
     pub status: u16,
     /// The body.
     pub body: String,
+    /// Where a redirect leads; redirects are not followed, since a key would go along.
+    pub location: Option<String>,
 }
 
 impl Address {
@@ -65,8 +76,13 @@ impl Address {
             .max_idle_connections(0)
             .max_idle_connections_per_host(0)
             .user_agent(concat!("spectune/", env!("CARGO_PKG_VERSION")))
-            .accept_encoding("identity")
-            .build();
+            .accept_encoding("identity");
+        let authorities = if base.starts_with("https:") { authorities() } else { None };
+        let config = match authorities {
+            Some(authorities) => config.tls_config(TlsConfig::builder().root_certs(authorities).build()),
+            None => config,
+        };
+        let config = config.build();
         Self { agent: config.into(), base: base.trim_end_matches('/').to_owned(), key: None }
     }
 
@@ -141,7 +157,10 @@ impl Address {
     /// When the status is not 200, or the body is not JSON.
     pub fn json(&self, path: &str, answer: &Answer) -> Result<Value, ServerError> {
         match answer.status {
-            200 => serde_json::from_str(&answer.body).map_err(|error| self.failed(path, error.to_string())),
+            200 => serde_json::from_str(&answer.body).map_err(|error| {
+                let words = format!("the response is not JSON ({error}): {}", shortened(&answer.body));
+                self.failed(path, words)
+            }),
             _ => Err(self.refused(path, answer)),
         }
     }
@@ -154,6 +173,10 @@ impl Address {
             }
             (401 | 403, Some(_)) => "; the server does not accept the API key that was sent",
             _ => "",
+        };
+        let help = match &answer.location {
+            Some(location) => format!("; it redirects to {}: give that address, if it is trusted", shortened(location)),
+            None => help.to_owned(),
         };
         let text = match &self.key {
             Some(Key(key)) if !key.is_empty() => answer.body.replace(key.as_str(), "***"),
@@ -181,9 +204,31 @@ impl Address {
     ) -> Result<Answer, ServerError> {
         let mut response = response.map_err(|error| self.failed(path, error.to_string()))?;
         let status = response.status().as_u16();
+        let location = response.headers().get("location").and_then(|value| value.to_str().ok()).map(str::to_owned);
         let body = response.body_mut().with_config().limit(LONGEST_ANSWER).lossy_utf8(true).read_to_string();
-        Ok(Answer { status, body: body.map_err(|error| self.failed(path, error.to_string()))? })
+        Ok(Answer { status, body: body.map_err(|error| self.failed(path, error.to_string()))?, location })
     }
+}
+
+/// The certificate authorities that the environment names; `None` for the public ones.
+fn authorities() -> Option<RootCerts> {
+    let path = env::var_os(AUTHORITIES).filter(|path| !path.is_empty())?;
+    let certificates = certificates(Path::new(&path));
+    (!certificates.is_empty()).then(|| RootCerts::from(certificates))
+}
+
+/// The certificates in a PEM file; what cannot be read is skipped.
+fn certificates(path: &Path) -> Vec<ureq::tls::Certificate<'static>> {
+    let mut text = Vec::new();
+    let read = fs::File::open(path).and_then(|file| file.take(LARGEST_AUTHORITIES).read_to_end(&mut text));
+    if read.is_err() {
+        return Vec::new();
+    }
+    let certificate = |item| match item {
+        Ok(PemItem::Certificate(certificate)) => Some(certificate),
+        _ => None,
+    };
+    parse_pem(&text).filter_map(certificate).collect()
 }
 
 /// The start of a text, for a message.

@@ -21,7 +21,7 @@ use std::{
 use external::{
     ServerError,
     api::{Api, ServerInfo},
-    http::Key,
+    http::{AUTHORITIES, Key},
 };
 
 pub use self::describe::LaunchFile;
@@ -42,6 +42,8 @@ use crate::{
 const LONGEST_SILENCE: Duration = Duration::from_secs(300);
 /// Maximum time for a server to describe itself.
 const LONGEST_DESCRIPTION: Duration = Duration::from_secs(20);
+/// Endpoints that generate text.
+const GENERATES: [&str; 2] = ["/v1/completions", "/generate"];
 /// Trials that may fail one after the other before the measurement ends.
 const MOST_FAILURES: usize = 3;
 
@@ -145,17 +147,27 @@ fn base(url: &str) -> Result<String, TunerError> {
 fn help(error: ServerError, base: &str) -> ServerError {
     let ServerError::Request { url, reason } = error else { return error };
     let lower = reason.to_lowercase();
-    let advice = if lower.contains("refused") {
+    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    let advice = if has(&["refused"]) {
         format!("; nothing listens there: is the server running, and is the port of {base} right?")
-    } else if lower.contains("certificate") || lower.contains("tls") || lower.contains("handshake") {
-        "; is the server reached by http:// instead of https://, and is its certificate signed by a known authority?"
-            .into()
-    } else if lower.contains("timeout")
-        || lower.contains("timed out")
-        || lower.contains("resolve")
-        || lower.contains("lookup")
-    {
+    } else if has(&["certificate"]) {
+        format!(
+            "; if the certificate is of an authority of your own, name its PEM file in {AUTHORITIES}; if it is for another name, \
+             give that name in the URL"
+        )
+    } else if has(&["invalidcontenttype", "tls", "handshake", "corrupt message"]) {
+        format!("; the server does not speak TLS at this port: give http://{}", base.trim_start_matches("https://"))
+    } else if has(&["timeout", "timed out", "resolve", "lookup"]) {
         "; are host and port right, and does a firewall allow it?".into()
+    } else if base.starts_with("http://") && has(&["reset by peer", "protocol", "http parse", "unexpected eof", "https"]) {
+        format!(
+            "; this is not the answer of an HTTP server: if it expects TLS, give https://{}",
+            base.trim_start_matches("http://")
+        )
+    } else if has(&["is not json"]) {
+        "; it is neither SGLang nor vLLM nor spectune: are host and port right?".into()
+    } else if reason.starts_with("status 404") && GENERATES.iter().any(|path| url.ends_with(path)) {
+        "; it lists a model that it does not generate with: is there a router in front of it, whose model is not loaded?".into()
     } else if reason.starts_with("status 404") {
         "; it is neither SGLang nor vLLM nor spectune, or its API is below another path: give the URL without /v1"
             .into()
@@ -316,7 +328,10 @@ impl Bench<'_, '_> {
             Ok(Some(figures)) => (RunningOutcome::Measured(Box::new(figures)), None),
             Ok(None) => return Ok(false),
             Err(_) if self.is_interrupted() => return Ok(false),
-            Err(error) => (RunningOutcome::Failed { reason: error.to_string() }, Some(error)),
+            Err(error) => {
+                let error = help(error, &server.url);
+                (RunningOutcome::Failed { reason: error.to_string() }, Some(error))
+            }
         };
         let finished_at = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         let record = RunningRecord { server: at, load, repeat, draw: self.start, finished_at, outcome };
@@ -326,7 +341,7 @@ impl Bench<'_, '_> {
         self.failures = if failure.is_some() { self.failures + 1 } else { 0 };
         match failure {
             Some(error) if self.failures >= MOST_FAILURES => {
-                Err(TunerError::System(SystemError::Server(help(error, &server.url))))
+                Err(TunerError::System(SystemError::Server(error)))
             }
             _ => Ok(true),
         }

@@ -1,6 +1,9 @@
 //! Measures running servers as they are: the common part of `tune --url` and of a sweep file with `[system] url`.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use anyhow::{Context, bail};
 use indicatif::ProgressBar;
@@ -20,6 +23,9 @@ use crate::{
     exit::{self, Exit},
     interrupt, results_folder, setup, terminal,
 };
+
+/// Time for running requests to be given up, and for the report to be written, after an interrupt.
+const LONGEST_GIVING_UP: Duration = Duration::from_secs(10);
 
 /// What is measured, and where results go.
 pub struct Inputs {
@@ -90,7 +96,9 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
         resume: inputs.resume,
         interrupted: interrupt::polled(),
     };
-    interrupt::advise(go_on());
+    // Requests to a server that does not answer would wait for minutes.
+    interrupt::advise(format!("the server does not answer; finished trials are kept; {}", go_on()));
+    interrupt::wait_at_most(LONGEST_GIVING_UP);
     let mut bar = Bar::default();
     let measured = running::run(&request, &servers, &mut bar);
     bar.finish();

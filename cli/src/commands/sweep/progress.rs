@@ -69,17 +69,17 @@ impl Bar {
     fn left(&self) -> Option<String> {
         let planned = self.planned?;
         let left = self.pace.left(planned.trials.saturating_sub(self.done))?;
-        let word = match (left.without_trials, planned.exact) {
-            (true, _) => "more than",
-            (false, true) => "about",
-            (false, false) => "at most",
-        };
+        let word = if planned.exact { "about" } else { "at most" };
         let starts = match self.pace.starts_left {
-            0 => String::new(),
-            1 => ", 1 start included".into(),
-            starts => format!(", {starts} starts included"),
+            1 => "1 more start".into(),
+            starts => format!("{starts} more starts"),
         };
-        Some(format!("{word} {} left{starts}", rounded(left.seconds)))
+        let time = rounded(left.seconds);
+        Some(match (left.without_trials, self.pace.starts_left) {
+            (true, _) => format!("{word} {time} for {starts}, without the trials"),
+            (false, 0) => format!("{word} {time} left"),
+            (false, _) => format!("{word} {time} left, {starts} included"),
+        })
     }
 
     /// The configuration with the largest median of this run under a load, as words.
