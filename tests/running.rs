@@ -449,7 +449,19 @@ fn an_interrupt_while_a_server_does_not_answer_keeps_what_is_finished() {
     let served = Scripted::start("stuck");
     let folder = tempfile::tempdir().expect("a folder");
     let mut child = Command::new(env!("CARGO_BIN_EXE_spectune"))
-        .args(["tune", "--url", &served.url, "--repeats", "2", "--out", "out", "--input-len", "8", "--output-len", "12"])
+        .args([
+            "tune",
+            "--url",
+            &served.url,
+            "--repeats",
+            "2",
+            "--out",
+            "out",
+            "--input-len",
+            "8",
+            "--output-len",
+            "12",
+        ])
         .args(["--requests", "4", "--concurrency", "4"])
         .current_dir(folder.path())
         .stdout(Stdio::null())

@@ -61,7 +61,6 @@ fn a_signal_before_a_command_has_read_its_input_ends_it_with_130() {
         &["lint", "-"],
         &["serve", "-"],
         &["generate", "-", "--prompt", "a"],
-        &["bench", "-"],
     ] {
         for name in ["-INT", "-TERM", "-HUP"] {
             let mut child = start(arguments);

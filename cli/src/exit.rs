@@ -29,10 +29,12 @@ Exit codes:
   2  wrong usage, invalid input, or a file that cannot be read or written
   3  device or engine failure
   130  interrupted (Ctrl-C, SIGTERM); finished trials are kept, and --resume continues
+       (a second one ends the command at once)
 
 Environment:
   SPECTUNE_LOG    log level on standard error: error, warn (default), info or debug
   SPECTUNE_CACHE  folder for compiled kernels (default: spectune/kernels in the user's cache folder)
+  SSL_CERT_FILE   PEM file of certificate authorities for servers at https:// (default: the public ones)
   NO_COLOR        disables colour when set";
 
 impl From<Exit> for ExitCode {

@@ -175,8 +175,10 @@ impl Address {
             _ => "",
         };
         let help = match &answer.location {
-            Some(location) => format!("; it redirects to {}: give that address, if it is trusted", shortened(location)),
-            None => help.to_owned(),
+            Some(location) if (300..400).contains(&answer.status) => {
+                format!("; it redirects to {}: give that address, if it is trusted", shortened(location))
+            }
+            _ => help.to_owned(),
         };
         let text = match &self.key {
             Some(Key(key)) if !key.is_empty() => answer.body.replace(key.as_str(), "***"),

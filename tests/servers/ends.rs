@@ -161,7 +161,8 @@ fn a_container_is_ended_by_its_name_also_after_a_kill() {
     fs::write(&docker, DOCKER).expect("a script");
     fs::set_permissions(&docker, fs::Permissions::from_mode(0o755)).expect("a script");
     // The flags of a start become arguments of the shell, which ignores them.
-    let command = format!("command = ['{}', 'run', '--network', 'host', 'image', 'sh', '-c', 'sleep 1000']", docker.display());
+    let command =
+        format!("command = ['{}', 'run', '--network', 'host', 'image', 'sh', '-c', 'sleep 1000']", docker.display());
     let sweep = Sweep::new(&command, GRID);
     let running = || {
         let names = fs::read_dir(programs.path().join("containers")).into_iter().flatten().flatten();
@@ -200,7 +201,10 @@ fn a_container_in_a_network_of_its_own_is_refused_before_anything_starts() {
         let ended = sweep.run(arguments);
         let told = words(&ended);
         assert_eq!(ended.status.code(), Some(2), "{told}");
-        assert!(told.contains("Add --network host after `docker run` in place of -p") && told.contains("sweep.toml:4"), "{told}");
+        assert!(
+            told.contains("Add --network host after `docker run` in place of -p") && told.contains("sweep.toml:4"),
+            "{told}"
+        );
     }
     assert!(!sweep.out().exists());
 }

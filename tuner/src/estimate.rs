@@ -157,11 +157,25 @@ impl Prober<'_> {
         Ok(self.measured.map_or((None, None), slower))
     }
 
-    /// Measures the largest tree of the trials in a small batch; `None` if it cannot run, or not in time.
+    /// Measures the largest tree of the trials in the smallest and in a larger batch, since trees cost more where the device
+    /// is busy. The slower one counts, relative to no speculation; `None` if none can run, or not in time.
     fn speculation(&mut self, trials: &[Trial]) -> Result<Option<Speculation>, EngineError> {
+        let sizes = || trials.iter().filter_map(|trial| trial.load.batch_size()).map(|size| size.min(FIRST_BATCH));
+        let (smallest, largest) = (sizes().min().unwrap_or(1), sizes().max().unwrap_or(1));
+        let mut found = self.speculation_at(smallest, trials)?;
+        if largest > smallest {
+            let other = self.speculation_at(largest, trials)?;
+            let first_run_s = [&found, &other].into_iter().flatten().map(|one| one.first_run_s).fold(0.0, f64::max);
+            let slower = [found, other].into_iter().flatten().max_by(|a, b| a.times.total_cmp(&b.times));
+            found = slower.map(|one| Speculation { first_run_s, ..one });
+        }
+        Ok(found)
+    }
+
+    /// Measures the largest tree of the trials in a batch; `None` if it cannot run, or not in time.
+    fn speculation_at(&mut self, batch_size: usize, trials: &[Trial]) -> Result<Option<Speculation>, EngineError> {
         let shapes = trials.iter().map(|trial| trial.configuration.shape).filter(|shape| !shape.is_off());
         let Some(shape) = shapes.max_by_key(|shape| (shape.num_draft_tokens, shape.num_steps)) else { return Ok(None) };
-        let batch_size = trials.iter().filter_map(|trial| trial.load.batch_size()).min().unwrap_or(1).min(FIRST_BATCH);
         let mut timed = |shape: TreeShape| -> Result<Option<f64>, EngineError> {
             let begin = Instant::now();
             let figures = self.run(shape, batch_size, false)?;

@@ -147,7 +147,10 @@ fn base(url: &str) -> Result<String, TunerError> {
 fn help(error: ServerError, base: &str) -> ServerError {
     let ServerError::Request { url, reason } = error else { return error };
     let lower = reason.to_lowercase();
-    let has = |words: &[&str]| words.iter().any(|word| lower.contains(word));
+    // Words of the connection, not of a response.
+    let has = |words: &[&str]| !lower.starts_with("status ") && words.iter().any(|word| lower.contains(word));
+    const CLOSED: [&str; 3] = ["reset by peer", "unexpected end of file", "unexpected eof"];
+    let (is_tls, is_closed) = (base.starts_with("https://"), has(&CLOSED));
     let advice = if has(&["refused"]) {
         format!("; nothing listens there: is the server running, and is the port of {base} right?")
     } else if has(&["certificate"]) {
@@ -155,11 +158,11 @@ fn help(error: ServerError, base: &str) -> ServerError {
             "; if the certificate is of an authority of your own, name its PEM file in {AUTHORITIES}; if it is for another name, \
              give that name in the URL"
         )
-    } else if has(&["invalidcontenttype", "tls", "handshake", "corrupt message"]) {
+    } else if is_tls && (is_closed || has(&["invalidcontenttype", "tls", "handshake", "corrupt message"])) {
         format!("; the server does not speak TLS at this port: give http://{}", base.trim_start_matches("https://"))
     } else if has(&["timeout", "timed out", "resolve", "lookup"]) {
         "; are host and port right, and does a firewall allow it?".into()
-    } else if base.starts_with("http://") && has(&["reset by peer", "protocol", "http parse", "unexpected eof", "https"]) {
+    } else if !is_tls && (is_closed || has(&["protocol", "http parse"])) {
         format!(
             "; this is not the answer of an HTTP server: if it expects TLS, give https://{}",
             base.trim_start_matches("http://")
@@ -340,9 +343,7 @@ impl Bench<'_, '_> {
         self.records.push(record);
         self.failures = if failure.is_some() { self.failures + 1 } else { 0 };
         match failure {
-            Some(error) if self.failures >= MOST_FAILURES => {
-                Err(TunerError::System(SystemError::Server(error)))
-            }
+            Some(error) if self.failures >= MOST_FAILURES => Err(TunerError::System(SystemError::Server(error))),
             _ => Ok(true),
         }
     }

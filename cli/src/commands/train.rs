@@ -14,8 +14,7 @@ use tuner::sweep::folder_of;
 use self::progress::Shown;
 use crate::{
     exit::{self, Exit},
-    interrupt,
-    results_folder, setup, terminal,
+    interrupt, results_folder, setup, terminal,
     wrong_file::WrongFile,
 };
 

@@ -100,11 +100,7 @@ fn plan_of(request: &SweepRequest<'_>, space: &Expanded) -> LaunchPlan {
 ///
 /// # Errors
 /// When a start would fail.
-fn check_files(
-    plan: &LaunchPlan,
-    request: &SweepRequest<'_>,
-    progress: &mut dyn Progress,
-) -> Result<(), TunerError> {
+fn check_files(plan: &LaunchPlan, request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<(), TunerError> {
     for Lookup { what, words, state } in look_up(plan, &request.file.system) {
         match state {
             State::Here => {}

@@ -84,7 +84,8 @@ fn model(what: &'static str, name: &str, has_token: bool) -> Lookup {
     } else {
         "if the model is gated, it also needs a token: set HF_TOKEN or run `hf auth login`; none is set"
     };
-    let download = || format!("download it with `hf download {}`; {gated}", id(folder).unwrap_or_else(|| name.to_owned()));
+    let download =
+        || format!("download it with `hf download {}`; {gated}", id(folder).unwrap_or_else(|| name.to_owned()));
     if !folder.is_dir() {
         let words = format!("{name} is not a folder on this machine: the first start fetches it; {gated}");
         return Lookup { what, words, state: State::Later };
@@ -186,7 +187,9 @@ fn image(settings: &SystemSettings) -> Option<Lookup> {
             ),
             State::Later,
         ),
-        None => (format!("{image}: `{runtime} version` fails, so it is unknown whether the image is there"), State::Later),
+        None => {
+            (format!("{image}: `{runtime} version` fails, so it is unknown whether the image is there"), State::Later)
+        }
     };
     Some(Lookup { what: "image", words, state })
 }
