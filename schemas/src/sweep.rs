@@ -82,6 +82,33 @@ impl SweepFile {
         toml_file::read_checked(source, Self::check)
     }
 
+    /// The text of a sweep file with these values, secrets hidden; what has its default is left out.
+    ///
+    /// # Errors
+    /// When a number is too large for TOML.
+    pub fn write(&self) -> Result<String, toml::ser::Error> {
+        let masked = Self { system: self.system.masked(), ..self.clone() };
+        let mut table = toml::Table::try_from(masked)?;
+        let defaults = [
+            ("system", toml::Table::try_from(SystemSettings::default())?),
+            ("engine", toml::Table::try_from(EngineSettings::default())?),
+            ("arrivals", toml::Table::try_from(Arrivals::default())?),
+            ("space", toml::Table::try_from(Space::default())?),
+            ("knobs", toml::Table::try_from(KnobLists::default())?),
+            ("capture", toml::Table::try_from(Capture::default())?),
+            ("search", toml::Table::try_from(Search::default())?),
+            ("objective", toml::Table::try_from(Objective::default())?),
+        ];
+        for (name, default) in &defaults {
+            let Some(section) = table.get_mut(*name).and_then(toml::Value::as_table_mut) else { continue };
+            section.retain(|key, value| default.get(key) != Some(value));
+            if section.is_empty() {
+                table.remove(*name);
+            }
+        }
+        toml::to_string(&table)
+    }
+
     /// The batch sizes of the closed loops, ascending, each once.
     pub fn batch_sizes(&self) -> Vec<usize> {
         let mut sizes = match &self.batch.sizes {

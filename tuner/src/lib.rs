@@ -20,6 +20,7 @@ pub mod error;
 pub mod estimate;
 mod exclusion;
 pub mod forecast;
+pub mod from_launch;
 pub mod guidance;
 pub mod guide;
 pub mod jobs;

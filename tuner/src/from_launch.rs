@@ -1,0 +1,182 @@
+//! The sweep that a launch stands for: what the user starts, with its own speculation, with none, and with others.
+//!
+//! The launch's file is never run. The sweep starts the command that the reader found in it, with the environment that
+//! it exports; what the sweep sets itself is taken out of the command first. [`Treated`] says of each flag what became of
+//! it.
+
+mod arguments;
+mod choose;
+mod program;
+mod rewrite;
+mod speculation;
+#[cfg(test)]
+mod tests;
+mod variables;
+
+use std::collections::BTreeMap;
+
+use schemas::{
+    launch::{Engine, Launch},
+    sweep::{
+        Arrivals, Batch, Capture, EngineSettings, KnobLists, Models, Objective, Search, Space, StrategyName, SweepFile,
+        SystemKind, SystemSettings, Workload,
+    },
+    text::Source,
+    tree::TreeShape,
+};
+
+pub use choose::choose;
+pub use rewrite::{Rewritten, rewrite};
+
+/// Seconds that a server may take to start: large models load for a quarter of an hour.
+const LONGEST_START_S: f64 = 1_800.0;
+/// Draft steps, branches and verified nodes that are tried in addition to the launch's own shape.
+const STEPS: [usize; 5] = [1, 2, 3, 5, 7];
+const BRANCHES: [usize; 2] = [1, 4];
+const NODES: [usize; 2] = [8, 16];
+
+/// What the user asks for.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// The requests.
+    pub workload: Workload,
+    /// Numbers of requests that run together.
+    pub concurrency: Vec<usize>,
+    /// Repeats of each configuration.
+    pub repeats: usize,
+    /// Time after which no further trial starts, in seconds.
+    pub seconds: Option<f64>,
+    /// A draft in place of the launch's.
+    pub draft: Option<Draft>,
+    /// The words that start the engine, in place of the launch's program.
+    pub command: Option<Vec<String>>,
+    /// Values of variables that the text does not set.
+    pub variables: BTreeMap<String, String>,
+}
+
+/// A draft, and how it drafts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Draft {
+    /// Folder or id; empty if it is part of the target.
+    pub path: String,
+    /// SGLang's name of the algorithm.
+    pub algorithm: String,
+}
+
+/// A launch as a sweep.
+#[derive(Clone, Debug)]
+pub struct LaunchSweep {
+    /// What is measured.
+    pub file: SweepFile,
+    /// What became of each flag.
+    pub treated: Vec<Treated>,
+    /// The launch's own shape, if it speculates and its shape is known.
+    pub own: Option<TreeShape>,
+}
+
+/// A flag of the launch, and what is measured in its place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Treated {
+    /// As the launch has it, with its values.
+    pub launch: String,
+    /// What is measured; the same text if nothing changed.
+    pub measured: String,
+    /// The reason for a difference, or empty.
+    pub why: &'static str,
+}
+
+/// The sweep of a launch.
+///
+/// # Errors
+/// With every reason why it cannot be measured so, each a sentence that says what to do.
+pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<LaunchSweep, Vec<String>> {
+    let mut wrong = choose::unfit(launch);
+    let mut missing = variables::Missing::default();
+    let known = variables::Known { launch, given: &wanted.variables };
+    let program = program::of(source, launch, wanted, &known, &mut missing);
+    let arguments = arguments::of(launch, &known, &mut missing);
+    let speculation = speculation::of(launch, wanted.draft.as_ref());
+    wrong.extend(missing.told());
+    wrong.extend(program.as_ref().err().cloned());
+    wrong.extend(speculation.as_ref().err().cloned());
+    let target = arguments.target.clone();
+    if target.is_none() {
+        wrong.push("the launch names no model".into());
+    }
+    wrong.extend(too_many(&arguments, &wanted.concurrency));
+    let (Ok(program), Ok(speculation), Some(target)) = (program, speculation, target) else { return Err(wrong) };
+    if !wrong.is_empty() {
+        return Err(wrong);
+    }
+    let file = SweepFile {
+        models: Models {
+            target,
+            draft: speculation.draft.path.clone(),
+            model_shape: None,
+            num_layers: None,
+            acceptance: None,
+            algorithm: speculation.draft.algorithm.clone(),
+            dtype: arguments.dtype.clone().unwrap_or_else(|| "auto".into()),
+            quantization: None,
+        },
+        system: SystemSettings {
+            kind: kind(launch.engine),
+            command: program.command,
+            extra_args: arguments.kept.clone(),
+            env: program.env,
+            start_timeout_s: LONGEST_START_S,
+            ..SystemSettings::default()
+        },
+        engine: EngineSettings { context_length: arguments.context_length, ..EngineSettings::default() },
+        workload: wanted.workload.clone(),
+        batch: Batch { sizes: Some(wanted.concurrency.clone()) },
+        arrivals: Arrivals::default(),
+        space: space(launch.engine, speculation.own),
+        knobs: KnobLists::default(),
+        capture: Capture::default(),
+        search: Search {
+            strategy: StrategyName::Guided,
+            repeats: wanted.repeats,
+            seconds: wanted.seconds,
+            ..Search::default()
+        },
+        objective: Objective::default(),
+    };
+    let mut treated = program.treated;
+    treated.extend(arguments.treated);
+    Ok(LaunchSweep { file, treated, own: speculation.own })
+}
+
+fn kind(engine: Engine) -> SystemKind {
+    match engine {
+        Engine::Vllm => SystemKind::Vllm,
+        // spectune's server speaks SGLang's API.
+        Engine::Sglang | Engine::Slime | Engine::Spectune => SystemKind::Sglang,
+    }
+}
+
+/// The launch's own shape, and those around what engines use.
+fn space(engine: Engine, own: Option<TreeShape>) -> Space {
+    let (topk, num_draft_tokens) = match engine {
+        Engine::Vllm => (vec![1], Vec::new()),
+        Engine::Sglang | Engine::Slime | Engine::Spectune => (BRANCHES.to_vec(), NODES.to_vec()),
+    };
+    Space {
+        num_steps: STEPS.to_vec(),
+        topk,
+        num_draft_tokens,
+        tables: Vec::new(),
+        shapes: own.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// A concurrency above what the launch lets run.
+fn too_many(arguments: &arguments::Arguments, concurrency: &[usize]) -> Option<String> {
+    let (most, limit) = (concurrency.iter().max()?, arguments.max_running_requests?);
+    (*most > limit).then(|| {
+        format!(
+            "the launch runs at most {limit} requests together, but a concurrency of {most} is asked for: lower \
+             --concurrency, or raise the limit in the launch"
+        )
+    })
+}

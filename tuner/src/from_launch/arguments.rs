@@ -1,0 +1,143 @@
+//! What becomes of each argument of a launch.
+
+use schemas::{
+    flags::Key,
+    launch::{Argument, Engine, Launch, quoted},
+    secrets,
+};
+
+use super::{
+    Treated,
+    variables::{Known, Missing},
+};
+
+const VARIED: (&str, &str) = ("varied", "what the sweep tries");
+const OWN_ADDRESS: (&str, &str) =
+    ("127.0.0.1 and a free port", "the measured server is reached from this machine only");
+const OWN_NAME: (&str, &str) = ("a name for each start", "so that no other server is measured by mistake");
+const SET_BY_SWEEP: (&str, &str) = ("set by the sweep", "its figures come from there");
+const CACHE_OFF: (&str, &str) = ("off", "otherwise repeats find their own prompts in the cache");
+
+/// The arguments of a launch, taken apart.
+#[derive(Debug, Default)]
+pub struct Arguments {
+    /// Words that every start gets.
+    pub kept: Vec<String>,
+    /// What became of the flags.
+    pub treated: Vec<Treated>,
+    /// Folder or id of the model.
+    pub target: Option<String>,
+    /// Type of weights and activations.
+    pub dtype: Option<String>,
+    /// Longest sequence in tokens.
+    pub context_length: Option<usize>,
+    /// Most requests that run together.
+    pub max_running_requests: Option<usize>,
+}
+
+/// Takes the arguments of a launch apart.
+pub fn of(launch: &Launch, known: &Known<'_>, missing: &mut Missing) -> Arguments {
+    let mut found = Arguments::default();
+    let mut caches = true;
+    for argument in &launch.arguments {
+        let Some(name) = name(argument, launch.engine) else { continue };
+        // Values of flags that are left out need not be known.
+        let shown = shown(argument);
+        if let Some((measured, why)) = replaced(&name) {
+            caches &= !(name == "disable-radix-cache" || name == "no-enable-prefix-caching");
+            found.treated.push(Treated { launch: shown, measured: measured.into(), why });
+            continue;
+        }
+        let values: Vec<Option<String>> =
+            argument.values.iter().map(|value| known.word(&value.value, missing)).collect();
+        let Some(values) = values.into_iter().collect::<Option<Vec<String>>>() else { continue };
+        if argument.in_branch {
+            found.treated.push(Treated {
+                launch: shown,
+                measured: "left out".into(),
+                why: "only a branch of the script adds it: give it with --arg if the launch has it",
+            });
+            continue;
+        }
+        match (argument.key, name.as_str()) {
+            (Some(Key::ModelPath), _) => found.target = values.into_iter().next(),
+            (Some(Key::Dtype), _) => found.dtype = values.into_iter().next(),
+            (Some(Key::ContextLength), _) if count(&values).is_some() => found.context_length = count(&values),
+            (_, "rollout-num-gpus-per-engine") => {
+                found.kept.extend(["--tp-size".to_owned()].into_iter().chain(values));
+            }
+            (key, name) => {
+                if key == Some(Key::MaxRunningRequests) || name == "max-num-seqs" {
+                    found.max_running_requests = count(&values);
+                }
+                if !argument.is_positional() {
+                    found.kept.push(format!("--{name}"));
+                }
+                found.kept.extend(values);
+            }
+        }
+    }
+    if caches {
+        found.treated.push(Treated {
+            launch: "prefix cache on".into(),
+            measured: CACHE_OFF.0.into(),
+            why: CACHE_OFF.1,
+        });
+    }
+    found
+}
+
+/// The name of an argument for the engine's own server, without dashes; `None` if it is another program's.
+fn name(argument: &Argument, engine: Engine) -> Option<String> {
+    let written = argument.flag.value.trim_start_matches('-').replace('_', "-");
+    if engine != Engine::Slime {
+        return Some(written);
+    }
+    match written.strip_prefix("sglang-") {
+        Some(name) => Some(name.to_owned()),
+        None if argument.key == Some(Key::ModelPath) || written == "rollout-num-gpus-per-engine" => Some(written),
+        None => None,
+    }
+}
+
+/// What is measured in place of a flag that the sweep sets or leaves out.
+fn replaced(name: &str) -> Option<(&'static str, &'static str)> {
+    match name {
+        "host" | "port" | "uds" | "api-key" | "admin-api-key" | "root-path" | "nccl-port" | "dist-init-addr" => {
+            Some(OWN_ADDRESS)
+        }
+        "served-model-name" => Some(OWN_NAME),
+        "disable-radix-cache" | "no-enable-prefix-caching" | "enable-prefix-caching" => Some(CACHE_OFF),
+        "enable-metrics" | "decode-log-interval" => Some(SET_BY_SWEEP),
+        "speculative-config"
+        | "sc"
+        | "speculative-model"
+        | "num-speculative-tokens"
+        | "speculative-algo"
+        | "speculative-algorithm"
+        | "speculative-draft-model"
+        | "speculative-draft-model-path"
+        | "speculative-num-steps"
+        | "speculative-eagle-topk"
+        | "speculative-num-draft-tokens"
+        | "speculative-adaptive"
+        | "speculative-adaptive-config" => Some(VARIED),
+        _ if name.starts_with("ssl-") => Some(OWN_ADDRESS),
+        // vLLM's keys of the configuration as flags of their own.
+        _ if name.starts_with("speculative-config.") || name.starts_with("sc.") => Some(VARIED),
+        _ => None,
+    }
+}
+
+/// An argument as the launch has it, with secrets hidden.
+fn shown(argument: &Argument) -> String {
+    let words = std::iter::once(argument.flag.value.clone()).filter(|_| !argument.is_positional());
+    let words: Vec<String> =
+        words.chain(argument.values.iter().map(|value| value.value.written().to_owned())).collect();
+    let quoted = |word: &String| if word == secrets::HIDDEN { word.clone() } else { quoted(word) };
+    secrets::masked_words(&words).iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+fn count(values: &[String]) -> Option<usize> {
+    values.first()?.parse().ok()
+}

@@ -1,0 +1,139 @@
+//! The launch changed to another shape, by edits of the user's text.
+
+use schemas::{
+    diagnostic::Edit,
+    flags::Key,
+    launch::{Engine, Launch, Options, Syntax, parse, quoted},
+    resolve::version_of,
+    text::Source,
+    tree::TreeShape,
+};
+use serde_json::{Map, Value};
+
+use super::{Draft, speculation};
+
+/// Flags that a launch without speculation does not have.
+const SPECULATION: [Key; 7] = [
+    Key::SpeculativeAlgorithm,
+    Key::SpeculativeDraftModelPath,
+    Key::SpeculativeNumSteps,
+    Key::SpeculativeEagleTopk,
+    Key::SpeculativeNumDraftTokens,
+    Key::SpeculativeAdaptive,
+    Key::SpeculativeAdaptiveConfig,
+];
+
+/// A changed launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewritten {
+    /// The whole text with the change, if it can be written there.
+    pub text: Option<String>,
+    /// The flags that change, as words on a command line; empty if speculation is removed.
+    pub flags: String,
+}
+
+/// Changes a launch to a shape; [`TreeShape::OFF`](TreeShape) removes speculation.
+pub fn rewrite(source: &Source, launch: &Launch, draft: &Draft, shape: TreeShape) -> Rewritten {
+    let edits = match launch.engine {
+        Engine::Vllm => edits_of_vllm(source, launch, shape),
+        Engine::Sglang | Engine::Slime | Engine::Spectune => Some(edits_of_flags(launch, draft, shape)),
+    };
+    let text = edits.filter(|_| launch.is_editable()).map(|edits| applied(source.text(), edits));
+    // A value may come from elsewhere than where it is used: what was written is read again.
+    let text = text.filter(|text| runs(source.name(), text, launch, shape));
+    Rewritten { text, flags: flags(launch, draft, shape) }
+}
+
+fn edits_of_flags(launch: &Launch, draft: &Draft, shape: TreeShape) -> Vec<Edit> {
+    if shape.is_off() {
+        return SPECULATION.iter().filter_map(|key| launch.remove(*key)).collect();
+    }
+    let (version, _) = version_of(launch, None);
+    let mut values = Vec::new();
+    if !launch.has(Key::SpeculativeAlgorithm) {
+        values.push((Key::SpeculativeAlgorithm, draft.algorithm.clone()));
+    }
+    if !draft.path.is_empty() && !launch.has(Key::SpeculativeDraftModelPath) {
+        values.push((Key::SpeculativeDraftModelPath, draft.path.clone()));
+    }
+    values.push((Key::SpeculativeNumSteps, shape.num_steps.to_string()));
+    values.push((Key::SpeculativeEagleTopk, shape.topk.to_string()));
+    values.push((Key::SpeculativeNumDraftTokens, shape.num_draft_tokens.to_string()));
+    values.iter().map(|(key, value)| launch.set(*key, version, value)).collect()
+}
+
+/// The edit of vLLM's JSON, if all of its keys are known and it stands in single quotes.
+fn edits_of_vllm(source: &Source, launch: &Launch, shape: TreeShape) -> Option<Vec<Edit>> {
+    if shape.is_off() || launch.syntax != Syntax::CommandLine {
+        return None;
+    }
+    let argument = launch.vllm_flag("--speculative-config")?;
+    let word = argument.values.first()?;
+    let is_quoted = source.slice(word.span).starts_with('\'');
+    let json = configuration(launch, shape)?;
+    is_quoted.then(|| vec![Edit { span: word.span, replacement: quoted(&json) }])
+}
+
+/// vLLM's JSON with another number of drafts.
+fn configuration(launch: &Launch, shape: TreeShape) -> Option<String> {
+    let speculation = launch.vllm_speculation()?;
+    let mut keys: Map<String, Value> = Map::new();
+    for (name, key) in &speculation.keys {
+        keys.insert(name.clone(), key.value.clone()?);
+    }
+    keys.insert("num_speculative_tokens".into(), shape.num_steps.into());
+    Some(Value::Object(keys).to_string())
+}
+
+fn flags(launch: &Launch, draft: &Draft, shape: TreeShape) -> String {
+    if shape.is_off() {
+        return String::new();
+    }
+    if launch.engine == Engine::Vllm {
+        let method = match draft.algorithm.as_str() {
+            "NEXTN" => "mtp".to_owned(),
+            other => other.to_ascii_lowercase(),
+        };
+        let mut keys = Map::new();
+        keys.insert("method".into(), method.into());
+        if !draft.path.is_empty() {
+            keys.insert("model".into(), draft.path.clone().into());
+        }
+        keys.insert("num_speculative_tokens".into(), shape.num_steps.into());
+        let json = configuration(launch, shape).unwrap_or_else(|| Value::Object(keys).to_string());
+        return format!("--speculative-config {}", quoted(&json));
+    }
+    let (version, _) = version_of(launch, None);
+    let values = [
+        (Key::SpeculativeAlgorithm, draft.algorithm.clone()),
+        (Key::SpeculativeDraftModelPath, draft.path.clone()),
+        (Key::SpeculativeNumSteps, shape.num_steps.to_string()),
+        (Key::SpeculativeEagleTopk, shape.topk.to_string()),
+        (Key::SpeculativeNumDraftTokens, shape.num_draft_tokens.to_string()),
+    ];
+    let given = values.iter().filter(|(_, value)| !value.is_empty());
+    given.map(|(key, value)| launch.line(*key, version, &quoted(value))).collect::<Vec<_>>().join(" ")
+}
+
+/// Applies edits. Of several insertions at one place the first stays the first.
+fn applied(text: &str, mut edits: Vec<Edit>) -> String {
+    edits.reverse();
+    edits.sort_by_key(|edit| std::cmp::Reverse(edit.span.start));
+    let mut whole = text.to_owned();
+    for edit in edits {
+        whole.replace_range(edit.span.start..edit.span.end, &edit.replacement);
+    }
+    whole
+}
+
+/// Whether the changed text has the same launch with the shape.
+fn runs(name: &str, text: &str, before: &Launch, shape: TreeShape) -> bool {
+    let source = Source::new(name, text);
+    let parsed = parse(&source, &Options { engine: Some(before.engine), version: None });
+    let at = before.anchor.start;
+    let nearest = parsed.launches.iter().min_by_key(|launch| launch.anchor.start.abs_diff(at));
+    nearest.is_some_and(|launch| match speculation::of(launch, None) {
+        Ok(found) => found.own == Some(shape),
+        Err(_) => shape.is_off(),
+    })
+}

@@ -1,0 +1,186 @@
+use schemas::{
+    launch::{Options, Parsed, parse},
+    sweep::{RandomPrompts, SystemKind, Workload},
+    text::Source,
+    tree::TreeShape,
+};
+
+use super::{Draft, LaunchSweep, Treated, Wanted, choose, rewrite, sweep_of};
+
+const SGLANG: &str = "\
+#!/bin/bash
+export HF_TOKEN=hf_1234567890abcdefghij CUDA_VISIBLE_DEVICES=1
+pip install something
+MODEL=/m/target
+nohup python3 -m sglang.launch_server \\
+    --model-path $MODEL --host 0.0.0.0 --port 8000 --api-key sk-1234567890abcdef \\
+    --speculative-algorithm EAGLE3 --speculative-draft-model-path /m/draft \\
+    --speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 32 \\
+    --tp 2 --mem-fraction-static 0.8 --context-length 4096 --max-running-requests 64
+";
+
+fn read(name: &str, text: &str) -> (Source, Parsed) {
+    let source = Source::new(name, text);
+    let parsed = parse(&source, &Options::default());
+    (source, parsed)
+}
+
+fn wanted() -> Wanted {
+    let text = "[models]\ntarget='t'\ndraft='d'\nalgorithm='EAGLE3'\n[workload]\nrandom={input_length=8}\nrequests=4\n";
+    let file = schemas::sweep::SweepFile::read(&Source::new("s", text)).expect("a sweep file");
+    let workload = Workload { random: Some(RandomPrompts { input_length: 8, ratio: 1.0 }), ..file.workload };
+    Wanted {
+        workload,
+        concurrency: vec![1, 8],
+        repeats: 3,
+        seconds: None,
+        draft: None,
+        command: None,
+        variables: [].into(),
+    }
+}
+
+fn sweep(name: &str, text: &str, wanted: &Wanted) -> Result<LaunchSweep, Vec<String>> {
+    let (source, parsed) = read(name, text);
+    sweep_of(&source, choose(&source, &parsed.launches, None).expect("one launch"), wanted)
+}
+
+fn treatment<'a>(sweep: &'a LaunchSweep, flag: &str) -> &'a Treated {
+    sweep.treated.iter().find(|one| one.launch.contains(flag)).expect(flag)
+}
+
+#[test]
+fn a_shell_launch_becomes_a_sweep_of_its_own_command() {
+    let sweep = sweep("run.sh", SGLANG, &wanted()).expect("a sweep");
+    let file = &sweep.file;
+    assert_eq!(file.system.kind, SystemKind::Sglang);
+    assert_eq!(file.system.command, ["python3", "-m", "sglang.launch_server"]);
+    let kept = ["--tp", "2", "--mem-fraction-static", "0.8", "--max-running-requests", "64"];
+    assert_eq!(file.system.extra_args, kept);
+    assert_eq!(file.system.env.get("CUDA_VISIBLE_DEVICES").map(String::as_str), Some("1"));
+    assert_eq!((file.models.target.as_str(), file.models.draft.as_str()), ("/m/target", "/m/draft"));
+    assert_eq!((file.engine.context_length, file.batch.sizes.clone()), (Some(4096), Some(vec![1, 8])));
+    assert_eq!(sweep.own, TreeShape::new(5, 8, 32).ok());
+    assert_eq!(file.space.shapes, ["5,8,32"]);
+    let toml = file.write().expect("TOML");
+    let mut again = schemas::sweep::SweepFile::read(&Source::new("again", &toml)).expect("the sweep file is valid");
+    assert!(toml.contains("HF_TOKEN = \"***\"") && !toml.contains("hf_1234"), "{toml}");
+    again.system.env.clone_from(&file.system.env);
+    assert_eq!(&again, file);
+}
+
+#[test]
+fn what_the_sweep_sets_itself_is_told_and_secrets_are_hidden() {
+    let sweep = sweep("run.sh", SGLANG, &wanted()).expect("a sweep");
+    assert_eq!(treatment(&sweep, "--port").measured, "127.0.0.1 and a free port");
+    assert_eq!(treatment(&sweep, "--api-key").launch, "--api-key ***");
+    assert_eq!(treatment(&sweep, "--speculative-num-steps").measured, "varied");
+    assert_eq!(treatment(&sweep, "prefix cache").measured, "off");
+    assert!(!sweep.treated.iter().any(|one| one.launch.contains("sk-1234")));
+}
+
+#[test]
+fn a_vllm_launch_varies_chains_and_keeps_its_own() {
+    let text = "A=1 /venv/bin/vllm serve $ORG/model --served-model-name x --enable-prefix-caching --max-num-seqs 16 \
+                --speculative-config '{\"method\": \"eagle3\", \"model\": \"org/draft\", \"num_speculative_tokens\": 7}'\n";
+    let mut wanted = wanted();
+    wanted.variables.insert("ORG".into(), "org".into());
+    let sweep = sweep("run.sh", text, &wanted).expect("a sweep");
+    assert_eq!(sweep.file.system.kind, SystemKind::Vllm);
+    assert_eq!(sweep.file.system.command, ["/venv/bin/vllm", "serve"]);
+    assert_eq!(sweep.file.system.env.get("A").map(String::as_str), Some("1"));
+    assert_eq!(sweep.file.system.extra_args, ["--max-num-seqs", "16"]);
+    assert_eq!((sweep.file.models.target.as_str(), sweep.file.models.algorithm.as_str()), ("org/model", "EAGLE3"));
+    assert_eq!(sweep.own, Some(TreeShape::chain(7)));
+    assert_eq!(sweep.file.space.topk, [1]);
+}
+
+#[test]
+fn a_slime_launch_becomes_a_plain_server() {
+    let text = "SGLANG_ARGS=(\n   --rollout-num-gpus-per-engine 4\n   --sglang-mem-fraction-static 0.7\n   \
+                --sglang-speculative-algorithm EAGLE\n   --sglang-speculative-num-steps 3\n   \
+                --sglang-speculative-eagle-topk 1\n   --sglang-speculative-num-draft-tokens 4\n)\n\
+                python3 train.py --hf-checkpoint /m/GLM --lr 1 ${SGLANG_ARGS[@]}\n";
+    let sweep = sweep("run-slime.sh", text, &wanted()).expect("a sweep");
+    assert_eq!(sweep.file.system.command, ["python3", "-m", "sglang.launch_server"]);
+    assert_eq!(sweep.file.system.extra_args, ["--tp-size", "4", "--mem-fraction-static", "0.7"]);
+    assert_eq!((sweep.file.models.target.as_str(), sweep.file.models.draft.as_str()), ("/m/GLM", ""));
+    assert_eq!(sweep.own, Some(TreeShape::chain(3)));
+}
+
+#[test]
+fn every_reason_against_a_launch_is_told_at_once() {
+    let text = "srun python3 -m sglang.launch_server --model-path $NOWHERE_SET --disaggregation-mode prefill --nnodes 2 \
+                --max-running-requests 4 --speculative-algorithm NGRAM\n";
+    let told = sweep("run.sh", text, &wanted()).expect_err("refused").join("\n");
+    for expected in [
+        "disaggregated",
+        "several nodes",
+        "--set NOWHERE_SET=VALUE",
+        "srun starts the engine elsewhere",
+        "NGRAM is not varied",
+        "at most 4 requests together, but a concurrency of 8",
+    ] {
+        assert!(told.contains(expected), "{expected}: {told}");
+    }
+}
+
+#[test]
+fn a_launch_without_speculation_takes_a_draft() {
+    let text = "python3 -m sglang.launch_server --model-path m\n";
+    let told = sweep("run.sh", text, &wanted()).expect_err("no draft").join("\n");
+    assert!(told.contains("--draft DIR"), "{told}");
+    let draft = Draft { path: "d".into(), algorithm: "EAGLE3".into() };
+    let sweep = sweep("run.sh", text, &Wanted { draft: Some(draft), ..wanted() }).expect("a sweep");
+    assert_eq!((sweep.file.models.draft.as_str(), sweep.own), ("d", None));
+}
+
+#[test]
+fn several_launches_are_listed() {
+    let (source, parsed) = read("run.sh", "vllm serve a --port 1 &\nvllm serve b --port 2\n");
+    let told = choose(&source, &parsed.launches, None).expect_err("two").clone();
+    assert!(told.contains("--launch 2   vllm, line 2"), "{told}");
+    assert!(choose(&source, &parsed.launches, Some(2)).is_ok());
+    assert!(choose(&source, &parsed.launches, Some(3)).is_err());
+    assert!(choose(&source, &parsed.launches, Some(0)).is_err());
+}
+
+#[test]
+fn the_winner_is_written_into_the_launch() {
+    let draft = Draft { path: "/m/draft".into(), algorithm: "EAGLE3".into() };
+    let (source, parsed) = read("run.sh", SGLANG);
+    let changed = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(3));
+    let text = changed.text.expect("written");
+    let steps = "--speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4";
+    assert_eq!(
+        text,
+        SGLANG.replace("--speculative-num-steps 5 --speculative-eagle-topk 8 --speculative-num-draft-tokens 32", steps)
+    );
+    assert!(changed.flags.ends_with(steps), "{}", changed.flags);
+    let off = rewrite(&source, &parsed.launches[0], &draft, TreeShape::OFF).text.expect("written");
+    assert!(!off.contains("--speculative") && off.contains("--tp 2"), "{off}");
+
+    let vllm = "vllm serve m --speculative-config '{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 7}' --x 1\n";
+    let (source, parsed) = read("run.sh", vllm);
+    let changed = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(2));
+    let text = changed.text.expect("written");
+    assert!(text.contains("\"num_speculative_tokens\":2}' --x 1"), "{text}");
+
+    let plain = "python3 -m sglang.launch_server --model-path m\n";
+    let (source, parsed) = read("run.sh", plain);
+    let text = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(3)).text.expect("written");
+    assert!(
+        text.contains("EAGLE3") && text.contains("/m/draft") && text.contains("--speculative-num-draft-tokens 4"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_value_that_comes_from_outside_is_not_written_over() {
+    let text = "python3 -m sglang.launch_server --model-path m --speculative-algorithm EAGLE3 \
+                --speculative-draft-model-path d --speculative-num-steps $STEPS --speculative-eagle-topk 1\n";
+    let (source, parsed) = read("run.sh", text);
+    let draft = Draft { path: "d".into(), algorithm: "EAGLE3".into() };
+    let changed = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(3));
+    assert!(changed.flags.contains("--speculative-num-steps 3"), "{}", changed.flags);
+}
