@@ -13,8 +13,9 @@ mod speculation;
 mod tests;
 mod variables;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
+use engine::{EngineOptions, load};
 use schemas::{
     launch::{Engine, Launch},
     sweep::{
@@ -145,6 +146,17 @@ pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<Lau
     let mut treated = program.treated;
     treated.extend(arguments.treated);
     Ok(LaunchSweep { file, treated, own: speculation.own })
+}
+
+/// The algorithm that a draft is for, judging by its tensors; `None` if target or draft are not folders of models that
+/// spectune's own engine runs.
+pub fn algorithm_of(target: &Path, draft: &Path) -> Option<&'static str> {
+    let options = EngineOptions {
+        model_path: target.to_owned(),
+        draft_model_path: Some(draft.to_owned()),
+        ..EngineOptions::default()
+    };
+    load::draft_algorithm(&options).ok()?
 }
 
 fn kind(engine: Engine) -> SystemKind {

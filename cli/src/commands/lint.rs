@@ -14,7 +14,7 @@ mod summary;
 use std::path::PathBuf;
 
 use schemas::{
-    diagnostic::{Findings, Format, Severity, fix, render, statistics},
+    diagnostic::{Diagnostic, Findings, Format, Severity, fix, render, statistics},
     gpu::GpuMemory,
     launch::Engine,
     text::Source,
@@ -258,4 +258,28 @@ fn resolved(all: &[FileResult], format: Format, rendered: &str) -> anyhow::Resul
         of_vllm.map(|done| format!("{}: --resolved is not implemented for vLLM\n", done.checked.source.name())),
     );
     Ok(format!("{}\n{rendered}", tables.join("\n")))
+}
+
+/// What the linter finds in a text, with its default settings.
+///
+/// # Errors
+/// When a settings file of the linter is wrong.
+pub fn findings_of(source: &Source) -> anyhow::Result<Vec<Diagnostic>> {
+    let arguments = Arguments::default();
+    let linter = Linter::new(&arguments, None)?;
+    let settings = linter.settings_of(std::path::Path::new(source.name()))?;
+    Ok(linter.check(source.clone(), &settings).diagnostics)
+}
+
+/// The unified diff from a text to a changed one.
+pub fn difference(source: &Source, changed: &str) -> String {
+    apply_fixes::diff(source, changed)
+}
+
+/// Writes a changed text to its file, unless that has changed since it was read.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_changed(changed: &str, file: &std::path::Path, source: &Source) -> anyhow::Result<()> {
+    apply_fixes::write(changed, file, source)
 }

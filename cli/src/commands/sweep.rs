@@ -122,57 +122,108 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if file.system.url.is_some() {
         return at_url(file, &folder, &source, &arguments);
     }
-    let file =
-        sweep_inputs::resolve(file, &folder, &source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
     let shard = jobs::shard(arguments.shard)?;
     let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.sweep, shard));
-    results_folder::check_for_sweep(&out, arguments.resume)?;
-    // A dry run has nothing to finish, so a signal ends it at once.
-    let never = AtomicBool::new(false);
-    let interrupted = if arguments.dry_run { &never } else { interrupt::polled() };
-    let request = SweepRequest {
+    let again = again(&arguments, &out, shard);
+    measure(Job {
         file,
         folder,
+        source,
         out,
         resume: arguments.resume,
+        dry_run: arguments.dry_run,
         shard,
         device: arguments.device,
         keep_states: arguments.keep_states.saturating_mul(1 << 30),
-        interrupted,
-        supervisor: supervise::program(),
-    };
+        again,
+    })
+    .map(|measured| measured.exit)
+}
+
+/// A sweep with everything that a command line says of it.
+pub(super) struct Job {
+    /// What is measured.
+    pub file: SweepFile,
+    /// Folder to which its paths refer.
+    pub folder: PathBuf,
+    /// Its text, for the positions of errors.
+    pub source: Source,
+    /// Folder of the results.
+    pub out: PathBuf,
+    /// Whether to continue.
+    pub resume: bool,
+    /// Whether to print the plan and measure nothing.
+    pub dry_run: bool,
+    /// Which part of the space.
+    pub shard: Option<Shard>,
+    /// The device, if the command line gives one.
+    pub device: Option<DeviceChoice>,
+    /// Disk space for hidden states, in bytes.
+    pub keep_states: u64,
+    /// "continue with: …".
+    pub again: String,
+}
+
+/// How a sweep ended.
+pub(super) struct Measured {
+    /// The exit code.
+    pub exit: Exit,
+    /// The result; `None` if nothing was measured or the sweep was interrupted.
+    pub summary: Option<SweepSummary>,
+}
+
+impl From<Exit> for Measured {
+    fn from(exit: Exit) -> Self {
+        Self { exit, summary: None }
+    }
+}
+
+/// Runs a sweep, and prints its result.
+///
+/// # Errors
+/// When its inputs are wrong, or nothing could be measured.
+pub(super) fn measure(job: Job) -> anyhow::Result<Measured> {
+    let Job { file, folder, source, out, resume, dry_run, shard, device, keep_states, again } = job;
+    let file =
+        sweep_inputs::resolve(file, &folder, &source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
+    results_folder::check_for_sweep(&out, resume)?;
+    // A dry run has nothing to finish, so a signal ends it at once.
+    let never = AtomicBool::new(false);
+    let interrupted = if dry_run { &never } else { interrupt::polled() };
+    let supervisor = supervise::program();
+    let request = SweepRequest { file, folder, out, resume, shard, device, keep_states, interrupted, supervisor };
     let at_its_place = |error: TunerError| in_file(error, &request, &source);
-    if arguments.dry_run {
+    if dry_run {
         let outline = plan::outline(&tuner::sweep::outline(&request)?, &request);
         // The capacity of a server is unknown before it is started.
         if !request.file.system.is_in_process() {
             terminal::print(&outline)?;
-            return Ok(Exit::Fine);
+            return Ok(Exit::Fine.into());
         }
         let planned = setup::waiting("loading models to measure the estimate", |_| tuner::sweep::plan(&request));
         // An error is printed alone, not below a plan.
         let planned = planned.map_err(at_its_place)?;
         terminal::print(&(outline + &plan::estimate(&planned, &request)))?;
-        return Ok(Exit::Fine);
+        return Ok(Exit::Fine.into());
     }
-    interrupt::advise(go_on(&request, &arguments));
+    interrupt::advise(again.clone());
     let mut bar = Bar::default();
     let ended = tuner::sweep::run(&request, &mut bar);
     bar.finish();
     match ended {
-        Ok(summary) => finish(&summary, &request, &arguments),
+        Ok(summary) => Ok(Measured { exit: finish(&summary, &request, &again)?, summary: Some(summary) }),
         Err(error) if interrupted.load(Relaxed) => {
             if !error.is_interruption() {
                 terminal::print_error(&error.into());
             }
-            terminal::note(&format!("interrupted; {}", go_on(&request, &arguments)));
-            Ok(Exit::Interrupted)
+            terminal::note(&format!("interrupted; {again}"));
+            Ok(Exit::Interrupted.into())
         }
         Err(error) if bar.done() > 0 => {
             let error = error.into();
             terminal::print_error(&error);
-            terminal::note(&format!("{} finished trials are kept; {}", bar.done(), go_on(&request, &arguments)));
-            Ok(exit::of(&error))
+            terminal::note(&format!("{} finished trials are kept; {again}", bar.done()));
+            Ok(exit::of(&error).into())
         }
         Err(error) => Err(at_its_place(error)),
     }
@@ -239,7 +290,7 @@ fn in_file(error: TunerError, request: &SweepRequest<'_>, source: &Source) -> an
 }
 
 /// Prints the table to stdout, and the names of the written files to stderr.
-fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Arguments) -> anyhow::Result<Exit> {
+fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, again: &str) -> anyhow::Result<Exit> {
     let out = request.out.display();
     terminal::note(&format!(
         "{} trials measured, {} kept from before: {}",
@@ -251,7 +302,7 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Argume
     if summary.records.is_empty() {
         terminal::note("no trial has finished yet: there is nothing to rank");
         if interrupted {
-            terminal::note(&format!("interrupted; {}", go_on(request, arguments)));
+            terminal::note(&format!("interrupted; {again}"));
         }
         return Ok(if interrupted { Exit::Interrupted } else { Exit::Findings });
     }
@@ -273,7 +324,7 @@ fn finish(summary: &SweepSummary, request: &SweepRequest<'_>, arguments: &Argume
         terminal::note(&format!("warning: {warning}"));
     }
     if interrupted {
-        terminal::note(&format!("interrupted; {}", go_on(request, arguments)));
+        terminal::note(&format!("interrupted; {again}"));
     }
     report.with_context(|| {
         format!("the report could not be written, but every trial is kept; to write it later: spectune report {out}")
@@ -303,15 +354,14 @@ fn all_speculation_failed(records: &[Record]) -> Option<&str> {
     })
 }
 
-/// The shell command that continues this sweep.
-fn go_on(request: &SweepRequest<'_>, arguments: &Arguments) -> String {
+/// The shell command that continues a sweep.
+fn again(arguments: &Arguments, out: &Path, shard: Option<Shard>) -> String {
     let word = |path: &Path| quoted(&path.display().to_string());
-    let program = std::env::args_os().next().map_or_else(|| "spectune".into(), |program| word(Path::new(&program)));
-    let mut command = format!("{program} sweep {} --out {} --resume", word(&arguments.sweep), word(&request.out));
-    if let Some(shard) = request.shard {
+    let mut command = format!("{} sweep {} --out {} --resume", program(), word(&arguments.sweep), word(out));
+    if let Some(shard) = shard {
         command.push_str(&format!(" --shard {shard}"));
     }
-    match request.device {
+    match arguments.device {
         Some(DeviceChoice::Cpu) => command.push_str(" --device cpu"),
         Some(DeviceChoice::Cuda(number)) => command.push_str(&format!(" --device cuda:{number}")),
         Some(DeviceChoice::Emulator | DeviceChoice::Auto) | None => {}
@@ -324,6 +374,12 @@ fn go_on(request: &SweepRequest<'_>, arguments: &Arguments) -> String {
     }
     let again = if arguments.sweep.as_os_str() == "-" { ", with the same file on standard input" } else { "" };
     format!("continue with: {command}{again}")
+}
+
+/// This program as a word of a shell command.
+pub(super) fn program() -> String {
+    let program = std::env::args_os().next();
+    program.map_or_else(|| "spectune".into(), |program| quoted(&program.to_string_lossy()))
 }
 
 /// Shards on one file system have separate folders.

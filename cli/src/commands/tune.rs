@@ -1,9 +1,11 @@
-//! `spectune tune --url`: measures a running server as it is, or compares two.
+//! `spectune tune`: finds the fastest speculation for a launch, or measures running servers as they are.
+
+mod launch;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use schemas::{launch::quoted, sweep::RandomPrompts, sweep::Workload};
+use schemas::{launch::quoted, secrets, sweep::RandomPrompts, sweep::Workload};
 use tuner::{configuration::Load, running::record::RunningSettings};
 
 use super::running;
@@ -11,12 +13,21 @@ use crate::{data_set, exit::Exit};
 
 const EXAMPLES: &str = "\
 Examples:
+  spectune tune run.sh --prompts prompts.jsonl --concurrency 8
+  spectune tune run.sh --input-len 1000 --output-len 200 --dry-run
+  spectune tune run.sh --prompts prompts.jsonl --set MODEL_DIR=/models --max-time 20m --write
+  spectune tune run.sh --prompts prompts.jsonl --print-sweep > sweep.toml
   spectune tune --url http://127.0.0.1:30000 --prompts prompts.jsonl --concurrency 1,8,32
   spectune tune --url http://127.0.0.1:8000 --launch run.sh --input-len 1000 --output-len 200
   spectune tune --url http://gpu-1:30000 --url http://gpu-2:30000 --prompts prompts.jsonl
   spectune tune --url https://llm.example.org --api-key-env LLM_KEY --prompts prompts.jsonl
 
-One configuration is measured: the one that runs. Nothing is changed on the server, nothing is
+A launch file is checked by the linter and read, never run: tune starts the command that it
+contains, with the environment that it exports, without speculation, with the launch's own shape,
+and with others, as `spectune sweep` does, and prints the changed launch if one is faster. It says
+first which flags are measured otherwise than they stand there, and why.
+
+With --url, one configuration is measured: the one that runs. Nothing is changed on the server, nothing is
 varied, and no tuned file is written. Every repeat sends prompts that were not sent before; where
 the server counts cached tokens, trials with cold and with warm prompts are shown apart. Trials
 during which the server had other requests are excluded.
@@ -29,19 +40,41 @@ backends are `not told`, or come from --launch FILE.
 
 Ctrl-C keeps every finished trial and exits with code 130; --resume continues from there.";
 
-/// Measure a running server as it is, or compare two of them.
+/// Find the fastest speculation for a launch file, or measure running servers as they are.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Arguments {
-    /// A launch file to tune: not supported yet; measure a running server with --url
-    #[arg(value_name = "LAUNCH")]
+    /// The launch file to tune: a shell script, a unit, a compose file or anything else that `lint` reads
+    #[arg(value_name = "FILE", required_unless_present = "url", conflicts_with = "url")]
     file: Option<PathBuf>,
     /// URL of a running SGLang, vLLM or spectune server; given twice, two servers are compared
     #[arg(long, value_name = "URL")]
     url: Vec<String>,
-    /// The file that the server was launched with, for what it does not tell; it is also checked by the linter
-    #[arg(long, value_name = "FILE")]
+    /// Of a FILE with several launches, the number of the one to tune; with --url, the file that the server was launched
+    /// with, for what it does not tell (it is also checked by the linter)
+    #[arg(long, value_name = "N|FILE")]
     launch: Option<PathBuf>,
+    /// Value of a variable that FILE uses and does not set; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", conflicts_with = "url")]
+    set: Vec<String>,
+    /// The words that start the engine, in place of those in FILE
+    #[arg(long, value_name = "WORDS", conflicts_with = "url")]
+    command: Option<String>,
+    /// Draft to try, in place of the launch's or where it has none: a folder, or an id in the Hugging Face cache
+    #[arg(long, value_name = "DIR", conflicts_with = "url")]
+    draft: Option<String>,
+    /// How the draft drafts: EAGLE3, EAGLE or NEXTN (default: the launch's, or what the tensors of --draft say)
+    #[arg(long, value_name = "NAME", conflicts_with = "url")]
+    algorithm: Option<String>,
+    /// Write the faster shape into FILE
+    #[arg(long, conflicts_with_all = ["url", "dry_run", "print_sweep"])]
+    write: bool,
+    /// Print the sweep file that would be run, secrets hidden, and stop
+    #[arg(long, conflicts_with_all = ["url", "dry_run"])]
+    print_sweep: bool,
+    /// Tune FILE even if the linter finds errors in it
+    #[arg(long, conflicts_with = "url")]
+    force: bool,
     /// Environment variable that holds the server's API key
     #[arg(long, value_name = "NAME")]
     api_key_env: Option<String>,
@@ -60,14 +93,14 @@ pub struct Arguments {
     /// Requests of a trial; at least as many as run together
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     requests: u32,
-    /// Trials of each load; six are the fewest for a confidence interval
-    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    repeats: u32,
+    /// Trials of each configuration and load (default: 3; with --url 6, the fewest for a confidence interval)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    repeats: Option<u32>,
     /// Time after which no further trial starts, such as 90s, 20m or 2h
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     max_time: Option<f64>,
     /// Flush the server's prefix cache before every trial; it then also forgets the prompts of others
-    #[arg(long)]
+    #[arg(long, requires = "url")]
     flush: bool,
     /// End requests at the model's end-of-text token instead of generating all new tokens
     #[arg(long)]
@@ -81,34 +114,27 @@ pub struct Arguments {
     /// Folder with the tokenizer and config.json of the server's model, if the one that it names is not on this machine
     #[arg(long, value_name = "DIR")]
     model_path: Option<PathBuf>,
-    /// Folder for journal and report (default: results/tune)
+    /// Folder for journal and report (default: results/tune-NAME of the FILE; with --url results/tune)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Continue the measurement that was started in the folder
     #[arg(long)]
     resume: bool,
-    /// Print what the server is and what would be measured, without measuring
+    /// Print what would be measured, without measuring
     #[arg(long)]
     dry_run: bool,
 }
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    if let Some(file) = &arguments.file {
-        bail!(
-            "tuning a launch file is not supported yet ({}): measure the server that it starts with --url URL --launch {0}, \
-             or write a sweep file and run `spectune sweep`",
-            file.display()
-        );
-    }
-    if arguments.url.is_empty() {
-        bail!("give the URL of a running server: --url http://127.0.0.1:30000");
-    }
     if arguments.url.len() > 2 {
         bail!("{} URLs are given, but one server is measured or two are compared", arguments.url.len());
     }
     if !(arguments.temperature >= 0.0 && arguments.temperature.is_finite()) {
         bail!("--temperature takes a number of at least 0");
+    }
+    if let Some(file) = &arguments.file {
+        return launch::tune(&of_file(file, &arguments)?);
     }
     let inputs = running::Inputs {
         urls: arguments.url.clone(),
@@ -121,7 +147,41 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         resume: arguments.resume,
         dry_run: arguments.dry_run,
     };
-    running::measure(&inputs, &again(&arguments, &inputs.out))
+    running::measure(&inputs, &again(&arguments, Some(&inputs.out)))
+}
+
+fn of_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Inputs> {
+    let number = match &arguments.launch {
+        None => None,
+        Some(text) => match text.to_str().and_then(|text| text.parse().ok()) {
+            Some(number) => Some(number),
+            None => bail!("--launch takes the number of a launch in {}, such as 2", file.display()),
+        },
+    };
+    let mode = match (arguments.write, arguments.dry_run, arguments.print_sweep) {
+        (true, ..) => launch::Mode::Write,
+        (_, true, _) => launch::Mode::DryRun,
+        (.., true) => launch::Mode::PrintSweep,
+        _ => launch::Mode::Measure,
+    };
+    let asked = asked(arguments)?;
+    Ok(launch::Inputs {
+        file: file.to_owned(),
+        number,
+        set: arguments.set.clone(),
+        command: arguments.command.clone(),
+        draft: arguments.draft.clone(),
+        algorithm: arguments.algorithm.clone(),
+        concurrency: asked.loads.iter().filter_map(|load| load.batch_size()).collect(),
+        workload: asked.workload,
+        repeats: asked.repeats,
+        seconds: asked.seconds,
+        out: arguments.out.clone(),
+        resume: arguments.resume,
+        mode,
+        force: arguments.force,
+        again: again(arguments, None),
+    })
 }
 
 fn asked(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
@@ -161,21 +221,30 @@ fn asked(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
         },
         folder: folder.display().to_string(),
         loads: loads.collect(),
-        repeats: arguments.repeats as usize,
+        repeats: repeats(arguments) as usize,
         seconds: arguments.max_time,
         flush: arguments.flush,
     })
 }
 
-/// The command that continues, without the program.
-fn again(arguments: &Arguments, out: &Path) -> String {
+fn repeats(arguments: &Arguments) -> u32 {
+    arguments.repeats.unwrap_or(if arguments.file.is_some() { 3 } else { 6 })
+}
+
+/// The command that continues, without the program; without a folder, also without it and `--resume`.
+fn again(arguments: &Arguments, out: Option<&Path>) -> String {
     let mut words = vec!["tune".to_owned()];
     let mut add = |flag: &str, value: Option<String>| {
-        words.extend(value.map(|value| format!("{flag} {}", quoted(&value))));
+        words.extend(value.map(|value| format!("{flag} {}", quoted(&value)).trim_start().to_owned()));
     };
     let path = |path: &PathBuf| path.display().to_string();
+    add("", arguments.file.as_ref().map(path));
     arguments.url.iter().for_each(|url| add("--url", Some(url.clone())));
     add("--launch", arguments.launch.as_ref().map(path));
+    arguments.set.iter().for_each(|pair| add("--set", Some(secrets::masked_text(pair))));
+    add("--command", arguments.command.clone());
+    add("--draft", arguments.draft.clone());
+    add("--algorithm", arguments.algorithm.clone());
     add("--api-key-env", arguments.api_key_env.clone());
     add("--prompts", arguments.prompts.as_ref().map(path));
     add("--input-len", arguments.input_len.map(|length| length.to_string()));
@@ -183,15 +252,17 @@ fn again(arguments: &Arguments, out: &Path) -> String {
     let sizes: Vec<String> = arguments.concurrency.iter().map(ToString::to_string).collect();
     add("--concurrency", Some(sizes.join(",")));
     add("--requests", Some(arguments.requests.to_string()));
-    add("--repeats", Some(arguments.repeats.to_string()));
+    add("--repeats", Some(repeats(arguments).to_string()));
     add("--max-time", arguments.max_time.map(|seconds| format!("{seconds}s")));
     add("--temperature", (arguments.temperature > 0.0).then(|| arguments.temperature.to_string()));
     add("--seed", (arguments.seed > 0).then(|| arguments.seed.to_string()));
     add("--model-path", arguments.model_path.as_ref().map(path));
-    add("--out", Some(out.display().to_string()));
+    add("--out", out.map(|out| out.display().to_string()));
+    words.extend(arguments.write.then(|| "--write".to_owned()));
+    words.extend(arguments.force.then(|| "--force".to_owned()));
     words.extend(arguments.flush.then(|| "--flush".to_owned()));
     words.extend(arguments.stop_at_end.then(|| "--stop-at-end".to_owned()));
-    words.push("--resume".to_owned());
+    words.extend(out.map(|_| "--resume".to_owned()));
     words.join(" ")
 }
 

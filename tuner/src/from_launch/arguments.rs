@@ -55,7 +55,7 @@ pub fn of(launch: &Launch, known: &Known<'_>, missing: &mut Missing) -> Argument
             found.treated.push(Treated {
                 launch: shown,
                 measured: "left out".into(),
-                why: "only a branch of the script adds it: give it with --arg if the launch has it",
+                why: "only one branch of the script adds it",
             });
             continue;
         }
