@@ -4,6 +4,9 @@
 #[path = "support/sglang.rs"]
 mod sglang;
 
+#[path = "servers/launch_files.rs"]
+mod launch_files;
+
 #[path = "servers/ends.rs"]
 mod ends;
 

@@ -259,6 +259,9 @@ pub fn badges(entry: &Entry) -> Vec<&'static str> {
     if entry.ranked.role == Role::EngineDefault {
         badges.push("engine's default");
     }
+    if entry.ranked.role == Role::Current {
+        badges.push("runs now");
+    }
     if entry.ranked.role == Role::Probe {
         badges.push("probe");
     }

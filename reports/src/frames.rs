@@ -271,6 +271,7 @@ fn role(role: Role) -> &'static str {
         Role::Candidate => "candidate",
         Role::NoSpeculation => "no_speculation",
         Role::EngineDefault => "engine_default",
+        Role::Current => "current",
         Role::Probe => "probe",
     }
 }

@@ -178,7 +178,8 @@ fn space(engine: Engine, own: Option<TreeShape>) -> Space {
         topk,
         num_draft_tokens,
         tables: Vec::new(),
-        shapes: own.iter().map(ToString::to_string).collect(),
+        shapes: Vec::new(),
+        current: own.map(|own| own.to_string()),
     }
 }
 
@@ -187,7 +188,7 @@ fn too_many(arguments: &arguments::Arguments, concurrency: &[usize]) -> Option<S
     let (most, limit) = (concurrency.iter().max()?, arguments.max_running_requests?);
     (*most > limit).then(|| {
         format!(
-            "the launch runs at most {limit} requests together, but a concurrency of {most} is asked for: lower \
+            "the launch runs at most {limit} requests together, but --concurrency asks for {most}: lower \
              --concurrency, or raise the limit in the launch"
         )
     })

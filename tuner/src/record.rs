@@ -32,6 +32,8 @@ pub enum Role {
     NoSpeculation,
     /// The engine's default: always measured.
     EngineDefault,
+    /// What runs now, by the sweep file: always measured.
+    Current,
     /// Not ranked: a start of a server that runs a different chain at each batch size, so that one start measures
     /// rounds of several chains. The chains share the GPU's memory, so separate starts decide which is the fastest.
     Probe,

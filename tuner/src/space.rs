@@ -119,7 +119,7 @@ impl Expanded {
     }
 }
 
-/// All configurations of a space, with no speculation and the engine's default. Combinations that are not valid trees
+/// All configurations of a space, with no speculation, the engine's default and what runs now. Combinations that are not valid trees
 /// are dropped and counted; with topk 1 the number of draft tokens follows from the steps. Each combination of settings
 /// is combined with every shape.
 pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], default: TreeShape) -> Expanded {
@@ -139,7 +139,9 @@ pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], defaul
             }
         }
     }
-    shapes.retain(|shape| *shape != TreeShape::OFF && *shape != default);
+    let current = space.current.as_ref().and_then(|shape| shape.parse().ok());
+    let current = current.filter(|shape| *shape != TreeShape::OFF && *shape != default);
+    shapes.retain(|shape| *shape != TreeShape::OFF && *shape != default && Some(*shape) != current);
     shapes.sort_unstable();
     shapes.dedup();
     let same_tree = without_equal_trees(&mut shapes, default);
@@ -148,13 +150,14 @@ pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], defaul
         Candidate { configuration: Configuration::of(TreeShape::OFF), role: Role::NoSpeculation },
         Candidate { configuration: Configuration::of(default), role: Role::EngineDefault },
     ];
+    entrants.extend(current.map(|shape| Candidate { configuration: Configuration::of(shape), role: Role::Current }));
     entrants.extend(shapes.iter().copied().map(Configuration::of).map(candidate));
     entrants.extend(tables.iter().filter_map(|rows| {
         let shape = rows.last()?.shape;
         Some(candidate(Configuration { shape, table: rows.clone(), knobs: Knobs::default() }))
     }));
     for knobs in combinations(knobs) {
-        let every = [TreeShape::OFF, default].into_iter().chain(shapes.iter().copied());
+        let every = [TreeShape::OFF, default].into_iter().chain(current).chain(shapes.iter().copied());
         entrants.extend(every.map(|shape| candidate(Configuration { shape, table: Vec::new(), knobs: knobs.clone() })));
     }
     Expanded { entrants, dropped, same_tree, uncovered: Vec::new() }
@@ -254,6 +257,18 @@ mod tests {
         ] {
             assert!(words.contains(part), "{part}: {words}");
         }
+    }
+
+    #[test]
+    fn what_runs_now_is_a_baseline_even_if_a_cheaper_shape_has_the_same_tree() {
+        let space = Space { shapes: vec!["1,2,2".into()], current: Some("1,8,2".into()), ..Space::default() };
+        let expanded = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3));
+        let found: Vec<_> = expanded.entrants.iter().map(|one| (one.configuration.to_string(), one.role)).collect();
+        assert!(found.contains(&("1,8,2".to_owned(), Role::Current)), "{found:?}");
+        assert!(found.contains(&("1,2,2".to_owned(), Role::Candidate)), "{found:?}");
+        // The engine's default is measured in any case.
+        let space = Space { current: Some("3,1,4".into()), ..Space::default() };
+        assert_eq!(expand(&space, &KnobLists::default(), &[], TreeShape::chain(3)).entrants.len(), 2);
     }
 
     #[test]

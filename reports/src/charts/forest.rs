@@ -91,6 +91,7 @@ fn label(canvas: &mut Canvas<'_>, entry: &Entry, y: i32) -> Result<(), DrawError
     let note = match (entry.chosen, entry.ranked.role) {
         (true, _) => "chosen",
         (_, Part::EngineDefault) => "default",
+        (_, Part::Current) => "runs now",
         (_, Part::NoSpeculation) if !narrow => "no speculation",
         _ => "",
     };
@@ -114,7 +115,7 @@ fn colour(entry: &Entry) -> Role {
         (true, _) => Role::Chosen,
         (_, Part::EngineDefault) => Role::Default,
         (_, Part::NoSpeculation) => Role::Baseline,
-        (_, Part::Candidate | Part::Probe) => Role::Candidate,
+        (_, Part::Candidate | Part::Current | Part::Probe) => Role::Candidate,
     }
 }
 

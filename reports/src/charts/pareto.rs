@@ -139,7 +139,7 @@ fn mark(canvas: &mut Canvas<'_>, point: &Point<'_>, place: (i32, i32)) -> Result
     match point.part {
         Part::NoSpeculation => canvas.square(place, 5, point.colour)?,
         Part::EngineDefault => canvas.diamond(place, 7, point.colour)?,
-        Part::Candidate | Part::Probe => canvas.dot(place, 4, point.colour)?,
+        Part::Candidate | Part::Current | Part::Probe => canvas.dot(place, 4, point.colour)?,
     }
     if point.chosen { canvas.ring(place, 9, Role::Ink) } else { Ok(()) }
 }
@@ -211,6 +211,7 @@ fn tip(point: &Point<'_>) -> String {
     let part = match point.part {
         Part::NoSpeculation => " (no speculation)",
         Part::EngineDefault => " (engine's default)",
+        Part::Current => " (runs now)",
         Part::Candidate | Part::Probe => "",
     };
     format!(

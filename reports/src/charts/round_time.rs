@@ -79,6 +79,7 @@ fn row(
         (true, _) => "chosen",
         (_, Part::EngineDefault) => "default",
         (_, Part::NoSpeculation) => "no spec.",
+        (_, Part::Current) => "runs now",
         (_, Part::Candidate | Part::Probe) => "",
     };
     let font = Font::new(SMALL, if entry.chosen { Role::Chosen } else { Role::Ink }).align(Align::Right);

@@ -17,7 +17,10 @@ const TRIALS: &[Meaning] = &[
         "how requests arrived: running requests of a closed loop, or arrivals per second of an open one",
     ),
     ("configuration, num_steps, topk, num_draft_tokens", "what ran; for a table, the tree of its last row"),
-    ("role", "candidate, no_speculation, engine_default, or probe (measured to learn costs, not ranked)"),
+    (
+        "role",
+        "candidate, no_speculation, engine_default, current (what runs now), or probe (measured to learn costs, not ranked)",
+    ),
     ("repeat", "number of the repeat, from 0"),
     ("host, finished_at", "where it ran, and when it ended in seconds since 1970-01-01 UTC"),
     ("status, reason", "measured, or failed with its reason"),

@@ -21,6 +21,9 @@ pub struct Space {
     pub tables: Vec<String>,
     /// Additional shapes, each written as "num_steps,topk,num_draft_tokens".
     pub shapes: Vec<String>,
+    /// The shape that runs now, written likewise: always measured, so that it is known whether another one is faster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub current: Option<String>,
 }
 
 /// Engine settings to try in addition to tree shapes, instead of the values in `[engine]`. An empty list leaves its
@@ -63,14 +66,18 @@ impl Space {
             let wrong = |reason: String| Wrong::at(&["space", "shapes"], format!("{shape:?}: {reason}")).element(at);
             shape.parse::<TreeShape>().map_err(|error| wrong(error.to_string()))?;
         }
+        if let Some(shape) = &self.current {
+            let wrong = |reason: String| Wrong::at(&["space", "current"], format!("{shape:?}: {reason}"));
+            shape.parse::<TreeShape>().map_err(|error| wrong(error.to_string()))?;
+        }
         Ok(())
     }
 
-    /// Upper bound of the number of shapes, including the two baselines.
+    /// Upper bound of the number of shapes, including the baselines.
     pub(super) fn most_shapes(&self) -> usize {
         let combinations = self.num_steps.len().saturating_mul(self.topk.len());
         let combinations = combinations.saturating_mul(self.num_draft_tokens.len().max(1));
-        combinations.saturating_add(self.shapes.len()).saturating_add(self.tables.len()).saturating_add(2)
+        combinations.saturating_add(self.shapes.len()).saturating_add(self.tables.len()).saturating_add(3)
     }
 }
 

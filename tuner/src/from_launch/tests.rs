@@ -61,7 +61,7 @@ fn a_shell_launch_becomes_a_sweep_of_its_own_command() {
     assert_eq!((file.models.target.as_str(), file.models.draft.as_str()), ("/m/target", "/m/draft"));
     assert_eq!((file.engine.context_length, file.batch.sizes.clone()), (Some(4096), Some(vec![1, 8])));
     assert_eq!(sweep.own, TreeShape::new(5, 8, 32).ok());
-    assert_eq!(file.space.shapes, ["5,8,32"]);
+    assert_eq!(file.space.current.as_deref(), Some("5,8,32"));
     let toml = file.write().expect("TOML");
     let mut again = schemas::sweep::SweepFile::read(&Source::new("again", &toml)).expect("the sweep file is valid");
     assert!(toml.contains("HF_TOKEN = \"***\"") && !toml.contains("hf_1234"), "{toml}");
@@ -119,7 +119,7 @@ fn every_reason_against_a_launch_is_told_at_once() {
         "--set NOWHERE_SET=VALUE",
         "srun starts the engine elsewhere",
         "NGRAM is not varied",
-        "at most 4 requests together, but a concurrency of 8",
+        "at most 4 requests together, but --concurrency asks for 8",
     ] {
         assert!(told.contains(expected), "{expected}: {told}");
     }

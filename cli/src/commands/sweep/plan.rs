@@ -29,6 +29,7 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
         let role = match one.role {
             Role::NoSpeculation => "   always measured",
             Role::EngineDefault => "   the engine's default, always measured",
+            Role::Current => "   runs now, always measured",
             Role::Candidate | Role::Probe => "",
         };
         text += &format!("  {}{role}\n", one.configuration);

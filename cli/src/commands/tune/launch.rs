@@ -189,7 +189,7 @@ fn table(source: &Source, launch: &Launch, treated: &[Treated]) -> String {
     text.trim_end().to_owned()
 }
 
-/// Prints the change of the launch, and writes it if that is asked for.
+/// Prints the change of the launch, and writes it if requested.
 fn conclude(
     source: &Source,
     launch: &Launch,
