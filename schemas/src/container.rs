@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn the_image_follows_the_options_and_their_values() {
         for (text, image) in [
-            ("--gpus all --rm -it -p 80:80 --ipc=host img --model m", Some(6)),
+            ("--gpus all --rm -it -p 80:80 --ipc=host img --model m", Some(7)),
             ("-d --name x --env A=B img", Some(5)),
             ("-itv /a:/b -eA=1 -p80:80 img --name z", Some(4)),
             ("--init=true --read-only img", Some(2)),

@@ -191,7 +191,7 @@ fn a_container_is_ended_by_its_name_also_after_a_kill() {
 }
 
 #[test]
-fn a_container_in_a_network_of_its_own_is_refused_before_anything_starts() {
+fn a_container_in_a_separate_network_is_refused_before_anything_starts() {
     let sweep = Sweep::new("command = ['docker', 'run', '-p', '8000:8000', 'image', 'sglang']", GRID);
     let file = sweep.folder.path().join("sweep.toml");
     let lint = Command::new(env!("CARGO_BIN_EXE_spectune")).arg("lint").arg(&file).output().expect("the binary starts");

@@ -155,7 +155,7 @@ fn help(error: ServerError, base: &str) -> ServerError {
         format!("; nothing listens there: is the server running, and is the port of {base} right?")
     } else if has(&["certificate"]) {
         format!(
-            "; if the certificate is of an authority of your own, name its PEM file in {AUTHORITIES}; if it is for another name, \
+            "; if it was signed by a private authority, name its PEM file in {AUTHORITIES}; if it is for another name, \
              give that name in the URL"
         )
     } else if is_tls && (is_closed || has(&["invalidcontenttype", "tls", "handshake", "corrupt message"])) {

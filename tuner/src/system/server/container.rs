@@ -70,7 +70,7 @@ impl ContainerCommand {
         let published = ["p", "publish", "P", "publish-all"].iter().any(|option| self.options.has(option));
         let instead = if published { " in place of -p (--publish)" } else { "" };
         Some(format!(
-            "system.command runs its container in a network of its own{}, where the server cannot be reached: every start gets \
+            "system.command runs its container in a separate network{}, where the server cannot be reached: every start gets \
              another free port of 127.0.0.1, so no -p can publish it. Add --network host after `{runtime} run`{instead}",
             network.map_or_else(String::new, |network| format!(" ({network})"))
         ))
