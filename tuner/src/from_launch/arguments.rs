@@ -43,8 +43,8 @@ pub fn of(launch: &Launch, known: &Known<'_>, missing: &mut Missing) -> Argument
         let Some(name) = name(argument, launch.engine) else { continue };
         // Values of flags that are left out need not be known.
         let shown = shown(argument);
-        if let Some((measured, why)) = replaced(&name) {
-            caches &= !(name == "disable-radix-cache" || name == "no-enable-prefix-caching");
+        if let Some((measured, why)) = argument.key.and_then(set_by_the_sweep).or_else(|| replaced(&name)) {
+            caches &= !(argument.key == Some(Key::DisableRadixCache) || name == "no-enable-prefix-caching");
             found.treated.push(Treated { launch: shown, measured: measured.into(), why });
             continue;
         }
@@ -94,34 +94,39 @@ fn name(argument: &Argument, engine: Engine) -> Option<String> {
         return Some(written);
     }
     match written.strip_prefix("sglang-") {
+        // The router in front of slime's servers takes these.
+        Some(name) if name.starts_with("router-") => None,
         Some(name) => Some(name.to_owned()),
         None if argument.key == Some(Key::ModelPath) || written == "rollout-num-gpus-per-engine" => Some(written),
         None => None,
     }
 }
 
-/// What is measured in place of a flag that the sweep sets or leaves out.
+/// What is measured in place of a flag, by its meaning: flags are abbreviated and have aliases.
+fn set_by_the_sweep(key: Key) -> Option<(&'static str, &'static str)> {
+    match key {
+        Key::SpeculativeAlgorithm
+        | Key::SpeculativeDraftModelPath
+        | Key::SpeculativeNumSteps
+        | Key::SpeculativeEagleTopk
+        | Key::SpeculativeNumDraftTokens
+        | Key::SpeculativeAdaptive
+        | Key::SpeculativeAdaptiveConfig => Some(VARIED),
+        Key::DisableRadixCache => Some(CACHE_OFF),
+        _ => None,
+    }
+}
+
+/// The same for flags that spectune has no meaning for.
 fn replaced(name: &str) -> Option<(&'static str, &'static str)> {
     match name {
         "host" | "port" | "uds" | "api-key" | "admin-api-key" | "root-path" | "nccl-port" | "dist-init-addr" => {
             Some(OWN_ADDRESS)
         }
         "served-model-name" => Some(OWN_NAME),
-        "disable-radix-cache" | "no-enable-prefix-caching" | "enable-prefix-caching" => Some(CACHE_OFF),
+        "no-enable-prefix-caching" | "enable-prefix-caching" => Some(CACHE_OFF),
         "enable-metrics" | "decode-log-interval" => Some(SET_BY_SWEEP),
-        "speculative-config"
-        | "sc"
-        | "speculative-model"
-        | "num-speculative-tokens"
-        | "speculative-algo"
-        | "speculative-algorithm"
-        | "speculative-draft-model"
-        | "speculative-draft-model-path"
-        | "speculative-num-steps"
-        | "speculative-eagle-topk"
-        | "speculative-num-draft-tokens"
-        | "speculative-adaptive"
-        | "speculative-adaptive-config" => Some(VARIED),
+        "speculative-config" | "sc" | "speculative-model" | "num-speculative-tokens" => Some(VARIED),
         _ if name.starts_with("ssl-") => Some(OWN_ADDRESS),
         // vLLM's keys of the configuration as flags of their own.
         _ if name.starts_with("speculative-config.") || name.starts_with("sc.") => Some(VARIED),

@@ -54,6 +54,11 @@ pub(super) fn unfit(launch: &Launch) -> Vec<String> {
             "the launch takes flags from a --config file: tune that file, or write its flags into the launch".into(),
         );
     }
+    if launch.has(Key::SglangConfig) {
+        wrong.push(
+            "its servers differ (--sglang-config): write the flags of one of them into a copy of the launch".into(),
+        );
+    }
     if launch.syntax == Syntax::YamlOverrides {
         wrong.push("these are overrides of a launch, not a launch: tune the file that starts the engine".into());
     }

@@ -48,7 +48,8 @@ pub fn of(
     if let Some(command) = &wanted.command {
         return Ok(Program { command: command.clone(), env, treated });
     }
-    if launch.syntax != Syntax::CommandLine {
+    // slime starts its servers itself.
+    if launch.syntax != Syntax::CommandLine || launch.engine == Engine::Slime {
         if let Some(image) = &launch.image {
             treated.push(Treated {
                 launch: format!("image {image}"),
@@ -71,6 +72,8 @@ pub fn of(
     }
     match command.first() {
         None => Ok(Program { command: default(), env, treated }),
+        // Flags without a program.
+        Some(first) if first.starts_with('-') => Ok(Program { command: default(), env, treated }),
         Some(first) if ELSEWHERE.contains(&first.as_str()) => Err(format!(
             "{first} starts the engine elsewhere: give the command that starts it here with --command, or start it as you \
              do and measure it with `spectune tune --url URL --launch FILE`"

@@ -109,6 +109,22 @@ fn a_slime_launch_becomes_a_plain_server() {
 }
 
 #[test]
+fn flags_alone_and_abbreviations_are_understood() {
+    let text = "--model-path m --speculative-algo EAGLE3 --speculative-draft d --speculative-num-steps 2 --tp 2\n";
+    let sweep = sweep("flags.sh", text, &wanted()).expect("a sweep");
+    assert_eq!(sweep.file.system.command, ["python3", "-m", "sglang.launch_server"]);
+    assert_eq!(sweep.file.system.extra_args, ["--tp", "2"]);
+    assert_eq!((sweep.file.models.draft.as_str(), sweep.own), ("d", Some(TreeShape::chain(2))));
+    let text = "--hf-checkpoint m --rollout-num-gpus-per-engine 1 --sglang-router-policy x --sglang-config pd.yaml \
+                --sglang-speculative-algorithm EAGLE --sglang-speculative-num-steps 3\n";
+    let told = self::sweep("args.sh", text, &wanted()).expect_err("servers differ").join("\n");
+    assert!(told.contains("--sglang-config"), "{told}");
+    let sweep = self::sweep("args.sh", &text.replace("--sglang-config pd.yaml", ""), &wanted()).expect("a sweep");
+    assert_eq!(sweep.file.system.command, ["python3", "-m", "sglang.launch_server"]);
+    assert_eq!(sweep.file.system.extra_args, ["--tp-size", "1"]);
+}
+
+#[test]
 fn every_reason_against_a_launch_is_told_at_once() {
     let text = "srun python3 -m sglang.launch_server --model-path $NOWHERE_SET --disaggregation-mode prefill --nnodes 2 \
                 --max-running-requests 4 --speculative-algorithm NGRAM\n";
