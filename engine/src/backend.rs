@@ -284,21 +284,44 @@ pub trait Backend: Send {
         cached: usize,
     ) -> Result<(), EngineError>;
 
-    /// Processes pieces of prompts, at most one per slot. `first` receives the first token of each prompt that ends
-    /// here, with the index of its piece, as soon as it is known: before the draft processes the prompt, and before
-    /// pieces that do not fit into the same pass. The device may be idle until `first` returns.
+    /// Starts to process pieces of prompts, at most one per slot: by the target, then by the draft. `first` receives first
+    /// tokens of prompts that end here, each with the index of its piece, before the draft processes the prompt. Returns
+    /// whether some are left to [`collect_prefill`](Self::collect_prefill): a backend that can process the prompts by the
+    /// draft, and run rounds, before the host knows these tokens does not wait for them here. They are collected before
+    /// the next prefill.
     ///
     /// # Errors
     /// When the device fails.
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>], first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError>;
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<bool, EngineError>;
 
-    /// Like [`prefill`](Self::prefill), but returns the first tokens in the end, in the order of the chunks.
+    /// Waits until the target has processed the pieces of the last prefill, but not for work after it. `first` receives
+    /// the first tokens that it has not received yet, as in [`prefill`](Self::prefill).
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn collect_prefill(&mut self, first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError>;
+
+    /// The time that the device has spent in prefills since the last call: in those that were launched before a collected
+    /// round, and if nothing is in flight, in all of them. In that case it waits for them.
+    ///
+    /// # Errors
+    /// When the device fails.
+    fn prefill_time(&mut self) -> Result<Duration, EngineError>;
+
+    /// Like [`prefill`](Self::prefill), but waits, and returns the first tokens in the order of the chunks.
     ///
     /// # Errors
     /// As [`prefill`](Self::prefill).
     fn prefill_collecting(&mut self, chunks: &[PrefillChunk<'_>]) -> Result<Vec<Option<Yield>>, EngineError> {
         let mut all = vec![None; chunks.len()];
-        self.prefill(chunks, &mut |at, first| all[at] = Some(first))?;
+        let mut take = |at, first| all[at] = Some(first);
+        if self.prefill(chunks, &mut take)? {
+            self.collect_prefill(&mut take)?;
+        }
         Ok(all)
     }
 

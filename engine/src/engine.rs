@@ -85,8 +85,8 @@ impl Engine {
     }
 
     /// Admits the requests that fit, prefills prompts, and runs one round for the running batch. `events` receives each
-    /// event as soon as it is known, those of a request in order: the first token before the round is launched. It must
-    /// return quickly, since the device may be idle meanwhile.
+    /// event as soon as it is known, those of a request in order: the first token before the round's tokens are waited
+    /// for. It must return quickly, since the device may be idle meanwhile.
     ///
     /// # Errors
     /// When the target's logits for a request are not finite (that request has then ended), or when the device fails

@@ -4,6 +4,7 @@ mod admission;
 #[cfg(test)]
 mod fake;
 mod pages;
+mod prefill;
 mod prefix;
 #[cfg(test)]
 mod recording;
@@ -19,13 +20,14 @@ use schemas::tree::TreeShape;
 use self::{
     admission::Limits,
     pages::PagePool,
+    prefill::LaunchedPrefill,
     prefix::PageKeys,
     running::{Place, Running},
 };
 pub use self::{prefix::Reuse, statistics::Statistics};
 use crate::{
     adjust::Adjustments,
-    backend::{Backend, Exchange, PrefillChunk, Round, Slot, Ticket, Yield},
+    backend::{Backend, Exchange, Round, Slot, Ticket},
     error::EngineError,
     options::{EngineOptions, ShapePolicy},
     request::{Event, FinishReason, Request, RequestId, StopConditions},
@@ -69,7 +71,9 @@ pub struct Scheduler {
     options: SchedulerOptions,
     waiting: VecDeque<Waiting>,
     running: Vec<Running>,
-    in_flight: VecDeque<LaunchedRound>,
+    in_flight: VecDeque<InFlight>,
+    /// Whether a prefill was launched after the last round.
+    untimed_prefill: bool,
     cancelled: Vec<RequestId>,
     slots: Vec<Slot>,
     pages: PagePool,
@@ -94,21 +98,10 @@ struct Waiting {
 /// Fewer tokens than this are prefilled rather than waited for (SGLang's threshold for prompts in one batch).
 const WORTH_WAITING: usize = 32;
 
-/// A [`PrefillChunk`] of a running request.
-struct Piece {
-    /// Index of the request.
-    member: usize,
-    slot: Slot,
-    /// Copied, since the request takes its first token while the device still reads them.
-    tokens: Vec<u32>,
-    start: usize,
-    next: Option<u32>,
-}
-
-impl Piece {
-    fn chunk(&self) -> PrefillChunk<'_> {
-        PrefillChunk { slot: self.slot, tokens: &self.tokens, start: self.start, next: self.next }
-    }
+/// What the device has been asked to do and the host has not collected, in order.
+enum InFlight {
+    Round(LaunchedRound),
+    Prefill(LaunchedPrefill),
 }
 
 /// A round in flight.
@@ -116,6 +109,8 @@ struct LaunchedRound {
     ticket: Ticket,
     shape: TreeShape,
     members: Vec<RequestId>,
+    /// Whether prefills before it have not been timed yet.
+    times_prefills: bool,
 }
 
 impl Scheduler {
@@ -137,6 +132,7 @@ impl Scheduler {
             waiting: VecDeque::new(),
             running: Vec::new(),
             in_flight: VecDeque::new(),
+            untimed_prefill: false,
             cancelled: Vec::new(),
             submitted: 0,
             holds_queue: false,
@@ -403,10 +399,9 @@ impl Scheduler {
         self.cancelled.extend(queued.chain(self.running.iter().map(Running::id)));
     }
 
-    /// Ends cancelled requests, admits the requests that fit, prefills prompts, launches a round, and collects the
-    /// oldest rounds beyond those that the backend keeps in flight. `events` receives each event as soon as it is known
-    /// (a first token before the round is launched), those of a request in order. It must return quickly: the device
-    /// may be idle meanwhile.
+    /// Ends cancelled requests, admits the requests that fit, launches the prefill of prompts and a round, and collects
+    /// the prefill and the oldest rounds beyond those that the backend keeps in flight. `events` receives each event as
+    /// soon as it is known, those of a request in order. It must return quickly: the device may be idle meanwhile.
     ///
     /// # Errors
     /// When the device fails.
@@ -417,8 +412,12 @@ impl Scheduler {
         let launched = self.launch()?;
         // Rounds stay in flight as long as there is more work.
         let keep = if launched { self.backend.capacity().rounds_in_flight.max(1) - 1 } else { 0 };
-        while self.in_flight.len() > keep {
+        let is_prefill = |work: &InFlight| matches!(work, InFlight::Prefill(_));
+        while self.in_flight.len() > keep || self.in_flight.iter().any(is_prefill) {
             self.collect(events)?;
+        }
+        if self.untimed_prefill {
+            self.time_prefills()?;
         }
         self.count();
         Ok(())
@@ -492,68 +491,6 @@ impl Scheduler {
         key.is_some_and(|key| self.running.iter().any(|running| running.will_fill(page, key)))
     }
 
-    /// Prefills the next pieces of prompts. The first token after a prompt is an event as soon as the device has it.
-    fn prefill(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
-        let pieces = self.next_pieces();
-        if pieces.is_empty() {
-            return Ok(());
-        }
-        let chunks: Vec<PrefillChunk<'_>> = pieces.iter().map(Piece::chunk).collect();
-        let mut ended: Vec<(usize, Option<usize>)> = Vec::new();
-        let (running, statistics) = (&mut self.running, &mut self.statistics);
-        let begin = Instant::now();
-        self.backend.prefill(&chunks, &mut |at, Yield { tokens, not_finite }| {
-            let member = pieces[at].member;
-            ended.push((member, not_finite));
-            let one = &mut running[member];
-            if !one.wants_nothing() {
-                statistics.generated_tokens += tokens.len() as u64;
-                tokens.into_iter().for_each(|token| one.take_first(token));
-                one.take_events().into_iter().for_each(&mut *events);
-            }
-        })?;
-        self.statistics.prefill_time += begin.elapsed();
-        for piece in &pieces {
-            let running = &mut self.running[piece.member];
-            running.read_prompt(piece.tokens.len());
-            if let Some((table, keys)) = running.filled_pages() {
-                self.pages.share(table, keys);
-            }
-        }
-        for (member, not_finite) in ended {
-            let running = &mut self.running[member];
-            if let Some(slot) = running.slot() {
-                running.take_prompt_logprobs(self.backend.prompt_logprobs(slot));
-            }
-            if running.wants_nothing() {
-                running.end(FinishReason::Length);
-            } else if let Some(position) = not_finite {
-                running.end(no_token(self.backend.as_ref(), running, position));
-            } else {
-                running.complete();
-            }
-        }
-        self.sweep(events);
-        Ok(())
-    }
-
-    /// The pieces of prompts that the next step prefills, within its budget.
-    fn next_pieces(&self) -> Vec<Piece> {
-        let largest = self.backend.capacity().prefill_chunk.max(1);
-        let mut budget = self.options.prefill_budget;
-        let mut pieces = Vec::new();
-        for (member, running) in self.running.iter().enumerate() {
-            let Some((slot, start, rest)) = running.unread_prompt() else { continue };
-            let count = rest.len().min(largest).min(budget);
-            if count == 0 {
-                break;
-            }
-            budget -= count;
-            pieces.push(Piece { member, slot, tokens: rest[..count].to_vec(), start, next: rest.get(count).copied() });
-        }
-        pieces
-    }
-
     /// Launches a round for all requests that can use one; returns whether there were any.
     fn launch(&mut self) -> Result<bool, EngineError> {
         let mut members = Vec::new();
@@ -570,14 +507,26 @@ impl Scheduler {
         }
         let shape = self.policy.shape(slots.len());
         let ticket = self.backend.launch(Round { shape, slots: &slots })?;
-        self.in_flight.push_back(LaunchedRound { ticket, shape, members });
+        let times_prefills = std::mem::take(&mut self.untimed_prefill);
+        self.in_flight.push_back(InFlight::Round(LaunchedRound { ticket, shape, members, times_prefills }));
         Ok(true)
     }
 
-    /// Collects the oldest round in flight.
+    /// Collects the oldest work in flight.
     fn collect(&mut self, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
-        let Some(LaunchedRound { ticket, shape, members }) = self.in_flight.pop_front() else { return Ok(()) };
+        match self.in_flight.pop_front() {
+            Some(InFlight::Round(round)) => self.collect_round(round, events),
+            Some(InFlight::Prefill(prefill)) => self.collect_prefill(prefill, events),
+            None => Ok(()),
+        }
+    }
+
+    fn collect_round(&mut self, round: LaunchedRound, events: &mut dyn FnMut(Event)) -> Result<(), EngineError> {
+        let LaunchedRound { ticket, shape, members, times_prefills } = round;
         let output = self.backend.collect(ticket)?;
+        if times_prefills {
+            self.time_prefills()?;
+        }
         let (launched, mut batch) = (members.len(), 0);
         for (id, produced) in members.into_iter().zip(output.yields) {
             let Some(running) = self.running.iter_mut().find(|running| running.id() == id) else { continue };

@@ -18,6 +18,7 @@ mod pending;
 mod ranks;
 mod sampling;
 mod select;
+mod state;
 mod training;
 mod tree;
 
@@ -41,6 +42,7 @@ pub use pending::check_pending;
 pub use ranks::{check_alarm, check_ranks};
 pub use sampling::{check_sample_rows, check_sampled_distribution};
 pub use select::{check_argmax_rows, check_logprob_rows, check_top_k_among_many, check_top_k_rows};
+pub use state::check_state;
 pub use training::{check_training_norm, check_training_softmax, check_training_steps};
 pub use tree::{check_decode_rows, check_draft_trees};
 
@@ -81,7 +83,7 @@ pub const CHECKS: [Check; 26] = [
 pub type UntypedCheck = (&'static str, fn(&Device) -> Result<(), String>);
 
 /// All checks that run once.
-pub const UNTYPED_CHECKS: [UntypedCheck; 14] = [
+pub const UNTYPED_CHECKS: [UntypedCheck; 15] = [
     ("top_k_rows", check_top_k_rows),
     ("top_k_rows, a row alone and among many", check_top_k_among_many),
     ("argmax_rows", check_argmax_rows),
@@ -93,6 +95,7 @@ pub const UNTYPED_CHECKS: [UntypedCheck; 14] = [
     ("pick_rows", check_pick_rows),
     ("advance_accept", check_advance_accept),
     ("keep_pending and pending_rows", check_pending),
+    ("put_first and set_state", check_state),
     ("sample_rows", check_sample_rows),
     ("sample_rows, distribution", check_sampled_distribution),
     ("training, steps", check_training_steps),

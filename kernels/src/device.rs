@@ -26,7 +26,7 @@ use std::{
     ops::Range,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -52,6 +52,7 @@ struct Inner {
     /// Loaded kernels by file, options and name.
     kernels: Mutex<HashMap<KernelKey, Kernel>>,
     captures: AtomicBool,
+    waits: AtomicU64,
 }
 
 type KernelKey = (&'static str, String, &'static str);
@@ -177,7 +178,8 @@ impl Device {
     }
 
     fn new(driver: Arc<dyn Driver>, properties: Properties) -> Self {
-        Self(Arc::new(Inner { driver, properties, kernels: Mutex::default(), captures: AtomicBool::new(false) }))
+        let (captures, waits) = (AtomicBool::new(false), AtomicU64::new(0));
+        Self(Arc::new(Inner { driver, properties, kernels: Mutex::default(), captures, waits }))
     }
 
     /// Clocks, power, throttling and other processes, as the driver's management library reports them now. `None`
@@ -242,6 +244,7 @@ impl Device {
     pub fn write<N: Plain>(&self, to: Slice<'_>, values: &[N]) -> Result<(), DeviceError> {
         let bytes = bytes_of(values);
         to.check(bytes.len())?;
+        self.count_wait();
         // SAFETY: the slice borrows a live buffer that is at least as long as the bytes.
         unsafe { self.0.driver.write(to.address(), bytes) }
     }
@@ -253,6 +256,7 @@ impl Device {
     pub fn read<N: Plain>(&self, from: Slice<'_>, values: &mut [N]) -> Result<(), DeviceError> {
         let bytes = bytes_of_mut(values);
         from.check(bytes.len())?;
+        self.count_wait();
         // SAFETY: the slice borrows a live buffer that is at least as long as the bytes.
         unsafe { self.0.driver.read(from.address(), bytes) }
     }
@@ -432,7 +436,17 @@ impl Device {
     /// # Errors
     /// When a kernel has failed.
     pub fn synchronize(&self) -> Result<(), DeviceError> {
+        self.count_wait();
         self.0.driver.synchronize()
+    }
+
+    /// How often the host has waited until the device had nothing left to do. Waiting for an [`Event`] does not count.
+    pub fn waits(&self) -> u64 {
+        self.0.waits.load(Ordering::Relaxed)
+    }
+
+    fn count_wait(&self) {
+        self.0.waits.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Enables peer access from this device to another, and returns the kind of link between them.

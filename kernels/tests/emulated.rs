@@ -91,6 +91,7 @@ untyped! {
     pick_rows = check_pick_rows,
     advance_accept = check_advance_accept,
     pending = check_pending,
+    state = check_state,
     sample_rows = check_sample_rows,
     training_steps = check_training_steps,
     sampled_distribution = check_sampled_distribution,

@@ -20,7 +20,11 @@ mod target;
 mod tests;
 mod trees;
 
-use std::{collections::VecDeque, ops::Range};
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    time::{Duration, Instant},
+};
 
 use schemas::tree::TreeShape;
 
@@ -57,6 +61,8 @@ pub struct CpuBackend {
     follows: bool,
     finished: VecDeque<(Ticket, RoundOutput)>,
     launched: u64,
+    /// Time of prefills that has not been reported.
+    prefilled: Duration,
 }
 
 impl CpuBackend {
@@ -74,6 +80,7 @@ impl CpuBackend {
             follows: false,
             finished: VecDeque::new(),
             launched: 0,
+            prefilled: Duration::ZERO,
         }
     }
 
@@ -171,13 +178,28 @@ impl Backend for CpuBackend {
         self.slots.open(slot, SlotState::new(sampling.clone(), pages, page_size, cached))
     }
 
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>], first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<bool, EngineError> {
+        let begin = Instant::now();
         // Each half runs on a thread of the pool from the start, so that no operation has to be handed over to it.
         let read = rayon::scope(|_| self.prefill_target(chunks, None))?;
         for (at, token) in read.first().iter().enumerate() {
             token.iter().for_each(|token| first(at, token.clone()));
         }
-        rayon::scope(|_| self.prefill_draft(chunks, read))
+        rayon::scope(|_| self.prefill_draft(chunks, read))?;
+        self.prefilled += begin.elapsed();
+        Ok(false)
+    }
+
+    fn collect_prefill(&mut self, _first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn prefill_time(&mut self) -> Result<Duration, EngineError> {
+        Ok(std::mem::take(&mut self.prefilled))
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {

@@ -7,6 +7,7 @@ mod autotune;
 mod bandwidth;
 mod exchange;
 mod expansion;
+mod first_tokens;
 mod gemm;
 mod group;
 mod in_flight;
@@ -19,6 +20,7 @@ mod part;
 mod pass;
 mod pending;
 mod prefill;
+mod prefill_staging;
 mod ranks;
 mod replay;
 mod round;
@@ -40,10 +42,12 @@ use kernels::device::{Device, Graph, HostBuffer};
 use schemas::tree::TreeShape;
 
 use self::{
+    first_tokens::PendingFirst,
     in_flight::InFlightRound,
     limits::MOST_CHOICES,
     machine::Machine,
     part::Part,
+    prefill_staging::PrefillStaging,
     replay::Trace,
     round::{RoundMemory, RoundOptions},
     staging::{RoundStaging, place_before, staging_of},
@@ -88,6 +92,13 @@ pub struct CudaBackend {
     /// Source of the copies of `open`, for each slot.
     slot_staging: HostBuffer,
     staging: Vec<RoundStaging>,
+    prefills: Vec<PrefillStaging>,
+    /// The place in `prefills` of the next pass over prompts.
+    next_prefill: usize,
+    /// First tokens that have not been handed out.
+    pending_first: VecDeque<PendingFirst>,
+    /// Time of prefills that has not been reported.
+    prefilled: Duration,
     /// The slots in device memory, for the next round; empty if the device holds something else.
     sent: Vec<i32>,
     flights: VecDeque<InFlightRound>,
@@ -358,8 +369,21 @@ impl Backend for CudaBackend {
         Ok(())
     }
 
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>], first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
-        self.run_prefill(chunks, None, first)
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<bool, EngineError> {
+        self.run_prefill(chunks, None, first)?;
+        Ok(!self.pending_first.is_empty())
+    }
+
+    fn collect_prefill(&mut self, first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
+        self.hand_out_first(first)
+    }
+
+    fn prefill_time(&mut self) -> Result<Duration, EngineError> {
+        self.time_prefills()
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {
@@ -386,6 +410,7 @@ impl Backend for CudaBackend {
         self.check_traced(chunks, &states)?;
         let mut first = Vec::new();
         self.run_prefill(chunks, Some(states), &mut |_, one| first.push(Some(one)))?;
+        self.hand_out_first(&mut |_, one| first.push(Some(one)))?;
         expect_finite(&first)
     }
 

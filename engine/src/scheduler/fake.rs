@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     ops::Range,
     sync::{Arc, Mutex, MutexGuard},
+    time::Duration,
 };
 
 use schemas::tree::TreeShape;
@@ -35,6 +36,8 @@ pub struct Script {
 pub struct World {
     open: BTreeMap<Slot, Open>,
     in_flight: VecDeque<(Ticket, Vec<Slot>, RoundOutput)>,
+    /// First tokens of the prefill in flight, each with the index of its piece.
+    first: Option<Vec<(usize, Yield)>>,
     launched: u64,
     /// Seeds of requests, in the order in which slots were opened.
     pub opened: Vec<u64>,
@@ -80,9 +83,9 @@ impl Fake {
 }
 
 impl World {
-    /// Whether no slot is open and no round is in flight.
+    /// Whether no slot is open and nothing is in flight.
     pub fn is_clean(&self) -> bool {
-        self.open.is_empty() && self.in_flight.is_empty()
+        self.open.is_empty() && self.in_flight.is_empty() && self.first.is_none()
     }
 }
 
@@ -183,12 +186,20 @@ impl Backend for Fake {
         None
     }
 
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>], first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<bool, EngineError> {
         let mut world = self.world();
+        assert!(world.first.is_none(), "the first tokens of the last prefill have not been collected");
         let distinct: BTreeSet<Slot> = chunks.iter().map(|chunk| chunk.slot).collect();
         assert_eq!(distinct.len(), chunks.len(), "a slot twice");
         world.prefills.push(chunks.iter().map(|chunk| chunk.tokens.len()).sum());
         let page_size = self.capacity.page_size;
+        // Like a GPU, a device that runs ahead does not wait for the tokens.
+        let runs_ahead = self.capacity.rounds_in_flight > 1;
+        let mut pending = Vec::new();
         for (at, chunk) in chunks.iter().enumerate() {
             let open = world.open.get_mut(&chunk.slot).expect("an open slot");
             assert!(!chunk.tokens.is_empty() && chunk.tokens.len() <= self.capacity.prefill_chunk, "size of a piece");
@@ -201,15 +212,28 @@ impl Backend for Fake {
             let root = open.root;
             let position = open.prompt.len();
             let token = (root != NOT_FINITE).then(|| produced(root));
-            if chunk.next.is_none() {
-                first(at, Yield::of_prompt(token, position));
+            match Yield::of_prompt(token, position) {
+                _ if chunk.next.is_some() => {}
+                token if runs_ahead => pending.push((at, token)),
+                token => first(at, token),
             }
             for (at, token) in chunk.tokens.iter().enumerate() {
                 let next = chunk.tokens.get(at + 1).copied().or(chunk.next).unwrap_or(root);
                 world.write(chunk.slot, page_size, chunk.start + at, *token, Some(next));
             }
         }
+        world.first = runs_ahead.then_some(pending);
+        Ok(runs_ahead)
+    }
+
+    fn collect_prefill(&mut self, first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
+        let pending = self.world().first.take().expect("a prefill in flight");
+        pending.into_iter().for_each(|(at, token)| first(at, token));
         Ok(())
+    }
+
+    fn prefill_time(&mut self) -> Result<Duration, EngineError> {
+        Ok(Duration::ZERO)
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {

@@ -3,6 +3,7 @@
 use std::{
     ops::Range,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use schemas::tree::TreeShape;
@@ -28,6 +29,8 @@ pub enum Act {
     Launch,
     /// A round was collected.
     Collect,
+    /// The first tokens of a prefill were waited for.
+    CollectPrefill,
     /// A request was told about this many tokens.
     Tokens(RequestId, usize),
     /// A request was told about its end.
@@ -111,11 +114,24 @@ impl Backend for Recording {
         self.backend.open(slot, sampling, pages, cached)
     }
 
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>], first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<bool, EngineError> {
         self.acts.push(Act::Prefill);
-        self.backend.prefill(chunks, first)?;
+        let is_in_flight = self.backend.prefill(chunks, first)?;
         self.acts.push(Act::Prefilled);
-        Ok(())
+        Ok(is_in_flight)
+    }
+
+    fn collect_prefill(&mut self, first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
+        self.acts.push(Act::CollectPrefill);
+        self.backend.collect_prefill(first)
+    }
+
+    fn prefill_time(&mut self) -> Result<Duration, EngineError> {
+        self.backend.prefill_time()
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {

@@ -35,6 +35,8 @@ pub struct Running {
     first_token: Option<Duration>,
     /// Number of its rounds in flight.
     in_flight: usize,
+    /// Whether a first token, of the prompt or of what was prefilled again, is in flight.
+    awaits_first: bool,
     finished: Option<FinishReason>,
     prompt_logprobs: Vec<TokenLogprobs>,
     events: Vec<Event>,
@@ -82,6 +84,7 @@ impl Running {
             admitted: Instant::now(),
             first_token: None,
             in_flight: 0,
+            awaits_first: false,
             finished: None,
             prompt_logprobs: Vec::new(),
             events: Vec::new(),
@@ -179,8 +182,9 @@ impl Running {
     /// which yields at least one token, do not exhaust the output.
     pub fn wants_round(&self) -> bool {
         let ends = self.request.stop.max_new_tokens.unwrap_or(usize::MAX);
-        let has_read = self.prompt_read >= self.to_read().len() && !self.output.is_empty();
-        self.finished.is_none() && has_read && self.output.len() + self.in_flight < ends
+        let has_read = self.prompt_read >= self.to_read().len() && (self.awaits_first || !self.output.is_empty());
+        let least = self.output.len() + usize::from(self.awaits_first) + self.in_flight;
+        self.finished.is_none() && has_read && least < ends
     }
 
     /// Counts a launched round.
@@ -204,6 +208,11 @@ impl Running {
         self.prompt_read += count;
     }
 
+    /// The device has processed the prompt, but the host does not know yet what follows.
+    pub fn await_first(&mut self) {
+        self.awaits_first = true;
+    }
+
     /// Stores the log-probabilities of the prompt.
     pub fn take_prompt_logprobs(&mut self, logprobs: Vec<TokenLogprobs>) {
         if self.read_again.is_none() {
@@ -218,6 +227,7 @@ impl Running {
 
     /// Adds the token that follows the prompt. If it ends the request, [`complete`](Self::complete) reports the end.
     pub fn take_first(&mut self, token: ProducedToken) {
+        self.awaits_first = false;
         self.append(vec![token]);
     }
 
@@ -278,6 +288,7 @@ impl Running {
 
     /// Ends it immediately.
     pub fn end(&mut self, reason: FinishReason) {
+        self.awaits_first = false;
         if self.finished.is_none() {
             self.finished = Some(reason);
             self.stream.finish();

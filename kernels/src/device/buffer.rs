@@ -176,6 +176,11 @@ impl HostBuffer {
         Ok(Self { driver, address, bytes: bytes.max(16) })
     }
 
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     pub(super) fn address(&self) -> *mut u8 {
         self.address
     }

@@ -1,9 +1,9 @@
 //! Separates stalls from work: steps of a trial that took far longer than others of their kind.
 //!
 //! A thread that waits for a processor, or a GPU that another process uses, makes single steps several times as long.
-//! The normal time of a step is known from others of its kind: steps with the same number of requests, or for prefills
-//! with the same number of prompt tokens. What slows every step alike cannot be detected here; it shows in the repeats
-//! of the trial.
+//! The normal time of a step is known from others of its kind: steps with the same number of requests after a step with
+//! the same number of prompt tokens (whose last part, the draft's, a GPU may still be working on), or for prefills with the
+//! same number of prompt tokens. What slows every step alike cannot be detected here; it shows in the repeats of the trial.
 
 use std::collections::BTreeMap;
 
@@ -49,19 +49,23 @@ const TIMES: f64 = 2.0;
 /// Maximum number of prefill steps of which all pairs are compared.
 const MOST_PAIRS: usize = 400;
 
+/// Prompt tokens of the step before, rounds, and number of requests.
+type Kind = ((u64, u64), usize);
+
 /// Removes the stalls from a trial's steps.
 pub fn steadied(steps: &[Step]) -> Steadied {
-    let mut kinds: BTreeMap<(u64, usize), Vec<usize>> = BTreeMap::new();
+    let mut kinds: BTreeMap<Kind, Vec<usize>> = BTreeMap::new();
     let mut prompts = Vec::new();
     for (at, step) in steps.iter().enumerate() {
         if step.prompt_tokens > 0 {
             prompts.push(at)
         } else {
-            kinds.entry((step.rounds, step.batch)).or_default().push(at)
+            let before = at.checked_sub(1).map_or(0, |before| steps[before].prompt_tokens);
+            kinds.entry(((before, step.rounds), step.batch)).or_default().push(at)
         }
     }
     let mut expected: Vec<Option<f64>> = vec![None; steps.len()];
-    let mut typical: BTreeMap<(u64, usize), f64> = BTreeMap::new();
+    let mut typical: BTreeMap<Kind, f64> = BTreeMap::new();
     let (large, small): (Vec<_>, Vec<_>) = kinds.into_iter().partition(|(_, places)| places.len() >= FEWEST);
     for (kind, places) in large {
         let took: Vec<f64> = places.iter().map(|at| steps[*at].took).collect();
@@ -69,10 +73,19 @@ pub fn steadied(steps: &[Step]) -> Steadied {
         typical.insert(kind, mean);
         places.iter().filter(|at| steps[**at].took > longest).for_each(|at| expected[*at] = Some(mean));
     }
-    for ((rounds, batch), places) in small {
-        let of_rounds = typical.iter().filter(|((of, _), _)| *of == rounds);
-        let Some((_, like)) = of_rounds.min_by_key(|((_, of), _)| of.abs_diff(batch)) else { continue };
-        places.iter().filter(|at| steps[**at].took > TIMES * like).for_each(|at| expected[*at] = Some(*like));
+    for (((before, rounds), batch), places) in small {
+        let nearest = |before: u64| {
+            let same = typical.iter().filter(|((work, _), _)| *work == (before, rounds));
+            same.min_by_key(|((_, of), _)| of.abs_diff(batch)).map(|(_, like)| *like)
+        };
+        for at in places {
+            // The rest of a prefill takes less than the prefill.
+            let after_any = || Some(nearest(0)? + steps[at.checked_sub(1)?].took);
+            let Some(like) = nearest(before).or_else(after_any) else { continue };
+            if steps[at].took > TIMES * like {
+                expected[at] = Some(like);
+            }
+        }
     }
     steady_prompts(steps, &prompts, &mut expected);
 
@@ -202,6 +215,19 @@ mod tests {
         check(&few, 42.1, 1.0 / 42.0);
         // Too few of every kind.
         check(&steps([(1.0, 0), (9.0, 0), (1.0, 0)]), 11.0, 0.0);
+    }
+
+    #[test]
+    fn the_rest_of_a_prefill_in_the_next_step_is_no_stall() {
+        // Prompts of one length, then prompts of different ones: the step after each takes as long again as a plain one.
+        for length in [|_| 100, |at: u64| 100 + at] {
+            let cycle = |at| [(4.0, length(at)), (2.0, 0), (1.0, 0), (1.0, 0)];
+            check(&steps((0..10).flat_map(cycle)), 80.0, 0.0);
+        }
+        // One that stalls: nine others are known of the first kind, none of the second.
+        let stalled = |at: u64, length: u64| [(4.0, length), (if at == 5 { 50.0 } else { 2.0 }, 0), (1.0, 0), (1.0, 0)];
+        check(&steps((0..10).flat_map(|at| stalled(at, 100))), 80.0, 1.0 / 40.0);
+        check(&steps((0..10).flat_map(|at| stalled(at, 100 + at))), 83.0, 1.0 / 40.0);
     }
 
     #[test]

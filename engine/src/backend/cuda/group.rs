@@ -215,6 +215,25 @@ impl Group {
         self.equal(self.all(work)?, of)
     }
 
+    /// Runs `work`, which hands out first tokens, on all ranks, and hands on those of rank 0. If ranks have chosen
+    /// different ones, the group ends.
+    fn first_tokens<R: Send + 'static>(
+        &self,
+        first: &mut dyn FnMut(usize, Yield),
+        work: impl Fn(&mut CudaBackend, &mut dyn FnMut(usize, Yield)) -> Result<R, EngineError> + Clone + Send + 'static,
+    ) -> Result<R, EngineError> {
+        let work = move |backend: &mut CudaBackend, tell: &mut dyn FnMut((usize, Yield))| {
+            let mut all = Vec::new();
+            let done = work(backend, &mut |at, token| {
+                all.push(token.clone());
+                tell((at, token));
+            })?;
+            Ok((all, done))
+        };
+        let answers = self.all_watched(work, &mut |(at, token)| first(at, token))?;
+        self.equal(answers, |(all, _)| tokens_of(all)).map(|(_, done)| done)
+    }
+
     /// Rank 0's answer; if ranks have chosen different tokens, the group ends.
     fn equal<R>(
         &self,
@@ -485,19 +504,24 @@ impl Backend for Group {
         self.first(move |backend| backend.open(slot, &sampling, &pages, cached))
     }
 
-    fn prefill(&mut self, chunks: &[PrefillChunk<'_>], first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
+    fn prefill(
+        &mut self,
+        chunks: &[PrefillChunk<'_>],
+        first: &mut dyn FnMut(usize, Yield),
+    ) -> Result<bool, EngineError> {
         let pieces = Piece::all(chunks);
-        let work = move |backend: &mut CudaBackend, tell: &mut dyn FnMut((usize, Yield))| {
+        self.first_tokens(first, move |backend, first| {
             let chunks: Vec<_> = pieces.iter().map(Piece::chunk).collect();
-            let mut all = Vec::new();
-            backend.prefill(&chunks, &mut |at, token| {
-                all.push(token.clone());
-                tell((at, token));
-            })?;
-            Ok(all)
-        };
-        let answers = self.all_watched(work, &mut |(at, token)| first(at, token))?;
-        self.equal(answers, |all| tokens_of(all)).map(|_| ())
+            backend.prefill(&chunks, first)
+        })
+    }
+
+    fn collect_prefill(&mut self, first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
+        self.first_tokens(first, |backend, first| backend.collect_prefill(first))
+    }
+
+    fn prefill_time(&mut self) -> Result<Duration, EngineError> {
+        self.first(CudaBackend::prefill_time)
     }
 
     fn launch(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {

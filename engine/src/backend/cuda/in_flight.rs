@@ -27,6 +27,13 @@ pub struct InFlightRound {
     logprobs: Vec<Option<usize>>,
 }
 
+impl InFlightRound {
+    /// The number of rounds launched before it.
+    pub fn ticket(&self) -> u64 {
+        self.ticket
+    }
+}
+
 impl CudaBackend {
     /// Starts a round.
     pub(super) fn launch_round(&mut self, round: Round<'_>) -> Result<Ticket, EngineError> {

@@ -2,16 +2,17 @@
 
 use kernels::{
     device::Buffer,
-    launch::{Groups, NOT_FINITE, Sees},
+    launch::{Groups, Sees},
 };
 
 use super::{
     CudaBackend,
     machine::{Pass, PromptPiece},
+    prefill_staging::prefill_staging_of,
     workspace::WorkspaceShape,
 };
 use crate::{
-    backend::{PageId, PrefillChunk, ProducedToken, Slot, TargetStates, TokenLogprobs, Yield, first_token},
+    backend::{PageId, PrefillChunk, Slot, TargetStates, Yield},
     error::EngineError,
     request::SamplingParams,
 };
@@ -44,8 +45,8 @@ impl CudaBackend {
         }
         let stride = Self::staging_bytes(width);
         let start = at * stride / 4;
-        // The copy of the slot's previous use has finished: since then its last round was collected, or a prompt
-        // prefilled. For a slot that was opened and closed with neither, this waits.
+        // The copy of the slot's previous use has finished: since then its last round was collected, or the first token
+        // of a prefill. For a slot that was opened and closed with neither, this waits.
         if self.flights.is_empty() {
             self.device.synchronize()?;
         }
@@ -93,8 +94,8 @@ impl CudaBackend {
         Ok(copy(&slots.seed, 2 * at, seed_at, 2)?)
     }
 
-    /// Processes pieces of prompts, or pieces of texts whose target states are returned or given, as many rows at once
-    /// as there is room for. `first` as in [`Backend::prefill`](crate::backend::Backend::prefill).
+    /// Launches the processing of pieces of prompts, or of texts whose target states are returned or given, as many
+    /// rows at once as there is room for. `first` as in [`Backend::prefill`](crate::backend::Backend::prefill).
     pub(super) fn run_prefill(
         &mut self,
         chunks: &[PrefillChunk<'_>],
@@ -104,10 +105,11 @@ impl CudaBackend {
         for chunk in chunks {
             self.check_chunk(chunk)?;
         }
+        if !self.pending_first.is_empty() {
+            return Err(EngineError::Device("the first tokens of the last prefill have not been collected".into()));
+        }
         let most = self.machine.capacity.prefill_chunk.max(1);
-        self.grow(WorkspaceShape::of_prefill(
-            chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1).min(most),
-        ))?;
+        self.make_prefill_room(chunks.iter().map(|chunk| chunk.tokens.len()).max().unwrap_or(1).min(most), first)?;
         let room = self.extent.rows;
         let mut begin = 0;
         while begin < chunks.len() {
@@ -119,12 +121,35 @@ impl CudaBackend {
             let count = count.count().max(1);
             let group = &chunks[begin..begin + count];
             if group.iter().map(|chunk| chunk.tokens.len()).sum::<usize>() > room {
-                self.grow(WorkspaceShape::of_prefill(group[0].tokens.len()))?;
+                self.make_prefill_room(group[0].tokens.len(), first)?;
             }
-            self.prefill_group(group, kept.as_mut(), &mut |at, token| first(begin + at, token))?;
+            let place = self.next_prefill;
+            if self.pending_first.len() == self.prefills.len() {
+                self.hand_out_first(first)?;
+            }
+            self.time_prefill(place)?;
+            self.prefills[place].clear();
+            self.prefill_group(place, begin, group, kept.as_mut(), first)?;
+            self.next_prefill = (place + 1) % self.prefills.len();
             begin += count;
         }
-        Ok(())
+        if self.launches_slowly() { self.hand_out_first(first) } else { Ok(()) }
+    }
+
+    /// Grows the buffers of a pass and its staging memory to this many rows.
+    fn make_prefill_room(&mut self, rows: usize, first: &mut dyn FnMut(usize, Yield)) -> Result<(), EngineError> {
+        self.grow(WorkspaceShape::of_prefill(rows))?;
+        let slots = self.machine.capacity.slots;
+        if self.prefills.iter().all(|staging| staging.holds(self.extent, slots)) {
+            return Ok(());
+        }
+        self.hand_out_first(first)?;
+        (0..self.prefills.len()).try_for_each(|place| self.time_prefill(place))?;
+        // Allocating page-locked memory waits for the devices of all ranks.
+        self.device.synchronize()?;
+        self.machine.meet()?;
+        self.prefills = prefill_staging_of(&self.device, self.extent, slots)?;
+        Ok(self.machine.meet()?)
     }
 
     fn check_chunk(&self, chunk: &PrefillChunk<'_>) -> Result<(), EngineError> {
@@ -147,26 +172,19 @@ impl CudaBackend {
         Ok(())
     }
 
-    /// One pass of the target over pieces, then one of the draft. Each of its rows reads the token after its own.
+    /// Launches one pass of the target over pieces, then one of the draft. Each of its rows reads the token after its
+    /// own. `base` is the index of the first piece.
     fn prefill_group(
         &mut self,
+        place: usize,
+        base: usize,
         chunks: &[PrefillChunk<'_>],
         kept: Option<&mut TargetStates<'_>>,
-        told: &mut dyn FnMut(usize, Yield),
+        first: &mut dyn FnMut(usize, Yield),
     ) -> Result<(), EngineError> {
-        let page_size = self.machine.capacity.page_size;
-        let mut columns = Columns { first: vec![0], ..Columns::default() };
-        let mut lasts = Vec::new();
-        for chunk in chunks {
-            let Some(Some(slot)) = self.slots.get(chunk.slot.0 as usize) else { continue };
-            for (position, token) in (chunk.start..).zip(chunk.tokens) {
-                let write = slot.pages[position / page_size] as usize * page_size + position % page_size;
-                columns.push(*token, position, write, chunk.slot);
-            }
-            lasts.push(columns.token.len() as i32 - 1);
-            columns.first.push(columns.token.len() as i32);
-        }
-        let arrays = &self.arrays;
+        let columns = self.columns(chunks);
+        let (arrays, staging) = (&self.arrays, &mut self.prefills[place]);
+        self.device.record(&staging.begin)?;
         for (to, values) in [
             (&arrays.token, &columns.token),
             (&arrays.position, &columns.position),
@@ -176,40 +194,85 @@ impl CudaBackend {
             (&arrays.own_count, &columns.zeros),
             (&arrays.group_first, &columns.first),
         ] {
-            self.device.write(to.slice(), values)?;
+            staging.send(&self.device, to.slice(), values)?;
         }
+        let lasts = &columns.lasts;
         match kept {
-            Some(TargetStates::In(from)) => self.take_in(chunks, &lasts, from)?,
+            Some(TargetStates::In(from)) => self.take_in(chunks, lasts, from)?,
             kept => {
                 self.machine.target_pass(self.prompt_pass(&pieces(chunks)))?;
                 if let Some(TargetStates::Out(to)) = kept {
-                    self.give_out(chunks, &lasts, to)?;
+                    self.give_out(chunks, lasts, to)?;
                 }
             }
         }
-        self.keep_target(chunks, &lasts)?;
-        let first = self.first_tokens(chunks, &lasts)?;
-        // Reading a token has waited for the device anyway, so it is told before the device gets more work.
-        for (at, token) in first.iter().enumerate() {
-            token.iter().for_each(|token| told(at, token.clone()));
+        self.keep_target(chunks, lasts)?;
+        self.choose_first(place, base, chunks, lasts)?;
+        if self.wants_prompt_logprobs(chunks) {
+            // They wait for the device, and take long.
+            self.hand_out_first(first)?;
+            self.keep_prompt_logprobs(chunks, lasts)?;
         }
-        self.keep_prompt_logprobs(chunks, &lasts)?;
-        self.prefill_draft(chunks, &columns, &lasts, &first)?;
-
-        let mut updates = Vec::new();
-        for (chunk, first) in chunks.iter().zip(&first) {
-            let length = chunk.start + chunk.tokens.len();
-            updates.extend([chunk.slot.0 as i32, length as i32, first_token(first) as i32]);
+        self.send_first(place, chunks, lasts)?;
+        self.prefill_draft(place, chunks, &columns)?;
+        let slots = &self.machine.slots;
+        let update = slots.update.slice();
+        self.machine.kernels.set_state(slots.length.slice(), slots.root.slice(), update, chunks.len())?;
+        for chunk in chunks {
             if let Some(Some(slot)) = self.slots.get_mut(chunk.slot.0 as usize) {
-                slot.read = length;
+                slot.read = chunk.start + chunk.tokens.len();
             }
         }
-        let slots = &self.machine.slots;
-        // Any integer buffer works that is rewritten before it is read.
-        let update = self.arrays.own.slice();
-        let update = if update.bytes() >= updates.len() * 4 { update } else { self.round.node_token.slice() };
-        self.device.write(update, &updates)?;
-        Ok(self.machine.kernels.set_state(slots.length.slice(), slots.root.slice(), update, chunks.len())?)
+        let staging = &mut self.prefills[place];
+        staging.untimed = Some(self.launched);
+        Ok(self.device.record(&staging.end)?)
+    }
+
+    /// The rows of pieces, one piece after another.
+    fn columns(&self, chunks: &[PrefillChunk<'_>]) -> Columns {
+        let page_size = self.machine.capacity.page_size;
+        let mut columns = Columns { first: vec![0], ..Columns::default() };
+        for chunk in chunks {
+            let Some(Some(slot)) = self.slots.get(chunk.slot.0 as usize) else { continue };
+            for (position, token) in (chunk.start..).zip(chunk.tokens) {
+                let write = slot.pages[position / page_size] as usize * page_size + position % page_size;
+                columns.push(*token, position, write, chunk.slot);
+            }
+            columns.lasts.push(columns.token.len() as i32 - 1);
+            columns.first.push(columns.token.len() as i32);
+        }
+        columns
+    }
+
+    fn wants_prompt_logprobs(&self, chunks: &[PrefillChunk<'_>]) -> bool {
+        chunks.iter().any(|chunk| {
+            let slot = self.slots.get(chunk.slot.0 as usize).and_then(Option::as_ref);
+            slot.is_some_and(|slot| slot.sampling.prompt_logprobs.is_some())
+        })
+    }
+
+    /// Prepares `slots.update` with the new lengths and the first tokens, and the draft's input with the tokens after
+    /// its rows. The device has chosen the first tokens.
+    fn send_first(&mut self, place: usize, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<(), EngineError> {
+        let (arrays, slots) = (&self.arrays, &self.machine.slots);
+        let staging = &mut self.prefills[place];
+        let after = chunks.iter().flat_map(|chunk| chunk.tokens[1..].iter().copied().chain([chunk.next.unwrap_or(0)]));
+        let after: Vec<i32> = after.map(|token| token as i32).collect();
+        staging.send(&self.device, arrays.token.slice(), &after)?;
+        let update = chunks.iter().flat_map(|chunk| {
+            let length = chunk.start + chunk.tokens.len();
+            [chunk.slot.0 as i32, length as i32, 0]
+        });
+        staging.send(&self.device, slots.update.slice(), &update.collect::<Vec<_>>())?;
+        let ends = chunks.iter().zip(lasts).enumerate().filter(|(_, (chunk, _))| chunk.next.is_none());
+        let places: Vec<i32> = ends.flat_map(|(at, (_, last))| [*last, 3 * at as i32 + 2]).collect();
+        let count = places.len() / 2;
+        if count == 0 {
+            return Ok(());
+        }
+        staging.send(&self.device, slots.first_place.slice(), &places)?;
+        let (token, update, to) = (arrays.token.slice(), slots.update.slice(), slots.first_place.slice());
+        Ok(self.machine.kernels.put_first(token, update, to, self.round.chosen.slice(), count)?)
     }
 
     /// The pass over pieces whose rows are in `self.arrays`.
@@ -221,102 +284,34 @@ impl CudaBackend {
         Pass { prompts, ..Pass::new(rows, groups, Sees::Positions, arrays, work) }
     }
 
-    /// Runs the draft, if it follows the sequences, over pieces that the target has processed. Each row reads the token
-    /// after its own.
+    /// Runs the draft, if it follows the sequences, over pieces that the target has processed. `arrays.token` holds the
+    /// tokens after their rows.
     fn prefill_draft(
         &mut self,
+        place: usize,
         chunks: &[PrefillChunk<'_>],
         columns: &Columns,
-        lasts: &[i32],
-        first: &[Option<Yield>],
     ) -> Result<(), EngineError> {
-        let traced = |chunk: &PrefillChunk<'_>| {
-            let slot = self.slots.get(chunk.slot.0 as usize).and_then(Option::as_ref);
-            slot.is_some_and(|slot| slot.trace.is_some())
-        };
         // Replay keeps the states after all rows.
-        let keeps_all = chunks.iter().any(traced);
+        let keeps_all = chunks.iter().any(|chunk| self.trace_of(chunk.slot).is_some());
         let reads = self.follows || keeps_all;
         let Some(draft) = self.machine.draft.as_ref().filter(|_| reads) else { return Ok(()) };
-        let mut shifted = columns.token.clone();
-        shifted.rotate_left(1);
-        for ((chunk, last), first) in chunks.iter().zip(lasts).zip(first) {
-            shifted[*last as usize] = chunk.next.unwrap_or_else(|| first_token(first)) as i32;
-        }
         let (rows, arrays) = (columns.token.len(), &self.arrays);
-        // `first_tokens` has overwritten the row arrays.
-        for (to, values) in [(&arrays.token, &shifted), (&arrays.slot, &columns.slot)] {
-            self.device.write(to.slice(), values)?;
-        }
+        // Choosing the first tokens has overwritten the slots and sources.
+        let staging = &mut self.prefills[place];
+        staging.send(&self.device, arrays.slot.slice(), &columns.slot)?;
+        staging.send(&self.device, arrays.source.slice(), &columns.lasts)?;
         let from = self.machine.feature_rows(draft, &self.work);
         self.machine.features(draft, &self.work, from, None, rows)?;
-        self.device.write(arrays.source.slice(), lasts)?;
         let pieces = pieces(chunks);
         let pass = self.prompt_pass(&pieces);
-        let lasts_at = self.machine.read(draft, pass, arrays.source.slice(), chunks.len(), keeps_all)?;
-        self.keep_draft(chunks, lasts)?;
+        let read = self.machine.read(draft, pass, arrays.source.slice(), chunks.len(), keeps_all)?;
+        let keeps_rows = read.is_some();
+        self.keep_draft(chunks, &columns.lasts)?;
         let slots: Vec<i32> = chunks.iter().map(|chunk| chunk.slot.0 as i32).collect();
-        self.device.write(arrays.slot.slice(), &slots)?;
+        self.prefills[place].send(&self.device, arrays.slot.slice(), &slots)?;
+        let lasts_at = keeps_rows.then(|| arrays.source.slice());
         Ok(self.machine.keep_state(draft, &self.work, Some(arrays.slot.slice()), lasts_at, chunks.len())?)
-    }
-
-    /// The tokens that follow the prompts that end in these pieces.
-    fn first_tokens(&mut self, chunks: &[PrefillChunk<'_>], lasts: &[i32]) -> Result<Vec<Option<Yield>>, EngineError> {
-        let mut first = vec![None; chunks.len()];
-        let ends: Vec<usize> = (0..chunks.len()).filter(|at| chunks[*at].next.is_none()).collect();
-        if ends.is_empty() {
-            return Ok(first);
-        }
-        let slots: Vec<Slot> = ends.iter().map(|at| chunks[*at].slot).collect();
-        let positions: Vec<usize> = ends.iter().map(|at| chunks[*at].start + chunks[*at].tokens.len()).collect();
-        let (arrays, work, count) = (&self.arrays, &self.work, ends.len());
-        for (to, values) in [
-            (&arrays.source, ends.iter().map(|at| lasts[*at]).collect::<Vec<i32>>()),
-            (&arrays.slot, slots.iter().map(|slot| slot.0 as i32).collect()),
-            (&arrays.sample_position, positions.iter().map(|position| *position as i32).collect()),
-        ] {
-            self.device.write(to.slice(), &values)?;
-        }
-        let hidden = self.machine.target.spec.hidden;
-        let (out, from) = (self.machine.rows(&work.added, hidden), self.machine.rows(&work.normed, hidden));
-        self.machine.kernels.gather_rows(out, None, from, Some(arrays.source.slice()), count, hidden)?;
-        let chosen = self.round.chosen.range(0..count * 4);
-        self.machine.choose(work, out, count, chosen, arrays.sampled(), None)?;
-        let mut ids = vec![0_i32; count];
-        self.device.read(chosen, &mut ids)?;
-        self.choose_first_adjusted(&slots, &positions, &mut ids)?;
-        let logprobs = self.describe_first(&slots, &ids)?;
-        for (((at, position), id), logprobs) in ends.into_iter().zip(positions).zip(ids).zip(logprobs) {
-            let token = (id != NOT_FINITE).then_some(ProducedToken { id: id as u32, logprobs });
-            first[at] = Some(Yield::of_prompt(token, position));
-        }
-        Ok(first)
-    }
-
-    /// Log-probabilities of the first tokens after prompts, for the slots that request them. The final states are in
-    /// the first rows of `work.added`.
-    fn describe_first(&self, slots: &[Slot], ids: &[i32]) -> Result<Vec<Option<TokenLogprobs>>, EngineError> {
-        let wanted = |slot: &Slot| self.slots.get(slot.0 as usize)?.as_ref()?.logprobs;
-        let wanted: Vec<Option<usize>> = slots.iter().map(wanted).collect();
-        if wanted.iter().all(Option::is_none) {
-            return Ok(vec![None; slots.len()]);
-        }
-        let (arrays, work, rows) = (&self.arrays, &self.work, slots.len());
-        let chosen = self.round.chosen.range(0..rows * 4);
-        self.device.write(chosen, ids)?;
-        // A separate pass over the vocabulary head, since few requests need it.
-        let host = self.device.host_buffer(self.round.described.bytes())?;
-        self.machine.meet()?;
-        let states = self.machine.rows(&work.added, self.machine.target.spec.hidden);
-        let pass = Pass::new(rows, Groups::Even(1), Sees::Positions, arrays, work);
-        self.machine.describe(pass, states, chosen, &self.round)?;
-        self.device.read_async(&host, 0, self.round.described.slice())?;
-        self.device.synchronize()?;
-        let described = |(row, best): (usize, &Option<usize>)| best.map(|best| self.described(&host, row, best));
-        let all = wanted.iter().enumerate().map(described).collect();
-        drop(host);
-        self.machine.meet()?;
-        Ok(all)
     }
 }
 
@@ -341,6 +336,8 @@ struct Columns {
     zeros: Vec<i32>,
     /// The first row of each piece, and the number of rows.
     first: Vec<i32>,
+    /// The last row of each piece.
+    lasts: Vec<i32>,
 }
 
 impl Columns {

@@ -2,6 +2,7 @@
 //! CPU backend's tokens exactly.
 
 mod expanded;
+mod prefill;
 
 use std::{ops::ControlFlow, path::Path, time::Duration};
 

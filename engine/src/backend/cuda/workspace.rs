@@ -212,6 +212,10 @@ pub struct SlotArrays {
     pub pending_tokens: Buffer,
     /// The feature inputs of these tokens: `[slots, MAX_PENDING_DRAFT, …]`.
     pub pending_rows: Buffer,
+    /// Slot, length and last token of the requests of a prefill: int32 `[slots, 3]`.
+    pub update: Buffer,
+    /// Where the first tokens of a prefill belong, in its rows and in `update`: int32 `[slots, 2]`.
+    pub first_place: Buffer,
 }
 
 /// Arrays for choosing the tokens after rows, one int32 per row.
@@ -652,6 +656,8 @@ impl SlotArrays {
             recurrent: device.zeros(slots * sizes.draft.map_or(16, |draft| draft.hidden() * sizes.element.bytes()))?,
             pending_tokens: device.zeros(slots * MAX_PENDING_DRAFT * 4)?,
             pending_rows: device.zeros(slots * sizes.pending_row() * MAX_PENDING_DRAFT + 16)?,
+            update: device.zeros(slots * 3 * 4)?,
+            first_place: device.zeros(slots * 2 * 4)?,
         })
     }
 }

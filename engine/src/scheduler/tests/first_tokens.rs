@@ -67,33 +67,49 @@ fn step_until_told(scheduler: &mut Scheduler, acts: &Acts, id: RequestId) -> Vec
     panic!("{id:?} is never told about a token");
 }
 
-/// A first token is told while the prefill runs, before the draft has read the prompt, and before a round is launched or
-/// waited for: for a request that is alone, and for one that joins a running batch.
+/// A first token is told before a round that reads it is waited for: for a request that is alone, and for one that joins a
+/// running batch. Without rounds in flight it is told while the prefill runs, before the draft has read the prompt and a
+/// round is launched. With rounds in flight the next round is launched before the first token is waited for.
 fn check(mut scheduler: Scheduler, acts: &Acts) {
-    let flies = scheduler.backend().capacity().rounds_in_flight;
+    let runs_ahead = scheduler.backend().capacity().rounds_in_flight > 1;
     let alone = scheduler.submit(request(vec![5, 6, 7, 8], 40)).expect("it fits");
     let told = step(&mut scheduler, acts);
-    assert_eq!(told[..4], [Act::Prefill, Act::Tokens(alone, 1), Act::Prefilled, Act::Launch], "{told:?}");
-    // With several rounds in flight, nothing is waited for.
-    assert_eq!(told[4..].first(), (flies == 1).then_some(&Act::Collect), "{told:?}");
+    if runs_ahead {
+        assert_eq!(told, [Act::Prefill, Act::Prefilled, Act::Launch, Act::CollectPrefill, Act::Tokens(alone, 1)]);
+    } else {
+        assert_eq!(told[..5], [Act::Prefill, Act::Tokens(alone, 1), Act::Prefilled, Act::Launch, Act::Collect]);
+    }
 
     step(&mut scheduler, acts);
     let joins = scheduler.submit(request(vec![9, 8, 7], 40)).expect("it fits");
     let told = step(&mut scheduler, acts);
-    assert_eq!(told[..4], [Act::Prefill, Act::Tokens(joins, 1), Act::Prefilled, Act::Launch], "{told:?}");
-    // The round of the running request, which was launched before the prefill or after it.
-    assert_eq!(told[4], Act::Collect, "{told:?}");
-    assert!(told[5..].iter().any(|act| matches!(act, Act::Tokens(id, _) if *id == alone)), "{told:?}");
+    let of_alone = |act: &&Act| matches!(act, Act::Tokens(id, _) if *id == alone);
+    assert!(told.iter().any(|act| of_alone(&act)), "{told:?}");
+    if runs_ahead {
+        // The round that was launched before the prefill is collected while the device works on the prompt.
+        assert_eq!(told[..4], [Act::Prefill, Act::Prefilled, Act::Launch, Act::Collect], "{told:?}");
+        assert_eq!(told[told.len() - 2..], [Act::CollectPrefill, Act::Tokens(joins, 1)], "{told:?}");
+        assert_eq!(told.iter().filter(|act| **act == Act::Collect).count(), 1, "{told:?}");
+    } else {
+        assert_eq!(told[..4], [Act::Prefill, Act::Tokens(joins, 1), Act::Prefilled, Act::Launch], "{told:?}");
+        assert_eq!(told[4], Act::Collect, "{told:?}");
+    }
 
-    // A request of one token ends without waiting for the round of the others.
+    // A request of one token ends without waiting for the next round of the others.
     let short = scheduler.submit(request(vec![3, 2, 1], 1)).expect("it fits");
     let told = step(&mut scheduler, acts);
-    let expected = [Act::Prefill, Act::Tokens(short, 1), Act::Prefilled, Act::Finished(short), Act::Launch];
-    assert_eq!(told[..5], expected, "{told:?}");
+    let first = told.iter().position(|act| *act == Act::Tokens(short, 1)).expect("its token");
+    if runs_ahead {
+        assert_eq!(told[first - 1..], [Act::CollectPrefill, Act::Tokens(short, 1), Act::Finished(short)], "{told:?}");
+        assert_eq!(told[..first].iter().filter(|act| **act == Act::Collect).count(), 1, "{told:?}");
+    } else {
+        let expected = [Act::Prefill, Act::Tokens(short, 1), Act::Prefilled, Act::Finished(short), Act::Launch];
+        assert_eq!(told[..5], expected, "{told:?}");
+    }
 }
 
 #[test]
-fn a_first_token_is_told_before_the_round_is_launched() {
+fn a_first_token_is_told_before_a_round_is_waited_for() {
     for rounds_in_flight in [1, 2] {
         let (scheduler, acts) = scripted(rounds_in_flight, 12);
         check(scheduler, &acts);
@@ -104,7 +120,7 @@ fn a_first_token_is_told_before_the_round_is_launched() {
 
 /// Needs a C++ compiler for the emulator.
 #[test]
-fn a_first_token_is_told_before_the_round_is_launched_on_a_gpu() {
+fn a_first_token_is_told_before_a_round_is_waited_for_on_a_gpu() {
     for ranks in [1, 2] {
         let (scheduler, acts) = demo_pair(DeviceChoice::Emulator, ranks);
         assert_eq!(scheduler.backend().capacity().rounds_in_flight, 2);
@@ -117,14 +133,39 @@ fn a_prompt_in_pieces_is_told_with_its_last_piece_and_each_of_several_before_the
     let (mut scheduler, acts) = scripted(2, 8);
     let [long, other] = [vec![1; 17], vec![2; 3]].map(|prompt| scheduler.submit(request(prompt, 9)).expect("it fits"));
     // Pieces of 8, 8, and 1 with the whole of the other prompt.
-    assert_eq!(step(&mut scheduler, &acts), [Act::Prefill, Act::Prefilled]);
-    assert_eq!(step(&mut scheduler, &acts), [Act::Prefill, Act::Prefilled]);
+    assert_eq!(step(&mut scheduler, &acts), [Act::Prefill, Act::Prefilled, Act::CollectPrefill]);
+    assert_eq!(step(&mut scheduler, &acts), [Act::Prefill, Act::Prefilled, Act::CollectPrefill]);
     let told = step_until_told(&mut scheduler, &acts, long);
-    assert_eq!(
-        told,
-        [Act::Prefill, Act::Tokens(long, 1), Act::Tokens(other, 1), Act::Prefilled, Act::Launch],
-        "{told:?}"
-    );
+    let first = [Act::Tokens(long, 1), Act::Tokens(other, 1)];
+    assert_eq!(told[..4], [Act::Prefill, Act::Prefilled, Act::Launch, Act::CollectPrefill], "{told:?}");
+    assert_eq!(told[4..], first, "{told:?}");
+}
+
+/// A request that its first token ends is part of the round that was launched before the token was known, and gets nothing
+/// from it; its slot is free when that round is collected.
+#[test]
+fn a_request_that_its_first_token_ends_gets_nothing_from_the_round_that_was_launched_meanwhile() {
+    let (fake, world) = Fake::new(Capacity { rounds_in_flight: 2, ..CAPACITY }, COUNTING);
+    let (mut scheduler, acts) = recorded(Box::new(fake), &[], 12);
+    let mut short = request(vec![1, 2, 3], 40);
+    short.stop.stop_token_ids = vec![100];
+    let [short, long] = [short, request(vec![4, 5], 9)].map(|one| scheduler.submit(one).expect("it fits"));
+    let told = step(&mut scheduler, &acts);
+    let launched = [Act::Prefill, Act::Prefilled, Act::Launch, Act::CollectPrefill];
+    assert_eq!(told[..4], launched, "{told:?}");
+    assert_eq!(told[4..], [Act::Tokens(short, 1), Act::Tokens(long, 1), Act::Finished(short)], "{told:?}");
+    let mut rest = Vec::new();
+    while !scheduler.is_idle() {
+        rest.extend(step(&mut scheduler, &acts));
+    }
+    let of_short = |act: &Act| matches!(act, Act::Tokens(id, _) | Act::Finished(id) if *id == short);
+    assert!(!rest.iter().any(of_short), "{rest:?}");
+    assert!(rest.contains(&Act::Finished(long)), "{rest:?}");
+    let world = world.lock().expect("no panic while it was held");
+    assert!(world.is_clean());
+    assert_eq!(world.rounds[0].0, 2);
+    assert!(world.rounds[2..].iter().all(|(batch, _)| *batch == 1), "{:?}", world.rounds);
+    assert_eq!(scheduler.statistics().generated_tokens, 10);
 }
 
 #[test]
