@@ -11,7 +11,7 @@ use tuner::{
     guide::Guide,
     merge,
     record::{Exclusion, Fingerprint, Record},
-    selection::{self, Comparison, Looks},
+    selection::{self, Comparison},
 };
 
 pub use self::{plan::Plan, words::labels};
@@ -76,9 +76,8 @@ impl<'a> Section<'a> {
         let sweeps: Vec<&Sweep> = places.into_iter().map(|place| &input[place]).collect();
         let metric = sweeps.first().map_or(Metric::default(), |sweep| sweep.metric());
         // What one of the sweeps looked at after every repeat must hold at every look.
-        let always =
-            sweeps.iter().filter_map(|sweep| sweep.file()).map(Comparison::of).any(|one| one.looks == Looks::Every);
-        let comparison = Comparison { metric, looks: if always { Looks::Every } else { Looks::Planned } };
+        let looks = sweeps.iter().filter_map(|sweep| sweep.file()).map(|file| Comparison::of(file).looks).max();
+        let comparison = Comparison { metric, looks: looks.unwrap_or_default() };
         let rankings = selection::rank(all.iter().copied(), comparison);
         let looks = comparison.looks;
         let mut races: Vec<Race> = rankings.into_iter().map(|ranking| Race::new(ranking, &all, looks)).collect();

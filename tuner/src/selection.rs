@@ -11,13 +11,13 @@ mod slow;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use schemas::sweep::{Metric, SweepFile, Until};
+use schemas::sweep::{Metric, StrategyName, SweepFile, Until};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
     across::{Across, Change, across},
     looks::Looks,
-    serial::SerialCorrelation,
+    serial::{Basis, SerialCorrelation},
 };
 use self::{
     choice::{Blame, Judge},
@@ -136,7 +136,7 @@ pub struct LoadRanking {
     pub disturbance: Disturbance,
     /// The measured trials that take no part in comparisons.
     pub excluded: Vec<ExcludedTrial>,
-    /// Whether consecutive repeats resemble each other; intervals are then as wide as those of fewer repeats.
+    /// The correlation of consecutive repeats that intervals allow for; they are then as wide as those of fewer repeats.
     pub serial: Option<SerialCorrelation>,
 }
 
@@ -188,8 +188,13 @@ impl Comparison {
     /// The comparison that a sweep file asks for.
     pub fn of(file: &SweepFile) -> Self {
         let looks = match file.search.until {
+            // A guided search in process repeats what its first repeats leave open.
+            Until::Repeats if file.search.strategy == StrategyName::Guided && file.system.is_in_process() => {
+                Looks::Twice
+            }
             Until::Repeats => Looks::Planned,
-            Until::Decided => Looks::Every,
+            Until::Decided if file.system.is_in_process() => Looks::Every,
+            Until::Decided => Looks::EveryStart { repeats: file.search.repeats },
         };
         Self { metric: file.objective.metric, looks }
     }
@@ -227,7 +232,7 @@ impl Ranked {
 pub enum Verdict {
     /// The chosen shape speculates, and its own interval is above no speculation.
     Pays,
-    /// The intervals of all speculating configurations are below no speculation, or above it by a negligible amount.
+    /// The intervals of all speculating configurations are below no speculation.
     DoesNotPay,
     /// Nothing is shown to be faster than no speculation, and gains of more than 5% are excluded.
     Tie,
@@ -251,6 +256,8 @@ pub enum Doubt {
     BusyMachine,
     /// Repeats differ too much, for an unknown reason.
     Noise,
+    /// Consecutive repeats of a configuration resemble each other, so that more of them say little.
+    Dependent,
     /// No repeat is common to no speculation and a speculating configuration: other hosts, shards or hours.
     NoPair,
 }
@@ -299,6 +306,7 @@ impl Doubt {
             Self::FewRepeats => "not known: too few repeats for the difference",
             Self::BusyMachine => "not known: the machine was busy with other things",
             Self::Noise => "not known: the repeats vary too much",
+            Self::Dependent => "cannot be decided: the repeats depend on each other",
             Self::NoPair => "not known: no repeat in common with no speculation",
         }
     }
@@ -310,13 +318,14 @@ impl Doubt {
 /// long pause in between ([`blocks`]). Each ratio to no speculation has an interval that holds, for all contenders
 /// together, in 98.5% of races. Speculation pays if the interval of the chosen configuration is above 1. Of the
 /// configurations with such an interval, the simplest that ties with the best of them is chosen; each is compared
-/// directly with that best one. With [`Looks::Every`] the level holds for all looks at a growing journal together.
+/// directly with that best one. With [`Looks::Every`] the level holds for all looks at a growing journal together, also if
+/// consecutive repeats of a configuration resemble each other.
 ///
 /// Trials that were measured only to learn costs ([`Role::Probe`]) are not ranked.
 pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, comparison: impl Into<Comparison>) -> Vec<LoadRanking> {
     let comparison = comparison.into();
     let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
-    let blocks = blocks::blocks(&records);
+    let blocks = blocks::blocks(&records, comparison.looks.repeats_per_block());
     let mut races: BTreeMap<Load, Race<'_>> = BTreeMap::new();
     for (record, block) in records.into_iter().zip(blocks) {
         let race = races.entry(record.trial.load).or_default();
@@ -360,7 +369,7 @@ pub fn relative<'a>(
 ) -> Option<Interval> {
     let Comparison { metric, looks } = comparison.into();
     let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
-    let blocks = blocks::blocks(&records);
+    let blocks = blocks::blocks(&records, looks.repeats_per_block());
     let mut race: Race<'_> = BTreeMap::new();
     for (record, block) in records.into_iter().zip(blocks).filter(|(record, _)| record.trial.load == load) {
         race.entry(&record.trial.configuration).or_default().push(Placed { record, block });
@@ -391,28 +400,37 @@ fn is_baseline(trials: &[Placed<'_>]) -> bool {
     trials.iter().any(|one| one.record.role != Role::Candidate)
 }
 
-/// The trial that counts in each block, by configuration: the first with a score that is not excluded by itself.
-fn cells<'a>(race: &Race<'a>, metric: Metric) -> Vec<Vec<Option<&'a Record>>> {
+/// The trials that count in each block, by configuration.
+type Cells<'a> = Vec<Vec<Vec<&'a Record>>>;
+
+/// The trials that count in each block: the ones with a score that are not excluded by themselves, the first of each
+/// repeat.
+fn cells<'a>(race: &Race<'a>, metric: Metric) -> Cells<'a> {
     let blocks: BTreeSet<usize> = race.values().flatten().map(|one| one.block).collect();
     let counts = |record: &&Record| {
         let figures = record.measurement();
         figures.is_some_and(|figures| figures.exclusion().is_none() && figures.score(metric).is_some())
     };
     let row = |trials: &Vec<Placed<'a>>| {
-        let cell = |block: &usize| trials.iter().filter(|one| one.block == *block).map(|one| one.record).find(counts);
+        let cell = |block: &usize| {
+            let mut repeats = BTreeSet::new();
+            let own = trials.iter().filter(|one| one.block == *block).map(|one| one.record).filter(counts);
+            own.filter(|record| repeats.insert(record.trial.repeat)).collect()
+        };
         blocks.iter().map(cell).collect()
     };
     race.values().map(row).collect()
 }
 
-/// The objective by configuration and block, higher is better.
-fn scores(cells: &[Vec<Option<&Record>>], off: Option<usize>, metric: Metric, looks: Looks) -> Scores {
-    let score = |cell: &Option<&Record>| cell.and_then(Record::measurement).and_then(|figures| figures.score(metric));
-    Scores::new(cells.iter().map(|row| row.iter().map(score).collect()), off, looks)
+/// The objective by configuration and block, higher is better: the median over the trials of a block.
+fn scores(cells: &Cells<'_>, off: Option<usize>, metric: Metric, looks: Looks) -> Scores {
+    let score = |record: &&Record| record.measurement()?.score(metric);
+    let cell = |cell: &Vec<&Record>| median(cell.iter().filter_map(score).collect());
+    Scores::new(cells.iter().map(|row| row.iter().map(cell).collect()), off, looks)
 }
 
 /// The excluded trials: by themselves, or because they are slow.
-fn excluded(race: &Race<'_>, cells: &[Vec<Option<&Record>>], scores: &Scores) -> Vec<ExcludedTrial> {
+fn excluded(race: &Race<'_>, cells: &Cells<'_>, scores: &Scores) -> Vec<ExcludedTrial> {
     let of = |record: &Record, reason: Exclusion| ExcludedTrial {
         trial: record.trial.clone(),
         id: record.id.clone(),
@@ -421,7 +439,7 @@ fn excluded(race: &Race<'_>, cells: &[Vec<Option<&Record>>], scores: &Scores) ->
     };
     let alone = race.values().flatten().map(|one| one.record);
     let alone = alone.filter_map(|record| Some(of(record, record.measurement()?.exclusion()?)));
-    let slow = scores.slow().iter().filter_map(|(row, column)| *cells.get(*row)?.get(*column)?);
+    let slow = scores.slow().iter().filter_map(|(row, column)| cells.get(*row)?.get(*column)).flatten();
     alone.chain(slow.map(|record| of(record, Exclusion::Slow))).collect()
 }
 
@@ -469,10 +487,11 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
 
     let disturbance = disturbance(race, &entries, objective, off);
     let blame = Blame {
-        repeats: entries.iter().map(|(_, entry)| entry.repeats).max().unwrap_or_default(),
+        repeats: cells.iter().map(|row| row.iter().filter(|cell| !cell.is_empty()).count()).max().unwrap_or_default(),
         stalled: disturbance.stalled_share.unwrap_or_default(),
         left_out: disturbance.left_out as f64 / disturbance.trials.max(1) as f64,
         deviation: scores.deviation(),
+        dependent: scores.serial().is_some_and(|serial| serial.found),
     };
     let measured: Vec<(usize, &Ranked)> =
         entries.iter().filter(|(_, entry)| entry.repeats > 0).map(|(row, entry)| (*row, entry)).collect();
@@ -585,5 +604,7 @@ fn disturbance(race: &Race<'_>, entries: &[(usize, Ranked)], objective: Metric, 
     }
 }
 
+#[cfg(test)]
+mod races;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,5 @@
-//! Groups trials that may be compared with each other: trials of one repeat that one host measured for one part of the
-//! sweep, without a long pause between them.
+//! Groups trials that may be compared with each other: trials of one repeat, or of the repeats of one start, that one host
+//! measured for one part of the sweep, without a long pause between them.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,8 +9,8 @@ use crate::record::{Origin, Record};
 /// changed.
 const PAUSE: f64 = 3600.0;
 
-/// The block of each record, numbered from zero.
-pub fn blocks(records: &[&Record]) -> Vec<usize> {
+/// The block of each record, numbered from zero, where this many consecutive repeats form one.
+pub fn blocks(records: &[&Record], repeats: usize) -> Vec<usize> {
     let mut by_origin: BTreeMap<&Origin, Vec<usize>> = BTreeMap::new();
     for (place, record) in records.iter().enumerate() {
         by_origin.entry(&record.origin).or_default().push(place);
@@ -28,7 +28,7 @@ pub fn blocks(records: &[&Record]) -> Vec<usize> {
             stretch += usize::from(last.is_some_and(|last| begun - last > PAUSE));
             last = Some(record.finished_at as f64);
             let next = known.len();
-            blocks[place] = *known.entry((origin, stretch, record.trial.repeat)).or_insert(next);
+            blocks[place] = *known.entry((origin, stretch, record.trial.repeat / repeats.max(1))).or_insert(next);
         }
     }
     blocks

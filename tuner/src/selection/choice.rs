@@ -13,6 +13,8 @@ const WORTHWHILE: f64 = 0.05;
 /// A configuration that may be slower than the best by this much does not tie, even if the difference is not
 /// significant. In logarithms.
 const WIDE: f64 = 0.15;
+/// What a simpler configuration that ties with the best may be measured to be slower, in logarithms.
+const GIVEN_UP: f64 = 0.02;
 /// Scatter of single scores above which an undecided race is blamed on noise, not on the number of repeats.
 const NOISY: f64 = 0.04;
 /// Share of stalled time, and of excluded trials, above which the machine is the reason.
@@ -54,9 +56,9 @@ impl Judge<'_> {
     /// compared at the level of all rows, since chance may have picked it among all of them.
     pub fn contenders(&self, standings: &[Standing]) -> usize {
         let leads = || standings.iter().filter_map(|standing| standing.over_off);
-        let Some(best) = leads().max_by(|a, b| a.mean.total_cmp(&b.mean)) else { return 1 };
-        let least = best.ends(leads().count()).map_or(best.mean, |(low, _)| low);
-        leads().filter(|lead| lead.mean >= least).count().max(1)
+        let Some(best) = leads().max_by(|a, b| a.median.total_cmp(&b.median)) else { return 1 };
+        let least = best.ends(leads().count()).map_or(best.median, |(low, _)| low);
+        leads().filter(|lead| lead.median >= least).count().max(1)
     }
 }
 
@@ -91,9 +93,9 @@ pub enum Relation {
 pub fn relation(lead: &Lead, comparisons: usize) -> Relation {
     match lead.ends(comparisons) {
         // Without a known scatter, only a negligible difference counts as a tie.
-        None if lead.mean >= -INDIFFERENT => Relation::Tied,
+        None if lead.median >= -INDIFFERENT => Relation::Tied,
         None => Relation::Behind,
-        Some((_, high)) if high < 0.0 && lead.mean < -INDIFFERENT => Relation::Behind,
+        Some((_, high)) if high < 0.0 && lead.median < -INDIFFERENT => Relation::Behind,
         Some((low, _)) if low < -WIDE => Relation::Unclear,
         Some(_) => Relation::Tied,
     }
@@ -119,9 +121,11 @@ pub fn choose(
         let verdict = if speculating.is_empty() && all_failed { Verdict::AllFailed } else { Verdict::NotCompared };
         return (simplest(tied), verdict);
     }
-    let ends = |entry: &Ranked| entry.speedup.filter(|speedup| speedup.coverage > 0.0);
+    let ends = |entry: &Ranked| {
+        entry.speedup.filter(|speedup| speedup.coverage > 0.0).map(|speedup| (speedup.low.ln(), speedup.high.ln()))
+    };
     let proven: Vec<&(usize, &Ranked)> =
-        speculating.iter().copied().filter(|(_, entry)| ends(entry).is_some_and(|ends| ends.low > 1.0)).collect();
+        speculating.iter().copied().filter(|(_, entry)| ends(entry).is_some_and(|(low, _)| low > 0.0)).collect();
     if let Some((best, _)) = proven.first() {
         // Each is compared with the best itself, never with another that ties with it.
         let ties = |(row, _): &&&(usize, &Ranked)| {
@@ -129,23 +133,30 @@ pub fn choose(
                 || judge
                     .scores
                     .lead(*row, *best, &judge.via)
-                    .is_some_and(|lead| relation(&lead, comparisons) == Relation::Tied)
+                    .is_some_and(|lead| relation(&lead, comparisons) == Relation::Tied && lead.median >= -GIVEN_UP)
         };
         return (simplest(proven.iter().filter(ties).copied().collect()), Verdict::Pays);
     }
-    let highest =
-        |most: f64| speculating.iter().all(|(_, entry)| ends(entry).is_some_and(|ends| ends.high.ln() < most));
-    let verdict = match () {
-        () if highest(INDIFFERENT) => Verdict::DoesNotPay,
-        () if highest(WORTHWHILE) => Verdict::Tie,
-        () => Verdict::CannotTell(blame.doubt(speculating.iter().any(|(_, entry)| entry.speedup.is_some()))),
-    };
-    (off, verdict)
+    let all: Vec<Option<(f64, f64)>> = speculating.iter().map(|(_, entry)| ends(entry)).collect();
+    let has_pairs = speculating.iter().any(|(_, entry)| entry.speedup.is_some());
+    (off, decided(&all).unwrap_or_else(|| Verdict::CannotTell(blame.doubt(has_pairs))))
+}
+
+/// The verdict that follows from the ends of the leads of speculating configurations over no speculation; `None` if they
+/// decide nothing. Ends that are unknown exclude nothing.
+pub fn decided(leads: &[Option<(f64, f64)>]) -> Option<Verdict> {
+    let all_below = |most: f64| leads.iter().all(|ends| ends.is_some_and(|(_, high)| high < most));
+    match () {
+        () if leads.iter().flatten().any(|(low, _)| *low > 0.0) => Some(Verdict::Pays),
+        () if all_below(0.0) => Some(Verdict::DoesNotPay),
+        () if all_below(WORTHWHILE) => Some(Verdict::Tie),
+        () => None,
+    }
 }
 
 /// Possible reasons why a race is undecided.
 pub struct Blame {
-    /// Maximum number of repeats of a configuration.
+    /// Maximum number of repeats of a configuration; of starts, where these are what counts.
     pub repeats: usize,
     /// Share of stalled time: median over trials.
     pub stalled: f64,
@@ -153,6 +164,8 @@ pub struct Blame {
     pub left_out: f64,
     /// Relative deviation of single scores, if known.
     pub deviation: Option<f64>,
+    /// Whether consecutive repeats resemble each other.
+    pub dependent: bool,
 }
 
 impl Blame {
@@ -162,6 +175,7 @@ impl Blame {
             _ if !has_pairs && busy => Doubt::BusyMachine,
             _ if !has_pairs => Doubt::NoPair,
             None if self.repeats < 2 => Doubt::OneRepeat,
+            Some(_) if self.dependent => Doubt::Dependent,
             Some(deviation) if deviation > NOISY && busy => Doubt::BusyMachine,
             Some(deviation) if deviation > NOISY => Doubt::Noise,
             _ => Doubt::FewRepeats,

@@ -3,11 +3,21 @@
 use crate::statistics::student::{normal_above, quantile_above};
 
 /// When the number of repeats is decided.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// The order is that of the widths of intervals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Looks {
     /// Before the first trial: intervals hold once.
     #[default]
     Planned,
+    /// Once more after the first look, if it left comparisons open, for a number of repeats that is decided beforehand.
+    Twice,
+    /// As [`Every`](Self::Every), where each configuration needs a start of a server, which measures several repeats. What
+    /// a start keeps to itself cannot be seen within it, so the median of its repeats counts as one.
+    EveryStart {
+        /// Repeats per start.
+        repeats: usize,
+    },
     /// After each repeat, from the results so far: intervals hold at all looks together.
     Every,
 }
@@ -16,6 +26,19 @@ pub enum Looks {
 const WEIGHT: f64 = 1.0;
 
 impl Looks {
+    /// Whether there is no greatest number of looks.
+    pub fn are_unlimited(self) -> bool {
+        matches!(self, Self::Every | Self::EveryStart { .. })
+    }
+
+    /// Number of repeats that count as one.
+    pub fn repeats_per_block(self) -> usize {
+        match self {
+            Self::Planned | Self::Twice | Self::Every => 1,
+            Self::EveryStart { repeats } => repeats.max(1),
+        }
+    }
+
     /// The number of standard errors that a mean of `blocks` differences exceeds on one side with at most the given
     /// probability, where the error has this many degrees of freedom.
     ///
@@ -27,7 +50,8 @@ impl Looks {
     pub fn reach(self, probability: f64, blocks: f64, freedom: f64) -> f64 {
         match self {
             Self::Planned => quantile_above(probability, freedom),
-            Self::Every => {
+            Self::Twice => quantile_above(probability / 2.0, freedom),
+            Self::Every | Self::EveryStart { .. } => {
                 let two_sided = 2.0 * probability;
                 let ratio = WEIGHT / blocks.max(1.0);
                 let normal = ((1.0 + ratio) * ((1.0 + 1.0 / ratio).ln() - 2.0 * two_sided.ln())).sqrt();

@@ -4,11 +4,11 @@
 //! both (see [`blocks`](super::blocks)), so that a drift of the machine affects both alike. The scatter of single
 //! scores is estimated from all configurations together, since three repeats of one say next to nothing about it; if
 //! the pairs of two configurations scatter significantly more than that, only their own scatter counts. If consecutive
-//! blocks resemble each other, they count as fewer.
+//! blocks resemble each other, or may do so, they count as fewer.
 
 use super::{
     Interval, IntervalKind, Looks,
-    serial::{self, SerialCorrelation},
+    serial::{self, SerialCorrelation, inflation},
     slow,
 };
 use crate::statistics::{median, student::variance_ratio_above};
@@ -19,6 +19,8 @@ const ERROR: f64 = 0.0075;
 const UNLIKE: f64 = 0.05;
 /// Lower bound of the relative deviation of a single score: no machine is steadier, even if few repeats suggest it.
 const STEADIEST: f64 = 0.002;
+/// Lower bound of the share of a degree of freedom that remains of correlated blocks.
+const LEAST_FREEDOM: f64 = 1e-3;
 /// Passes that remove the effects of configurations and blocks if trials are missing. Without gaps one pass suffices.
 const PASSES: usize = 32;
 
@@ -26,7 +28,10 @@ const PASSES: usize = 32;
 #[derive(Clone, Debug, Default)]
 pub struct Scores {
     rows: Vec<Vec<Option<f64>>>,
+    /// Of a single score, corrected for the correlation of blocks.
     scatter: Option<Estimate>,
+    /// The relative deviation of a single score as it is seen.
+    deviation: Option<f64>,
     /// Cells (row, column) that are far slower than the rest of their row.
     slow: Vec<(usize, usize)>,
     looks: Looks,
@@ -66,19 +71,27 @@ impl Scores {
         for (row, column) in &slow {
             rows[*row][*column] = None;
         }
-        let scatter = scatter(&rows);
+        let (scatter, residuals) = scatter(&rows).unzip();
         let differences = |off: &Vec<Option<f64>>| {
             let of = |row: &Vec<Option<f64>>| row.iter().zip(off).map(|(a, b)| Some((*a)? - (*b)?)).collect();
             let others = rows.iter().enumerate().filter(|(row, _)| Some(*row) != off_row);
             let series: Vec<Vec<Option<f64>>> = others.map(|(_, row)| of(row)).collect();
-            let deviation = scatter.map_or(0.0, |scatter| scatter.variance.sqrt());
+            let deviation = scatter.map_or(0.0, |scatter: Estimate| scatter.variance.sqrt());
             serial::correlation(&series).or_else(|| serial::assumed(&series, deviation))
         };
-        let serial = off_row.and_then(|off| rows.get(off)).and_then(differences);
-        Self { rows, scatter, slow, looks, serial }
+        let serial = match looks {
+            Looks::Every => scatter.and_then(|one| serial::bound(residuals.as_deref()?, one.freedom)),
+            // Separate starts of a server are independent unless they are seen not to be.
+            Looks::Planned | Looks::Twice | Looks::EveryStart { .. } => {
+                off_row.and_then(|off| rows.get(off)).and_then(differences)
+            }
+        };
+        let deviation = scatter.map(|scatter| scatter.variance.sqrt());
+        let scatter = scatter.map(|scatter| correlated(scatter, &rows, serial));
+        Self { rows, scatter, deviation, slow, looks, serial }
     }
 
-    /// The correlation of consecutive blocks, if it is significant.
+    /// The correlation of consecutive blocks that leads allow for.
     pub fn serial(&self) -> Option<SerialCorrelation> {
         self.serial
     }
@@ -91,7 +104,7 @@ impl Scores {
     /// Relative deviation of a single score after removing the effects of its configuration and block; `None` if
     /// nothing was measured twice.
     pub fn deviation(&self) -> Option<f64> {
-        self.scatter.map(|scatter| scatter.variance.sqrt())
+        self.deviation
     }
 
     /// The lead of one row over another: within their common blocks or, if there are none, from the leads of both over
@@ -113,12 +126,16 @@ impl Scores {
         // The variance of a difference of two scores.
         let pooled = self.scatter.map(|scatter| Estimate { variance: 2.0 * scatter.variance, ..scatter });
         // Correlated blocks count as fewer, for the mean and for the scatter alike.
-        let each = self.serial.map_or(1.0, SerialCorrelation::blocks_for_one);
-        let effective = count / each;
+        let inflation = inflation(self.serial.map_or(0.0, |serial| serial.lag_one), count);
+        let effective = count / inflation;
         let error = pooled.map(|pooled| {
+            let own = Estimate {
+                variance: own.variance * (count - 1.0).max(1.0) / (count - inflation).max(LEAST_FREEDOM),
+                freedom: own.freedom / inflation,
+            };
             let unlike = variance_ratio_above(own.variance / pooled.variance, own.freedom, pooled.freedom) < UNLIKE;
             let Estimate { variance, freedom } = if unlike { own } else { pooled };
-            ((variance / effective).sqrt(), freedom / each)
+            ((variance / effective).sqrt(), freedom)
         });
         Some(Lead { mean, median: median(pairs.clone())?, pairs: pairs.len(), error, effective, looks: self.looks })
     }
@@ -220,7 +237,8 @@ fn spread(values: &[f64]) -> Option<Estimate> {
 
 /// The scatter of a single score after removing the effects of its configuration and block. Deliberately not robust: if
 /// some trials are far off for no known reason, intervals must become wider.
-fn scatter(rows: &[Vec<Option<f64>>]) -> Option<Estimate> {
+/// The second value are the scores without these effects.
+fn scatter(rows: &[Vec<Option<f64>>]) -> Option<(Estimate, Vec<Vec<Option<f64>>>)> {
     let columns = rows.iter().map(Vec::len).max()?;
     let used_rows = rows.iter().filter(|row| row.iter().flatten().count() > 0).count();
     let used_columns =
@@ -233,7 +251,26 @@ fn scatter(rows: &[Vec<Option<f64>>]) -> Option<Estimate> {
         (0..columns).for_each(|at| center(residuals.iter_mut().filter_map(|row| row.get_mut(at)?.as_mut())));
     }
     let squares: f64 = residuals.iter().flatten().flatten().map(|residual| residual * residual).sum();
-    Some(Estimate { variance: (squares / freedom).max(STEADIEST * STEADIEST), freedom })
+    Some((Estimate { variance: (squares / freedom).max(STEADIEST * STEADIEST), freedom }, residuals))
+}
+
+/// The scatter of scores whose blocks are correlated: a variance around means that are estimated from few of them is too
+/// low, and is less certain.
+fn correlated(scatter: Estimate, rows: &[Vec<Option<f64>>], serial: Option<SerialCorrelation>) -> Estimate {
+    let Some(SerialCorrelation { lag_one, .. }) = serial else { return scatter };
+    let counts = rows.iter().map(|row| row.iter().flatten().count() as f64).filter(|count| *count > 1.0);
+    let (mut all, mut left, mut worth) = (0.0, 0.0, 0.0);
+    for count in counts {
+        let inflation = inflation(lag_one, count);
+        all += count - 1.0;
+        left += count - inflation;
+        worth += (count - 1.0) / inflation;
+    }
+    if all <= 0.0 {
+        return scatter;
+    }
+    let variance = scatter.variance * all / left.max(LEAST_FREEDOM);
+    Estimate { variance, freedom: scatter.freedom * worth / all }
 }
 
 /// Subtracts the mean.

@@ -100,7 +100,9 @@ pub fn run(
         let next = match model {
             Some(model) => {
                 predict(experiment, acceptance, &model, &points, &begun.measured, bench.history(), found);
-                let within = reach(&points);
+                // Replayed acceptance is exact; an estimate is off too, which shows in the throughput.
+                let missed = if counted.is_some() { missed(found, bench.history()) } else { Vec::new() };
+                let within = reach(&AdditiveModel::errors(&points)).max(reach(&missed));
                 let Some(best) = best_open(&open, found, bench.history(), within) else {
                     return Ok(StopReason::Settled);
                 };
@@ -190,15 +192,9 @@ impl Begun {
     /// Whether a start of several chains comes before the next finalist: always for the first one, then only if
     /// predictions were off.
     fn wants_table(&self, found: &Found, history: &[Record]) -> bool {
-        let missed = |one: &Prediction| {
-            let of =
-                |record: &&Record| record.trial.load == one.load && record.trial.configuration == one.configuration;
-            let measured = history.iter().filter(of).filter_map(Record::measurement);
-            let measured = median(measured.map(|figures| figures.output_tokens_per_s).collect());
-            measured.is_some_and(|measured| (one.output_tokens_per_s / measured - 1.0).abs() > MISSED)
-        };
         let last = self.measured.last().map(|one| &one.configuration);
-        !self.probed || found.predictions.iter().any(|one| Some(&one.configuration) == last && missed(one))
+        let of_last = found.predictions.iter().filter(|one| Some(&one.configuration) == last);
+        !self.probed || of_last.filter_map(|one| error(one, history)).any(|error| error > MISSED)
     }
 }
 
@@ -278,9 +274,24 @@ fn predict(
     }
 }
 
-/// Factor by which a candidate may be faster than predicted: the median leave-one-out error.
-fn reach(points: &[Observation]) -> f64 {
-    let errors = AdditiveModel::errors(points);
+/// The relative errors of predicted throughput, of predictions made before their configurations were measured; ascending.
+fn missed(found: &Found, history: &[Record]) -> Vec<f64> {
+    let mut errors: Vec<f64> = found.predictions.iter().filter_map(|one| error(one, history)).collect();
+    errors.sort_by(f64::total_cmp);
+    errors
+}
+
+/// The relative error of a prediction; `None` before its configuration is measured.
+fn error(prediction: &Prediction, history: &[Record]) -> Option<f64> {
+    let Prediction { load, configuration, .. } = prediction;
+    let is_of = |record: &&Record| record.trial.load == *load && record.trial.configuration == *configuration;
+    let measured = history.iter().filter(is_of).filter_map(Record::measurement);
+    let measured = median(measured.map(|figures| figures.output_tokens_per_s).collect())?;
+    Some((prediction.output_tokens_per_s / measured - 1.0).abs())
+}
+
+/// Factor by which a candidate may be faster than predicted: the median of ascending errors.
+fn reach(errors: &[f64]) -> f64 {
     1.0 + errors.get(errors.len() / 2).copied().unwrap_or_default().min(MOST_ERROR)
 }
 

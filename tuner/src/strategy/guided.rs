@@ -169,19 +169,21 @@ fn settings(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) ->
     Ok(())
 }
 
-/// Repeats the contenders that tie with the best until they no longer do, the difference is negligible, or the maximum
-/// number of repeats is reached. Returns whether the choice is clear.
+/// Repeats the contenders that tie with the best for lack of data. Results are looked at once before and once after, whose
+/// intervals hold together ([`Looks::Twice`](crate::selection::Looks)): a look after each repeat would need wider ones. Returns
+/// whether the choice is clear.
 fn tell_apart(experiment: &Experiment, load: Load, bench: &mut dyn TrialRunner) -> Result<bool, SearchStop> {
-    for repeat in experiment.repeats..experiment.repeats + MORE_REPEATS {
-        let open = experiment.standing(bench.history(), load).as_ref().map(open).unwrap_or_default();
-        if open.len() < 2 {
-            return Ok(true);
-        }
-        let off = experiment.baselines().map(|one| one.configuration.clone()).find(Configuration::is_off);
-        let off = off.filter(|off| !open.contains(off));
-        for configuration in open.into_iter().chain(off) {
-            bench.measure(&Trial { configuration, load, repeat })?;
-        }
+    // Without the further repeats of an interrupted run.
+    let first = bench.history().iter().filter(|record| record.trial.repeat < experiment.repeats).cloned();
+    let first: Vec<Record> = first.collect();
+    let open_first = experiment.standing(&first, load).as_ref().map(open).unwrap_or_default();
+    if open_first.len() < 2 {
+        return Ok(true);
+    }
+    let repeated = |one: &&Candidate| one.role == Role::NoSpeculation || open_first.contains(&one.configuration);
+    let repeated: Vec<Candidate> = experiment.entrants.iter().filter(repeated).cloned().collect();
+    for trial in interleaved(&repeated, &[load], experiment.repeats..experiment.repeats + MORE_REPEATS) {
+        bench.measure(&trial)?;
     }
     Ok(experiment.standing(bench.history(), load).is_none_or(|ranking| open(&ranking).len() < 2))
 }

@@ -16,6 +16,9 @@ use crate::{
 
 /// Repeats after which a comparison counts as undecidable.
 pub const MOST_REPEATS: usize = 40;
+/// Maximum number of configurations that are repeated before the next look while it is open whether speculation pays: the
+/// best so far. Their repeats also say how far repeats depend on each other, which then closes others.
+const MOST_AT_ONCE: usize = 4;
 /// A difference from the best below this is not worth more repeats, in logarithms.
 const INDIFFERENT: f64 = 0.01;
 
@@ -105,7 +108,12 @@ pub fn open(ranking: &LoadRanking) -> Vec<Configuration> {
             // Only those that may still gain more than is negligible keep the answer open.
             let may_gain =
                 |entry: &&Ranked| entry.speedup.is_none_or(|ends| ends.coverage == 0.0 || ends.high.ln() > INDIFFERENT);
-            measured().filter(|entry| !entry.configuration.is_off()).filter(may_gain).map(named).collect()
+            measured()
+                .filter(|entry| !entry.configuration.is_off())
+                .filter(may_gain)
+                .map(named)
+                .take(MOST_AT_ONCE)
+                .collect()
         }
         Verdict::Pays => {
             let best = measured().next().map(named);

@@ -1,6 +1,6 @@
 //! The verdict on a load, in a sentence or two.
 
-use tuner::selection::{Disturbance, Doubt, ExcludedTrial, Interval, IntervalKind, Looks, Verdict};
+use tuner::selection::{Basis, Disturbance, Doubt, ExcludedTrial, Interval, IntervalKind, Verdict};
 
 use crate::{
     columns, figures, names,
@@ -20,9 +20,9 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
         Verdict::DoesNotPay => (format!("Speculation does not pay here{}.", best(race)), "loses"),
         Verdict::Tie => (
             format!(
-                "No significant difference from no speculation{}. A gain of more than 5% is excluded, so no \
-                 speculation is chosen as the simpler option.",
-                best(race)
+                "Speculation gains at most 5% here, if anything{}.{} No speculation is chosen as the simpler option.",
+                best(race),
+                at_most(race)
             ),
             "same",
         ),
@@ -130,6 +130,7 @@ fn cannot_tell(race: &Race, doubt: Doubt) -> String {
         Doubt::FewRepeats => "there are too few repeats for a difference of this size",
         Doubt::BusyMachine => "the machine was busy with other things",
         Doubt::Noise => "the repeats vary too much",
+        Doubt::Dependent => "the repeats depend on each other, so more of them say little",
         Doubt::NoPair => "the speculating configurations share no repeat (host, shard and hour) with no speculation",
     };
     let so_far = best_speedup(race).map_or_else(String::new, |(best, speedup)| {
@@ -141,16 +142,20 @@ fn cannot_tell(race: &Race, doubt: Doubt) -> String {
         )
     });
     let kept = " No speculation is kept until something is shown to be faster.";
-    let what = match (doubt, race.looks) {
+    let what = match (doubt, race.looks.are_unlimited()) {
         (Doubt::NoPair, _) => " Measure no speculation and the candidates in one run.",
-        (Doubt::OneRepeat | Doubt::FewRepeats, Looks::Planned) => {
+        (Doubt::OneRepeat | Doubt::FewRepeats, false) => {
             " To measure on, add --until decided --resume, or raise search.repeats and continue with --resume."
         }
-        (Doubt::OneRepeat | Doubt::FewRepeats, Looks::Every) => {
+        (Doubt::OneRepeat | Doubt::FewRepeats, true) => {
             " To measure on, raise search.seconds or search.trials and continue with --resume."
         }
         (Doubt::Noise, _) => {
             " Longer trials vary less: raise workload.requests in a new folder; or measure on with --until decided --resume."
+        }
+        (Doubt::Dependent, _) => {
+            " Something that lasts from repeat to repeat affects configurations differently, such as clocks, temperature \
+             or other work: end it, raise workload.requests in a new folder, or continue later with --resume."
         }
         (Doubt::BusyMachine, _) => " While nothing else runs, measure on with --until decided --resume.",
     };
@@ -173,16 +178,32 @@ fn at_most(race: &Race) -> String {
 
 /// What a correlation of consecutive repeats means for the intervals.
 fn correlated(race: &Race) -> Option<String> {
-    let serial = race.serial?;
-    let why = match serial.assumed {
-        true => "Repeats vary much and are too few to show whether consecutive ones resemble each other".to_owned(),
-        false => format!("Consecutive repeats resemble each other (correlation {:.2})", serial.lag_one),
+    // One repeat has no interval to explain.
+    let serial = race.serial.filter(|serial| serial.blocks > 1)?;
+    let why = match (serial.basis, serial.found) {
+        (Basis::Assumed, _) => {
+            "Repeats vary much and are too few to show whether consecutive ones resemble each other".to_owned()
+        }
+        (Basis::Bound, false) => {
+            format!(
+                "It is not excluded that consecutive repeats resemble each other (correlation up to {:.2})",
+                serial.lag_one
+            )
+        }
+        (Basis::Bound, true) => {
+            format!("Consecutive repeats resemble each other (correlation up to {:.2})", serial.lag_one)
+        }
+        (Basis::Estimate, _) => {
+            format!("Consecutive repeats resemble each other (correlation {:.2})", serial.lag_one)
+        }
     };
-    Some(format!(
-        " {why}, so intervals are as wide as those of {:.1} independent repeats instead of {}.",
-        serial.effective(),
-        serial.blocks
-    ))
+    Some(match serial.effective() {
+        few if few < 2.0 => format!(" {why}, so {} repeats say hardly more than one.", serial.blocks),
+        effective => format!(
+            " {why}, so intervals are as wide as those of {effective:.1} independent repeats instead of {}.",
+            serial.blocks
+        ),
+    })
 }
 
 fn all_failed(race: &Race) -> String {
@@ -205,11 +226,16 @@ fn not_compared(race: &Race) -> String {
     "No speculating configuration was measured, so it is unknown whether speculation pays.".into()
 }
 
-/// States that the default does equally well, if the interval of the winner against it includes 1.
+/// A difference from the engine's default is called insignificant only if it is known to be below this, in logarithms.
+const SMALL: f64 = 0.15;
+
+/// States that the default does equally well, if the interval of the winner against it includes 1 and is narrow.
 fn no_difference_from_default(race: &Race) -> Option<String> {
     let default = race.engine_default().filter(|default| !default.chosen)?;
     let Interval { low, high, kind, .. } = race.over_default?;
-    (race.winner().is_some() && kind != IntervalKind::Single && low <= 1.0 && 1.0 <= high).then(|| {
+    let includes_one = kind != IntervalKind::Single && low <= 1.0 && 1.0 <= high;
+    let is_narrow = low.ln() > -SMALL && high.ln() < SMALL;
+    (race.winner().is_some() && includes_one && is_narrow).then(|| {
         format!(
             " No significant difference from the engine's default, {}.",
             names::short(&default.ranked.configuration)

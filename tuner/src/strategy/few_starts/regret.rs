@@ -144,27 +144,23 @@ fn regrets(replayed: bool) -> (Vec<f64>, usize) {
     (all, starts)
 }
 
-/// Checks the mean, the share of races above 3%, and the number of starts.
-fn check(replayed: bool, most_starts: usize) {
+/// Checks the largest regret, how many are above 3%, and the number of starts.
+fn check(replayed: bool, most: f64, most_above: usize, most_starts: usize) {
     let (all, starts) = regrets(replayed);
-    let mean = all.iter().sum::<f64>() / all.len() as f64;
+    let largest = *all.last().expect("races");
     let above = all.iter().filter(|regret| **regret > 0.03).count();
-    println!(
-        "replayed {replayed}: mean {mean:.4}, above 3%: {above} of {}, most {:?}, {starts} starts",
-        all.len(),
-        all.last()
-    );
-    assert!(mean <= 0.03, "mean regret {mean}");
-    assert!(above * 10 <= all.len(), "{above} of {}", all.len());
-    assert!(starts <= most_starts, "{starts}");
+    let mean = all.iter().sum::<f64>() / all.len() as f64;
+    let found = format!("mean {mean:.4}, {above} of {} above 3%, most {largest:.4}, {starts} starts", all.len());
+    assert!(largest <= most && above <= most_above && starts <= most_starts, "{found}");
 }
 
 #[test]
 fn with_replayed_acceptance_the_choice_is_near_the_best() {
-    check(true, 9);
+    check(true, 0.03, 0, 9);
 }
 
 #[test]
 fn with_the_counters_of_servers_the_choice_is_near_the_best_with_more_starts() {
-    check(false, 12);
+    // Three of 150 races are above 3%: the best is a tree whose accept length is estimated too low.
+    check(false, 0.04, 3, 12);
 }
