@@ -139,6 +139,7 @@ impl Gain {
         let name = figures::interval_name(ratio, repeats);
         let range = match ratio.kind {
             IntervalKind::Single => name,
+            _ if ratio.high > verdict::LARGEST_END => "repeats do not bound it yet".into(),
             _ => format!("{name} {}", figures::gain_range(ratio)),
         };
         Self { text: figures::gain(ratio.median), range }

@@ -1,6 +1,9 @@
 //! The verdict on a load, in a sentence or two.
 
-use tuner::selection::{Basis, Disturbance, Doubt, ExcludedTrial, Interval, IntervalKind, Verdict};
+use tuner::{
+    selection::{Basis, Disturbance, Doubt, ExcludedTrial, Interval, IntervalKind, Verdict},
+    strategy::MOST_REPEATS,
+};
 
 use crate::{
     columns, figures, names,
@@ -10,7 +13,7 @@ use crate::{
 /// Share of stalled time above which it is mentioned next to the answer.
 const FELT_STALLS: f64 = 0.05;
 
-/// Maximum number of excluded trials that are named.
+/// Maximum number of configurations whose excluded trials are named, each with its reasons.
 const NAMED: usize = 4;
 
 /// The verdict and its category: `pays`, `same`, `loses` or `unknown`.
@@ -83,11 +86,21 @@ pub fn disturbance(race: &Race) -> Option<String> {
 
 /// The excluded trials with their reasons.
 fn excluded(race: &Race) -> String {
-    let named = |one: &ExcludedTrial| {
-        format!("{}, repeat {} ({})", one.trial.configuration, one.trial.repeat + 1, one.reason.words())
+    let mut groups: Vec<(&ExcludedTrial, Vec<String>)> = Vec::new();
+    for one in &race.excluded {
+        let repeat = (one.trial.repeat + 1).to_string();
+        let is_like = |of: &ExcludedTrial| of.trial.configuration == one.trial.configuration && of.reason == one.reason;
+        match groups.iter_mut().find(|(of, _)| is_like(of)) {
+            Some((_, repeats)) => repeats.push(repeat),
+            None => groups.push((one, vec![repeat])),
+        }
+    }
+    let named = |(one, repeats): &(&ExcludedTrial, Vec<String>)| {
+        let word = if repeats.len() == 1 { "repeat" } else { "repeats" };
+        format!("{}, {word} {} ({})", one.trial.configuration, repeats.join(", "), one.reason.words())
     };
-    let all: Vec<String> = race.excluded.iter().take(NAMED).map(named).collect();
-    let more = race.excluded.len().saturating_sub(all.len());
+    let all: Vec<String> = groups.iter().take(NAMED).map(named).collect();
+    let more: usize = groups.iter().skip(NAMED).map(|(_, repeats)| repeats.len()).sum();
     let more = if more > 0 { format!("; and {more} more") } else { String::new() };
     format!("Excluded: {}{more}.", all.join("; "))
 }
@@ -120,6 +133,7 @@ fn best_speedup(race: &Race) -> Option<(&Entry, Interval)> {
 fn ends(interval: Interval, repeats: usize) -> String {
     match interval.kind {
         IntervalKind::Single => String::new(),
+        _ if interval.high > LARGEST_END => ", but repeats do not bound it yet".to_owned(),
         _ => format!(" ({} {})", figures::interval_name(interval, repeats), figures::range(interval, figures::ratio)),
     }
 }
@@ -142,8 +156,19 @@ fn cannot_tell(race: &Race, doubt: Doubt) -> String {
         )
     });
     let kept = " No speculation is kept until something is shown to be faster.";
+    let exhausted = race.looks.are_unlimited() && race.measured().any(|entry| entry.ranked.repeats >= MOST_REPEATS);
     let what = match (doubt, race.looks.are_unlimited()) {
         (Doubt::NoPair, _) => " Measure no speculation and the candidates in one run.",
+        (Doubt::Dependent, _) => {
+            " Something that lasts from repeat to repeat affects configurations differently, such as clocks, temperature \
+             or other work: end it, raise workload.requests in a new folder, or continue later with --resume."
+        }
+        (Doubt::BusyMachine, _) if exhausted => {
+            " The greatest number of repeats is reached: measure again in a new folder while nothing else runs."
+        }
+        (_, _) if exhausted => {
+            " The greatest number of repeats is reached. Longer trials vary less: raise workload.requests in a new folder."
+        }
         (Doubt::OneRepeat | Doubt::FewRepeats, false) => {
             " To measure on, add --until decided --resume, or raise search.repeats and continue with --resume."
         }
@@ -153,15 +178,13 @@ fn cannot_tell(race: &Race, doubt: Doubt) -> String {
         (Doubt::Noise, _) => {
             " Longer trials vary less: raise workload.requests in a new folder; or measure on with --until decided --resume."
         }
-        (Doubt::Dependent, _) => {
-            " Something that lasts from repeat to repeat affects configurations differently, such as clocks, temperature \
-             or other work: end it, raise workload.requests in a new folder, or continue later with --resume."
-        }
         (Doubt::BusyMachine, _) => " While nothing else runs, measure on with --until decided --resume.",
     };
     format!("It is unknown whether speculation pays: {why}.{so_far}{}{kept}{what}", at_most(race))
 }
 
+/// An interval of a speed-up that ends above this says nothing.
+pub const LARGEST_END: f64 = 20.0;
 /// Largest bound of a speed-up that is reported.
 const LARGEST_BOUND: f64 = 3.0;
 
@@ -176,10 +199,13 @@ fn at_most(race: &Race) -> String {
     }
 }
 
+/// A correlation up to this is not mentioned.
+const SLIGHT: f64 = 0.1;
+
 /// What a correlation of consecutive repeats means for the intervals.
 fn correlated(race: &Race) -> Option<String> {
-    // One repeat has no interval to explain.
-    let serial = race.serial.filter(|serial| serial.blocks > 1)?;
+    // One repeat has no interval to explain, and a bound near zero widens none.
+    let serial = race.serial.filter(|serial| serial.blocks > 1 && serial.lag_one > SLIGHT)?;
     let why = match (serial.basis, serial.found) {
         (Basis::Assumed, _) => {
             "Repeats vary much and are too few to show whether consecutive ones resemble each other".to_owned()
