@@ -57,7 +57,8 @@ pub const DEFINITIONS: &[(&str, &str)] = &[
     (
         "tie (≈)",
         "not significantly different from the best in a direct comparison, or slower by less than 1%; the chosen \
-         configuration is the simplest of the ones that beat no speculation and tie with the best",
+         configuration is the simplest of the ones that beat no speculation, tie with the best and are measured within 2% \
+         of it",
     ),
     (
         "kept: undecided",

@@ -290,7 +290,7 @@ impl Verdict {
         match self {
             Self::Pays => "speculation pays",
             Self::DoesNotPay => "speculation does not pay here",
-            Self::Tie => "no significant difference from no speculation",
+            Self::Tie => "speculation gains at most 5%, if anything",
             Self::CannotTell(doubt) => doubt.words(),
             Self::AllFailed => "not known: every speculating configuration failed",
             Self::NotCompared => "not known: there is nothing to compare with",

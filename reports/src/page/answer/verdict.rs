@@ -107,10 +107,14 @@ fn excluded(race: &Race) -> String {
 
 /// Explains why the chosen configuration may not be the first of the ranking.
 fn ties(race: &Race) -> String {
-    match race.measured().filter(|entry| entry.ranked.tied_with_best && !entry.chosen && !entry.is_off()).count() {
+    let complexity = |entry: &Entry| entry.ranked.configuration.complexity();
+    let tied = || race.measured().filter(|entry| entry.ranked.tied_with_best && !entry.chosen && !entry.is_off());
+    let simpler = race.winner().is_some_and(|winner| tied().any(|entry| complexity(entry) < complexity(winner)));
+    let why = if simpler { "less simple, or measured more than 2% slower" } else { "less simple" };
+    match tied().count() {
         0 => String::new(),
-        1 => " One other configuration is not significantly different from the best but is less simple.".into(),
-        others => format!(" {others} others are not significantly different from the best and are less simple."),
+        1 => format!(" One other configuration is not significantly different from the best but is {why}."),
+        others => format!(" {others} others are not significantly different from the best and are {why}."),
     }
 }
 
