@@ -203,7 +203,10 @@ fn card(summary: &Summary, servers: &[RunningServer]) -> Card {
         CardFigure {
             label: figure.name.to_owned(),
             value: interval.map_or_else(missing, |one| format!("{}{unit}", figures::quantity(one.median))),
-            range: interval.map_or_else(String::new, |one| range(one, *repeats)),
+            // That there is one repeat is said once, below the throughput.
+            range: interval
+                .filter(|one| one.kind != IntervalKind::Single)
+                .map_or_else(String::new, |one| range(one, *repeats)),
         }
     });
     let mut remarks = vec![cache_words(*cache, *cached)];
@@ -212,7 +215,10 @@ fn card(summary: &Summary, servers: &[RunningServer]) -> Card {
     }));
     let throughput = figures[0];
     Card {
-        load: names::heading(*load),
+        load: match cache {
+            Cache::Cold => names::heading(*load),
+            Cache::Warm => format!("{}, warm prompts", names::heading(*load)),
+        },
         server: if servers.len() == 1 { String::new() } else { short(servers, *server) },
         throughput: throughput.map_or_else(|| figures::MISSING.into(), |one| figures::quantity(one.median)),
         throughput_range: throughput.map_or_else(String::new, |one| range(one, *repeats)),
