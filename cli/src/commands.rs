@@ -1,23 +1,36 @@
 //! The commands, one per file.
 
+#[cfg(feature = "engine")]
 mod bench;
 mod completions;
+#[cfg(feature = "engine")]
 mod demo;
+#[cfg(feature = "engine")]
 mod drift;
 mod explain;
 mod export;
+#[cfg(feature = "engine")]
 mod generate;
 mod lint;
 mod man;
+#[cfg(feature = "engine")]
 mod merge;
+#[cfg(feature = "engine")]
 mod report;
+#[cfg(feature = "engine")]
 mod running;
 mod schema;
+#[cfg(feature = "engine")]
 mod selftest;
+#[cfg(feature = "engine")]
 mod serve;
+#[cfg(feature = "engine")]
 mod supervise;
+#[cfg(feature = "engine")]
 mod sweep;
+#[cfg(feature = "engine")]
 mod train;
+#[cfg(feature = "engine")]
 mod tune;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -45,6 +58,7 @@ pub struct Arguments {
 }
 
 /// Whether this process ends the servers of another one.
+#[cfg(feature = "engine")]
 pub fn is_supervisor() -> bool {
     std::env::args_os().nth(1).is_some_and(|word| word == supervise::NAME)
 }
@@ -64,34 +78,46 @@ pub enum Command {
     /// Print the JSON Schema of a configuration file
     Schema(schema::Arguments),
     /// Measure configurations on a workload and find the fastest
+    #[cfg(feature = "engine")]
     Sweep(sweep::Arguments),
     /// Measure a running server as it is, or compare two of them
+    #[cfg(feature = "engine")]
     Tune(tune::Arguments),
     /// Merge the shards of a sweep into one folder
+    #[cfg(feature = "engine")]
     Merge(merge::Arguments),
     /// Write the ranked report of one or several sweeps
+    #[cfg(feature = "engine")]
     Report(report::Arguments),
     /// Turn a tuned file into flags for another engine
     Export(export::Arguments),
     /// Generate text from a prompt
+    #[cfg(feature = "engine")]
     Generate(generate::Arguments),
     /// Serve the OpenAI API
+    #[cfg(feature = "engine")]
     Serve(serve::Arguments),
     /// Measure the engine on random prompts of one length, and compare it with the memory-bandwidth floor
+    #[cfg(feature = "engine")]
     Bench(bench::Arguments),
     /// Adapt a draft head to prompts, so that more of its drafts are accepted
+    #[cfg(feature = "engine")]
     Train(train::Arguments),
     /// Check in a request log whether acceptance has changed since a head was trained
+    #[cfg(feature = "engine")]
     Drift(drift::Arguments),
     /// Check the engine's invariants and kernels on this machine's device
+    #[cfg(feature = "engine")]
     Selftest(selftest::Arguments),
     /// Write the demo models and sweep files to a folder
+    #[cfg(feature = "engine")]
     Demo(demo::Arguments),
     /// Print shell completions
     Completions(completions::Arguments),
     /// Write the manual pages, one for each command
     Man(man::Arguments),
     /// End servers if the process that started this one is killed
+    #[cfg(feature = "engine")]
     #[command(hide = true)]
     Supervise,
 }
@@ -106,20 +132,32 @@ impl Command {
             Self::Lint(arguments) => lint::run(arguments),
             Self::Explain(arguments) => explain::run(arguments),
             Self::Schema(arguments) => schema::run(arguments),
+            #[cfg(feature = "engine")]
             Self::Sweep(arguments) => sweep::run(arguments),
+            #[cfg(feature = "engine")]
             Self::Tune(arguments) => tune::run(arguments),
+            #[cfg(feature = "engine")]
             Self::Merge(arguments) => merge::run(arguments),
+            #[cfg(feature = "engine")]
             Self::Report(arguments) => report::run(arguments),
             Self::Export(arguments) => export::run(arguments),
+            #[cfg(feature = "engine")]
             Self::Generate(arguments) => generate::run(arguments),
+            #[cfg(feature = "engine")]
             Self::Serve(arguments) => serve::run(arguments),
+            #[cfg(feature = "engine")]
             Self::Bench(arguments) => bench::run(arguments),
+            #[cfg(feature = "engine")]
             Self::Train(arguments) => train::run(arguments),
+            #[cfg(feature = "engine")]
             Self::Drift(arguments) => drift::run(arguments),
+            #[cfg(feature = "engine")]
             Self::Selftest(arguments) => selftest::run(arguments),
+            #[cfg(feature = "engine")]
             Self::Demo(arguments) => demo::run(arguments),
             Self::Completions(arguments) => completions::run(arguments),
             Self::Man(arguments) => man::run(arguments),
+            #[cfg(feature = "engine")]
             Self::Supervise => supervise::run(),
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use facts::Cache;
-use schemas::launch::quoted;
+use schemas::quoting::quoted;
 
 use crate::terminal;
 

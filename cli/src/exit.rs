@@ -2,9 +2,8 @@
 
 use std::process::ExitCode;
 
-use engine::EngineError;
-use training::TrainingError;
-use tuner::TunerError;
+#[cfg(feature = "engine")]
+use {engine::EngineError, training::TrainingError, tuner::TunerError};
 
 /// The exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,12 +15,15 @@ pub enum Exit {
     /// Wrong usage, invalid input, or a file that cannot be read or written.
     Usage = 2,
     /// The device or the engine failed.
+    #[cfg(feature = "engine")]
     Failure = 3,
     /// Interrupted by Ctrl-C or SIGTERM, with all finished work kept: 128 + SIGINT, by the convention of shells.
+    #[cfg(feature = "engine")]
     Interrupted = 130,
 }
 
 /// Printed below `--help`: the exit codes, and the environment variables that every command reads.
+#[cfg(feature = "engine")]
 pub const AFTER_HELP: &str = "\
 Exit codes:
   0  success
@@ -35,6 +37,21 @@ Environment:
   SPECTUNE_LOG    log level on standard error: error, warn (default), info or debug
   SPECTUNE_CACHE  folder for compiled kernels (default: spectune/kernels in the user's cache folder)
   SSL_CERT_FILE   PEM file of certificate authorities for servers at https:// (default: the public ones)
+  NO_COLOR        disables colour when set";
+
+/// Printed below `--help`.
+#[cfg(not(feature = "engine"))]
+pub const AFTER_HELP: &str = "\
+This build checks launches only. The commands that run or measure models (sweep, tune, serve …)
+need a build with the feature `engine`, which is on by default.
+
+Exit codes:
+  0  success
+  1  findings
+  2  wrong usage, invalid input, or a file that cannot be read or written
+
+Environment:
+  SPECTUNE_LOG    log level on standard error: error, warn (default), info or debug
   NO_COLOR        disables colour when set";
 
 impl From<Exit> for ExitCode {
@@ -51,6 +68,7 @@ pub fn usage(error: &clap::Error) -> ExitCode {
 }
 
 /// The exit code of an error: 3 for device failures, 2 for wrong input.
+#[cfg(feature = "engine")]
 pub fn of(error: &anyhow::Error) -> Exit {
     let device = error.chain().any(|cause| {
         matches!(
@@ -62,4 +80,10 @@ pub fn of(error: &anyhow::Error) -> Exit {
     let server = error.chain().any(|cause| matches!(cause.downcast_ref::<TunerError>(), Some(TunerError::System(_))));
     let tensors = error.chain().any(|cause| matches!(cause.downcast_ref(), Some(TrainingError::Tensor(_))));
     if device || server || tensors { Exit::Failure } else { Exit::Usage }
+}
+
+/// The exit code of an error: without an engine, the input is wrong.
+#[cfg(not(feature = "engine"))]
+pub fn of(_error: &anyhow::Error) -> Exit {
+    Exit::Usage
 }

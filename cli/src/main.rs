@@ -1,15 +1,25 @@
 //! The spectune command line, without logic of its own: it reads files, calls the crates and prints what they return.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "engine")]
 mod checkpoint;
 mod commands;
+#[cfg(feature = "engine")]
 mod data_set;
+#[cfg(feature = "engine")]
 mod engine_flags;
+#[cfg(feature = "engine")]
+mod engine_setup;
 mod exit;
 mod home;
+#[cfg(feature = "engine")]
 mod interrupt;
+#[cfg(feature = "engine")]
+mod progress;
+#[cfg(feature = "engine")]
 mod results_folder;
 mod setup;
+#[cfg(feature = "engine")]
 mod sweep_inputs;
 mod terminal;
 mod version;
@@ -22,9 +32,8 @@ use clap::Parser;
 use crate::{commands::Arguments, exit::Exit};
 
 fn main() -> ExitCode {
-    // First, so that no signal ends a command with another exit code. The supervisor closes inherited files before.
-    let listening = if commands::is_supervisor() { Ok(()) } else { interrupt::listen() };
-    if let Err(error) = listening {
+    #[cfg(feature = "engine")]
+    if let Err(error) = listen() {
         terminal::print_error(&error);
         return Exit::Usage.into();
     }
@@ -49,4 +58,11 @@ fn main() -> ExitCode {
             exit::of(&error).into()
         }
     }
+}
+
+/// Handles signals from now on, so that none ends a command with another exit code. The supervisor closes inherited files
+/// before it does.
+#[cfg(feature = "engine")]
+fn listen() -> anyhow::Result<()> {
+    if commands::is_supervisor() { Ok(()) } else { interrupt::listen() }
 }

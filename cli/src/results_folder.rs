@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use anyhow::bail;
-use schemas::launch::quoted;
+use schemas::quoting::quoted;
 
 /// Refuses the folder of a training run for the results of a sweep.
 ///

@@ -1,15 +1,12 @@
-//! Setup common to several commands: reading files with limits, and engine options from a tuned file and flags.
+//! Setup common to several commands: reading files with limits, and API keys.
 
-use std::{fs::File, io::Read, path::Path, time::Duration};
+use std::{fs::File, io::Read, path::Path};
 
 use anyhow::{Context, bail};
-use engine::{Engine, EngineOptions, ShapePolicy};
 use external::http::Key;
-use indicatif::ProgressBar;
 use schemas::{kind::FileKind, text::Source, tuned::TunedFile};
-use tuner::sweep::folder_of;
 
-use crate::{checkpoint, engine_flags::EngineFlags, terminal, wrong_file::WrongFile};
+use crate::{terminal, wrong_file::WrongFile};
 
 /// Largest configuration file (launch, sweep, tuned) in bytes.
 pub const LARGEST_CONFIGURATION: u64 = 16 << 20;
@@ -63,66 +60,6 @@ pub fn read_tuned(path: &Path) -> anyhow::Result<TunedFile> {
     Ok(tuned)
 }
 
-/// The engine's options: the tuned file's, overridden by flags.
-///
-/// # Errors
-/// When the tuned file is malformed, a flag is invalid, or no model is given.
-pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Result<EngineOptions> {
-    let base = match tuned {
-        None => EngineOptions::default(),
-        Some(path) => engine::options::from_tuned(&read_tuned(path)?, &folder_of(path))?,
-    };
-    let words = with_folders(&flags.words)?;
-    let (_source, launch) = schemas::launch::from_arguments(&words);
-    let options = engine::options::with_launch(base, &launch)?;
-    if options.simulate_accept_length.is_some() && !options.policy.speculates() {
-        bail!(
-            "--simulate-accept-length has no effect without speculation: give a draft and a tree shape, or remove it"
-        );
-    }
-    Ok(options)
-}
-
-/// Replaces checkpoint names in engine flags by their folders.
-fn with_folders(words: &[String]) -> anyhow::Result<Vec<String>> {
-    let names_checkpoint = |flag: &str| matches!(flag, "--model-path" | "--speculative-draft-model-path");
-    let mut words = words.to_vec();
-    for at in 1..words.len() {
-        if names_checkpoint(&words[at - 1]) {
-            words[at] = checkpoint::folder(Path::new(""), &words[at])?;
-        }
-    }
-    Ok(words)
-}
-
-/// Loads an engine, with a progress bar on a terminal.
-///
-/// # Errors
-/// As [`Engine::load`].
-pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
-    if options.makes_up_acceptance() {
-        terminal::note("note: acceptance is simulated: round times are real, the generated text is meaningless");
-    }
-    let load = |bar: &ProgressBar| Engine::load_watched(options, &mut |ready, all| show_graphs(bar, ready, all));
-    let engine = waiting("loading models", load)?;
-    if let Some(quantised) = &engine.identity().quantised {
-        terminal::note(&format!(
-            "note: the target has {quantised}; activations are not quantised. Speculation is lossless against the \
-             quantised target"
-        ));
-    }
-    Ok(engine)
-}
-
-/// Changes the policy of a loaded engine, with a progress bar on a terminal.
-///
-/// # Errors
-/// As [`Engine::set_policy`].
-pub fn set_policy(engine: &mut Engine, policy: ShapePolicy) -> anyhow::Result<()> {
-    let set = |bar: &ProgressBar| engine.set_policy_watched(policy, &mut |ready, all| show_graphs(bar, ready, all));
-    Ok(waiting("getting ready", set)?)
-}
-
 /// The API key in an environment variable; `None` without a name.
 ///
 /// # Errors
@@ -141,23 +78,4 @@ pub fn api_key(variable: Option<&str>) -> anyhow::Result<Option<Key>> {
         bail!("the API key in {name} contains characters that cannot be sent in a header");
     }
     Ok(Some(Key::new(value)))
-}
-
-/// Runs slow work with a progress bar on a terminal.
-///
-/// # Errors
-/// The error of the work.
-pub fn waiting<R, E>(what: &str, work: impl FnOnce(&ProgressBar) -> Result<R, E>) -> Result<R, E> {
-    let bar = terminal::bar(1, "{bar:32}  {elapsed} elapsed  {wide_msg}").unwrap_or_else(ProgressBar::hidden);
-    bar.set_message(what.to_owned());
-    bar.enable_steady_tick(Duration::from_millis(200));
-    let done = work(&bar);
-    bar.finish_and_clear();
-    done
-}
-
-fn show_graphs(bar: &ProgressBar, ready: usize, all: usize) {
-    bar.set_length(all as u64);
-    bar.set_position(ready as u64);
-    bar.set_message(format!("capturing graph {} of {all}", ready + 1));
 }

@@ -3,7 +3,6 @@
 use std::io::{IsTerminal, Write, stderr, stdout};
 
 use anyhow::Context;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing_subscriber::{EnvFilter, filter::LevelFilter};
 
 use crate::wrong_file::WrongFile;
@@ -97,19 +96,6 @@ fn shown_length(word: &str) -> usize {
     shown.count()
 }
 
-/// A progress bar with this many steps, on a terminal.
-pub fn bar(steps: usize, template: &str) -> Option<ProgressBar> {
-    if !stderr().is_terminal() {
-        return None;
-    }
-    let bar = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
-    // The templates are constant and valid; otherwise the default bar would do.
-    if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
-    }
-    Some(bar)
-}
-
 /// Prints data. For a closed pipe it returns an error that [`is_broken_pipe`] recognises.
 ///
 /// # Errors
@@ -138,8 +124,9 @@ pub fn stderr_is_coloured() -> bool {
 }
 
 /// Columns of the terminal; 100 if stdout is not a terminal.
+#[cfg(feature = "engine")]
 pub fn width() -> usize {
-    comfy_table::Table::new().width().map_or(100, usize::from)
+    terminal_size::terminal_size_of(stdout()).map_or(100, |(columns, _)| usize::from(columns.0))
 }
 
 fn colour_is_wanted() -> bool {

@@ -4,6 +4,7 @@
 pub const SHORT: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SPECTUNE_BUILD_COMMIT"), ")");
 
 /// The output of `--version`.
+#[cfg(feature = "engine")]
 pub const LONG: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit:   ",
@@ -14,4 +15,17 @@ pub const LONG: &str = concat!(
     env!("SPECTUNE_BUILD_TARGET"),
     "\nfeatures: cpu (float32), cuda (libraries of CUDA 13 are loaded when a GPU is used), training (cpu), \
      hub, server",
+);
+
+/// The output of `--version`.
+#[cfg(not(feature = "engine"))]
+pub const LONG: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    "\ncommit:   ",
+    env!("SPECTUNE_BUILD_COMMIT"),
+    "\nbuild:    ",
+    env!("SPECTUNE_BUILD_PROFILE"),
+    ", ",
+    env!("SPECTUNE_BUILD_TARGET"),
+    "\nfeatures: lint only, without an engine",
 );

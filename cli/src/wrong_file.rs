@@ -22,6 +22,7 @@ impl WrongFile {
     }
 
     /// An error for a file with several findings.
+    #[cfg(feature = "engine")]
     pub fn all(source: Source, findings: Vec<Diagnostic>) -> Self {
         Self { source, findings }
     }

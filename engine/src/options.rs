@@ -9,7 +9,7 @@ use std::{
     str::FromStr,
 };
 
-use schemas::{resolve::default_capture_sizes, tree::TreeShape, tuned::TunedFile};
+use schemas::{defaults::default_capture_sizes, tree::TreeShape, tuned::TunedFile};
 
 pub use self::flags::with_launch;
 pub use crate::quantization::Quantization;
@@ -276,7 +276,7 @@ pub fn quantization(key: &str, name: Option<&str>) -> Result<Option<Quantization
 /// # Errors
 /// When the shape is unknown.
 pub fn default_shape_of(model_shape: &str) -> Result<TreeShape, EngineError> {
-    Ok(schemas::resolve::default_shape(published(model_shape)?.architecture))
+    Ok(schemas::defaults::default_shape(published(model_shape)?.architecture))
 }
 
 /// The tree shape that SGLang chooses for the target's architecture.
@@ -285,5 +285,5 @@ pub fn default_shape_of(model_shape: &str) -> Result<TreeShape, EngineError> {
 /// When the target has no readable config.json.
 pub fn default_shape(model_path: &Path) -> Result<TreeShape, EngineError> {
     let folder = Folder::open(model_path)?;
-    Ok(schemas::resolve::default_shape(folder.config.architecture().unwrap_or_default()))
+    Ok(schemas::defaults::default_shape(folder.config.architecture().unwrap_or_default()))
 }

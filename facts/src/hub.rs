@@ -6,7 +6,7 @@ use serde::Deserialize;
 use ureq::{Agent, Body, http::Response};
 
 use crate::{
-    Error, Files, Part,
+    Error, Files, ModelSource, Part,
     cache::{home, short_text, variable},
     names::{is_id, is_revision},
 };
@@ -105,6 +105,12 @@ impl Hub {
 fn token_file(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let named = variable("HF_TOKEN_PATH").map(PathBuf::from);
     named.or_else(|| Some(home(variable)?.join("token")))
+}
+
+impl ModelSource for Hub {
+    fn files(&self, id: &str, revision: &str) -> Option<Box<dyn Files>> {
+        Some(Box::new(self.model(id, revision)?))
+    }
 }
 
 fn unreachable(url: &str, error: &ureq::Error) -> Error {

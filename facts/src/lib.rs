@@ -1,7 +1,7 @@
 //! Facts about a checkpoint, read from its folder, from the local Hugging Face cache, or from the hub.
 //!
 //! The linter gets its facts from this crate. File contents are validated before use, every read has a size limit, and
-//! the network is used only if a [`Hub`] is given.
+//! the network is used only if a hub is given. Without the feature `hub` there is none.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -10,6 +10,7 @@ mod error;
 mod files;
 mod folder;
 mod gather;
+#[cfg(feature = "hub")]
 mod hub;
 mod names;
 mod sources;
@@ -21,6 +22,7 @@ pub use error::Error;
 pub use files::{Files, Part};
 pub use folder::Folder;
 pub use gather::{Gathered, Wanted, gather};
+#[cfg(feature = "hub")]
 pub use hub::Hub;
 pub use names::is_id;
-pub use sources::{Found, Sources};
+pub use sources::{Found, ModelSource, Sources};

@@ -1,17 +1,23 @@
 //! Finds the models that a launch names, and caches the results.
 
-use std::{collections::HashMap, path::Path};
+use std::{collections::HashMap, fmt, path::Path};
 
 use schemas::model::{ModelFacts, published};
 
-use crate::{Cache, Files, Folder, Gathered, Hub, Wanted, gather, names::is_id};
+use crate::{Cache, Files, Folder, Gathered, Wanted, gather, names::is_id};
 
 /// The sources of facts: always the file system; the cache and the hub if given.
 #[derive(Debug, Default)]
 pub struct Sources {
     cache: Option<Cache>,
-    hub: Option<Hub>,
+    hub: Option<Box<dyn ModelSource>>,
     found: HashMap<(String, String, Wanted), Option<Found>>,
+}
+
+/// A server from which files of models can be read.
+pub trait ModelSource: fmt::Debug + Send {
+    /// The files of a model at a revision, if the names can be those of one. Nothing is requested yet.
+    fn files(&self, id: &str, revision: &str) -> Option<Box<dyn Files>>;
 }
 
 /// The result of looking for a model.
@@ -25,7 +31,7 @@ pub struct Found {
 
 impl Sources {
     /// Looks in folders, then in `cache`, then on `hub`.
-    pub fn new(cache: Option<Cache>, hub: Option<Hub>) -> Self {
+    pub fn new(cache: Option<Cache>, hub: Option<Box<dyn ModelSource>>) -> Self {
         Self { cache, hub, found: HashMap::new() }
     }
 
@@ -48,7 +54,7 @@ impl Sources {
         let taken = (id != name).then(|| format!("; {name} is assumed to be {id}, by its name"));
         let files: Box<dyn Files> = match self.cache.as_ref().and_then(|cache| cache.find(id, revision)) {
             Some(folder) => Box::new(Folder::new(folder)),
-            None => Box::new(self.hub.as_ref()?.model(id, revision)?),
+            None => self.hub.as_ref()?.files(id, revision)?,
         };
         let mut found = read(files.as_ref(), name, wanted);
         if let (Some(facts), Some(taken)) = (&mut found.facts, taken) {

@@ -10,7 +10,7 @@ use std::{
     thread,
 };
 
-use facts::{Cache, Error, Files, Hub, Sources, Wanted, gather};
+use facts::{Cache, Error, Files, Hub, ModelSource, Sources, Wanted, gather};
 use schemas::model::ModelFacts;
 
 /// Special behaviour of a server.
@@ -211,7 +211,7 @@ fn the_cache_comes_before_the_hub_and_without_a_hub_nothing_is_asked() {
     let root = tempfile::tempdir().expect("a folder");
     let mut offline = Sources::new(Some(Cache::at(root.path())), None);
     assert!(offline.find("org/head", "main", Wanted::default()).is_none());
-    let hub = || Some(Hub::new(&server.address, None));
+    let hub = || Some(Box::new(Hub::new(&server.address, None)) as Box<dyn ModelSource>);
     let mut online = Sources::new(Some(Cache::at(root.path())), hub());
     let name = |sources: &mut Sources| {
         let found = sources.find("org/head", "main", Wanted::default()).and_then(|found| found.facts.clone());

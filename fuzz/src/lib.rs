@@ -4,10 +4,7 @@
 pub mod lint;
 pub mod sections;
 
-use schemas::{
-    diagnostic::{Diagnostic, Findings, Format, render},
-    text::{Source, Span},
-};
+use schemas::{diagnostic::{Diagnostic, Findings, Format, render}, text::{Source, Span}};
 
 /// The input as text; `None` if it is not UTF-8.
 pub fn text(input: &[u8]) -> Option<&str> {

@@ -1,13 +1,8 @@
 //! The whole path of the linter, from a text to the fixed text.
 
-use schemas::{
-    diagnostic::{Diagnostic, fix},
-    launch::{self, Launch, parse},
-    model::{ModelConfig, ModelFacts, published},
-    report::{Options, Report, report},
-    text::Source,
-    version::EngineVersion,
-};
+use launch::{Launch, parse};
+use lint::{published_models, report::{Options, Report, report}};
+use schemas::{diagnostic::{Diagnostic, fix}, model::{ModelConfig, ModelFacts}, text::Source, version::EngineVersion};
 
 use crate::{check_findings, lies_in};
 
@@ -52,7 +47,7 @@ pub fn look(source: &Source, told: &Told) -> Vec<Diagnostic> {
     let parsed = parse(source, &launch::Options { engine: None, version });
     parsed.launches.iter().for_each(|launch| check_places(source, launch));
     let models = |launch: &Launch| {
-        let (target, draft) = published::facts_of(launch);
+        let (target, draft) = published_models::facts_of(launch);
         (told.target.clone().or(target), told.draft.clone().or(draft))
     };
     let options = Options { version, gpu_memory, expected_concurrency, ..Options::default() };

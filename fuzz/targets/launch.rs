@@ -3,12 +3,7 @@
 
 use fuzz::{check_findings, lint::check_places, text};
 use libfuzzer_sys::fuzz_target;
-use schemas::{
-    launch::{Engine, Options, parse},
-    model::published,
-    report::report,
-    text::Source,
-};
+use schemas::{engines::Engine, launch::{Options, parse}, published_models, report::report, text::Source};
 
 fuzz_target!(|input: &[u8]| {
     let Some(text) = text(input) else { return };
@@ -29,6 +24,6 @@ fuzz_target!(|input: &[u8]| {
             check_places(&source, launch);
             let _ = launch.to_string();
         }
-        check_findings(&source, &report(&source, parsed, published::facts_of, &Default::default()).findings);
+        check_findings(&source, &report(&source, parsed, published_models::facts_of, &Default::default()).findings);
     }
 });

@@ -6,10 +6,7 @@ use fuzz::{
     text,
 };
 use libfuzzer_sys::fuzz_target;
-use schemas::{
-    launch::{Options, parse, quoted},
-    text::Source,
-};
+use schemas::{launch::{Options, parse}, quoting::quoted, text::Source};
 
 fuzz_target!(|input: &[u8]| {
     let Some(text) = text(input) else { return };

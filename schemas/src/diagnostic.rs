@@ -5,7 +5,7 @@ pub mod fix;
 mod full;
 mod github;
 mod json;
-mod sarif;
+pub mod sarif;
 pub mod statistics;
 
 use std::{collections::BTreeMap, fmt, str::FromStr};
@@ -37,14 +37,14 @@ pub struct Findings<'a> {
     pub diagnostics: &'a [Diagnostic],
 }
 
-/// Renders the findings of all texts. `colour` adds terminal colours to [`Format::Full`] and affects nothing else.
+/// Renders the findings of all texts; SARIF without the pages of rules. `colour` adds terminal colours to [`Format::Full`] and affects nothing else.
 pub fn render(findings: &[Findings<'_>], format: Format, colour: bool) -> String {
     match format {
         Format::Full => full::render(findings, colour),
         Format::Concise => concise::render(findings),
         Format::Json => json::render(findings),
         Format::Github => github::render(findings),
-        Format::Sarif => sarif::render(findings),
+        Format::Sarif => sarif::render(findings, |_| None),
     }
 }
 

@@ -5,7 +5,6 @@
 
 mod adaptive;
 mod adaptive_table;
-mod check;
 mod error;
 mod row;
 mod schedule;
@@ -16,14 +15,14 @@ mod words;
 
 use std::{fmt, str::FromStr};
 
-pub use check::{Checked, check};
 pub use error::{ExportError, RowsDiffer};
 use row::Row;
+pub use tensorrt_llm::KEYS as TENSORRT_LLM_KEYS;
 
 use crate::{
-    launch::file::LaunchFile,
+    engines::{NEWEST_SGLANG, NEWEST_VLLM, SLIME_PIN},
+    launch_file::LaunchFile,
     model::ModelFacts,
-    resolve::{NEWEST_SGLANG, NEWEST_VLLM, SLIME_PIN},
     text::nearest,
     tree::TreeShape,
     tuned::{TunedFile, TunedVerdict},
@@ -280,6 +279,3 @@ impl FromStr for Form {
         })
     }
 }
-
-#[cfg(test)]
-mod tests;

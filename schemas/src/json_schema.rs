@@ -4,7 +4,7 @@
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::Value as Json;
 
-use crate::{launch::file::LaunchFile, settings::SettingsFile, sweep::SweepFile, train::TrainFile, tuned::TunedFile};
+use crate::{launch_file::LaunchFile, settings::SettingsFile, sweep::SweepFile, train::TrainFile, tuned::TunedFile};
 
 /// A kind of file with a published schema.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,18 @@
-//! Configurations: launches, models, resolution, rules and diagnostics.
+//! Configurations: files, flags, facts of models, findings and their output.
+//!
+//! The crates below it read launches (`launch`) and check them (`lint`).
 //!
 //! Everything here is pure: text and values in, values and diagnostics out. Nothing reads a file, opens a socket or
 //! panics on any input. The caller does the I/O and passes the text in.
 #![forbid(unsafe_code)]
 
 pub mod adaptive;
+pub mod algorithm;
 pub mod chain_tables;
 pub mod container;
+pub mod defaults;
 pub mod diagnostic;
+pub mod engines;
 pub mod export;
 pub mod field_reference;
 pub mod finding;
@@ -15,17 +20,14 @@ pub mod flags;
 pub mod gpu;
 pub mod json_schema;
 pub mod kind;
-pub mod launch;
+pub mod launch_file;
 pub mod model;
 pub mod paths;
 pub mod problems;
-pub mod report;
+pub mod quoting;
 pub mod request_log;
-pub mod resolve;
-pub mod rules;
 pub mod secrets;
 pub mod settings;
-pub mod suppression;
 pub mod sweep;
 pub mod text;
 pub mod toml_file;

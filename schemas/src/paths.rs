@@ -18,6 +18,14 @@ pub fn tidy(path: &Path) -> PathBuf {
     if tidy.as_os_str().is_empty() { PathBuf::from(".") } else { tidy }
 }
 
+/// The folder that the relative paths of a file refer to.
+pub fn folder_of(path: &Path) -> PathBuf {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+        _ => PathBuf::from("."),
+    }
+}
+
 /// The path with the home folder in place of a leading `~`, as a shell would read it; `None` if it has none. The folders
 /// of other users (`~name`) are left to the shell.
 ///

@@ -5,9 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     diagnostic::Diagnostic,
+    engines::Engine,
     gpu::GpuMemory,
-    launch::Engine,
-    rules::Selection,
     text::Source,
     toml_file::{self, Wrong},
     version::EngineVersion,
@@ -43,24 +42,21 @@ pub struct LintSettings {
 }
 
 impl SettingsFile {
-    /// Reads a settings file.
+    /// Reads a settings file. `is_selector` checks a word that selects rules.
     ///
     /// # Errors
     /// If it is not valid TOML, or has an unknown key or an invalid value.
-    pub fn read(source: &Source) -> Result<Self, Box<Diagnostic>> {
-        let check = |file: &Self| file.check().err().into_iter().collect();
+    pub fn read(source: &Source, is_selector: impl Fn(&str) -> Result<(), String>) -> Result<Self, Box<Diagnostic>> {
+        let check = |file: &Self| file.check(&is_selector).err().into_iter().collect();
         toml_file::read_checked(source, check).map_err(toml_file::first)
     }
 
-    fn check(&self) -> Result<(), Wrong> {
+    fn check(&self, is_selector: &impl Fn(&str) -> Result<(), String>) -> Result<(), Wrong> {
         let lint = &self.lint;
-        for (at, word) in lint.select.iter().enumerate() {
-            Selection::new(&[word], &[])
-                .map_err(|error| Wrong::at(&["lint", "select"], error.to_string()).element(at))?;
-        }
-        for (at, word) in lint.ignore.iter().enumerate() {
-            Selection::new(&[], &[word])
-                .map_err(|error| Wrong::at(&["lint", "ignore"], error.to_string()).element(at))?;
+        for (key, words) in [(&["lint", "select"], &lint.select), (&["lint", "ignore"], &lint.ignore)] {
+            for (at, word) in words.iter().enumerate() {
+                is_selector(word).map_err(|error| Wrong::at(key, error).element(at))?;
+            }
         }
         if let Some(engine) = &lint.engine {
             engine.parse::<Engine>().map_err(|error| Wrong::at(&["lint", "engine"], error.to_string()))?;
@@ -89,9 +85,13 @@ impl LintSettings {
 mod tests {
     use super::*;
 
+    fn is_selector(word: &str) -> Result<(), String> {
+        if ["SD", "graph", "SD081"].contains(&word) { Ok(()) } else { Err(format!("'{word}' is not a rule's code")) }
+    }
+
     fn check(text: &str, expected: Result<(), (usize, usize, &str)>) {
         let source = Source::new(FILE_NAME, text);
-        match (SettingsFile::read(&source), expected) {
+        match (SettingsFile::read(&source, is_selector), expected) {
             (Ok(_), Ok(())) => {}
             (Err(found), Err((line, column, part))) => {
                 let place = source.position(found.span.start);

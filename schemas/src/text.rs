@@ -156,7 +156,7 @@ impl Source {
 
 /// Whether a text contains non-ASCII characters and no digit: a word that documentation puts in place of the reader's
 /// own value.
-pub(crate) fn is_word_of_page(text: &str) -> bool {
+pub fn is_word_of_page(text: &str) -> bool {
     !text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_digit())
 }
 

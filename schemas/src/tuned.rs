@@ -4,8 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    algorithm::parse_algorithm,
     diagnostic::Diagnostic,
-    resolve::{NEWEST_SGLANG, parse_algorithm},
+    engines::NEWEST_SGLANG,
     sweep::{LARGEST, each_within, within},
     text::Source,
     toml_file::{self, Wrong},

@@ -9,7 +9,7 @@ mod dynamic;
 #[cfg(test)]
 mod tests;
 
-use schemas::resolve::default_capture_sizes;
+use schemas::defaults::default_capture_sizes;
 use serde::{Deserialize, Serialize};
 
 use crate::TunerError;

@@ -16,8 +16,9 @@ mod variables;
 use std::{collections::BTreeMap, path::Path};
 
 use engine::{EngineOptions, load};
+use launch::Launch;
 use schemas::{
-    launch::{Engine, Launch},
+    engines::Engine,
     sweep::{
         Arrivals, Batch, Capture, EngineSettings, KnobLists, Models, Objective, Search, Space, StrategyName, SweepFile,
         SystemKind, SystemSettings, Workload,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use engine::{DeviceChoice, options::default_shape};
 use schemas::{sweep::SweepFile, tree::TreeShape};
 
-use crate::{TunerError, record::Role, space::expand, sweep::folder_of};
+use crate::{TunerError, record::Role, space::expand};
 
 /// Default maximum number of shards. It is low because each shard measures the baselines too.
 const MOST_SHARDS: usize = 8;
@@ -170,7 +170,7 @@ fn quote(text: &str) -> String {
 /// Number of candidates of a sweep, at least 1: further shards would have nothing to measure.
 fn configurations(file: &SweepFile, path: &Path) -> usize {
     // If the target is not on this machine, its default shape is unknown; it may equal one candidate of the space.
-    let default = default_shape(&folder_of(path).join(&file.models.target)).unwrap_or(TreeShape::OFF);
+    let default = default_shape(&schemas::paths::folder_of(path).join(&file.models.target)).unwrap_or(TreeShape::OFF);
     let entrants = expand(&file.space, &file.knobs, &[], default).entrants;
     let candidates = entrants.iter().filter(|one| one.role == Role::Candidate).count();
     candidates.saturating_add(file.space.tables.len()).max(1)

@@ -6,7 +6,7 @@ pub(crate) mod prepare;
 pub(crate) mod request;
 mod system_bench;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use schemas::{sweep::StrategyName, tuned::TunedFile};
 
@@ -251,12 +251,4 @@ fn open(
         progress.note(&format!("line {line} of the journal is damaged; its trial runs again"));
     }
     Ok((journal, contents.records))
-}
-
-/// The folder that the relative paths of a sweep file refer to.
-pub fn folder_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
-        _ => PathBuf::from("."),
-    }
 }

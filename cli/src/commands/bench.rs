@@ -9,7 +9,7 @@ use engine::{
 };
 use schemas::{sweep::LARGEST, tree::TreeShape};
 
-use crate::{engine_flags::EngineFlags, exit::Exit, setup, terminal};
+use crate::{engine_flags::EngineFlags, engine_setup, exit::Exit, progress, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -87,7 +87,7 @@ impl FromStr for Trial {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let mut options = setup::engine_options(None, &arguments.engine)?;
+    let mut options = engine_setup::engine_options(None, &arguments.engine)?;
     check(&arguments, options.simulate_accept_length)?;
     let largest = arguments.batch_size.iter().copied().max().unwrap_or_default();
     options.max_running_requests = options.max_running_requests.max(largest);
@@ -102,7 +102,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     options.policy = ShapePolicy::fixed(trials[0].shape);
     let begin = Instant::now();
-    let mut engine = setup::load(options)?;
+    let mut engine = engine_setup::load(options)?;
     let startup = begin.elapsed();
     let bandwidth = engine.measure_bandwidth()?;
     if !arguments.json {
@@ -111,14 +111,14 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     for Trial { shape, simulate } in trials {
         engine.simulate_accept_length(simulate)?;
         let begin = Instant::now();
-        setup::set_policy(&mut engine, ShapePolicy::fixed(shape))?;
+        engine_setup::set_policy(&mut engine, ShapePolicy::fixed(shape))?;
         let shape_change = begin.elapsed();
         for batch_size in &arguments.batch_size {
             let Arguments { input_len, output_len, seed, repeats, .. } = arguments;
             let load = Load { batch_size: *batch_size, input_len, output_len, seed };
             let plan = Plan { load, repeats, bandwidth, startup, shape_change };
             let figures =
-                setup::waiting(&format!("measuring at batch {batch_size}"), |_| bench::run(&mut engine, &plan))?;
+                progress::waiting(&format!("measuring at batch {batch_size}"), |_| bench::run(&mut engine, &plan))?;
             let line = if arguments.json {
                 serde_json::to_string(&figures).context("figures as JSON")?
             } else {

@@ -1,7 +1,8 @@
 //! `spectune explain`: prints the page of a rule.
 
 use anyhow::bail;
-use schemas::{rules, text::nearest};
+use lint::rules;
+use schemas::text::nearest;
 
 use crate::{exit::Exit, terminal};
 

@@ -3,14 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use facts::{Cache, Found, Sources, Wanted};
+use lint::exported::{Checked, check};
+use schemas::paths::folder_of;
 use schemas::{
     diagnostic::{Findings, Format, render},
-    export::{Checked, ExportError, Form, Tuning, check, export},
-    launch::quoted,
+    export::{ExportError, Form, Tuning, export},
     model::{ModelFacts, published},
+    quoting::quoted,
     version::EngineVersion,
 };
-use tuner::sweep::folder_of;
 
 use crate::{exit::Exit, setup, terminal};
 

@@ -14,7 +14,7 @@ use schemas::sweep::{LARGEST, Workload};
 use serde::Serialize;
 use tuner::workload::ModelText;
 
-use crate::{data_set, engine_flags::EngineFlags, exit::Exit, interrupt, setup, terminal};
+use crate::{data_set, engine_flags::EngineFlags, engine_setup, exit::Exit, interrupt, setup, terminal};
 
 /// Largest file of prompts, in bytes.
 const LARGEST_PROMPT_FILE: u64 = 256 << 20;
@@ -98,11 +98,11 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.max_new_tokens == 0 {
         bail!("--max-new-tokens is 0: nothing would be generated; give at least 1");
     }
-    let options = setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
+    let options = engine_setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
     // Prompts are read first, so that a wrong file is reported before the models are loaded.
     let ids = arguments.input_ids.as_deref().map(read_ids).transpose()?;
     let prompts = arguments.prompts.as_deref().map(prompt_file).transpose()?;
-    let mut engine = setup::load(options)?;
+    let mut engine = engine_setup::load(options)?;
     let prompts = match (ids, prompts) {
         (Some(ids), _) => ids,
         (None, Some(path)) => read_prompts(&path, &engine, &arguments)?,

@@ -4,6 +4,7 @@ mod apply_fixes;
 mod check;
 mod files;
 mod model_facts;
+#[cfg(feature = "engine")]
 pub mod of_server;
 mod ours;
 mod parallel;
@@ -13,10 +14,11 @@ mod summary;
 
 use std::path::PathBuf;
 
+use lint::report::render;
 use schemas::{
-    diagnostic::{Diagnostic, Findings, Format, Severity, fix, render, statistics},
+    diagnostic::{Findings, Format, Severity, fix, statistics},
+    engines::Engine,
     gpu::GpuMemory,
-    launch::Engine,
     text::Source,
     version::EngineVersion,
 };
@@ -77,6 +79,7 @@ pub struct Arguments {
     #[arg(long, value_name = "V")]
     engine_version: Option<EngineVersion>,
     /// Ask the Hugging Face hub (HF_ENDPOINT, HF_TOKEN) for config and tensor headers of models that are not on this machine
+    #[cfg(feature = "hub")]
     #[arg(long)]
     hub: bool,
     /// Memory of one GPU in MiB, as nvidia-smi prints it, or the GPU's name, such as H200
@@ -249,7 +252,7 @@ fn resolved(all: &[FileResult], format: Format, rendered: &str) -> anyhow::Resul
         let both = serde_json::json!({ "resolved": objects, "findings": findings });
         return Ok(serde_json::to_string_pretty(&both)? + "\n");
     }
-    let table = |(one, (way, resolved)): (&Checked, &(check::Way, schemas::resolve::Resolved))| {
+    let table = |(one, (way, resolved)): (&Checked, &(check::Way, launch::resolve::Resolved))| {
         format!("{}{}: {}", one.source.name(), way.in_words(), resolved.table(&one.source))
     };
     let mut tables: Vec<String> = each.map(table).collect();
@@ -264,7 +267,8 @@ fn resolved(all: &[FileResult], format: Format, rendered: &str) -> anyhow::Resul
 ///
 /// # Errors
 /// When a settings file of the linter is wrong.
-pub fn findings_of(source: &Source) -> anyhow::Result<Vec<Diagnostic>> {
+#[cfg(feature = "engine")]
+pub fn findings_of(source: &Source) -> anyhow::Result<Vec<schemas::diagnostic::Diagnostic>> {
     let arguments = Arguments::default();
     let linter = Linter::new(&arguments, None)?;
     let settings = linter.settings_of(std::path::Path::new(source.name()))?;
@@ -272,6 +276,7 @@ pub fn findings_of(source: &Source) -> anyhow::Result<Vec<Diagnostic>> {
 }
 
 /// The unified diff from a text to a changed one.
+#[cfg(feature = "engine")]
 pub fn difference(source: &Source, changed: &str) -> String {
     apply_fixes::diff(source, changed)
 }
@@ -280,6 +285,7 @@ pub fn difference(source: &Source, changed: &str) -> String {
 ///
 /// # Errors
 /// When the file cannot be written.
+#[cfg(feature = "engine")]
 pub fn write_changed(changed: &str, file: &std::path::Path, source: &Source) -> anyhow::Result<()> {
     apply_fixes::write(changed, file, source)
 }

@@ -21,7 +21,7 @@ use super::lint::of_server;
 use crate::{
     checkpoint,
     exit::{self, Exit},
-    interrupt, results_folder, setup, terminal,
+    interrupt, progress, results_folder, setup, terminal,
 };
 
 /// Time for running requests to be given up, and for the report to be written, after an interrupt.
@@ -84,7 +84,7 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
     let go_on = || {
         let program =
             std::env::args_os().next().map_or_else(|| "spectune".into(), |one| one.to_string_lossy().into_owned());
-        format!("continue with: {} {again}", schemas::launch::quoted(&program))
+        format!("continue with: {} {again}", schemas::quoting::quoted(&program))
     };
     let request = RunningRequest {
         model: match &inputs.model {
@@ -258,7 +258,7 @@ impl Bar {
 impl RunningProgress for Bar {
     fn planned(&mut self, trials: usize, done: usize) {
         (self.planned, self.done) = (trials, done);
-        self.bar = terminal::bar(trials, "{bar:12} {pos}/{len}, {elapsed} elapsed  {wide_msg}");
+        self.bar = progress::bar(trials, "{bar:12} {pos}/{len}, {elapsed} elapsed  {wide_msg}");
         if let Some(bar) = &self.bar {
             bar.set_position(done as u64);
         }

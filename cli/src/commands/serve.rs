@@ -5,7 +5,7 @@ use std::{path::PathBuf, time::Duration};
 use clap::builder::PossibleValuesParser;
 use server::{ServeError, ServeOptions, serve};
 
-use crate::{engine_flags::EngineFlags, exit::Exit, interrupt, setup, terminal};
+use crate::{engine_flags::EngineFlags, engine_setup, exit::Exit, interrupt, terminal};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -72,8 +72,8 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
-    let options = setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
-    let engine = setup::load(options)?;
+    let options = engine_setup::engine_options(arguments.tuned.as_deref(), &arguments.engine)?;
+    let engine = engine_setup::load(options)?;
     let options = ServeOptions {
         host: arguments.host,
         port: arguments.port,

@@ -13,7 +13,7 @@ use anyhow::{Context, bail};
 use engine::{DeviceChoice, EngineError};
 use schemas::{
     kind::FileKind,
-    launch::quoted,
+    quoting::quoted,
     sweep::{SweepFile, Until},
     text::Source,
     toml_file::Wrong,
@@ -24,7 +24,7 @@ use tuner::{
     record::{Outcome, Record},
     running::record::RunningSettings,
     strategy::Shard,
-    sweep::{StopReason, SweepRequest, SweepSummary, folder_of},
+    sweep::{StopReason, SweepRequest, SweepSummary},
 };
 
 use self::progress::Bar;
@@ -118,7 +118,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.end_servers {
         return end_servers(&arguments);
     }
-    let folder = folder_of(&arguments.sweep);
+    let folder = schemas::paths::folder_of(&arguments.sweep);
     if file.system.url.is_some() {
         return at_url(file, &folder, &source, &arguments);
     }
@@ -200,7 +200,8 @@ pub(super) fn measure(job: Job) -> anyhow::Result<Measured> {
             terminal::print(&outline)?;
             return Ok(Exit::Fine.into());
         }
-        let planned = setup::waiting("loading models to measure the estimate", |_| tuner::sweep::plan(&request));
+        let planned =
+            crate::progress::waiting("loading models to measure the estimate", |_| tuner::sweep::plan(&request));
         // An error is printed alone, not below a plan.
         let planned = planned.map_err(at_its_place)?;
         terminal::print(&(outline + &plan::estimate(&planned, &request)))?;

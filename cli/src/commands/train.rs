@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use engine::DeviceChoice;
-use schemas::{launch::quoted, train::TrainFile};
+use schemas::paths::folder_of;
+use schemas::{quoting::quoted, train::TrainFile};
 use training::{Outcome, StepsOn, TrainRequest};
-use tuner::sweep::folder_of;
 
 use self::progress::Shown;
 use crate::{
+    engine_setup,
     exit::{self, Exit},
     interrupt, results_folder, setup, terminal,
     wrong_file::WrongFile,
@@ -61,7 +62,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     let out = arguments.out.clone().unwrap_or_else(|| default_out(&arguments.train));
     results_folder::check_for_training(&out, arguments.resume)?;
     let options = training::inputs::options(&file, &folder, arguments.device)?;
-    let engine = setup::load(options.clone())?;
+    let engine = engine_setup::load(options.clone())?;
     let model = tuner::workload::ModelText::of(&engine);
     let (sets, general) = training::inputs::prompts(&file, &folder, &model, &engine.identity().target)?;
     interrupt::advise(go_on(&arguments, &out));

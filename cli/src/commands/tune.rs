@@ -5,7 +5,11 @@ mod launch;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
-use schemas::{launch::quoted, secrets, sweep::RandomPrompts, sweep::Workload};
+use schemas::{
+    quoting::quoted,
+    secrets,
+    sweep::{RandomPrompts, Workload},
+};
 use tuner::{configuration::Load, running::record::RunningSettings};
 
 use super::running;

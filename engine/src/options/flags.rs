@@ -2,9 +2,9 @@
 
 use std::{fs::File, io::Read};
 
+use launch::{Launch, Setting};
 use schemas::{
     flags::{Key, SGLANG_ATTENTION_BACKENDS},
-    launch::{Launch, Setting},
     tree::TreeShape,
 };
 

@@ -2,7 +2,7 @@ use super::*;
 
 fn options(line: &str) -> Result<EngineOptions, EngineError> {
     let words: Vec<String> = line.split_whitespace().map(ToOwned::to_owned).collect();
-    let (_, launch) = schemas::launch::from_arguments(&words);
+    let (_, launch) = launch::from_arguments(&words);
     with_launch(EngineOptions::default(), &launch)
 }
 

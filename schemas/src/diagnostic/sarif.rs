@@ -5,17 +5,14 @@ use std::collections::BTreeMap;
 use serde_json::{Value as Json, json};
 
 use super::{Diagnostic, Findings, Severity};
-use crate::{
-    problems::PROBLEMS,
-    rules::{RULES, area_of},
-    text::{Source, Span},
-};
+use crate::text::{Source, Span};
 
-pub(super) fn render(findings: &[Findings<'_>]) -> String {
+/// The findings as a SARIF log; `describe` returns what is known of a rule by its code.
+pub fn render(findings: &[Findings<'_>], describe: impl Fn(&str) -> Option<Descriptor>) -> String {
     let all = || findings.iter().flat_map(|findings| findings.diagnostics.iter().map(|one| (findings.source, one)));
     let rules: BTreeMap<&str, &str> = all().map(|(_, diagnostic)| (diagnostic.code, diagnostic.name)).collect();
     let index: BTreeMap<&str, usize> = rules.keys().enumerate().map(|(index, code)| (*code, index)).collect();
-    let rules: Vec<Json> = rules.iter().map(|(code, name)| descriptor(code, name)).collect();
+    let rules: Vec<Json> = rules.iter().map(|(code, name)| described(code, name, describe(code))).collect();
     let results: Vec<Json> = all()
         .map(|(source, diagnostic)| result(source, diagnostic, index.get(diagnostic.code).copied().unwrap_or_default()))
         .collect();
@@ -33,25 +30,35 @@ pub(super) fn render(findings: &[Findings<'_>]) -> String {
     text
 }
 
-/// SARIF's descriptor of a rule with its page, which viewers show next to the results.
-fn descriptor(code: &str, name: &str) -> Json {
-    let rule = RULES.iter().find(|rule| rule.code == code);
-    let problem = PROBLEMS.iter().find(|problem| problem.code == code);
-    let severity = rule.map(|rule| rule.severity).or(problem.map(|problem| problem.severity));
-    let mut descriptor = json!({
+/// What SARIF tells of a rule besides its results.
+#[derive(Clone, Debug)]
+pub struct Descriptor {
+    /// The maximum severity of its findings.
+    pub severity: Severity,
+    /// The area, as a tag.
+    pub tags: Vec<&'static str>,
+    /// One sentence.
+    pub summary: String,
+    /// The page as plain text and as Markdown, which viewers show next to the results.
+    pub page: Option<(String, String)>,
+}
+
+fn described(code: &str, name: &str, descriptor: Option<Descriptor>) -> Json {
+    let severity = descriptor.as_ref().map_or(Severity::Warning, |descriptor| descriptor.severity);
+    let tags = descriptor.as_ref().map(|descriptor| descriptor.tags.clone()).unwrap_or_default();
+    let mut rule = json!({
         "id": code,
         "name": name,
-        "defaultConfiguration": { "level": level(severity.unwrap_or(Severity::Warning)) },
-        "properties": { "tags": area_of(code).into_iter().collect::<Vec<_>>() },
+        "defaultConfiguration": { "level": level(severity) },
+        "properties": { "tags": tags },
     });
-    let Some(object) = descriptor.as_object_mut() else { return descriptor };
-    if let Some(page) = rule.map(|rule| rule.page()) {
-        object.insert("shortDescription".into(), json!({ "text": page.summary }));
-        object.insert("help".into(), json!({ "text": page.plain(), "markdown": page.markdown() }));
-    } else if let Some(problem) = problem {
-        object.insert("shortDescription".into(), json!({ "text": problem.summary }));
+    if let (Some(object), Some(Descriptor { summary, page, .. })) = (rule.as_object_mut(), descriptor) {
+        object.insert("shortDescription".into(), json!({ "text": summary }));
+        if let Some((plain, markdown)) = page {
+            object.insert("help".into(), json!({ "text": plain, "markdown": markdown }));
+        }
     }
-    descriptor
+    rule
 }
 
 fn level(severity: Severity) -> &'static str {

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{Asked, ExportError, RowsDiffer, Tuning};
-use crate::{launch::file::LaunchFile, tree::TreeShape, tuned::TunedVerdict};
+use crate::{launch_file::LaunchFile, tree::TreeShape, tuned::TunedVerdict};
 
 /// The row of a launch.
 pub struct Row {

@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use super::{Asked, ExportError, Exported, Remarks, Row, Tuning, adaptive_table, words, words::Flag};
 use crate::{
+    engines::SLIME_PIN,
     flags::{Key, SGLANG_ATTENTION_BACKENDS},
-    launch::{file::EngineName, quoted},
-    resolve::SLIME_PIN,
+    launch_file::EngineName,
+    quoting::quoted,
     tree::TreeShape,
     version::EngineVersion,
 };

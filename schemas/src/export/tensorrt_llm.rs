@@ -22,7 +22,6 @@ use crate::{flags::Key, tree::TreeShape, version::EngineVersion};
 pub const READ: EngineVersion = EngineVersion::new(1, 4, 0);
 
 /// Keys of the file that a test compares with those that are written: class, and its keys.
-#[cfg(test)]
 pub const KEYS: &[(&str, &[&str])] = &[
     (
         "TorchLlmArgs",
@@ -114,7 +113,7 @@ pub fn file(asked: Asked<'_>) -> Result<Exported, ExportError> {
     if batch_size.is_none() && text.is_empty() {
         text.push_str("{}\n");
     }
-    let command = format!("trtllm-serve {} --config config.yaml\n", crate::launch::quoted(target));
+    let command = format!("trtllm-serve {} --config config.yaml\n", crate::quoting::quoted(target));
     Ok(remarks.exported(text, Some(command), form.engine(), version))
 }
 

@@ -8,7 +8,7 @@ use super::{Asked, ExportError, Exported, Remarks, Row, Tuning, row::WholeTable,
 use crate::{
     chain_tables::{self, VLLM_SCHEDULE},
     flags::{Key, vllm},
-    launch::quoted,
+    quoting::quoted,
 };
 
 /// Flags with a counterpart of the same meaning.

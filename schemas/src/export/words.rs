@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::{
     flags::{FLAGS, Key},
-    launch::file::LaunchFile,
+    launch_file::LaunchFile,
 };
 
 /// A flag and its values, unquoted; a switch has none.

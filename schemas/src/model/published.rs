@@ -8,7 +8,6 @@ use std::sync::OnceLock;
 use serde::Deserialize;
 
 use super::{ModelConfig, ModelFacts};
-use crate::{flags::Key, launch::Launch};
 
 /// One checkpoint.
 #[derive(Clone, Debug)]
@@ -102,29 +101,9 @@ impl Published {
     }
 }
 
-/// Target and draft of a launch, if the table contains them. If the launch names no target (slime's is often named in
-/// another file), it is assumed to be the one that the draft was trained for.
-pub fn facts_of(launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
-    let row = |key| launch.text(key).and_then(|name| Some((name.value, find(name.value)?)));
-    let draft = row(Key::SpeculativeDraftModelPath);
-    let target = row(Key::ModelPath).map(|(name, row)| row.facts(name)).or_else(|| {
-        let (_, draft) = draft.filter(|_| !launch.has(Key::ModelPath))?;
-        let name = draft.draft_for.as_deref()?;
-        let mut facts = find(name)?.facts(name);
-        facts.origin = format!("{}; assumed because the draft was trained for it", facts.origin);
-        Some(facts)
-    });
-    (target, draft.map(|(name, row)| row.facts(name)))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        launch::{Options, parse},
-        model::DraftKind,
-        text::Source,
-    };
 
     #[test]
     fn every_row_is_read_and_names_are_unique() {
@@ -163,18 +142,5 @@ mod tests {
         check("", None);
         check("/", None);
         assert_eq!(id_of("/root/DeepSeek-R1-0528"), Some("deepseek-ai/DeepSeek-R1-0528"));
-    }
-
-    #[test]
-    fn the_target_of_a_launch_that_names_none_is_what_its_draft_is_for() {
-        let text = "SGLANG_ARGS=( --sglang-speculative-algorithm EAGLE3 \
-                    --sglang-speculative-draft-model-path /root/sglang-EAGLE3-LLaMA3.1-Instruct-8B )";
-        let parsed = parse(&Source::new("x", text), &Options::default());
-        let (target, draft) = facts_of(parsed.launches.first().expect("a launch"));
-        assert_eq!(target.map(|facts| facts.name).as_deref(), Some("meta-llama/Llama-3.1-8B-Instruct"));
-        let draft = draft.expect("known");
-        assert_eq!(draft.config.weights_dtype(), Some("float16"));
-        assert_eq!(draft.config.derived_context_length(), 2048);
-        assert_eq!(draft.config.draft_kind(None), Some(DraftKind::Eagle3));
     }
 }

@@ -10,7 +10,8 @@ use anyhow::Context;
 use engine::{DeviceChoice, Engine};
 use schemas::{text::Source, train::TrainFile};
 use training::{Outcome, Progress, StepsOn, TrainRequest, inputs};
-use tuner::{sweep::folder_of, workload::ModelText};
+use schemas::paths::folder_of;
+use tuner::workload::ModelText;
 
 /// What to train.
 #[derive(Debug, clap::Args)]

@@ -1,10 +1,7 @@
 //! What becomes of each argument of a launch.
 
-use schemas::{
-    flags::Key,
-    launch::{Argument, Engine, Launch, quoted},
-    secrets,
-};
+use launch::{Argument, Launch};
+use schemas::{engines::Engine, flags::Key, quoting::quoted, secrets};
 
 use super::{
     Treated,

@@ -1,10 +1,7 @@
 //! Which launch of a file, and whether it can be started here.
 
-use schemas::{
-    flags::Key,
-    launch::{Launch, Launcher, Syntax},
-    text::Source,
-};
+use launch::{Launch, Launcher, Syntax};
+use schemas::{flags::Key, text::Source};
 
 /// The launch to tune: the only one, or the one with the number (from 1).
 ///

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use launch::{Launch, Syntax, Value};
 use schemas::{
-    launch::{Engine, Launch, Syntax, Value},
+    engines::Engine,
     text::{Source, Span},
 };
 

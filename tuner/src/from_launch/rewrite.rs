@@ -1,13 +1,7 @@
 //! The launch changed to another shape, by edits of the user's text.
 
-use schemas::{
-    diagnostic::Edit,
-    flags::Key,
-    launch::{Engine, Launch, Options, Syntax, parse, quoted},
-    resolve::version_of,
-    text::Source,
-    tree::TreeShape,
-};
+use launch::{Launch, Options, Syntax, parse, resolve::version_of};
+use schemas::{diagnostic::Edit, engines::Engine, flags::Key, quoting::quoted, text::Source, tree::TreeShape};
 use serde_json::{Map, Value};
 
 use super::{Draft, speculation};

@@ -1,10 +1,7 @@
 //! The speculation of a launch.
 
-use schemas::{
-    flags::Key,
-    launch::{Engine, Launch},
-    tree::TreeShape,
-};
+use launch::Launch;
+use schemas::{engines::Engine, flags::Key, tree::TreeShape};
 
 use super::Draft;
 

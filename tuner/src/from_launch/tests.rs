@@ -1,5 +1,5 @@
+use launch::{Options, Parsed, parse};
 use schemas::{
-    launch::{Options, Parsed, parse},
     sweep::{RandomPrompts, SystemKind, Workload},
     text::Source,
     tree::TreeShape,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use schemas::launch::{Launch, Value};
+use launch::{Launch, Value};
 
 /// Where values come from: the user, the text, the environment of this process; in this order.
 pub struct Known<'a> {

@@ -1,12 +1,8 @@
 //! Describes a running server: by its own answers, its metrics, and the launch file that the user gives.
 
 use external::api::{Api, Kind, Metrics, ServerInfo};
-use schemas::{
-    flags::Key,
-    launch::{self, Engine, Launch, Options},
-    secrets,
-    text::Source,
-};
+use launch::{Launch, Options};
+use schemas::{engines::Engine, flags::Key, secrets, text::Source};
 use serde_json::Value;
 
 use super::{

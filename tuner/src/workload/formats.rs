@@ -3,7 +3,7 @@
 
 use std::{borrow::Cow, path::Path};
 
-use schemas::launch::quoted;
+use schemas::quoting::quoted;
 use serde_json::{Map, Value};
 
 use super::entry::{Entry, MOST, Wrong};

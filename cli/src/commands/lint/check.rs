@@ -5,12 +5,14 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
+use launch::{Launch, resolve::Resolved};
+use lint::{
+    report::{self, report},
+    rules::Selection,
+};
 use schemas::{
     diagnostic::{Diagnostic, Findings},
-    launch::{self, Engine, Launch},
-    report::{self, report},
-    resolve::Resolved,
-    rules::Selection,
+    engines::Engine,
     text::Source,
     version::EngineVersion,
 };

@@ -3,12 +3,10 @@
 use std::{collections::BTreeSet, path::Path};
 
 use anyhow::bail;
-use facts::{Cache, Folder, Found, Gathered, Hub, Sources, Wanted, gather};
-use schemas::{
-    flags::Key,
-    launch::Launch,
-    model::{ModelFacts, published},
-};
+use facts::{Cache, Folder, Found, Gathered, ModelSource, Sources, Wanted, gather};
+use launch::Launch;
+use lint::published_models;
+use schemas::{flags::Key, model::ModelFacts};
 
 use super::Arguments;
 use crate::terminal;
@@ -28,7 +26,7 @@ impl ModelFactsCache {
         let mut known = Self {
             target: None,
             draft: None,
-            sources: Sources::new(Cache::from_environment(), arguments.hub.then(Hub::from_environment)),
+            sources: Sources::new(Cache::from_environment(), hub(arguments)),
             said: BTreeSet::new(),
         };
         known.target = known.named(arguments.model_path.as_deref())?;
@@ -51,7 +49,7 @@ impl ModelFactsCache {
     /// Facts of a launch's target and draft: of the folder named by the user, else of the launch's own model if it can
     /// be read, else the published facts about it.
     pub fn of(&mut self, launch: &Launch) -> (Option<ModelFacts>, Option<ModelFacts>) {
-        let (target, draft) = published::facts_of(launch);
+        let (target, draft) = published_models::facts_of(launch);
         let target = self.target.clone().or_else(|| self.find(launch, Key::ModelPath)).or(target);
         let draft = self.draft.clone().or_else(|| self.find(launch, Key::SpeculativeDraftModelPath)).or(draft);
         (target, draft)
@@ -80,4 +78,15 @@ impl ModelFactsCache {
             }
         }
     }
+}
+
+/// The hub, if the user allows it to be asked.
+#[cfg(feature = "hub")]
+fn hub(arguments: &Arguments) -> Option<Box<dyn ModelSource>> {
+    arguments.hub.then(|| Box::new(facts::Hub::from_environment()) as Box<dyn ModelSource>)
+}
+
+#[cfg(not(feature = "hub"))]
+fn hub(_arguments: &Arguments) -> Option<Box<dyn ModelSource>> {
+    None
 }

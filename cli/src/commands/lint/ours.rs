@@ -3,9 +3,6 @@
 use std::path::Path;
 
 use schemas::{diagnostic::Diagnostic, kind::FileKind, sweep::SweepFile, text::Source, tuned::TunedFile};
-use tuner::sweep::folder_of;
-
-use crate::sweep_inputs;
 
 /// Findings in a sweep or tuned file; `None` if the text is neither.
 pub(super) fn findings(source: &Source) -> Option<Vec<Diagnostic>> {
@@ -14,9 +11,26 @@ pub(super) fn findings(source: &Source) -> Option<Vec<Diagnostic>> {
     let kind = FileKind::of(source.text()).filter(|_| may_be)?;
     Some(match kind {
         FileKind::Sweep => match SweepFile::read_all(source) {
-            Ok(file) => sweep_inputs::findings(file, &folder_of(path), source),
+            Ok(file) => inputs(file, path, source),
             Err(findings) => findings,
         },
         FileKind::Tuned => TunedFile::read(source).err().map(|finding| *finding).into_iter().collect(),
     })
+}
+
+/// What is wrong with the inputs that a sweep file names.
+#[cfg(feature = "engine")]
+fn inputs(file: SweepFile, path: &Path, source: &Source) -> Vec<Diagnostic> {
+    crate::sweep_inputs::findings(file, &schemas::paths::folder_of(path), source)
+}
+
+/// Models and prompts are not read: this build has no engine.
+#[cfg(not(feature = "engine"))]
+fn inputs(_file: SweepFile, path: &Path, _source: &Source) -> Vec<Diagnostic> {
+    crate::terminal::note(&format!(
+        "note: {}: only the form of the file was checked; models and prompts are checked by a build with the feature \
+         `engine`",
+        path.display()
+    ));
+    Vec::new()
 }

@@ -7,10 +7,11 @@ use external::{
     api::{Api, ServerInfo},
     http::Key,
 };
-use schemas::{resolve::running, secrets, text::Source, version::EngineVersion};
+use launch::resolve::running;
+use schemas::{secrets, text::Source, version::EngineVersion};
 use serde_json::{Value, json};
 
-use super::{FileResult, check::Checked};
+use super::FileResult;
 
 /// Maximum time to wait for a response.
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -75,7 +76,8 @@ impl Running {
     }
 
     /// Where the launches of a checked text differ from what the server runs, one line each.
-    pub fn differing(&self, checked: Checked) -> Vec<String> {
+    #[cfg(feature = "engine")]
+    pub fn differing(&self, checked: super::check::Checked) -> Vec<String> {
         let held = self.held(&[FileResult { checked, mended: None }]);
         let differing = held.iter().flat_map(|one| one.compared.iter().map(move |value| (&one.name, value)));
         let differing = differing.filter(|(_, value)| value.differs);

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use lint::rules::Selection;
 use schemas::settings::{FILE_NAME, LintSettings, SettingsFile};
 
 use crate::{setup, wrong_file::WrongFile};
@@ -49,5 +50,5 @@ impl Settings {
 
 fn read(file: &Path) -> anyhow::Result<LintSettings> {
     let source = setup::read_source(file)?;
-    Ok(SettingsFile::read(&source).map_err(|finding| WrongFile::new(source, finding))?.lint)
+    Ok(SettingsFile::read(&source, Selection::check).map_err(|finding| WrongFile::new(source, finding))?.lint)
 }

@@ -53,7 +53,7 @@ impl Bar {
     /// Replaces the progress bar, on a terminal.
     fn show(&mut self, steps: usize, template: &str) {
         self.finish();
-        self.bar = terminal::bar(steps, template);
+        self.bar = crate::progress::bar(steps, template);
     }
 
     /// Progress of a sweep: out of this many trials, or of at most this many.

@@ -70,7 +70,8 @@ impl Shown {
         if self.bar.is_none() || self.counts != counts {
             self.finish();
             self.counts = counts;
-            self.bar = terminal::bar(all, "{bar:32} {pos}/{len} {prefix}  {elapsed} elapsed, {eta} left  {wide_msg}");
+            self.bar =
+                crate::progress::bar(all, "{bar:32} {pos}/{len} {prefix}  {elapsed} elapsed, {eta} left  {wide_msg}");
         }
         if let Some(bar) = &self.bar {
             bar.set_prefix(counts);

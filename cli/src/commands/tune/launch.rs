@@ -6,10 +6,11 @@ use std::{
 };
 
 use anyhow::{Context, bail};
+use launch::{Launch, Options, parse};
 use schemas::{
     diagnostic::{Findings, Format, Severity, render},
     flags::Key,
-    launch::{Launch, Options, parse, quoted},
+    quoting::quoted,
     sweep::Workload,
     text::Source,
     tree::TreeShape,

@@ -2,7 +2,7 @@
 
 use schemas::{
     export::{Exported, Form, Tuning, export},
-    launch::quoted,
+    quoting::quoted,
     tree::TreeShape,
 };
 use serde::Serialize;

@@ -331,7 +331,7 @@ pub fn table_file(log: &Path) -> PathBuf {
 /// A launch as a shell command on one line, with secret values hidden.
 pub fn words(launch: &Launch) -> String {
     // What is hidden needs no quotes.
-    let quoted = |word: &str| if word == secrets::HIDDEN { word.to_owned() } else { schemas::launch::quoted(word) };
+    let quoted = |word: &str| if word == secrets::HIDDEN { word.to_owned() } else { schemas::quoting::quoted(word) };
     let shown = |(name, value): &(String, String)| format!("{name}={}", quoted(secrets::masked_value(name, value)));
     let command = [std::slice::from_ref(&launch.program), &launch.args].concat();
     let command = secrets::masked_words(&command).into_iter().map(|word| quoted(&word));

@@ -3,10 +3,13 @@
 use std::{collections::BTreeSet, path::Path};
 
 use external::api::ServerInfo;
-use schemas::{
-    launch::{self, Engine, Options},
-    model::{ModelConfig, ModelFacts},
+use launch::{
+    Options,
     resolve::{resolve, running, version_of},
+};
+use schemas::{
+    engines::Engine,
+    model::{ModelConfig, ModelFacts},
     text::Source,
     tree::TreeShape,
 };

@@ -1,0 +1,76 @@
+//! Loads an engine with the options of a tuned file and of flags.
+
+use std::path::Path;
+
+use anyhow::bail;
+use engine::{Engine, EngineOptions, ShapePolicy};
+use indicatif::ProgressBar;
+use schemas::paths::folder_of;
+
+use crate::{checkpoint, engine_flags::EngineFlags, progress::waiting, setup::read_tuned, terminal};
+
+/// The engine's options: the tuned file's, overridden by flags.
+///
+/// # Errors
+/// When the tuned file is malformed, a flag is invalid, or no model is given.
+pub fn engine_options(tuned: Option<&Path>, flags: &EngineFlags) -> anyhow::Result<EngineOptions> {
+    let base = match tuned {
+        None => EngineOptions::default(),
+        Some(path) => engine::options::from_tuned(&read_tuned(path)?, &folder_of(path))?,
+    };
+    let words = with_folders(&flags.words)?;
+    let (_source, launch) = launch::from_arguments(&words);
+    let options = engine::options::with_launch(base, &launch)?;
+    if options.simulate_accept_length.is_some() && !options.policy.speculates() {
+        bail!(
+            "--simulate-accept-length has no effect without speculation: give a draft and a tree shape, or remove it"
+        );
+    }
+    Ok(options)
+}
+
+/// Replaces checkpoint names in engine flags by their folders.
+fn with_folders(words: &[String]) -> anyhow::Result<Vec<String>> {
+    let names_checkpoint = |flag: &str| matches!(flag, "--model-path" | "--speculative-draft-model-path");
+    let mut words = words.to_vec();
+    for at in 1..words.len() {
+        if names_checkpoint(&words[at - 1]) {
+            words[at] = checkpoint::folder(Path::new(""), &words[at])?;
+        }
+    }
+    Ok(words)
+}
+
+/// Loads an engine, with a progress bar on a terminal.
+///
+/// # Errors
+/// As [`Engine::load`].
+pub fn load(options: EngineOptions) -> anyhow::Result<Engine> {
+    if options.makes_up_acceptance() {
+        terminal::note("note: acceptance is simulated: round times are real, the generated text is meaningless");
+    }
+    let load = |bar: &ProgressBar| Engine::load_watched(options, &mut |ready, all| show_graphs(bar, ready, all));
+    let engine = waiting("loading models", load)?;
+    if let Some(quantised) = &engine.identity().quantised {
+        terminal::note(&format!(
+            "note: the target has {quantised}; activations are not quantised. Speculation is lossless against the \
+             quantised target"
+        ));
+    }
+    Ok(engine)
+}
+
+/// Changes the policy of a loaded engine, with a progress bar on a terminal.
+///
+/// # Errors
+/// As [`Engine::set_policy`].
+pub fn set_policy(engine: &mut Engine, policy: ShapePolicy) -> anyhow::Result<()> {
+    let set = |bar: &ProgressBar| engine.set_policy_watched(policy, &mut |ready, all| show_graphs(bar, ready, all));
+    Ok(waiting("getting ready", set)?)
+}
+
+fn show_graphs(bar: &ProgressBar, ready: usize, all: usize) {
+    bar.set_length(all as u64);
+    bar.set_position(ready as u64);
+    bar.set_message(format!("capturing graph {} of {all}", ready + 1));
+}

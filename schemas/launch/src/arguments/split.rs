@@ -1,0 +1,282 @@
+//! Words to arguments, as argparse splits them.
+
+use schemas::{
+    finding::Finding,
+    flags::{self, Arity, Key, Lookup},
+    text::{Located, Source, Span},
+    version::EngineVersion,
+};
+
+use super::super::{
+    Argument, Engine, Value, problems,
+    script::{Field, Text},
+    vllm,
+};
+
+/// SGLang arguments that slime sets itself and so does not take after its prefix
+/// (slime `backends/sglang_utils/arguments.py`).
+const NOT_FORWARDED: &[&str] = &[
+    "base-gpu-id",
+    "config",
+    "dist-init-addr",
+    "enable-memory-saver",
+    "enable-return-routed-experts",
+    "gpu-id-step",
+    "model-path",
+    "nccl-port",
+    "nnodes",
+    "node-rank",
+    "port",
+    "random-seed",
+    "skip-server-warmup",
+    "tp-size",
+    "trust-remote-code",
+];
+
+/// Whether a word is written as a flag, not as a value (negative numbers are values) or a ruler (`-----`, `--- or ---`).
+pub(crate) fn is_flag(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix('-') else { return false };
+    match rest.strip_prefix('-') {
+        Some(name) => {
+            let own = name.trim_start_matches('-');
+            let spelling = own.split('=').next().unwrap_or_default();
+            let is_ruler = own.len() < name.len() && spelling.ends_with('-');
+            !own.is_empty() && !own.starts_with('=') && !is_ruler
+        }
+        None => rest.chars().next().is_some_and(|first| first.is_ascii_alphabetic()),
+    }
+}
+
+/// Whether a word whose text is not known is the value of a flag that is: `--tp=$TP`.
+fn names_flag(text: &str) -> bool {
+    let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    text.split_once('=').is_some_and(|(flag, _)| flag.starts_with("--") && is_flag(flag) && flag.bytes().all(in_name))
+}
+
+/// Whether a remark of the page begins with a word: `vllm serve m --port 1 ← the first of them`.
+pub(super) fn is_remark(text: &str) -> bool {
+    text.starts_with(['←', '→', '↑', '↓', '⇐', '⇒', '⟵', '⟶', '⬅', '➡']) || matches!(text, "—" | "–")
+}
+
+/// Whether a word after a command is a remark of the page: `（default）`.
+fn is_said(text: &str) -> bool {
+    text.starts_with(['（', '→', '←', '—', '–', '✓', '✔', '✅', '❌', '…']) || text.contains(['，', '；', '。', '：'])
+}
+
+/// Splits the words of a launch into arguments; what is amiss goes to `findings`.
+pub(super) fn split(
+    source: &Source,
+    words: &[Field<'_>],
+    engine: Engine,
+    version: Option<EngineVersion>,
+    findings: &mut Vec<Finding>,
+) -> Vec<Argument> {
+    let mut arguments: Vec<Argument> = Vec::new();
+    let mut words = words.iter().peekable();
+    // The flag just before, if it has all its words already: what follows it belongs to nothing.
+    let mut complete: Option<String> = None;
+    // An ellipsis after a list of values.
+    let mut stands_for: Vec<Located<Value>> = Vec::new();
+    while let Some(word) = words.next() {
+        let text = match &word.value {
+            Text::Known(text) => Some(text.as_ref()).filter(|text| is_flag(text)),
+            Text::Unknown(text) => Some(text.as_ref()).filter(|text| names_flag(text)),
+        };
+        let Some(text) = text else {
+            let value = value(word);
+            // The first of several such words is enough.
+            if let Value::Known(text) = &value.value
+                && let Some(flag) = complete.take()
+                && text != "--"
+                && !is_said(text)
+            {
+                findings.push(stray(&flag, text, word.span));
+            }
+            arguments.push(Argument {
+                flag: Located::new(word.value.written().to_owned(), word.span),
+                key: None,
+                values: vec![value],
+                span: word.span,
+                in_branch: false,
+            });
+            continue;
+        };
+        let (spelling, inline) = match text.split_once('=') {
+            Some((spelling, value)) => (spelling, Some(value)),
+            None => (text, None),
+        };
+        let (key, arity) = meaning(spelling, engine, version);
+        let mut values = Vec::new();
+        let mut flag_span = word.span;
+        if let Some(value) = inline {
+            (flag_span, values) = inline_value(source, word.span, spelling, value);
+            if word.value.known().is_none() {
+                values.iter_mut().for_each(|value| value.value = Value::Unknown(value.value.written().to_owned()));
+            }
+        } else {
+            let most = match arity {
+                Some(Arity::None) => 0,
+                Some(Arity::One | Arity::Optional) => 1,
+                Some(Arity::Several) | None => usize::MAX,
+            };
+            while values.len() < most {
+                let is_value = |next: &&Field<'_>| next.value.known().is_none_or(|text| !is_flag(text));
+                let Some(next) = words.next_if(is_value) else { break };
+                values.push(value(next));
+            }
+            // What an ellipsis leaves out of a list is not known, and neither is the list. At its end it may stand for flags.
+            if most > 1
+                && let Some(at) = values.iter().position(|value| is_ellipsis_text(value.value.written()))
+            {
+                let is_last = at + 1 == values.len();
+                let left_out = values.split_off(if is_last { at } else { values.len() });
+                if !is_last {
+                    values.iter_mut().for_each(|value| value.value = Value::Unknown(value.value.written().to_owned()));
+                }
+                stands_for.extend(left_out);
+            }
+            if values.is_empty() && matches!(arity, Some(Arity::One | Arity::Several)) {
+                findings.push(missing(spelling, word.span));
+            }
+        }
+        // `[[ name ]]` of a template and `[your model]` of a page are one value, whatever blanks are in it.
+        let opens =
+            |text: &str| text.ends_with("[[") || (is_placeholder(text) && text.starts_with('[') && !text.contains(']'));
+        let opens_template = values.last().is_some_and(|value| opens(value.value.written()));
+        if opens_template {
+            values.iter_mut().for_each(|value| value.value = Value::Unknown(value.value.written().to_owned()));
+        }
+        complete = (arity.is_some() && !opens_template).then(|| spelling.to_owned());
+        let span = values.iter().filter(|value| value.span.start >= word.span.start).fold(word.span, |span, value| {
+            // Words of a variable are elsewhere and would stretch the span over the whole text.
+            if source.slice(Span::new(span.end, value.span.start)).trim_matches(BETWEEN).is_empty() {
+                span.join(value.span)
+            } else {
+                span
+            }
+        });
+        let flag = Located::new(spelling.to_owned(), flag_span);
+        arguments.push(Argument { flag, key, values, span, in_branch: false });
+        arguments.extend(stands_for.drain(..).map(|value| Argument {
+            flag: Located::new(value.value.written().to_owned(), value.span),
+            key: None,
+            span: value.span,
+            values: vec![value],
+            in_branch: false,
+        }));
+    }
+    arguments
+}
+
+/// Whether a word is the ellipsis of documentation, for omitted text.
+fn is_ellipsis_text(text: &str) -> bool {
+    text == "…" || (text.len() >= 2 && text.bytes().all(|byte| byte == b'.') && text != "..")
+}
+
+/// Whether a word of documentation is a placeholder: `<model>`, `[EAGLE|NGRAM]`, `/path/to/…`. JSON has quotes or digits
+/// after its bracket.
+fn is_placeholder(text: &str) -> bool {
+    let inside = |open: char, close: char| text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
+    let is_name = |inside: &str| {
+        inside.starts_with(|first: char| first.is_ascii_alphabetic()) && !inside.contains(['"', '\'', ':'])
+    };
+    // A pipe between two names ends the first word.
+    let is_opened = text.strip_prefix(['[', '<']).is_some_and(is_name);
+    is_ellipsis_text(text)
+        || is_opened
+        || [('<', '>'), ('[', ']'), ('{', '}')]
+            .into_iter()
+            .any(|(open, close)| inside(open, close).is_some_and(is_name))
+}
+
+/// The word as a launch keeps it, a placeholder as one that is not known.
+fn value(word: &Field<'_>) -> Located<Value> {
+    match &word.value {
+        Text::Known(text) if is_placeholder(text) => Located::new(Value::Unknown(text.to_string()), word.span),
+        text => Located::new(text.to_value(), word.span),
+    }
+}
+
+/// Separators between the words of one argument.
+const BETWEEN: [char; 5] = [' ', '\t', '\r', '\n', '\\'];
+
+/// The places of `--flag=value`, where the word is written plainly.
+fn inline_value(source: &Source, word: Span, spelling: &str, value: &str) -> (Span, Vec<Located<Value>>) {
+    let written = source.slice(word);
+    let plain = written.len() == spelling.len() + 1 + value.len() && written.starts_with(spelling);
+    let split = word.start + spelling.len();
+    let (flag, place) = if plain || written.starts_with(&format!("{spelling}=")) {
+        (Span::new(word.start, split), Span::new(split + 1, word.end))
+    } else {
+        (word, word)
+    };
+    (flag, vec![Located::new(Value::Known(value.to_owned()), place)])
+}
+
+/// What a flag means to an engine, and how many words follow it where that is known.
+pub(crate) fn meaning(spelling: &str, engine: Engine, version: Option<EngineVersion>) -> (Option<Key>, Option<Arity>) {
+    // Anything that is not a flag has no name in any table.
+    let name = spelling.strip_prefix("--").filter(|name| !name.starts_with('-')).unwrap_or_default();
+    match engine {
+        Engine::Vllm => vllm::meaning(spelling),
+        _ if name.is_empty() => (None, None),
+        // The target has a name of slime's own too.
+        Engine::Slime => match flags::by_name(name).filter(|flag| flag.of_slime || name == "hf-checkpoint") {
+            Some(flag) => (Some(flag.key), Some(flag.arity())),
+            None => match name.strip_prefix("sglang-").filter(|name| !NOT_FORWARDED.contains(name)) {
+                Some(name) => sglang(name, version),
+                None => (None, None),
+            },
+        },
+        Engine::Spectune => match flags::by_name(name) {
+            Some(flag) => (Some(flag.key), Some(flag.arity())),
+            None => sglang(name, version),
+        },
+        Engine::Sglang => sglang(name, version),
+    }
+}
+
+fn sglang(name: &str, version: Option<EngineVersion>) -> (Option<Key>, Option<Arity>) {
+    let found = match flags::lookup(name, version) {
+        // A flag of another version is still the user's flag; a rule reports that it was removed.
+        Lookup::Unknown | Lookup::Ambiguous(_) if version.is_some() => flags::lookup(name, None),
+        found => found,
+    };
+    let spelling = match found {
+        Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => spelling,
+        // What it stood for before there were others that begin alike.
+        Lookup::Ambiguous(several) => {
+            let mut old = several.into_iter().filter(|spelling| spelling.since.is_none());
+            match (old.next(), old.next()) {
+                (Some(spelling), None) => spelling,
+                _ => return (None, None),
+            }
+        }
+        Lookup::Unknown => return (None, None),
+    };
+    let key = flags::by_name(spelling.canonical).or_else(|| flags::by_name(spelling.name)).map(|flag| flag.key);
+    (key, Some(spelling.arity))
+}
+
+/// `vllm serve MODEL`: the first word, if no flag names the model.
+pub(super) fn positional_model(arguments: &mut [Argument]) {
+    if arguments.iter().any(|argument| argument.key == Some(Key::ModelPath)) {
+        return;
+    }
+    if let Some(first) = arguments.first_mut().filter(|first| !is_flag(&first.flag.value)) {
+        first.key = Some(Key::ModelPath);
+    }
+}
+
+fn missing(flag: &str, span: Span) -> Finding {
+    problems::MISSING_VALUE.at(span, format!("`{flag}` has no value"), "a value must follow")
+}
+
+fn stray(flag: &str, word: &str, span: Span) -> Finding {
+    let shown: String = word.chars().take(60).collect();
+    problems::STRAY_VALUE.at(
+        span,
+        format!("`{shown}` does not belong to a flag: `{flag}` takes no more values"),
+        "stray word",
+    )
+}

@@ -1,0 +1,136 @@
+//! Flags that no version of the engine has: usually typos.
+
+use std::collections::BTreeMap;
+
+use schemas::{
+    diagnostic::{Edit, Fix, Safety, Severity},
+    finding::{Doubt, Finding},
+    flags::{self, Lookup},
+    text::{Span, distance},
+};
+
+use super::super::{Argument, Engine, Forks, Parsed, forks::has_prefix, problems};
+
+/// Maximum edit distance at which an unknown flag counts as a typo of a known one.
+const SLIP: usize = 2;
+
+/// Maximum number of unknown flags per launch for which the intended flag is searched: each is compared with the whole
+/// table.
+const MOST_GUESSES: usize = 64;
+
+/// Slime's own flags that start like the ones it forwards.
+const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-server-concurrency"];
+
+/// Reports flags that are unknown to the engine.
+pub(crate) fn report(arguments: &[Argument], engine: Engine, findings: &mut Vec<Finding>) {
+    let mut guesses = 0..MOST_GUESSES;
+    // Two flags in one word have a rule of their own.
+    let judged = |argument: &&Argument| !argument.is_positional() && argument.second_flag(engine).is_none();
+    for argument in arguments.iter().filter(judged) {
+        let written = argument.flag.value.as_str();
+        let Some(name) = own_name(written, engine) else { continue };
+        let two_dashes = !written.starts_with("---");
+        if has_prefix(engine, name) {
+            continue;
+        }
+        let known = two_dashes && !matches!(flags::lookup(name, None), Lookup::Unknown);
+        let finding = match engine {
+            Engine::Spectune => match flags::by_name(name) {
+                Some(flag) if flag.ours => continue,
+                _ if known => unsupported(argument),
+                _ => unknown(argument, guesses.next().and_then(|_| nearest(name)), engine),
+            },
+            Engine::Sglang | Engine::Slime if !known => {
+                unknown(argument, guesses.next().and_then(|_| nearest(name)), engine)
+            }
+            Engine::Sglang | Engine::Slime | Engine::Vllm => continue,
+        };
+        findings.push(finding);
+    }
+}
+
+/// Records for unknown flags that the text names a plugin or a fork, and that the flag may be one of those.
+pub(crate) fn doubt_forks(parsed: &mut Parsed) {
+    let named = parsed.launches.iter().filter(|launch| launch.forks != Forks::default());
+    let flags: BTreeMap<Span, (Engine, Forks, &str)> = named
+        .flat_map(|launch| launch.arguments.iter().map(move |argument| (launch, argument)))
+        .map(|(launch, argument)| (argument.flag.span, (launch.engine, launch.forks, argument.flag.value.as_str())))
+        .collect();
+    if flags.is_empty() {
+        return;
+    }
+    for found in parsed.findings.iter_mut().filter(|found| found.code == problems::UNKNOWN_FLAG.code) {
+        let Some((engine, forks, written)) = flags.get(&found.span) else { continue };
+        if forks.any_of(*engine) {
+            found.doubts.insert(Doubt::Fork);
+        }
+        if own_name(written, *engine).is_some_and(|name| forks.may_have(*engine, name, found.fix.is_some())) {
+            found.doubts.insert(Doubt::FlagOfFork);
+        }
+    }
+}
+
+/// The name by which the engine would know a flag; `None` if the flag belongs to another program.
+fn own_name(written: &str, engine: Engine) -> Option<&str> {
+    match engine {
+        Engine::Vllm => None,
+        Engine::Sglang | Engine::Spectune => written.strip_prefix("--"),
+        Engine::Slime => {
+            let ours = SLIMES_OWN.iter().any(|own| written.starts_with(own));
+            written.trim_start_matches('-').strip_prefix("sglang-").filter(|_| !ours)
+        }
+    }
+}
+
+fn unsupported(argument: &Argument) -> Finding {
+    let message = format!("spectune's engine has no `{}`: it is ignored", argument.flag.value);
+    let finding = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "a flag of sglang only").by_engine();
+    finding.at_most(Severity::Warning)
+}
+
+/// The flag of which a name is a typo.
+fn nearest(name: &str) -> Option<&'static str> {
+    let known =
+        flags::spellings().iter().map(|spelling| spelling.name).chain(flags::FLAGS.iter().map(|flag| flag.name));
+    let near = known
+        .filter(|known| known.len().abs_diff(name.len()) <= SLIP)
+        .map(|known| (distance(known, name), known))
+        .filter(|(far, known)| *far <= SLIP && ends_alike(known, name))
+        .min();
+    near.map(|(_, known)| known)
+}
+
+/// Whether the last words of two names with equal word counts are more similar than different: `mtp` is not a typo of
+/// `mis`.
+fn ends_alike(known: &str, name: &str) -> bool {
+    let (known_last, last) = (last_word(known), last_word(name));
+    known.matches('-').count() != name.matches('-').count() || distance(known_last, last) * 2 <= last.len()
+}
+
+fn last_word(name: &str) -> &str {
+    name.rsplit('-').next().unwrap_or_default()
+}
+
+fn unknown(argument: &Argument, meant: Option<&str>, engine: Engine) -> Finding {
+    let who = match engine {
+        Engine::Spectune => "spectune",
+        _ => "no version of sglang from 0.4.7 to 0.5.23",
+    };
+    let verb = if engine == Engine::Spectune { "does not know" } else { "knows" };
+    let message = format!("{who} {verb} `{}`", argument.flag.value);
+    let mut finding = problems::UNKNOWN_FLAG.at(argument.flag.span, message, "unknown flag").by_engine();
+    finding.depends.unknown_name = meant.is_none();
+    match meant {
+        Some(known) => {
+            let prefix = if engine == Engine::Slime { "--sglang-" } else { "--" };
+            let meant = format!("{prefix}{known}");
+            finding.help = Some(format!("write `{meant}`"));
+            let edits = vec![Edit { span: argument.flag.span, replacement: meant }];
+            let description = "write the intended flag".into();
+            finding.fix = Some(Fix { description, safety: Safety::Unsafe, edits });
+        }
+        None if engine != Engine::Spectune => return finding.doubt(Doubt::OtherRelease),
+        None => {}
+    }
+    finding
+}

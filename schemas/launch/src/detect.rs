@@ -1,0 +1,193 @@
+//! Determines which engine a command line starts, and where its arguments start.
+//!
+//! The strongest evidence wins: the user's choice, the program, the prefix `--sglang-`, Hydra overrides, the image, and finally
+//! flags that only one engine has. Flags of an unknown program, or without a program, are a partial launch (`is_part`).
+
+mod flags_of;
+mod hydra;
+mod image;
+mod others;
+mod program;
+
+use schemas::text::Span;
+
+use super::{
+    Engine, Launcher,
+    script::{ArrayPlace, Field, Line},
+};
+
+/// Maximum number of words of one launch: every rule may inspect each of them.
+pub(super) const MOST_WORDS: usize = 1 << 13;
+
+pub(super) use flags_of::engine_of_flags;
+pub(super) use hydra::as_flags;
+pub(super) use program::starts_engine;
+
+/// Every text with a launch contains at least one of these substrings.
+const EVIDENT: [&str; 8] =
+    ["sglang", "sgl.", "vllm", "spectune", "launch_server", "speculative-", "speculative_", "--model-path"];
+
+/// A command line that starts an engine.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Detected {
+    pub engine: Engine,
+    pub launcher: Launcher,
+    /// The index of the first word that is an argument of the engine.
+    pub first_argument: usize,
+    /// The words that represent the launch.
+    pub anchor: Span,
+    /// The array that contains the flags, if there is one.
+    pub array: Option<Span>,
+    /// Whether all the words belong to the engine: an unknown program may have its own flags, and may add others.
+    pub is_sure: bool,
+    /// Whether there are flags but no program.
+    pub is_bare: bool,
+}
+
+/// What was inferred from a line.
+struct Told {
+    engine: Engine,
+    launcher: Launcher,
+    first: usize,
+    /// The words that name the program.
+    words: Option<(usize, usize)>,
+    is_sure: bool,
+}
+
+/// The texts of words; one that is not known is empty.
+fn texts<'l>(words: &'l [Field<'_>]) -> Vec<&'l str> {
+    words.iter().map(|word| word.value.known().unwrap_or_default()).collect()
+}
+
+/// Detects the engine in a line; `told` is the engine that the user set for all launches.
+pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> {
+    let texts = texts(&line.words);
+    let prefixed = texts.iter().position(|text| text.starts_with("--sglang-"));
+    let found = find(line, &texts, prefixed, told)?;
+    let engine = told.unwrap_or(found.engine);
+    let first_word = line.words.get(found.first);
+    let significant = prefixed.and_then(|flag| line.words.get(flag)).or(first_word);
+    let within = |word: Span| move |array: &&ArrayPlace| array.span.start <= word.start && word.end <= array.span.end;
+    let array = significant
+        .and_then(|word| line.arrays.iter().find(within(word.span)))
+        .filter(|_| found.words.is_none() || found.launcher == Launcher::Slime);
+    let anchor = match (array, found.words) {
+        (Some(array), _) => array.name,
+        (None, Some((from, to))) => line.words.get(from)?.span.join(line.words.get(to)?.span),
+        (None, None) => significant?.span,
+    };
+    Some(Detected {
+        engine,
+        launcher: found.launcher,
+        first_argument: found.first,
+        anchor,
+        array: array.map(|array| array.span),
+        is_sure: found.is_sure,
+        is_bare: found.words.is_none() && found.first == 0 && found.launcher == Launcher::Own,
+    })
+}
+
+/// Whether flags without a program belong to an engine: a single flag could belong to many programs.
+pub(super) fn is_list_of_flags(words: &[Field<'_>]) -> bool {
+    let texts = texts(words);
+    flags_of::speaks_of_speculation(&texts) || flags_of::is_list(&texts)
+}
+
+/// The image that the words before a program run, if they name one.
+pub(super) fn image_of(before: &[Field<'_>]) -> Option<String> {
+    let texts = texts(before);
+    let run = image::run(&texts)?;
+    texts.get(run.at).filter(|image| !image.is_empty()).map(|image| (*image).to_owned())
+}
+
+/// The image that a command runs, if its own entry point runs, and the first word after it.
+pub(super) fn image_with_own_entry_point<'l, 'a>(words: &'l [Field<'a>]) -> Option<(&'l str, &'l Field<'a>)> {
+    let texts = texts(words);
+    let run = image::run(&texts)?;
+    let is_replaced = texts.iter().take(run.at).any(|text| text.starts_with("--entrypoint"));
+    let image = words.get(run.at)?.value.known().filter(|_| !is_replaced)?;
+    Some((image, words.get(run.first)?))
+}
+
+fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<Engine>) -> Option<Told> {
+    if let Some(program) = program::program(texts) {
+        let program::Program { engine, launcher, last, from } = program;
+        let flags = texts.get(last + 1..).unwrap_or_default();
+        let is_asked_for_help = flags.iter().any(|flag| matches!(*flag, "--help" | "-h"));
+        if is_asked_for_help
+            || others::is_diffusion(flags)
+            || others::is_sentence(texts.get(..from).unwrap_or_default())
+        {
+            return None;
+        }
+        return Some(Told { engine, launcher, first: last + 1, words: Some((from, last)), is_sure: true });
+    }
+    if let Some(at) = hydra::program(texts, &line.words) {
+        let engine = hydra::engine(texts.get(at + 1..).unwrap_or_default())?;
+        return Some(Told { engine, launcher: Launcher::Hydra, first: at + 1, words: Some((at, at)), is_sure: true });
+    }
+    if others::is_client(texts) {
+        return None;
+    }
+    if let Some(flag) = prefixed {
+        if others::takes_prefixed_flags(texts) {
+            return None;
+        }
+        let script = texts.iter().take(flag).rposition(|text| text.ends_with(".py"));
+        let first = script.map_or_else(|| first_flag(texts), |script| script + 1);
+        let words = script.map(|script| (script, script));
+        return Some(Told { engine: Engine::Slime, launcher: Launcher::Slime, first, words, is_sure: true });
+    }
+    if let Some(image) = image::run(texts) {
+        let flags = texts.get(image.first..).unwrap_or_default();
+        if texts.get(image.at).is_some_and(|image| others::is_image(image)) {
+            return None;
+        }
+        let engine = told.or(image.engine).or_else(|| engine_of_flags(flags));
+        let is_program = flags.first().is_some_and(|first| image::is_program(first));
+        let is_list = flags.first().is_some_and(|first| first.starts_with('-') || image.engine == Some(Engine::Vllm));
+        let is_list = is_list && !is_program;
+        let engine = engine.filter(|_| is_list && !others::is_diffusion(flags))?;
+        let first = image.first + usize::from(flags.first() == Some(&"serve"));
+        return Some(Told { engine, launcher: Launcher::Own, first, words: Some((image.at, image.at)), is_sure: true });
+    }
+    of_flags(line, texts, told)
+}
+
+/// Flags alone are a launch. After an unknown program, or in a variable, they are one only if they cannot be anything
+/// else.
+fn of_flags(line: &Line<'_>, texts: &[&str], told: Option<Engine>) -> Option<Told> {
+    let first = first_flag(texts);
+    let flags = texts.get(first..).unwrap_or_default();
+    let flags = flags.get(..MOST_WORDS).unwrap_or(flags);
+    let alone = first == 0 && !texts.is_empty();
+    if others::is_diffusion(flags) {
+        return None;
+    }
+    let engine = told.or_else(|| engine_of_flags(flags))?;
+    let evident = match (alone, line.is_variable) {
+        // Flags separated by punctuation of a list or a sentence are only mentioned.
+        (true, false) => told.is_some() || flags_of::speaks_of_speculation(flags) || !others::is_listing(flags),
+        (true, true) => {
+            flags_of::speaks_of_speculation(flags) || flags.iter().any(|flag| flag.starts_with("--model-path"))
+        }
+        (false, _) => {
+            let before = line.words.get(..first).unwrap_or_default();
+            flags_of::speaks_of_speculation(flags) && others::may_be_wrapper(before) && !others::is_prose(flags)
+                || others::is_unknown_program(before) && flags_of::is_evident(flags)
+        }
+    };
+    let before = line.words.get(..first).unwrap_or_default();
+    let is_named = !alone && before.iter().all(|word| word.value.known().is_some());
+    let launcher = if is_named && told.is_none() { Launcher::Wrapper } else { Launcher::Own };
+    evident.then_some(Told { engine, launcher, first, words: None, is_sure: alone })
+}
+
+/// Whether a text may contain a launch of an engine.
+pub(super) fn names_engine(text: &str) -> bool {
+    EVIDENT.iter().any(|name| text.contains(name))
+}
+
+fn first_flag(texts: &[&str]) -> usize {
+    texts.iter().position(|text| text.starts_with("--") || text.starts_with("-sc")).unwrap_or(texts.len())
+}

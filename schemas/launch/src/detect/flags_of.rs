@@ -1,0 +1,108 @@
+//! The engine to which a list of flags belongs.
+
+use schemas::{
+    engines::Engine,
+    flags::{self, Lookup},
+};
+
+/// The engines that have a flag.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Sglang,
+    Vllm,
+    Both,
+    Neither,
+}
+
+/// The engine that has most of these flags to itself. Flags that several engines share are not evidence.
+pub fn engine_of_flags(words: &[&str]) -> Option<Engine> {
+    let (mut sglang, mut vllm, mut both, mut neither) = (0, 0, 0, 0);
+    for word in words.iter().filter(|word| word.starts_with("--") || word.starts_with("-sc")) {
+        match whose(word) {
+            Whose::Sglang => sglang += 1,
+            Whose::Vllm => vllm += 1,
+            Whose::Both => both += 1,
+            Whose::Neither => neither += 1,
+        }
+    }
+    match () {
+        // Most of another program's flags are unknown.
+        () if neither > sglang + vllm + both => None,
+        () if vllm > sglang => Some(Engine::Vllm),
+        () if sglang > 0 => Some(Engine::Sglang),
+        () => None,
+    }
+}
+
+fn whose(word: &str) -> Whose {
+    if word == "-sc" || word.starts_with("-sc.") || word.starts_with("-sc=") {
+        return Whose::Vllm;
+    }
+    let name = word.trim_start_matches('-').split('=').next().unwrap_or_default();
+    let of_sglang = match flags::lookup(name, None) {
+        Lookup::Exact(_) => true,
+        // Many programs have flags of a single word.
+        Lookup::Abbreviation(_) => name.len() >= 5 && name.contains('-') && !name.contains('_'),
+        _ => false,
+    };
+    match (of_sglang, is_of_vllm(name)) {
+        (true, false) => Whose::Sglang,
+        (false, true) => Whose::Vllm,
+        (true, true) => Whose::Both,
+        (false, false) => Whose::Neither,
+    }
+}
+
+/// vLLM accepts underscores in place of dashes, and a key of the flag's JSON after a dot.
+fn is_of_vllm(name: &str) -> bool {
+    let name = name.split('.').next().unwrap_or_default().replace('_', "-");
+    flags::vllm().spelling(&name).is_some()
+}
+
+/// Whether any flag is about speculation, which other programs are unlikely to have.
+pub fn speaks_of_speculation(words: &[&str]) -> bool {
+    words.iter().any(|word| {
+        let named = word.starts_with("--speculative") || word.starts_with("--spec-");
+        word.starts_with("-sc") || (named && whose(word) != Whose::Neither)
+    })
+}
+
+/// Whether flags without a program belong to an engine: one names the target, or two are flags of engines.
+pub fn is_list(words: &[&str]) -> bool {
+    let mut names: Vec<&str> =
+        words.iter().filter(|word| word.starts_with("--")).filter_map(|word| word.split('=').next()).collect();
+    names.sort_unstable();
+    names.dedup();
+    let mut known = names.iter().filter(|name| whose(name) != Whose::Neither);
+    known.nth(1).is_some() || words.iter().any(|word| word.starts_with("--model-path"))
+}
+
+/// Whether the flags can only be an engine's: several of them exist in no other program.
+pub fn is_evident(words: &[&str]) -> bool {
+    let own = words.iter().filter(|word| word.starts_with("--") && matches!(whose(word), Whose::Sglang | Whose::Vllm));
+    own.count() >= 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(flags: &str, expected: Option<Engine>) {
+        let words: Vec<&str> = flags.split_whitespace().collect();
+        assert_eq!(engine_of_flags(&words), expected, "{flags}");
+    }
+
+    #[test]
+    fn flags_that_only_one_engine_has_tell() {
+        check("--model m --max-model-len 4096 --speculative-config {}", Some(Engine::Vllm));
+        check("--model m --tokenizer_mode auto --gpu-memory-utilization=0.9", Some(Engine::Vllm));
+        check("--served-model-name a b --kv-cache-dtype fp8 --enable-expert-parallel", Some(Engine::Vllm));
+        check("--model m --mem-fraction-static 0.8", Some(Engine::Sglang));
+        check("--model-path m --speculative-algorithm EAGLE", Some(Engine::Sglang));
+        check("--model m --port 80", None);
+        check("--num-prompts 8", None);
+        check("--port 8900 --engine sglang --engine-base-url http://a --metrics-path /m --pod p --model m", None);
+        check("--model m --mem-frac 0.8", Some(Engine::Sglang));
+        check("--backend sglang-oai --base-url x --num-prompts 8 --model m --random-input-len 3", None);
+    }
+}

@@ -1,0 +1,73 @@
+//! Edits of a launch in the user's text, from which fixes are built.
+
+use schemas::{diagnostic::Edit, flags::Key, text::Span, version::EngineVersion};
+
+use super::{Engine, Launch, Syntax, writing::Writing};
+
+impl Launch {
+    /// The flag of a key as this launch's user writes it: `--dtype`, `--sglang-dtype`, or `dtype` in TOML. `version` is
+    /// the engine's, since flags were renamed.
+    pub fn spelled(&self, key: Key, version: EngineVersion) -> String {
+        let name = if self.engine == Engine::Spectune { key.flag().name } else { key.name_in(version) };
+        match self.syntax {
+            Syntax::Toml => self.as_written(&format!("--{name}")),
+            _ => self.as_written(&self.dashed(key, name)),
+        }
+    }
+
+    /// A flag as written in this launch: with dashes, or without them if flags are keys of a file.
+    pub fn as_written(&self, flag: &str) -> String {
+        self.insertion.writing.name(flag)
+    }
+
+    /// The flag of a key as this launch's engine spells it on a command line.
+    pub(super) fn dashed(&self, key: Key, name: &str) -> String {
+        match key {
+            _ if self.engine != Engine::Slime => format!("--{name}"),
+            Key::ModelPath => "--hf-checkpoint".into(),
+            _ if key.flag().of_slime => format!("--{name}"),
+            _ => format!("--sglang-{name}"),
+        }
+    }
+
+    /// The edit that sets a key (`value` is blank-separated words; empty for a switch): replaces the current value, or
+    /// adds the flag.
+    pub fn set(&self, key: Key, version: EngineVersion, value: &str) -> Edit {
+        match self.setting(key) {
+            Some(setting) => match setting.value {
+                Some(span) => Edit { span, replacement: setting.writing.value(key, value) },
+                None => {
+                    let end = Span::new(setting.span.end, setting.span.end);
+                    let between = &setting.writing.between;
+                    Edit { span: end, replacement: format!("{between}{}", setting.writing.value(key, value)) }
+                }
+            },
+            None => self.add(key, version, value),
+        }
+    }
+
+    /// The edit that adds a flag after the others.
+    pub fn add(&self, key: Key, version: EngineVersion, value: &str) -> Edit {
+        let insertion = &self.insertion;
+        let flag = insertion.writing.flag(key, &self.spelled(key, version), value);
+        Edit {
+            span: Span::new(insertion.at, insertion.at),
+            replacement: format!("{}{flag}{}", insertion.before, insertion.after),
+        }
+    }
+
+    /// A flag with its value as this launch's user writes them: `--sglang-dtype float16`, or `dtype = "float16"` in TOML.
+    pub fn line(&self, key: Key, version: EngineVersion, value: &str) -> String {
+        let writing = match self.syntax {
+            Syntax::Toml | Syntax::YamlConfig | Syntax::YamlOverrides => self.insertion.writing.clone(),
+            Syntax::CommandLine | Syntax::ShellArray | Syntax::YamlWords | Syntax::Composed => Writing::shell(None),
+        };
+        writing.flag(key, &self.spelled(key, version), value)
+    }
+
+    /// The edit that removes a flag and its values, if the launch has it.
+    pub fn remove(&self, key: Key) -> Option<Edit> {
+        let setting = self.setting(key)?;
+        Some(Edit { span: setting.removal, replacement: String::new() })
+    }
+}

@@ -1,0 +1,514 @@
+//! Infers the version of an engine from the text around a launch: image tags, requirements, variables and prose.
+//!
+//! The launch's own image or requirement counts first, then tags and clones anywhere in the text, then prose, then the folder's
+//! name. Contradicting statements count as none. Evidence that may belong to another launch (another section of a page, prose, a
+//! folder) counts only if that version has every flag that the launch uses.
+
+use schemas::{
+    text::{Located, Source, Span},
+    version::EngineVersion,
+};
+
+use super::{
+    Engine, Launch, Options,
+    forks::{self, Forks},
+    kind::is_page_name,
+};
+
+/// Maximum number of mentions of an engine that are inspected per text.
+const MOST: usize = 1 << 12;
+
+/// A version that a text states, with its engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stated {
+    pub engine: Engine,
+    pub version: Located<EngineVersion>,
+}
+
+/// How certain it is that the version is the one that runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Strength {
+    /// An image's tag, a requirement, a variable.
+    Tag,
+    /// Prose.
+    Words,
+}
+
+impl Stated {
+    /// Whether it applies to a launch of this engine.
+    pub fn is_of(&self, engine: Engine) -> bool {
+        match engine {
+            Engine::Sglang | Engine::Slime => self.engine == Engine::Sglang,
+            Engine::Vllm => self.engine == Engine::Vllm,
+            Engine::Spectune => false,
+        }
+    }
+}
+
+/// The version in an image's tag: `lmsysorg/sglang:v0.5.9-cu129`.
+pub(super) fn of_image(image: &str, span: Span) -> Option<Stated> {
+    let found = all(image).into_iter().find(|(_, strength)| *strength == Strength::Tag)?.0;
+    // Requirements are handled elsewhere.
+    (!image.contains("==")).then_some(Stated { version: Located::new(found.version.value, span), ..found })
+}
+
+/// The engine of an image, judging by its name.
+pub(super) fn engine_of_image(image: &str) -> Option<Engine> {
+    let name = image.rsplit('/').next()?.split([':', '@']).next()?.to_ascii_lowercase();
+    match () {
+        () if name.contains("sglang") || name.contains("sgl-dev") => Some(Engine::Sglang),
+        () if name.contains("vllm") || image.contains("vllm/") => Some(Engine::Vllm),
+        () => None,
+    }
+}
+
+/// Whether an image is published by the engines' projects or by GPU vendors, judging by its namespace and name.
+pub(super) fn is_published(image: &str) -> bool {
+    const HOUSES: [&str; 9] = ["amd", "ascend", "intel", "lmsysorg", "nvidia", "rocm", "sglang", "slimerl", "vllm"];
+    let name = image.trim_start_matches("docker://").replace(['+', '#'], "/");
+    let mut parts = name.rsplit('/').skip(1);
+    // A published image may have been imported into a file; an image without a namespace is built locally.
+    let is_file = name.starts_with(['/', '.', '~']) || name.ends_with(".sqsh");
+    is_file || parts.next().is_some_and(|house| HOUSES.contains(&house.to_ascii_lowercase().as_str()))
+}
+
+/// The version that a requirement pins: `sglang[all]==0.5.9`.
+pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
+    let (name, version) = requirement.split_once("==")?;
+    let engine = match name.split('[').next()?.trim() {
+        "sglang" => Engine::Sglang,
+        "vllm" => Engine::Vllm,
+        _ => return None,
+    };
+    Some(Stated { engine, version: Located::new(plausible(version.trim().parse().ok()?)?, span) })
+}
+
+/// Fills in the version of launches whose own words do not name one, from the surrounding text and its file name.
+///
+/// If the launch's own image has no version (`latest`, a custom build), statements about other images do not count. A
+/// statement that is not certain to be about this launch is ignored if its version lacks something that the launch
+/// uses; otherwise the version is marked as inferred. If the user gives the version, nothing is inferred.
+pub(super) fn fill_in(source: &Source, options: &Options, launches: &mut [Launch]) {
+    if !launches.is_empty() {
+        let (is_changed, forks) = (speaks_of_changes(source.text()), Forks::in_text(source));
+        let copied = [Engine::Sglang, Engine::Vllm].map(|engine| (engine, installs_copy(source.text(), engine)));
+        for launch in launches.iter_mut() {
+            launch.forks = forks;
+            launch.is_changed |= is_changed || forks.any_of(launch.engine) || has_flag_of_fork(launch);
+            launch.is_changed |= copied.contains(&(base(launch.engine), true));
+        }
+    }
+    let open = |launch: &Launch| launch.engine_version.is_none() && launch.image.is_none();
+    if options.version.is_some() || !launches.iter().any(open) {
+        return;
+    }
+    let (all, of_name) = (all(source.text()), of_path(source.name()));
+    for launch in launches.iter_mut().filter(|launch| open(launch)) {
+        let found = version(source, &all, of_name, launch);
+        launch.engine_version = found.map(|(version, _)| version);
+        launch.version_is_inferred = found.is_some_and(|(_, is_certain)| !is_certain);
+    }
+}
+
+/// The version of a launch by the statements of the text and by its name, and whether it is certain to be this launch's.
+fn version(
+    source: &Source,
+    all: &[(Stated, Strength)],
+    of_name: Option<(Option<Engine>, EngineVersion)>,
+    launch: &Launch,
+) -> Option<(Located<EngineVersion>, bool)> {
+    let named = |wanted: Strength| -> Vec<&Stated> {
+        let found = all.iter().filter(|(_, strength)| *strength == wanted).map(|(stated, _)| stated);
+        found.filter(|stated| stated.is_of(launch.engine)).collect()
+    };
+    let has_what_is_used = |version: EngineVersion| launch.has_flags_of(version) && launch.has_words_of(version);
+    let tags = named(Strength::Tag);
+    let near = if is_page_name(source.name()) { nearest(source, &tags, launch.anchor) } else { agreed(&tags) };
+    if let Some(stated) = near {
+        return Some((stated.version, is_beside(source, stated.version.span, launch.anchor)));
+    }
+    // In another section of a page, an image for one platform does not apply to launches for others.
+    let is_general =
+        |stated: &&&Stated| !(is_page_name(source.name()) && is_for_one_platform(source, stated.version.span));
+    let elsewhere = match tags.is_empty() {
+        false => agreed(&tags.iter().filter(is_general).copied().collect::<Vec<_>>()),
+        true => agreed(&named(Strength::Words)),
+    };
+    let elsewhere = elsewhere.map(|stated| stated.version).filter(|version| has_what_is_used(version.value));
+    let by_name = || {
+        let is_of = |engine: Option<Engine>| engine.is_none_or(|engine| engine == base(launch.engine));
+        let (_, version) = of_name.filter(|(engine, _)| is_of(*engine))?;
+        let is_release = launch.engine.registered().versions().contains(&version);
+        (is_release && has_what_is_used(version)).then(|| Located::new(version, launch.anchor))
+    };
+    let may_be_named = tags.is_empty() && launch.engine != Engine::Spectune;
+    elsewhere.or_else(|| by_name().filter(|_| may_be_named)).map(|version| (version, false))
+}
+
+/// Whether an image's tag names a platform other than NVIDIA's: `v0.5.9-rocm700-mi35x`.
+fn is_for_one_platform(source: &Source, version: Span) -> bool {
+    let tag = source.text().get(version.end..).unwrap_or_default();
+    let tag = tag.split(|letter: char| letter.is_whitespace() || letter == '`').next().unwrap_or_default();
+    ["rocm", "xpu", "npu", "cann", "-cpu", "musa", "hpu"].iter().any(|platform| tag.contains(platform))
+}
+
+/// Whether a text patches an engine.
+fn speaks_of_changes(text: &str) -> bool {
+    const WORDS: [&str; 3] = ["git apply", "patch -p", "patches/"];
+    WORDS.iter().any(|word| text.contains(word))
+}
+
+/// Whether a text installs an engine from the sources of someone else: `git clone https://github.com/me/sglang`.
+fn installs_copy(text: &str, engine: Engine) -> bool {
+    const OWNERS: [&str; 3] = ["sgl-project/", "vllm-project/", "lmsysorg/"];
+    let is_copy = |word: &str| {
+        let address = word.trim_start_matches("git+").split(['@', '#']).next().unwrap_or_default();
+        let address = address.trim_matches(['"', '\'', '`', ')', ',']);
+        let is_own = OWNERS.iter().any(|owner| address.contains(owner));
+        address.contains("github.com/") && engine_of_sources(address) == Some(engine) && !is_own
+    };
+    let installs = |line: &&str| line.contains("clone ") || line.contains("git+http");
+    text.contains("github.com/") && text.lines().filter(installs).any(|line| line.split_whitespace().any(is_copy))
+}
+
+/// Whether a launch has a flag that alone identifies a fork.
+fn has_flag_of_fork(launch: &Launch) -> bool {
+    let mut names = launch.arguments.iter().filter_map(|argument| argument.flag.value.strip_prefix("--"));
+    names.any(|name| forks::has_prefix(launch.engine, name))
+}
+
+fn base(engine: Engine) -> Engine {
+    if engine == Engine::Slime { Engine::Sglang } else { engine }
+}
+
+/// The version on which several statements agree.
+fn agreed(stated: &[&Stated]) -> Option<Stated> {
+    let (first, rest) = stated.split_first()?;
+    rest.iter().all(|other| other.version.value == first.version.value).then_some(**first)
+}
+
+/// The version stated before the launch in the same section of Markdown, if all statements there agree.
+fn nearest(source: &Source, stated: &[&Stated], anchor: Span) -> Option<Stated> {
+    let before = source.text().get(..anchor.start)?;
+    let section = before.rfind("\n#").unwrap_or(0);
+    let here = stated.iter().filter(|one| section <= one.version.span.start && one.version.span.end <= anchor.start);
+    agreed(&here.copied().collect::<Vec<_>>())
+}
+
+/// Whether a statement is about the launches after it beyond doubt: it is in the same script, or in the same code block of
+/// a page.
+fn is_beside(source: &Source, version: Span, anchor: Span) -> bool {
+    let between = source.text().get(version.end..anchor.start);
+    !is_page_name(source.name()) || between.is_some_and(|between| !between.contains("```") && !between.contains("~~~"))
+}
+
+/// The version that a folder or the file itself is named after: `v0.5.6/run.sh`.
+fn of_path(path: &str) -> Option<(Option<Engine>, EngineVersion)> {
+    let of_part = |part: &str| {
+        let part = part.to_ascii_lowercase();
+        let engines = [("sglang", Engine::Sglang), ("vllm", Engine::Vllm)];
+        let named = engines.into_iter().find_map(|(name, engine)| Some((part.strip_prefix(name)?, engine)));
+        let (rest, engine) = named.map_or((part.as_str(), None), |(rest, engine)| (rest, Some(engine)));
+        let rest = rest.trim_start_matches(['-', '_']);
+        let (version, length) = version_at(rest)?;
+        let ends = matches!(rest.get(length..), Some("" | ".sh" | ".md" | ".yaml" | ".yml" | ".py"));
+        (ends && (engine.is_some() || rest.starts_with('v'))).then_some((engine, version))
+    };
+    path.rsplit(['/', '\\']).find_map(of_part)
+}
+
+/// The versions of engines whose sources a text clones and checks out: `git clone -b v0.5.9 https://…/sglang.git`.
+fn clones(text: &str) -> Vec<Stated> {
+    let mut found = Vec::new();
+    let mut cloned = None;
+    let mut at = 0;
+    for line in text.split_inclusive('\n') {
+        let start = at;
+        at += line.len();
+        if !line.contains("git ") || found.len() >= MOST {
+            continue;
+        }
+        for command in line.split(['&', ';', '|']) {
+            let words: Vec<&str> = command.split_whitespace().map(|word| word.trim_matches(['"', '\'', '`'])).collect();
+            let Some(git) = words.iter().position(|word| *word == "git") else { continue };
+            let words = words.get(git..).unwrap_or_default();
+            let place = |word: &str| {
+                let from = start + line.find(word).unwrap_or_default();
+                Span::new(from, from + word.len())
+            };
+            let mut state = |engine: Engine, word: &str| {
+                let tag = word.trim_start_matches("tags/");
+                let version = version_at(tag).filter(|(_, length)| *length == tag.len());
+                if let Some(version) = version.and_then(|(version, _)| plausible(version)) {
+                    found.push(Stated { engine, version: Located::new(version, place(word)) });
+                }
+            };
+            if words.contains(&"clone") {
+                cloned = words.iter().find_map(|word| engine_of_sources(word));
+                let tied =
+                    |word: &&str| word.strip_prefix("--branch=").or_else(|| word.strip_prefix("-b=")).map(str::len);
+                let branch =
+                    words.iter().zip(words.iter().skip(1)).find(|(flag, _)| matches!(**flag, "-b" | "--branch"));
+                let branch = branch
+                    .map(|(_, branch)| *branch)
+                    .or_else(|| words.iter().find_map(|word| word.get(word.len() - tied(word)?..)));
+                if let (Some(engine), Some(branch)) = (cloned, branch) {
+                    state(engine, branch);
+                }
+            } else if let (Some(engine), Some("checkout" | "switch")) = (cloned, words.get(1).copied())
+                && let Some(tag) = words.iter().skip(2).find(|word| !word.starts_with('-'))
+            {
+                state(engine, tag);
+            }
+        }
+    }
+    found
+}
+
+/// The engine whose source repository an address names.
+fn engine_of_sources(address: &str) -> Option<Engine> {
+    let name = address.trim_end_matches('/').trim_end_matches(".git").rsplit(['/', ':']).next()?;
+    match name {
+        _ if !address.contains(['/', ':']) => None,
+        "sglang" => Some(Engine::Sglang),
+        "vllm" => Some(Engine::Vllm),
+        _ => None,
+    }
+}
+
+/// Every version that a text states.
+fn all(text: &str) -> Vec<(Stated, Strength)> {
+    let mut found: Vec<(Stated, Strength)> = if text.contains("git ") {
+        clones(text).into_iter().map(|one| (one, Strength::Tag)).collect()
+    } else {
+        Vec::new()
+    };
+    let bytes = text.as_bytes();
+    let begins = |at: &usize| {
+        let is = |name: &[u8]| bytes.get(*at..*at + name.len()).is_some_and(|here| here.eq_ignore_ascii_case(name));
+        is(b"sgl") || is(b"vllm")
+    };
+    for at in (0..bytes.len())
+        .filter(|at| matches!(bytes.get(*at), Some(b's' | b'S' | b'v' | b'V')))
+        .filter(begins)
+        .take(MOST)
+    {
+        found.extend(stated_at(text, at));
+    }
+    found
+}
+
+/// Names of engines, in lower case; longer ones first.
+const NAMES: [(&str, Engine); 5] = [
+    ("sglang", Engine::Sglang),
+    ("sgl-dev", Engine::Sglang),
+    ("sgl", Engine::Sglang),
+    ("vllm-openai", Engine::Vllm),
+    ("vllm", Engine::Vllm),
+];
+
+/// Texts that may occur between an engine's name and the operator before its version.
+const SUFFIXES: [&str; 16] = [
+    "_image_tag",
+    "_docker_tag",
+    "_version",
+    "_image",
+    "_tag",
+    "_ver",
+    "-version",
+    "-rocm",
+    "-blackwell",
+    "-cpu",
+    "-xpu",
+    "-dev",
+    "[all]",
+    "[srt]",
+    ".git",
+    "-source",
+];
+
+fn stated_at(text: &str, at: usize) -> Option<(Stated, Strength)> {
+    let rest = text.get(at..)?;
+    let lower: String = rest.chars().take(64).map(|letter| letter.to_ascii_lowercase()).collect();
+    let (name, engine) = NAMES.into_iter().find(|(name, _)| lower.starts_with(name))?;
+    let mut length = name.len();
+    while let Some(suffix) =
+        SUFFIXES.iter().find(|suffix| lower.get(length..).is_some_and(|rest| rest.starts_with(*suffix)))
+    {
+        length += suffix.len();
+    }
+    let between = lower.get(length..)?;
+    let signs = between.find(|letter: char| !"=:+_-/@\"'` {}$".contains(letter))?;
+    let (signs, version_text) = between.split_at_checked(signs)?;
+    let (version, width) = version_at(version_text)?;
+    let start = at + length + signs.len();
+    // `llm-scaler-vllm:0.21.0` is another vendor's product with its own version numbers.
+    if text.get(..at).is_some_and(|before| before.ends_with('-')) {
+        return None;
+    }
+    let stated = Stated { engine, version: Located::new(plausible(version)?, Span::new(start, start + width)) };
+    let bare = signs.trim_matches(['"', '\'', '`']);
+    let strength = match bare.chars().next() {
+        None => return None,
+        // `sgl-0.5` is not the name of a release.
+        Some(_) if name == "sgl" && length == name.len() => return None,
+        Some(_) if bare.chars().all(|letter| letter == ' ') => Strength::Words,
+        Some('/') => Strength::Words,
+        Some(_) => Strength::Tag,
+    };
+    let after = text.get(start + width..).unwrap_or_default().trim_start_matches(['`', '*', ' ']);
+    let open =
+        ["+", "or ", "and ", "through", "to ", "-0", "~", "–", "later"].iter().any(|word| after.starts_with(word));
+    let before = text.get(..at).unwrap_or_default().trim_end_matches(['`', '*', ' ', '(']);
+    // `min_vllm_version` is not the version that runs.
+    if ["min_", "min-", "minimum_", "minimum", "max_", "old_", "previous_"]
+        .iter()
+        .any(|word| ends_with_ignoring_case(before, word))
+    {
+        return None;
+    }
+    let bounds = [">=", "since", "from", "before", "until", "after", "requires", "require", "pre", "than", "in"];
+    let bound = bounds.iter().any(|word| ends_with_ignoring_case(before, word));
+    (strength == Strength::Tag || !(open || bound)).then_some((stated, strength))
+}
+
+fn ends_with_ignoring_case(text: &str, word: &str) -> bool {
+    let end = text.len().checked_sub(word.len()).and_then(|start| text.get(start..));
+    end.is_some_and(|end| end.eq_ignore_ascii_case(word))
+}
+
+/// The three-part version at the start of a text, and its length in bytes.
+fn version_at(text: &str) -> Option<(EngineVersion, usize)> {
+    let digits = text.strip_prefix('v').unwrap_or(text);
+    let skipped = text.len() - digits.len();
+    let mut length = 0;
+    for number in 0..3 {
+        let rest = digits.get(length..)?;
+        let rest = if number > 0 { rest.strip_prefix('.')? } else { rest };
+        let width = rest.bytes().take_while(u8::is_ascii_digit).count();
+        if width == 0 || width > 3 {
+            return None;
+        }
+        length += width + usize::from(number > 0);
+    }
+    for ending in [".post", "rc"] {
+        if let Some(rest) = digits.get(length..)?.strip_prefix(ending) {
+            let width = rest.bytes().take_while(u8::is_ascii_digit).count();
+            length += if width > 0 { ending.len() + width } else { 0 };
+        }
+    }
+    let goes_on = digits.get(length..)?.starts_with(|letter: char| letter.is_ascii_digit());
+    (!goes_on).then_some((digits.get(..length)?.parse().ok()?, skipped + length))
+}
+
+/// Filters out versions that no engine can have: some vendors number their images by year.
+fn plausible(version: EngineVersion) -> Option<EngineVersion> {
+    (version.release[0] == 0 && version.release[1] > 0).then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, parse};
+
+    #[test]
+    fn tags_and_requirements_name_versions() {
+        for (image, expected) in [
+            ("lmsysorg/sglang:v0.5.9", Some("0.5.9")),
+            ("docker.io/lmsysorg/sglang:v0.5.12.post1-cu130-amd64", Some("0.5.12.post1")),
+            ("lmsysorg+sglang+v0.5.8.sqsh", Some("0.5.8")),
+            ("/images/sglang_v0.5.8-cu13.sqsh", Some("0.5.8")),
+            ("rocm/sgl-dev:v0.5.9-rocm700-mi35x", Some("0.5.9")),
+            ("vllm/vllm-openai:v0.11.0", Some("0.11.0")),
+            ("vllm/vllm-openai:v0.11.0rc2", Some("0.11.0rc2")),
+            ("nvcr.io/nvidia/sglang:25.10-py3", None),
+            ("nvcr.io/nvidia/ai-dynamo/sglang-runtime:0.7.0", None),
+            ("lmsysorg/sglang:latest", None),
+            ("lmsysorg/sglang", None),
+            ("slimerl/slime:v0.5.9", None),
+            ("registry:5000/sglang", None),
+            ("sglang-router==0.3.0", None),
+            ("intel/llm-scaler-vllm:0.21.0-b9", None),
+        ] {
+            let found = of_image(image, Span::default()).map(|stated| stated.version.value.to_string());
+            assert_eq!(found.as_deref(), expected, "{image}");
+        }
+        for (requirement, expected) in [
+            ("sglang==0.5.9", Some("0.5.9")),
+            ("sglang[all]==0.5.9", Some("0.5.9")),
+            ("vllm==0.11.0", Some("0.11.0")),
+            ("sglang-router==0.3.0", None),
+        ] {
+            let found = of_requirement(requirement, Span::default()).map(|stated| stated.version.value.to_string());
+            assert_eq!(found.as_deref(), expected, "{requirement}");
+        }
+    }
+
+    fn check(name: &str, text: &str, expected: Option<&str>) {
+        let parsed = parse(&Source::new(name, text), &Options::default());
+        let version = parsed.launches.last().and_then(|launch| launch.engine_version);
+        assert_eq!(version.map(|version| version.value.to_string()).as_deref(), expected, "{name}: {text}");
+    }
+
+    #[test]
+    fn a_version_is_seen_wherever_the_text_states_it() {
+        let launch = "sglang serve --model-path m --tp 2";
+        for text in [
+            format!("#SBATCH --container-image=lmsysorg/sglang:v0.5.9\n{launch}"),
+            format!("SGLANG_VERSION=\"v0.5.9\"\n{launch}"),
+            format!("IMAGE=${{IMAGE:-lmsysorg/sglang:v0.5.9-cu129}}\n{launch}"),
+            format!("git clone -b v0.5.9 https://x && pip install sglang[all]==0.5.9\n{launch}"),
+            format!("# Tested with SGLang v0.5.9.\n{launch}"),
+            format!("git clone --depth 1 --branch v0.5.9 https://github.com/sgl-project/sglang.git\n{launch}"),
+            format!("git clone -b v0.5.9 git@github.com:sgl-project/sglang.git src && cd src\n{launch}"),
+            format!("git clone https://github.com/sgl-project/sglang\ncd sglang && git checkout v0.5.9\n{launch}"),
+            format!("pip install 'git+https://github.com/sgl-project/sglang.git@v0.5.9#subdirectory=python'\n{launch}"),
+            format!("uv pip install --system \"sglang[all]==0.5.9\"\n{launch}"),
+            format!("cat > requirements.txt <<EOF\ntorch\nsglang==0.5.9\nEOF\n{launch}"),
+        ] {
+            check("run.sh", &text, Some("0.5.9"));
+        }
+        check("a.md", &format!("Image: `lmsysorg/sglang:v0.5.9`\n\n```bash\n{launch}\n```\n"), Some("0.5.9"));
+        check("v0.5.6/run.sh", launch, Some("0.5.6"));
+        check("sglang-0.5.6/run.sh", launch, Some("0.5.6"));
+        check("vllm-0.11.0/run.sh", launch, None);
+        check("1.0.0/run.sh", launch, None);
+        for text in [
+            format!("# needs SGLang >= 0.5.9\n{launch}"),
+            format!("# since SGLang v0.5.9\n{launch}"),
+            format!("# SGLang v0.5.9+ only\n{launch}"),
+            format!("A=lmsysorg/sglang:v0.5.9\nB=lmsysorg/sglang:v0.5.10\n{launch}"),
+            format!("pip install sglang-router==0.3.0 vllm==0.11.0\n{launch}"),
+            format!("git clone -b v0.5.9 https://github.com/me/sglang-tools\n{launch}"),
+            format!(
+                "git clone https://github.com/sgl-project/sglang\ngit clone https://x.org/other\ngit checkout v0.5.9\n{launch}"
+            ),
+            format!("curl -O https://x.org/vllm-0.0.0.0.txt; echo sglang-0.0.0\n{launch}"),
+            // The command's own image is a different one.
+            "docker pull lmsysorg/sglang:v0.5.9\ndocker run --gpus all me/sglang:mine python3 -m \
+             sglang.launch_server --tp 2"
+                .into(),
+        ] {
+            check("run.sh", &text, None);
+        }
+        let two = format!("# Old\n`sglang:v0.5.9`\n```\nls\n```\n# New\n`sglang:v0.5.12`\n```\n{launch}\n```\n");
+        check("a.md", &two, Some("0.5.12"));
+        check("run.sh", "pip install vllm==0.11.0\nvllm serve m --max-model-len 9", Some("0.11.0"));
+    }
+
+    #[test]
+    fn what_may_be_about_another_launch_counts_where_it_fits() {
+        let old = "sglang serve --model-path m --tp 2";
+        let new = "sglang serve --model-path m --tp 2 --cuda-graph-bs-decode 1 2";
+        let section = |launch: &str| format!("# Setup\n`sglang:v0.5.9`\n# Run\n```\n{launch}\n```\n");
+        check("a.md", &section(old), Some("0.5.9"));
+        check("a.md", &section(new), None);
+        // In the launch's own section it does apply.
+        check("a.md", &format!("# Run\n`sglang:v0.5.9`\n```\n{new}\n```\n"), Some("0.5.9"));
+        check("run.sh", &format!("IMAGE=lmsysorg/sglang:v0.5.9\n{new}"), Some("0.5.9"));
+        check("run.sh", &format!("# Faster than SGLang 0.5.9.\n{new}"), None);
+        check("v0.5.9/run.sh", new, None);
+        // The engine has no such release.
+        check("versions/v0.5.0/a.md", &format!("```\n{old}\n```\n"), None);
+    }
+}

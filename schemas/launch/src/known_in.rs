@@ -1,0 +1,39 @@
+//! Which versions of an engine support what a launch uses: its flags, and the keys and method of vLLM's speculative
+//! configuration. Anything that no version knows is not evidence for a version.
+
+use schemas::{
+    flags::{Lookup, Speculative},
+    version::EngineVersion,
+};
+
+use super::{Argument, Engine, Launch};
+
+impl Launch {
+    /// Whether a version's parser accepts every flag of the launch that any version accepts.
+    pub fn has_flags_of(&self, version: EngineVersion) -> bool {
+        let registered = self.engine.registered();
+        let is_flag = |name: &String| !matches!(registered.lookup(name, None), Lookup::Unknown);
+        let takes = |name: String| {
+            matches!(registered.lookup(&name, Some(version)), Lookup::Exact(_) | Lookup::Abbreviation(_))
+        };
+        self.arguments.iter().filter_map(|argument| name(self.engine, argument)).filter(is_flag).all(takes)
+    }
+
+    /// Whether a version knows the method and every key of the speculative configuration, except those that no version
+    /// knows.
+    pub fn has_words_of(&self, version: EngineVersion) -> bool {
+        let Some(config) = self.vllm_speculation() else { return true };
+        let has = |kind: Speculative, text: &str| kind.word(text).is_none_or(|word| word.exists_in(version));
+        config.keys.keys().all(|key| has(Speculative::Key, key))
+            && config.method.as_deref().is_none_or(|method| has(Speculative::Method, method))
+    }
+}
+
+/// A flag's name for its engine's parser: without dashes and without a key after a dot. vLLM's parser accepts
+/// underscores in place of dashes.
+fn name(engine: Engine, argument: &Argument) -> Option<String> {
+    let flag = argument.flag.value.as_str();
+    let name = flag.strip_prefix("--sglang-").or_else(|| flag.strip_prefix("--"))?;
+    let name = name.split('.').next().unwrap_or(name);
+    Some(if engine == Engine::Vllm { name.replace('_', "-") } else { name.to_owned() })
+}

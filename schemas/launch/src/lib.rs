@@ -1,0 +1,432 @@
+//! Launches: configurations as users write them for an engine, read from any kind of text, and what the engine makes of
+//! them.
+//!
+//! Everything here is pure, as in `schemas`: text in, launches and findings out, without a severity (`lint` settles it).
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod comments;
+mod compose;
+mod detect;
+mod dockerfile;
+mod documents;
+mod edit;
+mod embedded;
+mod entry_point;
+mod evidence;
+mod file;
+mod forks;
+mod kind;
+mod known_in;
+mod launcher;
+mod odd_blanks;
+mod origin;
+pub mod placeholder;
+mod print;
+mod problems;
+mod python;
+pub mod resolve;
+mod script;
+mod shell;
+mod shown;
+mod span_map;
+mod template;
+mod unit;
+mod vllm;
+mod writing;
+mod yaml;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+pub use comments::comments;
+pub use forks::Forks;
+pub use launcher::Launcher;
+pub use vllm::{VllmKey, VllmSpeculation};
+
+use schemas::{
+    engines::Engine,
+    finding::{Doubt, Doubts, Finding},
+    flags::{Key, Takes},
+    quoting,
+    text::{Located, Source, Span},
+    version::EngineVersion,
+};
+
+use arguments::unknown;
+use writing::Writing;
+
+/// Maximum length in bytes of a text that is read. Launches are kilobytes; a longer text is a file given by mistake.
+pub const LONGEST_TEXT: usize = 16 << 20;
+
+/// What the caller knows about a text.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// The engine of all launches in the text, if the user gives it.
+    pub engine: Option<Engine>,
+    /// The engine's version, which decides how abbreviations are expanded.
+    pub version: Option<EngineVersion>,
+}
+
+/// The result of parsing a text.
+#[derive(Clone, Debug, Default)]
+pub struct Parsed {
+    /// The launches, in the order of the text.
+    pub launches: Vec<Launch>,
+    /// What could not be parsed, or is wrong whatever the rest of the launch is.
+    pub findings: Vec<Finding>,
+}
+
+/// Reads the launches of a text. Never fails: what cannot be read is reported in the findings.
+///
+/// The text is one of:
+/// - spectune's TOML;
+/// - a command line, or a shell script with command lines or slime's arrays in it;
+/// - YAML: Kubernetes manifests and compose files with containers that start an engine, the `--config` files of SGLang
+///   and vLLM, slime's `--sglang-config`, recipes of srt-slurm, and trainers' configurations. Text that could be YAML but
+///   contains no launch as such is read as shell;
+/// - Python that builds a command line or calls an engine;
+/// - a Dockerfile or a systemd unit;
+/// - Markdown with code blocks of any of these.
+///
+/// Here-documents in a script are read too, if they are executed, or written to a file whose name says that it is one of
+/// these.
+pub fn parse(source: &Source, options: &Options) -> Parsed {
+    if source.text().len() > LONGEST_TEXT {
+        return problems::too_large(source);
+    }
+    let mut parsed = documents::parse(source, kind::Kind::of(source), options, 0);
+    evidence::fill_in(source, options, &mut parsed.launches);
+    unknown::doubt_forks(&mut parsed);
+    odd_blanks::report(source, &mut parsed);
+    launcher::tell_apart(source, &mut parsed.launches);
+    launcher::doubt_wrappers(&mut parsed);
+    shown::mark(source, &mut parsed);
+    parsed
+}
+
+/// Reads the words of spectune's own command line. The returned source contains them as quoted for a shell, so that
+/// findings have a text to point into.
+pub fn from_arguments(words: &[String]) -> (Source, Launch) {
+    arguments::from_words(words)
+}
+
+/// The syntax of a launch, which decides how its fixes are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syntax {
+    /// A command line, possibly over several continued lines.
+    CommandLine,
+    /// A shell array: `SGLANG_ARGS=( … )`.
+    ShellArray,
+    /// spectune's TOML.
+    Toml,
+    /// Words assembled in another language: a list or a call in Python, a command in a Dockerfile. It has no fixes.
+    Composed,
+    /// A list of words in YAML: `args` of a Kubernetes container, `command` of a compose service.
+    YamlWords,
+    /// A YAML file whose keys are flags: the `--config` files of SGLang and vLLM.
+    YamlConfig,
+    /// A mapping in slime's `--sglang-config`, whose keys override the flags of the command line.
+    YamlOverrides,
+}
+
+/// One launch, as written.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The engine that it is for.
+    pub engine: Engine,
+    /// What starts the engine.
+    pub launcher: Launcher,
+    /// How it is written.
+    pub syntax: Syntax,
+    /// The whole launch in the source; findings about absent flags point at its [`anchor`](Self::anchor).
+    pub span: Span,
+    /// The words that represent the launch in a diagnostic: the program's name, or the array's.
+    pub anchor: Span,
+    /// The flags that spectune knows. If a flag is given several times the last one counts, as in argparse.
+    pub settings: BTreeMap<Key, Setting>,
+    /// Every argument in order, known or not.
+    pub arguments: Vec<Argument>,
+    /// Whether the text is only a part of the launch, so that more flags may be given elsewhere.
+    pub is_part: bool,
+    /// Flags that the launch may also have, from branches of the script that may not run.
+    pub perhaps: BTreeSet<Key>,
+    /// Environment variables set on the command or exported before it.
+    pub environment: Arc<Environment>,
+    /// Whether there may be more variables, set by a file that is not read.
+    pub environment_is_open: bool,
+    /// The engine's version, if the text states it: in spectune's TOML, an image's tag, or a requirement that it installs.
+    pub engine_version: Option<Located<EngineVersion>>,
+    /// Whether that version was found in the surrounding text, so that it may be the one of another launch.
+    pub version_is_inferred: bool,
+    /// The container image that runs it, if the text names one.
+    pub image: Option<String>,
+    /// Whether the surrounding text describes a modified engine: patches, or a plugin with its own values.
+    pub is_changed: bool,
+    /// Whether the text shows, records or tests it, more likely than it runs it as it is written.
+    pub is_shown: bool,
+    /// The plugins and forks that the text names.
+    pub forks: Forks,
+    /// Where and how a flag can be inserted.
+    pub(crate) insertion: Insertion,
+}
+
+/// Environment variables by name. Launches of a script may share one map.
+pub type Environment = BTreeMap<String, Located<Value>>;
+
+/// Where and how a flag can be inserted into a launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Insertion {
+    /// The byte offset.
+    pub at: usize,
+    /// Text before the flag, such as a line continuation and indentation.
+    pub before: String,
+    /// Text after the flag.
+    pub after: String,
+    /// How the flag is written.
+    pub writing: Writing,
+}
+
+/// One flag with its values, as written.
+#[derive(Clone, Debug)]
+pub struct Argument {
+    /// The flag as written, with dashes, without `=value`. A word that belongs to no flag is stored here and also as the
+    /// only value (see [`is_positional`](Self::is_positional)).
+    pub flag: Located<String>,
+    /// The flag's meaning, if spectune knows it.
+    pub key: Option<Key>,
+    /// The flag's values.
+    pub values: Vec<Located<Value>>,
+    /// Flag and values together.
+    pub span: Span,
+    /// Whether a branch of the script adds it.
+    pub in_branch: bool,
+}
+
+/// A flag that spectune knows, as it is set in a launch.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The flag's values.
+    pub values: Vec<Located<Value>>,
+    /// The span of the flag alone.
+    pub flag: Span,
+    /// Flag and values together.
+    pub span: Span,
+    /// The span of all values, including the brackets of a TOML list; `None` for a switch.
+    pub value: Option<Span>,
+    /// The flag as written, with dashes, so that old spellings can be recognised.
+    pub spelling: String,
+    /// The span to delete when the flag is removed: flag and values, and the blanks or the line that would be left empty.
+    pub removal: Span,
+    /// How a new value is written in place of the old one.
+    pub(crate) writing: Writing,
+}
+
+/// A word of a launch, with its text as an owned or borrowed string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value<T = String> {
+    /// A word whose text is known.
+    Known(T),
+    /// A word, as written, that depends on something set elsewhere, such as `$MODEL_DIR`; rules that need it are skipped.
+    Unknown(T),
+}
+
+impl Argument {
+    /// Whether this is a word that belongs to no flag.
+    pub fn is_positional(&self) -> bool {
+        // A flag with an unknown name, as `--$NAME`, may be anything.
+        let itself = |value: &Located<Value>| value.value.known().is_none() && value.value.written() == self.flag.value;
+        !arguments::split::is_flag(&self.flag.value) || self.values.first().is_some_and(itself)
+    }
+}
+
+impl<T: AsRef<str>> Value<T> {
+    /// The text, if it is known.
+    pub fn known(&self) -> Option<&str> {
+        match self {
+            Self::Known(text) => Some(text.as_ref()),
+            Self::Unknown(_) => None,
+        }
+    }
+
+    /// The word as written, known or not.
+    pub fn written(&self) -> &str {
+        match self {
+            Self::Known(text) | Self::Unknown(text) => text.as_ref(),
+        }
+    }
+}
+
+impl Setting {
+    /// A setting of which it is only known that it may be given.
+    pub(crate) fn unknown(place: Span) -> Self {
+        Self {
+            values: vec![Located::new(Value::Unknown(String::new()), place)],
+            flag: place,
+            span: place,
+            value: None,
+            spelling: String::new(),
+            removal: place,
+            writing: Writing::shell(None),
+        }
+    }
+}
+
+impl Launch {
+    /// The setting of a key, if the launch gives it.
+    pub fn setting(&self, key: Key) -> Option<&Setting> {
+        self.settings.get(&key)
+    }
+
+    /// Whether the launch gives the key at all (even with an unknown value).
+    pub fn has(&self, key: Key) -> bool {
+        self.settings.contains_key(&key)
+    }
+
+    /// The first value of a key, if it is known.
+    pub fn text(&self, key: Key) -> Option<Located<&str>> {
+        let word = self.setting(key)?.values.first()?;
+        Some(Located::new(word.value.known()?, word.span))
+    }
+
+    /// The value of a key as an integer, if it is one. Sizes may have a suffix (see [`Takes::Size`]).
+    pub fn integer(&self, key: Key) -> Option<Located<i64>> {
+        let word = self.text(key)?;
+        let number = if key.flag().takes == Takes::Size { size(word.value) } else { word.value.trim().parse().ok() };
+        Some(Located::new(number?, word.span))
+    }
+
+    /// The value of a key as a count, if it is a non-negative integer.
+    pub fn count(&self, key: Key) -> Option<Located<usize>> {
+        let number = self.integer(key)?;
+        Some(Located::new(usize::try_from(number.value).ok()?, number.span))
+    }
+
+    /// Whether all flags are in the text, so that an absent flag is certainly not given. False if the text is only a part of
+    /// the launch, names a config file, or has a word such as `$EXTRA_ARGS` that may contain more flags.
+    pub fn is_complete(&self) -> bool {
+        let may_hold_flags = |argument: &Argument| match argument.values.first().map(|value| &value.value) {
+            Some(Value::Unknown(text)) => {
+                let text = text.to_ascii_lowercase();
+                let says_so = ["sglang", "spec", "extra", "$@", "...", "…"].iter().any(|part| text.contains(part));
+                // In a slime script, `${MODEL_ARGS[@]}` and similar arrays contain Megatron's flags.
+                self.engine != Engine::Slime || says_so
+            }
+            _ => false,
+        };
+        let hidden = |argument: &Argument| argument.is_positional() && may_hold_flags(argument);
+        if self.is_part || self.has(Key::Config) {
+            return false;
+        }
+        match self.syntax {
+            Syntax::Toml => true,
+            // The command line may give what the file does not.
+            Syntax::YamlConfig => self.has(Key::ModelPath),
+            Syntax::YamlOverrides => false,
+            Syntax::CommandLine | Syntax::ShellArray | Syntax::YamlWords | Syntax::Composed => {
+                !self.arguments.iter().any(hidden)
+            }
+        }
+    }
+
+    /// Whether the engine may be a fork with different flags and values: the text describes a modified engine, or names an
+    /// image that no project of the engine publishes.
+    pub fn may_be_fork(&self) -> bool {
+        self.is_changed || self.image.as_deref().is_some_and(|image| !evidence::is_published(image))
+    }
+
+    /// Why the launch may not be run as it is written.
+    pub fn doubts(&self) -> Doubts {
+        let doubts = [
+            (Doubt::Fork, self.may_be_fork()),
+            (Doubt::Wrapper, self.launcher == Launcher::Wrapper),
+            (Doubt::Shown, self.is_shown),
+        ];
+        doubts.into_iter().filter(|(_, is_so)| *is_so).map(|(doubt, _)| doubt).collect()
+    }
+
+    /// Whether an edit of this launch can be written in the user's text.
+    pub fn is_editable(&self) -> bool {
+        self.syntax != Syntax::Composed
+    }
+
+    /// The value of an environment variable, if it is known.
+    pub fn variable(&self, name: &str) -> Option<Located<&str>> {
+        let variable = self.environment.get(name)?;
+        Some(Located::new(variable.value.known()?, variable.span))
+    }
+
+    /// Whether an environment variable is certainly not set by anything in the text.
+    pub fn lacks_variable(&self, name: &str) -> bool {
+        !self.environment_is_open && !self.environment.contains_key(name)
+    }
+
+    /// The value of a key as a number, if it is one.
+    pub fn number(&self, key: Key) -> Option<Located<f64>> {
+        let word = self.text(key)?;
+        Some(Located::new(word.value.parse().ok()?, word.span))
+    }
+
+    /// All values of a key as integers; `None` if one of them is unknown or not an integer.
+    pub fn integers(&self, key: Key) -> Option<Vec<Located<i64>>> {
+        let words = &self.setting(key)?.values;
+        words.iter().map(|word| Some(Located::new(word.value.known()?.parse().ok()?, word.span))).collect()
+    }
+}
+
+/// Parses an integer with a decimal (`k`, `M`, `G`, `T`) or binary (`Ki`, `Mi`, `Gi`, `Ti`) suffix; only decimal suffixes
+/// allow a fraction. SGLang `utils/common.py`, `human_readable_int`.
+fn size(text: &str) -> Option<i64> {
+    let text = text.trim();
+    if let Ok(number) = text.parse() {
+        return Some(number);
+    }
+    let digits = text.find(|character: char| !character.is_ascii_digit() && character != '.')?;
+    let (number, suffix) = text.split_at(digits);
+    let place = |letter: &str| "kMGT".find(letter).filter(|_| letter.len() == 1);
+    match suffix.strip_suffix('i') {
+        Some(letter) => {
+            let power = ["K", "M", "G", "T"].iter().position(|known| *known == letter)?;
+            number.parse::<i64>().ok()?.checked_mul(1 << (10 * (power + 1)))
+        }
+        None => {
+            let scale = 10_f64.powi(3 * (i32::try_from(place(suffix)?).ok()? + 1));
+            let value = number.parse::<f64>().ok()? * scale;
+            // The engine truncates too; the bound keeps the conversion exact.
+            (value.is_finite() && value < 9e15).then_some(value as i64)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    mod documents;
+    mod pasted;
+    mod published;
+    mod scripts;
+    mod toml;
+    mod written;
+    mod yaml;
+
+    use super::*;
+
+    #[test]
+    fn sizes_carry_decimal_and_binary_suffixes() {
+        for (text, expected) in [
+            ("8192", Some(8192)),
+            ("-1", Some(-1)),
+            ("8k", Some(8000)),
+            ("8Ki", Some(8192)),
+            ("25.6k", Some(25600)),
+            ("1.5Ki", None),
+            ("8K", None),
+            ("k", None),
+            ("9999999999999T", None),
+            ("", None),
+        ] {
+            assert_eq!(size(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Strings of a program, with the place of each part.
+
+use schemas::text::Span;
+use tree_sitter::Node;
+
+use super::{super::compose::Composed, names::Names};
+
+/// How deep expressions are followed.
+pub const DEPTH: usize = 12;
+
+/// A part of a string.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    Text(String, Span),
+    /// What the program fills in at run time.
+    Unknown(Span),
+}
+
+pub fn span(node: Node<'_>) -> Span {
+    let range = node.byte_range();
+    Span::new(range.start, range.end)
+}
+
+/// The parts of an expression that is a text; nothing where it is something else.
+pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Option<Vec<Part>> {
+    if depth > DEPTH || !names.spend() {
+        return None;
+    }
+    let each = |nodes: Vec<Node<'t>>| -> Option<Vec<Part>> {
+        let parts = nodes.into_iter().map(|node| parts(text, names, node, depth + 1)).collect::<Option<Vec<_>>>()?;
+        Some(parts.concat())
+    };
+    match node.kind() {
+        "string" => Some(of_string(text, names, node, depth)),
+        "concatenated_string" => each(named_children(node)),
+        "parenthesized_expression" => parts(text, names, node.named_child(0)?, depth + 1),
+        "integer" | "float" => Some(vec![Part::Text(text.get(node.byte_range())?.to_owned(), span(node))]),
+        "binary_operator" if text.get(node.child_by_field_name("operator")?.byte_range()) == Some("+") => {
+            let (left, right) = (node.child_by_field_name("left")?, node.child_by_field_name("right")?);
+            let is_text = |node: Node<'_>| {
+                matches!(node.kind(), "string" | "concatenated_string" | "binary_operator" | "parenthesized_expression")
+            };
+            if !is_text(left) && !is_text(right) {
+                return None;
+            }
+            let side = |node: Node<'t>| parts(text, names, node, depth + 1);
+            let (left_parts, right_parts) = (side(left), side(right));
+            if left_parts.is_none() && right_parts.is_none() {
+                return None;
+            }
+            let or_unknown =
+                |parts: Option<Vec<Part>>, node: Node<'_>| parts.unwrap_or_else(|| vec![Part::Unknown(span(node))]);
+            Some([or_unknown(left_parts, left), or_unknown(right_parts, right)].concat())
+        }
+        "identifier" => {
+            let value = names.value(text.get(node.byte_range())?)?;
+            let inner = match value.kind() {
+                "string" | "concatenated_string" | "integer" | "float" => parts(text, names, value, depth + 1)?,
+                _ => return None,
+            };
+            // Its text is where it is assigned.
+            Some(inner)
+        }
+        // `str(8)`, and `"…".strip()`.
+        "call" => {
+            let function = node.child_by_field_name("function")?;
+            let arguments = node.child_by_field_name("arguments")?;
+            match function.kind() {
+                "identifier"
+                    if text.get(function.byte_range()) == Some("str") && arguments.named_child_count() == 1 =>
+                {
+                    parts(text, names, arguments.named_child(0)?, depth + 1)
+                }
+                "attribute"
+                    if matches!(
+                        text.get(function.child_by_field_name("attribute")?.byte_range()),
+                        Some("strip" | "split")
+                    ) =>
+                {
+                    parts(text, names, function.child_by_field_name("object")?, depth + 1)
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    }
+}
+
+pub fn named_children(node: Node<'_>) -> Vec<Node<'_>> {
+    let mut cursor = node.walk();
+    node.named_children(&mut cursor).filter(|child| child.kind() != "comment").collect()
+}
+
+fn of_string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Vec<Part> {
+    let mut found = Vec::new();
+    let is_raw =
+        node.child(0).and_then(|start| text.get(start.byte_range())).is_some_and(|start| start.contains(['r', 'R']));
+    for child in named_children(node) {
+        match child.kind() {
+            "string_content" => content(text, child, is_raw, &mut found),
+            "interpolation" => {
+                let inner =
+                    child.child_by_field_name("expression").and_then(|inner| parts(text, names, inner, depth + 1));
+                match inner {
+                    Some(inner) if child.named_child_count() == 1 => found.extend(inner),
+                    _ => found.push(Part::Unknown(span(child))),
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn content(text: &str, node: Node<'_>, is_raw: bool, found: &mut Vec<Part>) {
+    let verbatim = |from: usize, to: usize| {
+        let part = text.get(from..to).filter(|part| !part.is_empty())?;
+        Some(Part::Text(part.to_owned(), Span::new(from, to)))
+    };
+    let mut at = node.start_byte();
+    for child in named_children(node) {
+        found.extend(verbatim(at, child.start_byte()));
+        at = child.end_byte();
+        let written = text.get(child.byte_range()).unwrap_or_default();
+        let meant = match written {
+            _ if is_raw && written.starts_with('\\') => written,
+            "\\n" => "\n",
+            "\\t" => "\t",
+            "\\r" => "\r",
+            "\\\"" => "\"",
+            "\\'" => "'",
+            "\\\\" => "\\",
+            "\\\n" | "\\\r\n" => "",
+            "{{" => "{",
+            "}}" => "}",
+            other => other,
+        };
+        if !meant.is_empty() {
+            found.push(Part::Text(meant.to_owned(), span(child)));
+        }
+    }
+    found.extend(verbatim(at, node.end_byte()));
+}
+
+/// The text of parts that are all known, and its place.
+pub fn known(parts: &[Part]) -> Option<(String, Span)> {
+    let mut whole = String::new();
+    let mut place: Option<Span> = None;
+    for part in parts {
+        let Part::Text(text, span) = part else { return None };
+        whole.push_str(text);
+        place = Some(place.map_or(*span, |place| place.join(*span)));
+    }
+    Some((whole, place?))
+}
+
+/// Adds a text verbatim.
+pub fn copy(composed: &mut Composed, parts: &[Part]) {
+    let mut before: Option<&Part> = None;
+    for part in parts {
+        // What the program decides to add ends before a flag.
+        if let (Some(Part::Unknown(_)), Part::Text(text, _)) = (before.replace(part), part)
+            && text.starts_with("--")
+        {
+            composed.space();
+        }
+        match part {
+            Part::Text(text, span) => composed.copy(text, *span),
+            Part::Unknown(span) => composed.unknown(*span),
+        }
+    }
+}

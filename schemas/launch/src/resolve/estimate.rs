@@ -1,0 +1,176 @@
+//! Estimate of the memory that a launch needs on one GPU, from the sizes of the models.
+
+use schemas::{
+    flags::Key,
+    model::{ModelFacts, element_bytes, normal_dtype},
+    version::EngineVersion,
+};
+
+use super::{Algorithm, Given, Resolved};
+
+const MIB: u64 = 1 << 20;
+
+/// From here on the draft's weights count as static memory (SGLang PR #28855).
+const V0_5_15: EngineVersion = EngineVersion::new(0, 5, 15);
+
+/// Copies of the logits in verification with sampling: as computed, scaled by temperature, as probabilities, and
+/// renormalised after top-k/top-p (SGLang `speculative/eagle_info.py`).
+const COPIES_OF_LOGITS: u64 = 4;
+
+/// Memory of one GPU in bytes. Parts that cannot be derived from the inputs are `None`; nothing is guessed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemoryEstimate {
+    /// Total memory of the GPU.
+    pub gpu: u64,
+    /// The static share: weights and KV cache.
+    pub static_share: Option<u64>,
+    /// The target's weights on this GPU.
+    pub target_weights: Option<u64>,
+    /// The draft's weights on this GPU; 0 if it has none of its own.
+    pub draft_weights: Option<u64>,
+    /// Whether the draft's weights are part of the static share (0.5.15 and later).
+    pub draft_is_static: bool,
+    /// One token in the caches of target and draft.
+    pub kv_token: Option<u64>,
+    /// Capacity of the caches in tokens.
+    pub kv_tokens: Option<u64>,
+    /// Logits of the largest captured verify in float32, once.
+    pub verify_logits: Option<u64>,
+    /// The engine's own reserve for activations and graphs: 1.5 MiB per token of a prefill chunk, 2 MiB per request of the
+    /// largest captured batch, and 512 MiB.
+    pub activations: Option<u64>,
+}
+
+impl MemoryEstimate {
+    /// Memory outside the static share.
+    pub fn outside(&self) -> Option<u64> {
+        self.gpu.checked_sub(self.static_share?)
+    }
+
+    /// Memory that has to fit outside the static share; unknown parts count as 0.
+    pub fn needed_outside(&self) -> u64 {
+        let draft = if self.draft_is_static { 0 } else { self.draft_weights.unwrap_or(0) };
+        let logits = self.verify_logits.unwrap_or(0).saturating_mul(COPIES_OF_LOGITS);
+        self.activations.unwrap_or(0).saturating_add(draft).saturating_add(logits)
+    }
+
+    /// Bytes of the weights in the static share; `None` if the target's are not known.
+    pub fn static_weights(&self) -> Option<u64> {
+        let draft = if self.draft_is_static { self.draft_weights.unwrap_or(0) } else { 0 };
+        self.target_weights?.checked_add(draft)
+    }
+}
+
+/// Formats a number of bytes in the largest unit that fits, such as `1.5 GiB`.
+pub fn readable(bytes: u64) -> String {
+    let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
+    match units.into_iter().find(|(_, unit)| bytes >= *unit) {
+        Some((name, unit)) => format!("{:.1} {name}", bytes as f64 / unit as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+pub(super) fn estimate(given: &Given<'_>, resolved: &Resolved) -> Option<MemoryEstimate> {
+    let gpu = given.gpu_memory?.checked_mul(MIB)?;
+    let share =
+        resolved.mem_fraction_static.as_ref().map(|share| share.value).filter(|share| (0.0..=1.0).contains(share));
+    let mut estimate = MemoryEstimate {
+        gpu,
+        static_share: share.map(|share| (gpu as f64 * share) as u64),
+        target_weights: weights(
+            given,
+            resolved,
+            given.target,
+            resolved.target_dtype.as_ref().map(|dtype| dtype.value.as_str()),
+        ),
+        draft_weights: draft_weights(given, resolved),
+        draft_is_static: given.version >= V0_5_15,
+        kv_token: kv_token(given, resolved),
+        kv_tokens: None,
+        verify_logits: verify_logits(given, resolved),
+        activations: activations(resolved),
+    };
+    estimate.kv_tokens = kv_tokens(given, &estimate);
+    Some(estimate)
+}
+
+fn weights(given: &Given<'_>, resolved: &Resolved, model: Option<&ModelFacts>, dtype: Option<&str>) -> Option<u64> {
+    shared(given, resolved, model?.loaded_bytes(dtype?)?)
+}
+
+/// The part of `bytes` of weights that is on one GPU.
+fn shared(given: &Given<'_>, resolved: &Resolved, bytes: u64) -> Option<u64> {
+    // Attention ranks have whole copies of some layers, and expert parallelism splits others, so the parts are not known.
+    let may_have = |key: Key| given.launch.has(key) || given.launch.perhaps.contains(&key);
+    let uneven = given.launch.attention_ranks() != Some(1) || may_have(Key::EnableDpAttention) || may_have(Key::EpSize);
+    let stages = super::weights::pipeline_stages(given)?;
+    let gpus = u64::try_from(resolved.tp_size.as_ref()?.value.checked_mul(stages)?).ok().filter(|gpus| *gpus > 0)?;
+    (!uneven || gpus == 1).then_some(bytes / gpus)
+}
+
+/// Bytes of the draft on one GPU. Drafts without a path are MTP layers of the target's checkpoint, or have no weights.
+fn draft_weights(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
+    let dtype = resolved.target_dtype.as_ref().map(|dtype| dtype.value.as_str());
+    if !given.launch.has(Key::SpeculativeDraftModelPath) {
+        let mtp = matches!(resolved.algorithm.as_ref().map(|algorithm| algorithm.value), Some(Algorithm::Eagle));
+        return if mtp { mtp_weights(given, resolved, dtype) } else { Some(0) };
+    }
+    weights(given, resolved, given.draft, resolved.draft_dtype.as_ref().map(|dtype| dtype.value.as_str()))
+}
+
+/// Bytes of the MTP layers of the target's checkpoint on one GPU; 0 without MTP layers.
+fn mtp_weights(given: &Given<'_>, resolved: &Resolved, dtype: Option<&str>) -> Option<u64> {
+    let announced = given.target.and_then(|target| target.config.mtp_layers()).unwrap_or(0);
+    if announced == 0 {
+        return Some(0);
+    }
+    shared(given, resolved, given.target?.mtp_bytes(dtype?)?)
+}
+
+/// Bytes of one token in both caches. The engine assumes that the draft's layers are as wide as the target's
+/// (`model_executor/pool_configurator.py`).
+fn kv_token(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
+    let element = match given.launch.text(Key::KvCacheDtype) {
+        Some(dtype) if dtype.value.starts_with("fp8") => 1,
+        Some(dtype) if dtype.value != "auto" => element_bytes(normal_dtype(dtype.value)?)?,
+        None if given.launch.has(Key::KvCacheDtype) => return None,
+        _ => element_bytes(&resolved.target_dtype.as_ref()?.value)?,
+    };
+    if given.launch.attention_ranks() != Some(1) || given.launch.has(Key::PpSize) {
+        return None;
+    }
+    let config = &given.target?.config;
+    let target = config.kv_bytes_per_token(element, resolved.tp_size.as_ref()?.value)?;
+    let layers = u64::try_from(config.num_hidden_layers.filter(|layers| *layers > 0)?).ok()?;
+    let drafted = match resolved.algorithm.as_ref().map(|algorithm| algorithm.value) {
+        Some(Algorithm::Eagle | Algorithm::Eagle3 | Algorithm::Standalone) => {
+            given.draft.and_then(|draft| draft.config.num_hidden_layers).unwrap_or(1)
+        }
+        _ => 0,
+    };
+    target.checked_add(target.checked_mul(u64::try_from(drafted).ok()?)? / layers)
+}
+
+fn kv_tokens(given: &Given<'_>, estimate: &MemoryEstimate) -> Option<u64> {
+    if estimate.draft_is_static && estimate.draft_weights.is_none() {
+        return None;
+    }
+    let bytes = estimate.static_share?.saturating_sub(estimate.static_weights()?);
+    let tokens = bytes / estimate.kv_token.filter(|bytes| *bytes > 0)?;
+    let cap = given.launch.count(Key::MaxTotalTokens).and_then(|cap| u64::try_from(cap.value).ok());
+    Some(cap.map_or(tokens, |cap| tokens.min(cap)))
+}
+
+fn verify_logits(given: &Given<'_>, resolved: &Resolved) -> Option<u64> {
+    let rows = resolved.num_draft_tokens.as_ref().filter(|_| resolved.speculative)?.value;
+    let batch = resolved.capture_sizes.as_ref()?.value.last().copied()?;
+    let vocabulary = given.target?.config.vocab_size?;
+    u64::try_from(rows.checked_mul(batch)?.checked_mul(vocabulary)?.checked_mul(4)?).ok()
+}
+
+fn activations(resolved: &Resolved) -> Option<u64> {
+    let chunk = u64::try_from(resolved.chunked_prefill_size.as_ref()?.value.max(2048)).ok()?;
+    let batch = resolved.capture_sizes.as_ref()?.value.last().copied().unwrap_or(0);
+    let batch = u64::try_from(batch).ok()?;
+    (chunk.checked_mul(3)? / 2).checked_add(batch.checked_mul(2)?)?.checked_add(512)?.checked_mul(MIB)
+}

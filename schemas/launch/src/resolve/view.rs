@@ -1,0 +1,223 @@
+//! The resolved configuration as a text table, and as JSON with reasons and sources.
+
+use std::fmt;
+
+use schemas::text::Source;
+use serde_json::{Map, Value as Json, json};
+
+use super::{Decided, MemoryEstimate, Origin, Resolved, estimate::readable};
+
+/// One line of the table.
+pub(super) struct Row {
+    pub name: &'static str,
+    /// `None`: not known.
+    pub value: Option<(Json, Origin)>,
+}
+
+impl Resolved {
+    /// A text table: name, value, and the origin of the value with its place in the user's text.
+    pub fn table(&self, source: &Source) -> String {
+        let rows: Vec<[String; 3]> = self
+            .rows()
+            .into_iter()
+            .map(|row| match row.value {
+                Some((value, origin)) => [row.name.to_owned(), plain(&value), explained(&origin, source)],
+                None => [row.name.to_owned(), "?".into(), "not known from what was given".into()],
+            })
+            .collect();
+        let width = |column: usize| rows.iter().map(|row| row.get(column).map_or(0, |cell| cell.chars().count())).max();
+        let (names, values) = (width(0).unwrap_or_default(), width(1).unwrap_or_default().min(40));
+        let mut text =
+            format!("resolved for sglang {}{}\n", self.version, if self.version_given { "" } else { " (assumed)" });
+        for [name, value, origin] in rows {
+            text.push_str(&format!("  {name:names$}  {value:values$}  {origin}\n"));
+        }
+        if let Some(memory) = &self.memory {
+            text.push_str(&memory_table(memory));
+        }
+        text
+    }
+
+    /// The same as JSON: for each name `value` (null if not known), `origin` (`written`, `default` or `rewritten`), and
+    /// where applicable `line`, `column`, `reason` and `source`. `memory_of_one_gpu` is an estimate in bytes, null if the
+    /// GPU is not known.
+    pub fn to_json(&self, source: &Source) -> Json {
+        let mut object = Map::new();
+        object
+            .insert("engine_version".into(), json!({ "value": self.version.to_string(), "given": self.version_given }));
+        for row in self.rows() {
+            object.insert(
+                row.name.into(),
+                match row.value {
+                    Some((value, origin)) => with_origin(value, &origin, source),
+                    None => json!({ "value": null }),
+                },
+            );
+        }
+        object.insert("memory_of_one_gpu".into(), self.memory.as_ref().map_or(Json::Null, memory_json));
+        Json::Object(object)
+    }
+
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let algorithm = self.algorithm.as_ref().map(|decided| (json!(decided.value.name()), decided.origin.clone()));
+        let algorithm = algorithm.or_else(|| {
+            let reason = "no --speculative-algorithm".to_owned();
+            (!self.speculative).then(|| (json!("off"), Origin::Default { reason, source: "sglang server_args" }))
+        });
+        let mut rows = vec![Row { name: "speculative_algorithm", value: algorithm }];
+        if self.speculative {
+            rows.extend([
+                row("speculative_num_steps", self.num_steps.as_ref()),
+                row("speculative_eagle_topk", self.topk.as_ref()),
+                row("speculative_num_draft_tokens", self.num_draft_tokens.as_ref()),
+            ]);
+        }
+        rows.extend([
+            row("max_running_requests", self.max_running_requests.as_ref()),
+            row("cuda_graph_bs", self.capture_sizes.as_ref()),
+            row("attention_backend", self.attention_backend.as_ref()),
+            row("page_size", self.page_size.as_ref()),
+            row("dtype", self.target_dtype.as_ref()),
+        ]);
+        if self.speculative {
+            rows.push(row("draft_dtype", self.draft_dtype.as_ref()));
+        }
+        rows.extend([
+            row("context_length", self.context_length.as_ref()),
+            row("usable_context_length", self.usable_context.as_ref()),
+        ]);
+        if self.speculative {
+            rows.push(row("kv_slots_reserved_per_request", self.reserved_slots.as_ref()));
+        }
+        rows.extend([
+            row("chunked_prefill_size", self.chunked_prefill_size.as_ref()),
+            row("mem_fraction_static", self.mem_fraction_static.as_ref()),
+            row("tp_size", self.tp_size.as_ref()),
+        ]);
+        rows
+    }
+}
+
+/// The parts of the estimate: name, and bytes (or tokens).
+fn memory_parts(memory: &MemoryEstimate) -> [(&'static str, Option<u64>); 9] {
+    [
+        ("gpu_bytes", Some(memory.gpu)),
+        ("static_bytes", memory.static_share),
+        ("target_weight_bytes", memory.target_weights),
+        ("draft_weight_bytes", memory.draft_weights),
+        ("kv_bytes_per_token", memory.kv_token),
+        ("kv_tokens", memory.kv_tokens),
+        ("outside_bytes", memory.outside()),
+        ("activation_and_graph_bytes", memory.activations),
+        ("verify_logits_bytes", memory.verify_logits),
+    ]
+}
+
+fn memory_json(memory: &MemoryEstimate) -> Json {
+    memory_parts(memory).into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect::<Map<_, _>>().into()
+}
+
+fn memory_table(memory: &MemoryEstimate) -> String {
+    let amount = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), readable);
+    let tokens = memory.kv_tokens.map_or_else(|| "?".to_owned(), |tokens| tokens.to_string());
+    let place = if memory.draft_is_static { "static" } else { "not static in this version" };
+    let rows = [
+        ("all", amount(Some(memory.gpu)), String::new()),
+        ("static", amount(memory.static_share), "weights and KV cache".into()),
+        ("target weights", amount(memory.target_weights), "static".into()),
+        ("draft weights", amount(memory.draft_weights), place.into()),
+        ("KV cache", format!("{tokens} tokens"), format!("of {}, target and draft", amount(memory.kv_token))),
+        ("outside", amount(memory.outside()), "activations, graphs, logits".into()),
+        (
+            "activations, graphs",
+            amount(memory.activations),
+            "by the engine's own rule of chunk and largest batch".into(),
+        ),
+        ("verify logits", amount(memory.verify_logits), "float32, once; sampling makes copies".into()),
+    ];
+    let mut text = "memory of one GPU, estimated\n".to_owned();
+    for (name, value, what) in rows {
+        text.push_str(format!("  {name:20} {value:>18}  {what}").trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+fn row<T: Clone + Into<Json>>(name: &'static str, decided: Option<&Decided<T>>) -> Row {
+    Row { name, value: decided.map(|decided| (decided.value.clone().into(), decided.origin.clone())) }
+}
+
+fn with_origin(value: Json, origin: &Origin, source: &Source) -> Json {
+    let mut object = Map::from_iter([("value".to_owned(), value)]);
+    let mut place = |span: schemas::text::Span, word: &str| {
+        let position = source.position(span.start);
+        object.insert("origin".into(), json!(word));
+        object.insert("line".into(), json!(position.line));
+        object.insert("column".into(), json!(position.column));
+    };
+    let why = match origin {
+        Origin::Written(span) => {
+            place(*span, "written");
+            None
+        }
+        Origin::Rewritten { written, reason, source } => {
+            place(*written, "rewritten");
+            Some((reason, source))
+        }
+        Origin::Default { reason, source } => {
+            object.insert("origin".into(), json!("default"));
+            Some((reason, source))
+        }
+    };
+    if let Some((reason, source)) = why {
+        object.insert("reason".into(), json!(reason));
+        object.insert("source".into(), json!(source));
+    }
+    Json::Object(object)
+}
+
+/// A value without quotes. Long lists are shortened in the middle, and consecutive numbers are written as ranges.
+pub(super) fn plain(value: &Json) -> String {
+    match value {
+        Json::String(text) => text.clone(),
+        Json::Array(items) => Sizes(items.iter().filter_map(Json::as_u64).collect()).to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// Formats sizes with consecutive numbers as ranges: `1-8 10 12`.
+struct Sizes(Vec<u64>);
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return formatter.write_str("none");
+        }
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for size in &self.0 {
+            match runs.last_mut() {
+                Some((_, last)) if *last + 1 == *size => *last = *size,
+                _ => runs.push((*size, *size)),
+            }
+        }
+        let words: Vec<String> = runs
+            .iter()
+            .map(|(first, last)| if first == last { first.to_string() } else { format!("{first}-{last}") })
+            .collect();
+        formatter.write_str(&words.join(" "))
+    }
+}
+
+pub(super) fn explained(origin: &Origin, source: &Source) -> String {
+    let at = |span: schemas::text::Span| {
+        let position = source.position(span.start);
+        format!("{}:{}", position.line, position.column)
+    };
+    match origin {
+        Origin::Written(span) => format!("written at {}", at(*span)),
+        Origin::Default { reason, source: from } => format!("default: {reason} [{from}]"),
+        Origin::Rewritten { written, reason, source: from } => {
+            format!("replaces what is written at {}: {reason} [{from}]", at(*written))
+        }
+    }
+}

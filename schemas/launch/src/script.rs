@@ -1,0 +1,169 @@
+//! From shell text to the command lines that it runs, with variables and arrays expanded as far as they are known.
+
+mod blocks;
+mod command;
+mod control_flow;
+mod destination;
+mod documents;
+mod env_file;
+mod expand;
+mod exports;
+mod fences;
+mod inside;
+mod line;
+mod surroundings;
+mod unused;
+mod value;
+mod variables;
+
+use std::{
+    borrow::Cow,
+    cell::Cell,
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use self::control_flow::{Conditional, Elements, Way};
+pub(super) use self::{
+    env_file::is_env_file,
+    fences::regions,
+    line::{ArrayPlace, Field, Line, Script, Text},
+};
+use schemas::text::{Located, Source};
+
+use super::{
+    Environment, Value,
+    compose::Composed,
+    embedded::Document,
+    evidence::Stated,
+    kind::Kind,
+    shell::{Reader, Statement, Trouble},
+};
+
+/// Most launches of one text, and most constructs in it that do not close.
+const MOST_LINES: usize = 1024;
+
+/// What a variable holds.
+#[derive(Clone, Debug)]
+struct Scalar<'a> {
+    /// Its whole text.
+    value: Text<'a>,
+    /// The words that a bare use of it comes to, each at its place in the assignment, on each way.
+    words: Elements<'a>,
+    /// The text as commands such as `eval` read it again.
+    literal: Option<Composed>,
+    /// Whether a command used it.
+    used: bool,
+    /// In what order it came.
+    order: usize,
+}
+
+struct Interpreter<'a> {
+    source: &'a Source,
+    scalars: HashMap<Cow<'a, str>, Scalar<'a>>,
+    /// Every array that was ever assigned; a name that is assigned twice without use keeps both.
+    arrays: Vec<Elements<'a>>,
+    /// Which of them a name means now.
+    current: HashMap<&'a str, usize>,
+    /// The version of the engine that is installed, where requirements name one.
+    pinned: Option<Option<Stated>>,
+    /// Shared by the launches that run in it.
+    exported: Arc<Environment>,
+    /// Exported variables that get several values.
+    varied: HashSet<String>,
+    /// Exports of branches that have ended, by the depth of their block.
+    pending: Vec<(usize, &'a str, Located<Value>)>,
+    /// How many names were assigned before each open block.
+    blocks: Vec<usize>,
+    /// The current branch of each open block, up to the maximum depth.
+    gone: Vec<Way>,
+    /// How many blocks there were.
+    blocks_seen: u32,
+    /// Names assigned in the open blocks.
+    assigned: Vec<&'a str>,
+    lines: Vec<Line<'a>>,
+    troubles: Vec<Trouble>,
+    documents: Vec<Document>,
+    words: usize,
+    bytes: Cell<usize>,
+    order: usize,
+}
+
+/// Where the words of a command came from.
+#[derive(Default)]
+struct Used<'a> {
+    arrays: Vec<usize>,
+    scalars: Vec<&'a str>,
+    /// The ones that are not present in every branch.
+    conditional: Vec<Conditional>,
+}
+
+/// Reads a whole text; of Markdown only the fenced blocks.
+pub(super) fn read(source: &Source) -> Script<'_> {
+    let mut interpreter = Interpreter::new(source);
+    if env_file::is_env_file(source) {
+        interpreter.read_env_file();
+        return interpreter.finish();
+    }
+    let mut end = 0;
+    for region in regions(source) {
+        // What one section of a page installs is not what runs in another.
+        if region.info.is_some()
+            && source.text().get(end..region.span.start).is_some_and(|between| between.contains("\n#"))
+        {
+            interpreter.pinned = None;
+        }
+        end = region.span.end;
+        match region.kind {
+            Kind::Script => interpreter.run(Reader::new(source.text(), region.span), 0),
+            _ => interpreter.embed(region),
+        }
+    }
+    interpreter.finish()
+}
+
+impl<'a> Interpreter<'a> {
+    fn new(source: &'a Source) -> Self {
+        Self {
+            source,
+            scalars: HashMap::new(),
+            arrays: Vec::new(),
+            current: HashMap::new(),
+            pinned: None,
+            exported: Arc::default(),
+            varied: HashSet::new(),
+            pending: Vec::new(),
+            blocks: Vec::new(),
+            gone: Vec::new(),
+            blocks_seen: 0,
+            assigned: Vec::new(),
+            lines: Vec::new(),
+            troubles: Vec::new(),
+            documents: Vec::new(),
+            words: 0,
+            bytes: Cell::new(0),
+            order: 0,
+        }
+    }
+
+    fn run(&mut self, mut reader: Reader<'a>, nesting: usize) {
+        for statement in reader.by_ref() {
+            match statement {
+                Statement::BlockOpens(block) => self.open(block),
+                Statement::BlockTurns => self.turn(),
+                Statement::BlockCloses => self.close(),
+                Statement::Array(array) => self.assign_array(array),
+                Statement::Document(document) if nesting == 0 => self.document(&document),
+                Statement::Document(_) => {}
+                Statement::Command(command) => self.command(&command, nesting),
+            }
+        }
+        let room = MOST_LINES.saturating_sub(self.troubles.len());
+        self.troubles.extend(reader.into_troubles().into_iter().take(room));
+    }
+}
+
+/// What a variable holds of which nothing is known.
+fn anything(name: &str) -> Text<'static> {
+    Text::Unknown(format!("${name}").into())
+}

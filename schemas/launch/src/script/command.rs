@@ -1,0 +1,179 @@
+//! Commands: which of them may start an engine, with which words, and in which environment.
+
+use std::sync::Arc;
+
+use schemas::text::Located;
+
+use super::{
+    super::{
+        compose::Composed,
+        detect,
+        embedded::Surroundings,
+        kind::Kind,
+        shell::{Assignment, Command, Word},
+    },
+    Interpreter, MOST_LINES, Scalar, Used, anything,
+    control_flow::{Elements, ways},
+    inside::only_talks,
+    line::{ArrayPlace, Field, Line, Text},
+};
+
+/// Maximum number of words of a command without flags that are searched for an engine's program.
+const MOST_BEFORE: usize = 64;
+
+impl<'a> Interpreter<'a> {
+    pub(super) fn command(&mut self, command: &Command<'a>, nesting: usize) {
+        let first = command.words.first().and_then(Word::text);
+        let declares = matches!(first, Some("export" | "declare" | "local" | "readonly" | "typeset"));
+        if command.words.is_empty() || declares {
+            for assignment in &command.assignments {
+                let field = self.assign(assignment);
+                if first == Some("export") {
+                    self.export(assignment.name, field);
+                }
+            }
+            if first == Some("export") {
+                self.export_by_name(command);
+            }
+            return;
+        }
+        if matches!(first, Some("for" | "select" | "read"))
+            && let Some(name) = command.words.get(1).and_then(Word::name)
+        {
+            self.order += 1;
+            let value = anything(&name);
+            let words = Elements::default();
+            let scalar = Scalar { value, words, literal: None, used: true, order: self.order };
+            self.scalars.insert(name, scalar);
+            return;
+        }
+        self.note_requirement(command);
+        // A command without a flag is not a launch; the texts that it names are inspected separately.
+        if self.lines.len() >= MOST_LINES || !(command.words.iter().any(may_hold_flag) || names_program(command)) {
+            return;
+        }
+        let mut used = Used::default();
+        if first == Some("eval") && self.evaluate(command, &mut used) {
+            return;
+        }
+        let mut words = self.expand_all(&command.words, &mut used);
+        if first == Some("eval") {
+            words.iter_mut().for_each(leave_quotes_open);
+        }
+        if !words.iter().any(|word| has_flag(word.value.written())) && !names_program(command) {
+            return;
+        }
+        if first.is_some_and(only_talks) {
+            self.mark(&used);
+            return;
+        }
+        let arrays: Vec<ArrayPlace> = used
+            .arrays
+            .iter()
+            .filter_map(|at| self.arrays.get(*at))
+            .flat_map(|elements| &elements.places)
+            .cloned()
+            .collect();
+        self.mark(&used);
+        let mut looked_inside = false;
+        for way in ways(words, &used.conditional, &self.gone) {
+            let mut line = Line {
+                words: way.words,
+                perhaps: way.perhaps,
+                branches: way.branches,
+                arrays: arrays.clone(),
+                ..Line::default()
+            };
+            if let Some(detected) = detect::detect(&line, None) {
+                let before = line.words.get(..detected.first_argument).unwrap_or_default();
+                let mut surroundings = self.surroundings(&command.assignments);
+                surroundings.add(before);
+                surroundings.image = detect::image_of(before);
+                line.version = self.version_beside(before);
+                line.surroundings = surroundings;
+            } else if !std::mem::replace(&mut looked_inside, true) {
+                let from = self.lines.len();
+                self.look_inside(command, nesting);
+                self.run_in_image(from, &line.words);
+            }
+            self.lines.push(line);
+        }
+    }
+
+    /// Notes of the lines from an index on that a command runs them in an image: `docker run IMAGE bash -c "…"`.
+    fn run_in_image(&mut self, from: usize, outer: &[Field<'a>]) {
+        let Some(image) = detect::image_of(outer) else { return };
+        let version = self.version_beside(outer);
+        let own = detect::image_with_own_entry_point(outer).map(|(image, first)| (image.to_owned(), first.clone()));
+        for line in self.lines.iter_mut().skip(from).filter(|line| line.surroundings.image.is_none()) {
+            line.surroundings.image = Some(image.clone());
+            line.version = line.version.or(version);
+            line.passed_to.clone_from(&own);
+        }
+    }
+
+    /// `eval "$COMMAND"` parses its words again as a command. False if they are unknown.
+    fn evaluate(&mut self, command: &Command<'a>, used: &mut Used<'a>) -> bool {
+        let mut text = Composed::default();
+        for word in command.words.iter().skip(1) {
+            let split = self.split_value(word.span, used);
+            if split.is_open {
+                return false;
+            }
+            text.space();
+            text.append(&split.literal);
+        }
+        let surroundings = self.surroundings(&command.assignments);
+        self.run_later(text, surroundings, used)
+    }
+
+    /// Keeps a text to parse as a separate command. False if it starts no engine.
+    pub(super) fn run_later(&mut self, text: Composed, surroundings: Surroundings, used: &Used<'a>) -> bool {
+        if !detect::names_engine(&text.text) || self.documents.len() >= MOST_LINES {
+            return false;
+        }
+        self.mark(used);
+        let mut document = text.into_document(Kind::Script);
+        (document.surroundings, document.version) = (surroundings, self.version_beside(&[]));
+        self.documents.push(document);
+        true
+    }
+
+    /// The exported variables and the assignments before a command.
+    pub(super) fn surroundings(&self, own: &[Assignment<'a>]) -> Surroundings {
+        let mut environment = Arc::clone(&self.exported);
+        for assignment in own {
+            let value = self.text(&assignment.value.parts, assignment.value.span, &mut Used::default());
+            let value = Located::new(value.to_value(), assignment.value.span);
+            Arc::make_mut(&mut environment).insert(assignment.name.to_owned(), value);
+        }
+        Surroundings { environment, is_open: false, image: None }
+    }
+}
+
+/// How `eval` interprets quotes in a word is unknown here.
+fn leave_quotes_open(word: &mut Field<'_>) {
+    if let Some(text) = word.value.known().filter(|text| text.contains(['\'', '"', '\\'])) {
+        word.value = Text::Unknown(text.to_owned().into());
+    }
+}
+
+/// Whether a command's own words start an engine, with flags or without.
+fn names_program(command: &Command<'_>) -> bool {
+    let texts: Vec<&str> = command.words.iter().take(MOST_BEFORE).map(|word| word.text().unwrap_or_default()).collect();
+    detect::starts_engine(&texts)
+}
+
+/// Whether a word may contain a flag once it is expanded.
+fn may_hold_flag(word: &Word<'_>) -> bool {
+    word.text().is_none_or(has_flag)
+}
+
+/// Whether a word contains a flag, by itself or in a quoted command, or a Hydra override that becomes one. vLLM's short
+/// flag for speculation counts on its own.
+fn has_flag(text: &str) -> bool {
+    text.contains("_kwargs.")
+        || text.contains(".mtp.")
+        || text.as_bytes().windows(2).any(|pair| pair == b"--")
+        || text.strip_prefix("-sc").is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '=']))
+}

@@ -1,0 +1,303 @@
+//! What happens to a here-document: a script that is run or written to a file, YAML, or text that nothing runs.
+
+use super::line::Field;
+use crate::kind::Kind;
+
+/// Shells that run their input.
+const SHELLS: &[&str] = &["ash", "bash", "dash", "ksh", "sh", "zsh"];
+
+/// Programs that run the program named after them.
+const WRAPPERS: &[&str] = &["command", "env", "exec", "ionice", "nice", "nohup", "stdbuf", "sudo", "time", "timeout"];
+
+/// Programs that run a command elsewhere.
+const RUNNERS: &[&str] = &[
+    "apptainer",
+    "crictl",
+    "docker",
+    "enroot",
+    "kubectl",
+    "lxc",
+    "nerdctl",
+    "nsenter",
+    "oc",
+    "podman",
+    "pyxis",
+    "singularity",
+    "srun",
+    "ssh",
+    "su",
+];
+
+/// Programs that take a manifest with `-f -`.
+const APPLIERS: &[&str] = &["docker", "docker-compose", "helm", "kubectl", "oc", "podman"];
+
+/// Programs that take a batch script.
+const SCHEDULERS: &[&str] = &["qsub", "sbatch"];
+
+/// Options of `ssh` that take a value.
+const SSH_OPTIONS: &str = "BbcDEeFIiJLlmOopQRSWw";
+
+/// A command that a here-document goes through.
+#[derive(Debug)]
+pub struct Stage<'a> {
+    pub words: Vec<Field<'a>>,
+    /// The file that its output goes to.
+    pub writes: Option<Field<'a>>,
+}
+
+/// The kind of a document that is piped through these commands; `None` if no command runs it.
+pub fn kind_of(stages: &[Stage<'_>], body: &str) -> Option<Kind> {
+    for stage in stages {
+        let words: Vec<&str> = stage.words.iter().map(|word| word.value.known().unwrap_or_default()).collect();
+        let words = words.get(program_at(&words)?..)?;
+        let (program, rest) = words.split_first()?;
+        match base(program) {
+            "cat" if rest.iter().any(|word| *word != "-") => return None,
+            "cat" | "envsubst" => {}
+            "tee" => {
+                let files = stage.words.iter().skip(stage.words.len() - rest.len());
+                let mut files = files.map(|file| file.value.written()).filter(|file| !file.starts_with('-'));
+                if let Some(kind) = files.find_map(|file| of_file(file, body)) {
+                    return Some(kind);
+                }
+            }
+            _ => return of_program(words, body),
+        }
+        if let Some(file) = &stage.writes {
+            return of_file(file.value.known().unwrap_or(file.value.written()), body);
+        }
+    }
+    None
+}
+
+/// The index of the program, after any wrappers that run it.
+fn program_at(words: &[&str]) -> Option<usize> {
+    let first = words.first()?;
+    if !WRAPPERS.contains(&base(first)) {
+        return Some(0);
+    }
+    let known = |word: &&str| {
+        let name = base(word);
+        matches!(name, "cat" | "envsubst" | "tee")
+            || [SHELLS, RUNNERS, APPLIERS, SCHEDULERS].iter().any(|list| list.contains(&name))
+    };
+    words.iter().position(known)
+}
+
+fn base(word: &str) -> &str {
+    word.rsplit('/').next().unwrap_or_default()
+}
+
+/// The kind of input that a program expects.
+fn of_program(words: &[&str], body: &str) -> Option<Kind> {
+    let (program, rest) = words.split_first()?;
+    let name = base(program);
+    if SCHEDULERS.contains(&name) {
+        return Some(Kind::Script);
+    }
+    if APPLIERS.contains(&name) && takes_manifest(rest) {
+        return Some(Kind::Yaml);
+    }
+    if SHELLS.contains(&name) && takes_script(rest) {
+        return Some(Kind::Script);
+    }
+    if name == "ssh" && is_remote_shell(rest) {
+        return Some(Kind::Script);
+    }
+    if !SHELLS.contains(&name) && !RUNNERS.contains(&name) {
+        return None;
+    }
+    // A command that runs elsewhere may be one quoted word.
+    let words: Vec<&str> = rest.iter().flat_map(|word| word.split_whitespace()).collect();
+    if let Some(file) = written_file(&words) {
+        return of_file(file, body);
+    }
+    let shell = words.iter().position(|word| SHELLS.contains(&base(word)))?;
+    takes_script(words.get(shell + 1..)?).then_some(Kind::Script)
+}
+
+/// Whether `-f -` is given.
+fn takes_manifest(words: &[&str]) -> bool {
+    let is_option = |word: &str| matches!(word, "-f" | "--file" | "--filename" | "--values");
+    let is_input = |word: &str| matches!(word, "-" | "/dev/stdin");
+    words.windows(2).any(|pair| matches!(pair, [option, value] if is_option(option) && is_input(value)))
+        || words.iter().any(|word| {
+            *word == "-f-" || word.split_once('=').is_some_and(|(option, value)| is_option(option) && is_input(value))
+        })
+}
+
+/// Whether a shell with these arguments reads its script from its input.
+fn takes_script(words: &[&str]) -> bool {
+    let mut words = words.iter().take_while(|word| !matches!(**word, "&&" | "||" | "|" | ";"));
+    while let Some(word) = words.next() {
+        match word.strip_prefix(['-', '+']) {
+            Some("") => return true,
+            Some(long) if long.starts_with('-') => {}
+            Some(letters) if letters.contains('c') => return false,
+            Some(letters) if letters.contains('s') => return true,
+            Some(letters) if letters.ends_with(['o', 'O']) => drop(words.next()),
+            Some(_) => {}
+            None => return *word == "/dev/stdin",
+        }
+    }
+    true
+}
+
+/// Whether `ssh` with these arguments starts a shell: a host and no command.
+fn is_remote_shell(words: &[&str]) -> bool {
+    let mut operands = 0;
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        match word.strip_prefix('-') {
+            // The value of an option may be joined to it.
+            Some(option) if option.len() == 1 && SSH_OPTIONS.contains(option) => drop(words.next()),
+            Some(_) => {}
+            None => operands += 1,
+        }
+    }
+    operands == 1
+}
+
+/// The file that `cat > FILE` or `tee FILE` in a command writes.
+fn written_file<'w>(words: &[&'w str]) -> Option<&'w str> {
+    let at = words.iter().position(|word| matches!(base(word), "cat" | "tee"))?;
+    let rest = words.get(at + 1..)?;
+    if base(words.get(at)?) == "tee" {
+        return rest.iter().find(|word| !word.starts_with('-')).copied();
+    }
+    let first = rest.first()?.strip_prefix('>')?.trim_start_matches('>');
+    if first.is_empty() { rest.get(1).copied() } else { Some(first) }
+}
+
+/// The kind of a file, from its name, or else from the first line of its content.
+fn of_file(name: &str, body: &str) -> Option<Kind> {
+    let name = base(name).trim_matches(['"', '\'', ';']);
+    match name.rsplit_once('.').filter(|(stem, ending)| !stem.is_empty() && !ending.contains(['$', '}', ')'])) {
+        Some((_, "json" | "md" | "toml" | "txt")) => None,
+        Some(_) => Kind::of_name(name).filter(|kind| !matches!(kind, Kind::Unread(_))),
+        None if Kind::of_name(name) == Some(Kind::Dockerfile) => Some(Kind::Dockerfile),
+        None => begins_as_script(body).then_some(Kind::Script),
+    }
+}
+
+/// Whether the first line names a shell.
+fn begins_as_script(body: &str) -> bool {
+    let first = body.lines().next().unwrap_or_default().trim();
+    first.strip_prefix("#!").is_some_and(|program| program.split_whitespace().any(|word| SHELLS.contains(&base(word))))
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::text::{Located, Span};
+
+    use super::{super::line::Text, *};
+
+    /// Commands separated by `|`, with `>` before a file; `+` in a word represents a blank.
+    fn check(pipeline: &str, body: &str, expected: Option<Kind>) {
+        let field = |word: &str| {
+            let text = word.replace('+', " ");
+            let value = if text.contains('$') { Text::Unknown(text.into()) } else { Text::Known(text.into()) };
+            Located::new(value, Span::default())
+        };
+        let stage = |command: &str| {
+            let (words, file) = command.split_once(" > ").map_or((command, None), |(words, file)| (words, Some(file)));
+            Stage { words: words.split_whitespace().map(field).collect(), writes: file.map(|file| field(file.trim())) }
+        };
+        let stages: Vec<Stage<'_>> = pipeline.split(" | ").map(stage).collect();
+        assert_eq!(kind_of(&stages, body), expected, "{pipeline}");
+    }
+
+    #[test]
+    fn what_runs_a_script_reads_one() {
+        for pipeline in [
+            "bash",
+            "/bin/bash -s -- a b",
+            "sh -ex",
+            "bash -euo pipefail",
+            "bash -",
+            "sudo -u x bash",
+            "cat | bash -l",
+            "envsubst | sh",
+            "ssh host",
+            "ssh -p 22 -i key -tt user@host",
+            "ssh host bash -s",
+            "ssh host sudo+bash+-s",
+            "ssh host cd+/x+&&+bash+-s",
+            "docker exec -i c bash -s",
+            "docker run --rm -i image:v1 /bin/sh",
+            "kubectl exec -i pod -- bash",
+            "srun -N 2 bash",
+            "sbatch -N 2 --gres=gpu:8",
+        ] {
+            check(pipeline, "", Some(Kind::Script));
+        }
+    }
+
+    #[test]
+    fn files_are_what_their_names_say() {
+        for pipeline in [
+            "cat > run.sh",
+            "cat > $DIR/run.sh",
+            "cat > \"$X.slurm\"",
+            "tee -a run.sh > /dev/null",
+            "cat | sudo tee /x/run.bash > /dev/null",
+            "ssh host cat+>+/x/run.sh",
+            "ssh host cat+>>/x/run.sh+&&+bash+/x/run.sh",
+            "docker exec -i c sh -c cat+>+run.sh",
+            "docker exec -i c tee run.sh",
+        ] {
+            check(pipeline, "", Some(Kind::Script));
+        }
+        for file in ["run", "$SCRIPT", "$DIR/run", "run.$ENDING", ".hidden"] {
+            check(&format!("cat > {file}"), "#!/usr/bin/env bash\n", Some(Kind::Script));
+            check(&format!("cat > {file}"), "#!/usr/bin/env python3\n", None);
+            check(&format!("cat > {file}"), "sglang serve\n", None);
+        }
+        check("cat > a.py", "", Some(Kind::Python));
+        check("cat > a.service", "", Some(Kind::Unit));
+        check("cat > Dockerfile", "", Some(Kind::Dockerfile));
+        for file in ["README", "README.md", "a.json", "a.txt"] {
+            check(&format!("cat > {file}"), "sglang serve --model-path x\n", None);
+        }
+        check("cat > a.yaml", "", Some(Kind::Yaml));
+        check("tee $X.yml", "", Some(Kind::Yaml));
+    }
+
+    #[test]
+    fn what_takes_a_manifest_reads_yaml() {
+        for pipeline in [
+            "kubectl apply -f -",
+            "cat | kubectl -n x apply -f -",
+            "cat | envsubst | oc create --filename=-",
+            "docker compose -f - up -d",
+            "helm install x chart --values -",
+            "kubectl apply -f-",
+            "kubectl create -f /dev/stdin",
+        ] {
+            check(pipeline, "", Some(Kind::Yaml));
+        }
+    }
+
+    #[test]
+    fn other_texts_are_not_run() {
+        for pipeline in [
+            "cat",
+            "cat file",
+            "python3 -",
+            "bash run.sh",
+            "bash -c read+x",
+            "sudo python3 run.py",
+            "mail -s bash x",
+            "ssh host ./start",
+            "ssh host python3",
+            "docker exec -i c python3",
+            "kubectl apply -f a.yaml",
+            "mysql",
+            "sed s/a/b/ | bash",
+            "cat | grep x",
+            "",
+        ] {
+            check(pipeline, "#!/bin/bash\nsglang serve --model-path x\n", None);
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Here-documents that contain a script or YAML, as the shell expands them.
+
+use std::sync::Arc;
+
+use schemas::text::{Located, Source, Span};
+
+use super::{
+    super::{
+        embedded::{Document, Surroundings, UNKNOWN},
+        shell::{self, Chunk, Operator, Part, Parts},
+        span_map::{MappedPart, SpanMap},
+    },
+    Interpreter, Used,
+    destination::{Stage, kind_of},
+    fences::Region,
+    line::{Field, Text},
+};
+use crate::{
+    Value,
+    detect::{self, names_engine},
+    kind::Kind,
+    quoting::is_plain,
+};
+
+/// Maximum number of here-documents per text.
+const MOST_DOCUMENTS: usize = 256;
+
+/// Maximum number of bytes that expansion may add to one document.
+const MOST_FILLED: usize = 1 << 16;
+
+impl<'a> Interpreter<'a> {
+    /// Keeps a Markdown block that is not a script.
+    pub(super) fn embed(&mut self, region: Region<'_>) {
+        let text = self.source.slice(region.span);
+        if self.documents.len() < MOST_DOCUMENTS && (names_engine(text) || region.kind == Kind::Yaml) {
+            self.documents.push(Document::part_of(self.source, region.span, region.kind));
+        }
+    }
+
+    /// Keeps a here-document if a command runs it.
+    pub(super) fn document(&mut self, document: &shell::Document<'a>) {
+        if self.documents.len() >= MOST_DOCUMENTS {
+            return;
+        }
+        let stages: Vec<Stage<'a>> = document
+            .stages
+            .iter()
+            .map(|command| Stage {
+                words: self.expand_all(&command.words, &mut Used::default()),
+                writes: command
+                    .writes
+                    .as_ref()
+                    .map(|file| Located::new(self.text(&file.parts, file.span, &mut Used::default()), file.span)),
+            })
+            .collect();
+        let Some(kind) = kind_of(&stages, self.source.slice(document.body)) else { return };
+        let mut used = Used::default();
+        let (text, pieces) = self.filled(document, kind, &mut used);
+        match names_engine(&text) {
+            true => self.mark(&used),
+            // A config file names its engine only in its keys.
+            false if kind == Kind::Yaml => {}
+            false => return,
+        }
+        let words: Vec<Field<'a>> = stages.into_iter().flat_map(|stage| stage.words).collect();
+        let (surroundings, version) = (self.around(&words), self.version_beside(&words));
+        self.documents.push(Document { kind, text, pieces, surroundings, version });
+    }
+
+    /// The environment of a document that is passed to commands: exports of this script may be missing there, or have
+    /// another value.
+    fn around(&self, words: &[Field<'a>]) -> Surroundings {
+        let exported = self.exported.iter();
+        let unknown = exported
+            .map(|(name, value)| (name.clone(), Located::new(Value::Unknown(format!("${name}")), value.span)))
+            .collect();
+        let mut surroundings =
+            Surroundings { environment: Arc::new(unknown), is_open: false, image: detect::image_of(words) };
+        surroundings.add(words);
+        surroundings
+    }
+
+    /// The text of a document, and its map back to the source.
+    fn filled(&self, document: &shell::Document<'a>, kind: Kind, used: &mut Used<'a>) -> (String, SpanMap<()>) {
+        let mut filled = Filled { whole: document.body.start, ..Filled::default() };
+        for chunk in shell::chunks(self.source.text(), document) {
+            match chunk {
+                Chunk::Text(span) => filled.write(self.source.slice(span), span, filled.whole),
+                // The script reader handles it, and reports problems after it.
+                Chunk::Continuation(span) if kind == Kind::Script => {
+                    filled.write(self.source.slice(span), span, filled.whole);
+                }
+                Chunk::Continuation(_) => {}
+                Chunk::Expansion(part, span) => self.fill(part, span, &mut filled, used),
+            }
+        }
+        (filled.text, filled.pieces)
+    }
+
+    /// Writes the shell's expansion at `span`.
+    fn fill(&self, part: Part<'a>, span: Span, filled: &mut Filled, used: &mut Used<'a>) {
+        let bytes_of = |fields: &[Field<'a>]| fields.iter().map(|field| field.value.written().len() + 1).sum();
+        if let Some(fields) = self.words_behind(&part, used).filter(|fields| filled.takes(bytes_of(fields))) {
+            for (number, field) in fields.iter().enumerate() {
+                if number > 0 {
+                    filled.text.push(' ');
+                }
+                filled.write_word(self.source, field);
+            }
+            return;
+        }
+        let value = match part {
+            // A sequence's numbers are on separate lines, which end a command.
+            Part::Sequence { .. } | Part::Elements(_) | Part::Opaque => None,
+            part => self.text(&Parts::One(part), span, used).known().map(str::to_owned),
+        };
+        let quoted = filled.text.ends_with(['"', '\'']);
+        match value.filter(|value| quoted || !value.contains(char::is_whitespace)) {
+            Some(value) if filled.takes(value.len()) => filled.write(&value, span, filled.whole),
+            _ => filled.write(UNKNOWN, span, filled.whole),
+        }
+    }
+
+    /// The words of a variable or an array, if each is written verbatim at its own span.
+    fn words_behind(&self, part: &Part<'a>, used: &mut Used<'a>) -> Option<Vec<Field<'a>>> {
+        let fields = match part {
+            Part::Variable { name, operator: Operator::Value | Operator::Default, .. } => {
+                let scalar = self.scalars.get(*name)?;
+                let fields = scalar.words.certain(&self.gone)?;
+                let is_flag = fields.first()?.value.written().starts_with('-');
+                let agrees = |text: &str| text.split_whitespace().eq(fields.iter().map(|field| field.value.written()));
+                // A single value maps to the place where it is used.
+                if (fields.len() < 2 && !is_flag) || !scalar.value.known().is_some_and(agrees) {
+                    return None;
+                }
+                used.scalars.push(name);
+                fields
+            }
+            Part::Elements(name) => {
+                let at = *self.current.get(name)?;
+                let (mut fields, mut conditional) = (Vec::new(), Vec::new());
+                self.arrays.get(at)?.expand(&self.gone, &mut fields, &mut conditional);
+                if !conditional.is_empty() {
+                    return None;
+                }
+                used.arrays.push(at);
+                fields
+            }
+            _ => return None,
+        };
+        let is_plain = |field: &Field<'a>| match &field.value {
+            Text::Known(text) => is_plain(text) && self.source.slice(field.span) == text,
+            Text::Unknown(_) => false,
+        };
+        fields.iter().all(is_plain).then_some(fields)
+    }
+}
+
+/// A document under expansion.
+#[derive(Default)]
+struct Filled {
+    text: String,
+    pieces: SpanMap<()>,
+    /// Start of the document.
+    whole: usize,
+    /// Number of bytes that expansion has added.
+    added: usize,
+    /// The whole that was written last, and the offset reached in it.
+    last: Option<(usize, usize)>,
+}
+
+impl Filled {
+    fn write(&mut self, text: &str, place: Span, whole: usize) {
+        if text.is_empty() {
+            return;
+        }
+        let start = self.text.len();
+        self.text.push_str(text);
+        self.last = Some((whole, place.end));
+        self.pieces.push(MappedPart { text: Span::new(start, self.text.len()), place, whole, with: () });
+    }
+
+    /// Writes a word of a list. It belongs to the same whole as the previous word if only blanks separate the two.
+    fn write_word(&mut self, source: &Source, field: &Field<'_>) {
+        let follows = self.last.is_some_and(|(whole, end)| {
+            let between = source.text().get(end..field.span.start).unwrap_or("x");
+            whole != self.whole && between.trim_matches([' ', '\t', '\r', '\n', '\\']).is_empty()
+        });
+        let whole = self.last.filter(|_| follows).map_or(field.span.start, |(whole, _)| whole);
+        self.write(field.value.written(), field.span, whole);
+    }
+
+    /// Reserves `bytes` for an expansion; false if the limit would be exceeded.
+    fn takes(&mut self, bytes: usize) -> bool {
+        let added = self.added + bytes;
+        let fits = added <= MOST_FILLED;
+        if fits {
+            self.added = added;
+        }
+        fits
+    }
+}

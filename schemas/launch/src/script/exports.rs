@@ -1,0 +1,59 @@
+//! What a script says about the environment and the packages installed in it.
+
+use std::sync::Arc;
+
+use schemas::text::Located;
+
+use super::{
+    super::{
+        evidence::{Stated, of_image, of_requirement},
+        shell::Command,
+    },
+    Interpreter,
+    line::Field,
+    surroundings::MOST_EXPORTED,
+};
+
+impl<'a> Interpreter<'a> {
+    pub(super) fn export(&mut self, name: &str, field: Field<'_>) {
+        if self.exported.len() < MOST_EXPORTED {
+            let value = Located::new(field.value.to_value(), field.span);
+            if self.exported.get(name).is_some_and(|known| known.value != value.value) {
+                self.varied.insert(name.to_owned());
+            }
+            Arc::make_mut(&mut self.exported).insert(name.to_owned(), value);
+        }
+    }
+
+    /// `export NAME` of variables that already have a value.
+    pub(super) fn export_by_name(&mut self, command: &Command<'_>) {
+        for word in command.words.iter().skip(1) {
+            if let Some(name) = word.text()
+                && let Some(scalar) = self.scalars.get(name)
+            {
+                let field = Located::new(scalar.value.clone(), word.span);
+                self.export(name, field);
+            }
+        }
+    }
+
+    /// The version of the engine that these words run: from an image that they name, or from the installed package.
+    pub(super) fn version_beside(&self, words: &[Field<'_>]) -> Option<Stated> {
+        let image = |word: &Field<'_>| of_image(word.value.known()?, word.span);
+        words.iter().find_map(image).or(self.pinned.flatten())
+    }
+
+    /// Records the version that a `pip install` pins. If two are named, the version is unknown.
+    pub(super) fn note_requirement(&mut self, command: &Command<'_>) {
+        for word in &command.words {
+            if let Some(found) = word.text().and_then(|text| of_requirement(text, word.span)) {
+                let agrees =
+                    |known: &Stated| (known.engine, known.version.value) == (found.engine, found.version.value);
+                self.pinned = match self.pinned {
+                    None => Some(Some(found)),
+                    Some(known) => Some(known.filter(agrees)),
+                };
+            }
+        }
+    }
+}

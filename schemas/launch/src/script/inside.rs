@@ -1,0 +1,159 @@
+//! Commands inside quoted words: `bash -c "…"`, `ssh host '…'`.
+
+use schemas::text::Span;
+
+use super::{
+    super::shell::{Command, Operator, Part, Reader, Word},
+    Interpreter, Used,
+};
+
+/// Maximum nesting of quoted commands (`ssh host "bash -c '…'"`).
+const NESTING: usize = 2;
+
+/// Commands that print or search for their arguments and do not run them; sorted.
+const TALKERS: &[&str] = &[
+    "[", "[[", "abort", "awk", "cat", "debug", "die", "echo", "egrep", "error", "fail", "fatal", "fgrep", "grep",
+    "info", "kill", "killall", "message", "msg", "note", "notice", "pgrep", "pkill", "print", "printf", "ps", "rg",
+    "say", "sed", "test", "usage", "warn", "warning",
+];
+
+/// Commands that run their arguments; sorted.
+const RUNNERS: &[&str] = &[
+    "apptainer",
+    "ash",
+    "bash",
+    "dash",
+    "docker",
+    "eval",
+    "exec",
+    "kubectl",
+    "mpirun",
+    "nohup",
+    "parallel",
+    "pdsh",
+    "podman",
+    "ray",
+    "sbatch",
+    "screen",
+    "sh",
+    "singularity",
+    "srun",
+    "ssh",
+    "su",
+    "sudo",
+    "timeout",
+    "tmux",
+    "watch",
+    "xargs",
+    "zsh",
+];
+
+/// First words of a text that is a command.
+const BEGINNINGS: &[&str] = &[
+    "cd",
+    "env",
+    "export",
+    "launch_server.py",
+    "numactl",
+    "python",
+    "set",
+    "sglang",
+    "source",
+    "spectune",
+    "torchrun",
+    "uv",
+    "vllm",
+];
+
+/// Whether a command runs none of its arguments.
+pub fn only_talks(command: &str) -> bool {
+    let name = command.rsplit('/').next().unwrap_or_default();
+    TALKERS.binary_search(&name).is_ok() || name.starts_with("log")
+}
+
+impl<'a> Interpreter<'a> {
+    /// Interprets the quoted words of a command.
+    pub(super) fn look_inside(&mut self, command: &Command<'a>, nesting: usize) {
+        if nesting >= NESTING {
+            return;
+        }
+        let name = |word: &Word<'a>| word.text().and_then(|text| text.rsplit('/').next().map(str::to_owned));
+        let runs = command.words.iter().filter_map(name).any(|name| RUNNERS.binary_search(&name.as_str()).is_ok());
+        for word in &command.words {
+            let whole = self.source.slice(word.span);
+            // A single option may contain the whole script of a batch job.
+            let option = if whole.starts_with("--wrap=") { "--wrap=".len() } else { 0 };
+            let span = Span::new(word.span.start + option, word.span.end);
+            if self.reads_variable(command, word, runs) {
+                continue;
+            }
+            let Some(inside) = self.inside(span) else { continue };
+            let text = self.source.slice(inside);
+            if !names_an_engine(text) || !(runs || begins_as_command(text)) {
+                continue;
+            }
+            let quote = self.source.slice(span).as_bytes().first().copied();
+            // Escapes for the enclosing quotes mean something else to the command inside.
+            let is_escaped = match quote {
+                Some(b'"') => text.contains("\\\""),
+                _ => text.contains("'\\''"),
+            };
+            if is_escaped {
+                let mut used = Used::default();
+                let split = self.split_value(span, &mut used);
+                let surroundings = self.surroundings(&command.assignments);
+                if !split.is_open && self.run_later(split.literal, surroundings, &used) {
+                    continue;
+                }
+            }
+            let reader = Reader::new(self.source.text(), inside);
+            self.run(quote.into_iter().fold(reader, Reader::in_quotes), nesting + 1);
+        }
+    }
+
+    /// Interprets a command that a variable holds: `bash -c "$COMMAND"`.
+    fn reads_variable(&mut self, command: &Command<'a>, word: &Word<'a>, runs: bool) -> bool {
+        let [Part::Variable { name, operator: Operator::Value, quoted: true, .. }] = word.parts.as_slice() else {
+            return false;
+        };
+        let Some(literal) = self.scalars.get(*name).and_then(|scalar| scalar.literal.clone()).filter(|_| runs) else {
+            return false;
+        };
+        let used = Used { scalars: vec![name], ..Used::default() };
+        let surroundings = self.surroundings(&command.assignments);
+        self.run_later(literal, surroundings, &used)
+    }
+
+    /// The part between the quotes around a word, if it contains blanks.
+    fn inside(&self, span: Span) -> Option<Span> {
+        let text = self.source.slice(span);
+        let quote = text.chars().next().filter(|quote| matches!(quote, '"' | '\''))?;
+        let inside = text.get(1..)?.strip_suffix(quote)?;
+        inside.contains(char::is_whitespace).then(|| Span::new(span.start + 1, span.end - 1))
+    }
+}
+
+/// Whether a quoted text could contain the launch of an engine.
+fn names_an_engine(text: &str) -> bool {
+    ["sglang", "vllm", "spectune", "--speculative"].iter().any(|name| text.contains(name))
+}
+
+/// Whether the first word that is not an assignment is a program.
+fn begins_as_command(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let first = words.find(|word| word.starts_with('-') || !word.contains('=')).unwrap_or_default();
+    let name = first.rsplit('/').next().unwrap_or_default();
+    BEGINNINGS.binary_search(&name).is_ok() || RUNNERS.binary_search(&name).is_ok() || name.starts_with("python")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sorted() {
+        for list in [TALKERS, RUNNERS, BEGINNINGS] {
+            assert!(list.is_sorted(), "{list:?}");
+        }
+    }
+}

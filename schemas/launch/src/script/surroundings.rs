@@ -1,0 +1,102 @@
+//! Words before a program that define its environment: containers, jobs, images.
+
+use std::sync::Arc;
+
+use schemas::text::{Located, Span};
+use serde_json::Value as Json;
+
+use super::{
+    super::{Value, embedded::Surroundings},
+    line::Field,
+};
+
+/// Maximum number of exported variables: each launch gets a copy of them.
+pub(super) const MOST_EXPORTED: usize = 128;
+
+/// Maximum length of the description of a runtime environment, in bytes.
+const LONGEST_JSON: usize = 1 << 14;
+
+/// Programs that run others in a separate environment.
+const CONTAINERS: [&str; 6] = ["apptainer", "docker", "kubectl", "nerdctl", "podman", "singularity"];
+
+impl Surroundings {
+    /// Adds the variables that the words before a program set.
+    pub fn add(&mut self, before: &[Field<'_>]) {
+        let mut in_container = false;
+        let mut words = before.iter();
+        while let Some(word) = words.next() {
+            let Some(text) = word.value.known() else {
+                let written = word.value.written();
+                self.is_open |= ["--env", "--export", "--runtime-env"].iter().any(|option| written.starts_with(option));
+                continue;
+            };
+            in_container |= CONTAINERS.contains(&text.rsplit('/').next().unwrap_or_default());
+            let (option, tied) = match text.split_once('=') {
+                Some((option, value)) if option.starts_with("--") => (option, Some(value)),
+                _ => (text, None),
+            };
+            let mut value = || match tied {
+                Some(value) => Some(Located::new(Some(value), word.span)),
+                None => words.next().map(|next| Located::new(next.value.known(), next.span)),
+            };
+            match option {
+                "-e" | "--env" if in_container => {
+                    let Some(value) = value() else { return };
+                    self.assignment(value);
+                }
+                "--export" => {
+                    let Some(value) = value() else { return };
+                    let Some(names) = value.value else {
+                        self.is_open = true;
+                        continue;
+                    };
+                    for one in names.split(',').filter(|one| one.contains('=')).take(MOST_EXPORTED) {
+                        self.assignment(Located::new(Some(one), value.span));
+                    }
+                }
+                "--runtime-env-json" => {
+                    let Some(value) = value() else { return };
+                    self.runtime_environment(value);
+                }
+                "--env-file" | "--runtime-env" => self.is_open = true,
+                _ => {}
+            }
+        }
+    }
+
+    /// `NAME=value`, or the `NAME` of a variable that is passed on.
+    fn assignment(&mut self, word: Located<Option<&str>>) {
+        let Some(text) = word.value else {
+            self.is_open = true;
+            return;
+        };
+        match text.split_once('=') {
+            Some((name, value)) => self.insert(name, Value::Known(value.to_owned()), word.span),
+            None if self.environment.contains_key(text) => {}
+            None => self.insert(text, Value::Unknown(format!("${text}")), word.span),
+        }
+    }
+
+    /// Ray's `{"env_vars": {"NAME": "value"}}`.
+    fn runtime_environment(&mut self, json: Located<Option<&str>>) {
+        let read =
+            json.value.filter(|text| text.len() <= LONGEST_JSON).and_then(|text| serde_json::from_str(text).ok());
+        let Some(read) = read.filter(Json::is_object) else {
+            self.is_open = true;
+            return;
+        };
+        for (name, value) in read.get("env_vars").and_then(Json::as_object).into_iter().flatten() {
+            let value = match value.as_str() {
+                Some(text) => Value::Known(text.to_owned()),
+                None => Value::Unknown(value.to_string()),
+            };
+            self.insert(name, value, json.span);
+        }
+    }
+
+    fn insert(&mut self, name: &str, value: Value, span: Span) {
+        if self.environment.len() < MOST_EXPORTED || self.environment.contains_key(name) {
+            Arc::make_mut(&mut self.environment).insert(name.to_owned(), Located::new(value, span));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Assignments of variables and arrays, and whether a command uses their values.
+
+use schemas::text::{Located, Span};
+
+use super::{
+    super::shell::{Array, Assignment, Reader, Statement},
+    Interpreter, Scalar, Used, anything,
+    control_flow::Elements,
+    line::{ArrayPlace, Field, Text},
+};
+
+impl<'a> Interpreter<'a> {
+    pub(super) fn assign(&mut self, assignment: &Assignment<'a>) -> Field<'a> {
+        let mut used = Used::default();
+        let value = self.text(&assignment.value.parts, assignment.value.span, &mut used);
+        if stands_for_readers_own(value.written()) {
+            // The reader replaces the value before running the script.
+            return self.assign_unknown(assignment);
+        }
+        let split = self.plain_value(assignment.value.span);
+        let split = split.unwrap_or_else(|| self.split_value(assignment.value.span, &mut used));
+        let literal = Self::literal_of(&split);
+        self.assigned(assignment.name);
+        self.order += 1;
+        // Words that were copied into another variable are inspected there.
+        if split.fields.len() > 1 {
+            self.mark(&used);
+        }
+        let (gone, order) = (self.gone.as_slice(), self.order);
+        let fields = split.fields;
+        match self.scalars.get_mut(assignment.name) {
+            Some(old) if assignment.append => {
+                match (&mut old.value, &value) {
+                    (Text::Known(old), Text::Known(new)) if old.len() + new.len() <= self.source.text().len() => {
+                        old.to_mut().push_str(new);
+                    }
+                    (old, _) => *old = anything(assignment.name),
+                }
+                old.literal = match (old.literal.take(), literal) {
+                    (Some(mut first), Some(more)) => {
+                        first.append(&more);
+                        Some(first)
+                    }
+                    _ => None,
+                };
+                old.words.append(fields, &split.conditional, gone);
+            }
+            old => {
+                // In a branch the new words replace the old ones on that path only.
+                let mut old = old;
+                let kept = old.as_deref_mut().filter(|_| !gone.is_empty()).map(|old| std::mem::take(&mut old.words));
+                let mut words = kept.unwrap_or_default();
+                if let Some(fields) = words.replace(fields, &split.conditional, gone) {
+                    words = Elements::default();
+                    words.begin(fields, &split.conditional, gone, false);
+                }
+                let scalar = Scalar { value: value.clone(), words, literal, used: false, order };
+                match old {
+                    Some(old) => *old = scalar,
+                    None => {
+                        self.scalars.insert(assignment.name.into(), scalar);
+                    }
+                }
+            }
+        }
+        Located::new(value, assignment.value.span)
+    }
+
+    fn assign_unknown(&mut self, assignment: &Assignment<'a>) -> Field<'a> {
+        self.assigned(assignment.name);
+        self.order += 1;
+        let (value, order) = (anything(assignment.name), self.order);
+        let scalar = Scalar { value: value.clone(), words: Elements::default(), literal: None, used: true, order };
+        self.scalars.insert(assignment.name.into(), scalar);
+        Located::new(value, assignment.value.span)
+    }
+
+    pub(super) fn assign_array(&mut self, array: Array<'a>) {
+        let mut used = Used::default();
+        let mut fields = self.expand_all(&array.words, &mut used);
+        let known = self.current.get(array.name).copied();
+        let place = ArrayPlace { name: array.name_span, span: array.span };
+        let old = known.and_then(|at| self.arrays.get_mut(at));
+        let mut elements = match old {
+            Some(old) if array.append => {
+                old.append(fields, &used.conditional, &self.gone);
+                self.mark(&used);
+                return;
+            }
+            Some(old) if !self.gone.is_empty() => match old.replace(fields, &used.conditional, &self.gone) {
+                None => {
+                    old.places.push(place);
+                    self.mark(&used);
+                    return;
+                }
+                Some(unused) => {
+                    fields = unused;
+                    Elements::default()
+                }
+            },
+            Some(old) => old.take_appended_by_functions(),
+            None => Elements::default(),
+        };
+        self.order += 1;
+        elements.begin(fields, &used.conditional, &self.gone, array.append);
+        elements.places = vec![place];
+        elements.order = self.order;
+        self.current.insert(array.name, self.arrays.len());
+        self.arrays.push(elements);
+        // Words that were copied into another array are inspected there.
+        self.mark(&used);
+    }
+
+    pub(super) fn mark(&mut self, used: &Used<'_>) {
+        for at in &used.arrays {
+            if let Some(elements) = self.arrays.get_mut(*at) {
+                elements.used = true;
+            }
+        }
+        for name in &used.scalars {
+            if let Some(scalar) = self.scalars.get_mut(*name) {
+                scalar.used = true;
+            }
+        }
+    }
+
+    /// The words of a part of the text, each at its own span.
+    pub(super) fn words_of(&mut self, inside: Span) -> Vec<Field<'a>> {
+        let mut fields = Vec::new();
+        for statement in Reader::new(self.source.text(), inside) {
+            if let Statement::Command(command) = statement {
+                fields.extend(self.expand_all(&command.words, &mut Used::default()));
+            }
+        }
+        fields
+    }
+}
+
+/// Whether a value is a placeholder of documentation for the reader's own: `your port`.
+fn stands_for_readers_own(text: &str) -> bool {
+    // Most values have one word.
+    if !text.contains(' ') {
+        return false;
+    }
+    let is_own = |text: &str| ["your ", "Your ", "YOUR "].iter().any(|own| text.starts_with(own));
+    let text = text.trim_start_matches(['<', '[', '{']);
+    is_own(text) || text.match_indices(':').any(|(at, _)| is_own(&text[at + 1..]))
+}

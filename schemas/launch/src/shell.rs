@@ -1,0 +1,193 @@
+//! A small shell parser: commands, assignments and arrays, with the byte span of every word.
+//!
+//! It supports what launch scripts use (comments, quotes, continued lines, arrays, parameter and command substitution,
+//! redirections, here-documents) and what people paste around them. It never fails: an unclosed construct is reported
+//! and read as plain text. After a construct was found unclosed once, its end is not searched again, so the work is
+//! always linear in the length of the text.
+
+//!
+//! Statements borrow from the text and are produced one at a time, so a long script is never in memory as a whole tree.
+
+mod balance;
+mod body;
+mod cases;
+mod documents;
+mod lexer;
+mod quote_gaps;
+mod value;
+mod word;
+
+pub(super) use body::{Chunk, chunks};
+pub(super) use lexer::{Reader, comments, name_length};
+pub(super) use value::chunks_of_word;
+
+use std::borrow::Cow;
+
+use schemas::text::Span;
+
+/// Maximum number of words kept per command or array. No launch has a hundredth of them.
+pub(super) const MOST_WORDS: usize = 1 << 15;
+
+/// One statement of a script, in order.
+#[derive(Clone, Debug)]
+pub(super) enum Statement<'a> {
+    /// A simple command, or assignments alone (then without words).
+    Command(Command<'a>),
+    /// `NAME=( … )` or `NAME+=( … )`.
+    Array(Array<'a>),
+    /// A here-document; it follows the commands that it is piped through.
+    Document(Document<'a>),
+    /// The start of code that may not run, or runs several times: `if`, `for`, `case`, a function, a subshell, commands
+    /// after `&&` and `||`.
+    BlockOpens(Block),
+    /// The end of one branch of a block and the start of the next one: `else`, `;;`.
+    BlockTurns,
+    /// The end of a block.
+    BlockCloses,
+}
+
+/// A here-document: text in a script that is the input of commands.
+#[derive(Clone, Debug)]
+pub(super) struct Document<'a> {
+    /// Its lines, without the terminating one.
+    pub body: Span,
+    /// Whether its delimiter is quoted, so that the shell does not expand it.
+    pub is_quoted: bool,
+    /// `<<-`: leading tabs of its lines are not part of it.
+    pub strips_tabs: bool,
+    /// The command that reads it, and the later commands of the pipeline.
+    pub stages: Vec<Command<'a>>,
+}
+
+/// The kind of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Block {
+    /// The body of a function, which may run after the code below it.
+    Function,
+    /// A subshell, which only `)` closes.
+    Subshell,
+    /// `case`, with patterns before each branch.
+    Case,
+    /// Commands after `&&` and `||`, up to the end of the list.
+    List,
+    /// Any other.
+    Other,
+}
+
+/// A simple command.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Command<'a> {
+    /// `NAME=value` before it, or the operands of `export` and similar commands.
+    pub assignments: Vec<Assignment<'a>>,
+    /// Its words.
+    pub words: Vec<Word<'a>>,
+    /// The file that its output goes to.
+    pub writes: Option<Word<'a>>,
+}
+
+/// `NAME=value`.
+#[derive(Clone, Debug)]
+pub(super) struct Assignment<'a> {
+    pub name: &'a str,
+    /// `+=`.
+    pub append: bool,
+    pub value: Word<'a>,
+}
+
+/// `NAME=( … )`.
+#[derive(Clone, Debug)]
+pub(super) struct Array<'a> {
+    pub name: &'a str,
+    pub name_span: Span,
+    /// `+=`.
+    pub append: bool,
+    pub words: Vec<Word<'a>>,
+    pub span: Span,
+}
+
+/// A word before expansion.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Word<'a> {
+    pub parts: Parts<'a>,
+    pub span: Span,
+}
+
+/// The parts of a word. Nearly every word is a single text, which needs no allocation.
+#[derive(Clone, Debug)]
+pub(super) enum Parts<'a> {
+    One(Part<'a>),
+    Several(Vec<Part<'a>>),
+}
+
+/// A piece of a word.
+#[derive(Clone, Debug)]
+pub(super) enum Part<'a> {
+    /// Plain text, with quotes and escapes resolved.
+    Text(Cow<'a, str>),
+    /// `$NAME`, `${NAME}` or `${NAME:-argument}`.
+    Variable { name: &'a str, operator: Operator, argument: Vec<Part<'a>>, quoted: bool },
+    /// `${NAME[@]}` or `${NAME[*]}`.
+    Elements(&'a str),
+    /// `$(seq …)` with constant bounds.
+    Sequence { first: i64, step: i64, last: i64 },
+    /// Anything whose text is known only at run time.
+    Opaque,
+}
+
+/// What `${NAME…}` does with its argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
+    /// Nothing: the value.
+    Value,
+    /// `:-`, `-`, `:=` and `=`: the argument if the variable has no value.
+    Default,
+    /// `:+` and `+`: the argument if the variable has a value.
+    Alternative,
+}
+
+/// A syntax problem, with its span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trouble {
+    /// A quote or a substitution.
+    Unclosed(Span),
+    /// An array.
+    UnclosedArray(Span),
+    /// A backslash followed by blanks, which does not continue the line.
+    BlankAfterBackslash { span: Span, is_odd: bool },
+    /// A backslash followed by a comment, which does not continue the line either; the span is that of the comment.
+    CommentAfterBackslash(Span),
+}
+
+impl Default for Parts<'_> {
+    fn default() -> Self {
+        Self::Several(Vec::new())
+    }
+}
+
+impl<'a> Parts<'a> {
+    pub fn as_slice(&self) -> &[Part<'a>] {
+        match self {
+            Self::One(part) => std::slice::from_ref(part),
+            Self::Several(parts) => parts,
+        }
+    }
+}
+
+impl<'a> Word<'a> {
+    /// The text of a word that consists of plain text only.
+    pub fn text(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [] => Some(""),
+            [Part::Text(text)] => Some(text),
+            _ => None,
+        }
+    }
+
+    /// The word as the name of a variable, if it consists of plain text only.
+    pub fn name(&self) -> Option<Cow<'a, str>> {
+        match self.parts.as_slice() {
+            [Part::Text(text)] => Some(text.clone()),
+            _ => None,
+        }
+    }
+}

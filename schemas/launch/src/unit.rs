@@ -1,0 +1,107 @@
+//! Units of systemd, and podman's units in the same format: the commands of `ExecStart=`.
+
+use std::sync::Arc;
+
+use schemas::text::{Located, Source, Span};
+
+use super::{
+    Options, Parsed, Value, arguments,
+    compose::Composed,
+    documents,
+    embedded::Surroundings,
+    evidence::{engine_of_image, of_image},
+    kind::Kind,
+};
+
+/// Maximum number of variables per unit.
+const MOST_VARIABLES: usize = 128;
+
+/// A key with its value, including continued lines.
+struct Entry<'a> {
+    key: &'a str,
+    value: &'a str,
+    place: Span,
+}
+
+/// Parses the commands that a unit starts.
+pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
+    let entries = entries(source);
+    let image = entries.iter().find(|entry| entry.key == "Image");
+    let surroundings = surroundings(&entries);
+    let mut found = Parsed::default();
+    for entry in entries.iter().filter(|entry| matches!(entry.key, "ExecStart" | "Exec" | "ExecStartPre")) {
+        let command = entry.value.trim_start_matches(['-', '@', '+', '!', ':', '|']);
+        let is_flags = entry.key == "Exec";
+        // `Exec=` contains flags only: its leading dash is not a prefix of systemd.
+        let command = if is_flags { entry.value } else { command };
+        if depth >= documents::DEEPEST || command.is_empty() {
+            continue;
+        }
+        let mut composed = Composed::default();
+        let start = entry.place.end - command.len();
+        composed.copy(command, Span::new(start, entry.place.end));
+        let mut document = composed.into_document(Kind::Script);
+        document.surroundings = surroundings.clone();
+        document.surroundings.image = image.map(|image| image.value.to_owned());
+        document.version = image.and_then(|image| of_image(image.value, image.place));
+        let engine = image.and_then(|image| engine_of_image(image.value)).filter(|_| command.starts_with("--"));
+        let options = Options { engine: options.engine.or(engine), ..*options };
+        let read = documents::read(&document, source, &options, depth);
+        found.launches.extend(read.launches);
+        found.findings.extend(read.findings);
+    }
+    if found.launches.is_empty() {
+        found.findings = vec![arguments::no_launch(source)];
+    }
+    found
+}
+
+fn entries(source: &Source) -> Vec<Entry<'_>> {
+    let text = source.text();
+    let mut entries = Vec::new();
+    let mut lines = text.split_inclusive('\n').peekable();
+    let mut at = 0;
+    while let Some(line) = lines.next() {
+        let start = at;
+        at += line.len();
+        let (mut end, mut last) = (start + line.trim_end().len(), line);
+        while last.trim_end().ends_with('\\') {
+            let Some(next) = lines.next() else { break };
+            at += next.len();
+            end = at - (next.len() - next.trim_end().len());
+            last = next;
+        }
+        let Some((key, value)) = text.get(start..end).and_then(|entry| entry.split_once('=')) else { continue };
+        if key.trim_start().starts_with(['#', ';', '[']) {
+            continue;
+        }
+        let value = value.trim_start();
+        entries.push(Entry { key: key.trim(), value, place: Span::new(end - value.len(), end) });
+    }
+    entries
+}
+
+fn surroundings(entries: &[Entry<'_>]) -> Surroundings {
+    let mut surroundings = Surroundings::default();
+    for entry in entries {
+        match entry.key {
+            "EnvironmentFile" | "PassEnvironment" => surroundings.is_open = true,
+            "Environment" => {
+                let environment = Arc::make_mut(&mut surroundings.environment);
+                // Each variable may be quoted separately.
+                let quote = entry.value.chars().next().filter(|quote| matches!(quote, '"' | '\''));
+                let pairs: Vec<&str> = match quote {
+                    Some(quote) => entry.value.split(quote).filter(|pair| !pair.trim().is_empty()).collect(),
+                    None => entry.value.split_whitespace().collect(),
+                };
+                let room = MOST_VARIABLES.saturating_sub(environment.len());
+                for (name, value) in pairs.into_iter().filter_map(|pair| pair.split_once('=')).take(room) {
+                    let value = value.trim_matches(['"', '\'']);
+                    environment.insert(name.to_owned(), Located::new(Value::Known(value.to_owned()), entry.place));
+                }
+            }
+            _ => {}
+        }
+    }
+    surroundings
+}

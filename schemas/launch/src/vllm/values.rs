@@ -1,0 +1,332 @@
+//! Values of the speculative configuration that vLLM cannot read.
+
+use schemas::{
+    finding::Finding,
+    text::{Located, Source, Span},
+};
+use serde_json::{Map, Value as Json};
+
+use super::keys::{Named, named};
+use crate::{
+    Argument, Value,
+    kind::Kind,
+    placeholder::{self, stands_for_another},
+    problems, script,
+};
+
+/// Keys that take an integer (vLLM `config/speculative.py`).
+const INTEGERS: [&str; 6] = [
+    "disable_by_batch_size",
+    "draft_tensor_parallel_size",
+    "max_model_len",
+    "num_speculative_tokens",
+    "prompt_lookup_max",
+    "prompt_lookup_min",
+];
+
+/// Keys that take a text.
+const TEXTS: [&str; 4] = ["method", "model", "quantization", "revision"];
+
+/// What of the speculative configuration cannot be read, each with its place.
+///
+/// In a file of settings a list of numbers may be the values that a sweep goes through.
+pub(crate) fn bad_values(source: &Source, arguments: &[Argument], is_config: bool) -> Vec<Finding> {
+    let mut found = Vec::new();
+    for argument in arguments {
+        let Some(word) = argument.values.first() else { continue };
+        let Some(text) = word.value.known().filter(|text| !stands_for_what_is_not_shown(text)) else { continue };
+        if !text.contains('{') && !text.starts_with('[') && stands_for_another(text) {
+            continue;
+        }
+        match named(&argument.flag.value) {
+            None => {}
+            Some(Named::Whole) => whole(source, argument, word, text, is_config, &mut found),
+            Some(Named::Key(key)) => {
+                let value = serde_json::from_str(text).unwrap_or_else(|_| Json::from(text));
+                // A text that looks like a number is a text all the same.
+                found.extend(
+                    wrong(&key.replace('-', "_"), &value)
+                        .filter(|wrong| wrong.takes_integer)
+                        .map(|wrong| wrong.at(word.span)),
+                );
+            }
+        }
+    }
+    found
+}
+
+/// The number to which vLLM converts a value: pydantic accepts `3.0` and `"3"` as 3.
+pub(super) fn integer(value: &Json) -> Option<i64> {
+    match value {
+        Json::Number(number) => number.as_i64().or_else(|| {
+            // The bound keeps the conversion exact.
+            number.as_f64().filter(|number| number.fract() == 0.0 && number.abs() < 9e15).map(|number| number as i64)
+        }),
+        Json::String(text) => text.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+/// Whether a text is cut short in documentation, or left to a template or to the reader.
+fn stands_for_what_is_not_shown(text: &str) -> bool {
+    ["...", "…", "{{"].iter().any(|mark| text.contains(mark)) || has_placeholder(text)
+}
+
+/// Whether a text contains a `<name>`.
+fn has_placeholder(text: &str) -> bool {
+    let is_name = |inside: &str| {
+        let in_name = |letter: char| letter.is_ascii_alphanumeric() || " _-/.|".contains(letter);
+        inside.starts_with(|first: char| first.is_ascii_alphabetic()) && inside.chars().all(in_name)
+    };
+    text.split('<').skip(1).any(|rest| rest.split_once('>').is_some_and(|(inside, _)| is_name(inside)))
+}
+
+/// The JSON of the whole configuration.
+fn whole(
+    source: &Source,
+    argument: &Argument,
+    word: &Located<Value>,
+    text: &str,
+    is_config: bool,
+    found: &mut Vec<Finding>,
+) {
+    let flag = &argument.flag.value;
+    // vLLM takes both for none.
+    if matches!(text, "" | "None") {
+        return;
+    }
+    match serde_json::from_str(text) {
+        Ok(Json::Object(mut object)) => {
+            object.retain(|_, value| !(is_config && value.is_array()));
+            of_object(source, word, text, &object, found);
+        }
+        Ok(_) => {
+            let message = format!("`{flag}` takes a JSON object, but got `{}`", shown(text));
+            let mut finding = problems::BAD_VALUE.at(word.span, message, "not an object");
+            finding.help = Some(EXAMPLE.into());
+            found.push(finding);
+        }
+        Err(error) if placeholder::is_in_json(text, place_of_error(text, &error).start) => {}
+        Err(_) if is_filled_in(source, text) || has_other_quotes(source.slice(word.span)) => {}
+        Err(_) if is_bare_in_shell(source, word) => found.push(taken_apart(flag, word, text)),
+        Err(error) => {
+            let place = place_of(source, word, text, place_of_error(text, &error));
+            let told = error.to_string();
+            let what = told.split(" at line ").next().unwrap_or_default();
+            let mut finding =
+                problems::JSON_SYNTAX.at(place, format!("the JSON of `{flag}` cannot be read: {what}"), "here");
+            finding.notes.push(format!("vllm: \"Value {} cannot be converted to <function loads>\"", shown(text)));
+            finding.help = Some(EXAMPLE.into());
+            found.push(finding);
+        }
+    }
+}
+
+/// Whether quotes are written as PowerShell, `cmd`, CSV or a text within a text has them: `{""method""`, a backquote or two
+/// backslashes in front of each.
+fn has_other_quotes(written: &str) -> bool {
+    ["{\"\"", "`\"", "\\\\\""].iter().any(|quotes| written.contains(quotes))
+}
+
+/// Whether what reads the text first fills in variables, in single quotes too, or has quotes of its own: compose, a template, a
+/// file of variables.
+fn is_filled_in(source: &Source, text: &str) -> bool {
+    let name = source.name().to_ascii_lowercase();
+    let is_yaml = [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending));
+    script::is_env_file(source) || ((is_yaml || Kind::is_template(&name)) && text.contains('$'))
+}
+
+/// Whether JSON is unquoted in a shell's text.
+fn is_bare_in_shell(source: &Source, word: &Located<Value>) -> bool {
+    let written = source.slice(word.span);
+    // Words of a variable keep their quotes and arrive verbatim.
+    written.starts_with('{') && written.contains('"') && !word.value.written().contains('"')
+}
+
+/// JSON without quotes around it, of which a shell takes its own.
+fn taken_apart(flag: &str, word: &Located<Value>, text: &str) -> Finding {
+    let message = format!("the shell removes the quotes from the JSON of `{flag}`: {} arrives", arrives(text));
+    let mut finding = problems::JSON_SYNTAX.at(word.span, message, "not in quotes");
+    finding.help = Some(EXAMPLE.into());
+    finding
+}
+
+/// What arrives of bare JSON: where there is a comma in braces, bash makes a word of each side.
+fn arrives(text: &str) -> String {
+    let inside = text.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).filter(|inside| inside.contains(','));
+    match inside {
+        Some(inside) if !inside.contains(['{', '}']) => {
+            let words: Vec<String> = inside.split(',').take(4).map(|word| format!("`{}`", shown(word))).collect();
+            format!("bash splits it into words, and {}", words.join(" "))
+        }
+        _ => format!("`{}`", shown(text)),
+    }
+}
+
+/// The advice if the value is not an object.
+const EXAMPLE: &str = "write JSON with double quotes, and single quotes around it for the shell: \
+                       `'{\"method\": \"eagle3\", \"model\": \"DRAFT\", \"num_speculative_tokens\": 3}'`";
+
+fn of_object(source: &Source, word: &Located<Value>, text: &str, object: &Map<String, Json>, found: &mut Vec<Finding>) {
+    for (key, value) in object {
+        if let Some(wrong) = wrong(&key.replace('-', "_"), value) {
+            found.push(wrong.at(place_of(source, word, text, place_of_value(text, key))));
+        }
+    }
+}
+
+/// A value of the wrong type.
+struct Wrong<'a> {
+    key: &'a str,
+    value: &'a Json,
+    takes_integer: bool,
+}
+
+fn wrong<'a>(key: &'a str, value: &'a Json) -> Option<Wrong<'a>> {
+    let placeholder = value.as_str().is_some_and(stands_for_another);
+    let takes_integer = INTEGERS.contains(&key);
+    let is_wrong = match value {
+        // Python takes truth values for numbers.
+        Json::Null | Json::Bool(_) if takes_integer => false,
+        _ if takes_integer => !placeholder && integer(value).is_none(),
+        Json::Null | Json::String(_) => false,
+        _ => TEXTS.contains(&key),
+    };
+    is_wrong.then_some(Wrong { key, value, takes_integer })
+}
+
+impl Wrong<'_> {
+    fn at(&self, place: Span) -> Finding {
+        let (what, label) =
+            if self.takes_integer { ("an integer", "not an integer") } else { ("a text", "not a text") };
+        let message = format!("`{}` takes {what}, but got `{}`", self.key, shown(&self.value.to_string()));
+        let mut finding = problems::BAD_VALUE.at(place, message, label);
+        let words = if self.takes_integer { "a valid integer" } else { "a valid string" };
+        finding.notes.push(format!("vllm: \"Input should be {words}\""));
+        finding
+    }
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(60).collect()
+}
+
+/// Where the JSON's reader stopped.
+fn place_of_error(text: &str, error: &serde_json::Error) -> Span {
+    let before = text.split_inclusive('\n').take(error.line().saturating_sub(1)).map(str::len).sum::<usize>();
+    let at = (before + error.column().saturating_sub(1)).min(text.len().saturating_sub(1));
+    let start = (0..=at).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    let width = text.get(start..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
+    Span::new(start, start + width)
+}
+
+/// Where the value of a key stands in a text that is an object; the whole where it is not found, or not surely.
+fn place_of_value(text: &str, key: &str) -> Span {
+    let whole = Span::new(0, text.len());
+    let quoted = format!("\"{key}\"");
+    let mut values = text.match_indices(&quoted).filter_map(|(at, _)| {
+        let rest = text.get(at + quoted.len()..)?.trim_start().strip_prefix(':')?.trim_start();
+        let start = text.len() - rest.len();
+        let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Json>();
+        values.next()?.ok()?;
+        Some(Span::new(start, start + values.byte_offset()))
+    });
+    match (values.next(), values.next()) {
+        (Some(value), None) => value,
+        _ => whole,
+    }
+}
+
+/// The place of a part of a word's text; the word's own where the text does not stand there as it is.
+fn place_of(source: &Source, word: &Located<Value>, text: &str, part: Span) -> Span {
+    let written = source.slice(word.span);
+    match written.find(text).filter(|_| !text.is_empty()) {
+        Some(at) => {
+            let start = word.span.start + at;
+            Span::new(start + part.start, start + part.end)
+        }
+        None => word.span,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemas::text::Source;
+
+    use crate::{Options, parse};
+
+    /// What is found, with its place in the text.
+    fn check(flags: &str, expected: &[&str]) {
+        let source = Source::new("run.sh", format!("vllm serve x {flags}"));
+        let found = parse(&source, &Options::default()).findings;
+        let shown: Vec<String> = found
+            .iter()
+            .filter(|found| found.code != "LT07")
+            .map(|found| format!("{} {} at `{}`", found.code, found.message, source.slice(found.span)))
+            .collect();
+        assert_eq!(shown, expected, "{flags}");
+    }
+
+    #[test]
+    fn json_that_cannot_be_read_is_told_with_its_place() {
+        let broken = "LT14 the JSON of `--speculative-config` cannot be read:";
+        check(
+            "--speculative-config '{\"method\": \"ngram\" \"model\": \"x\"}'",
+            &[&format!("{broken} expected `,` or `}}` at `\"`")],
+        );
+        check(
+            "--speculative-config '{\"method\": \"ngram\"'",
+            &[&format!("{broken} EOF while parsing an object at `\"`")],
+        );
+        check(
+            "--speculative_config=\"{'method': 'ngram'}\"",
+            &["LT14 the JSON of `--speculative_config` cannot be read: key must be a string at `'`"],
+        );
+        check(
+            "-sc {\"method\":\"ngram\"}",
+            &["LT14 the shell removes the quotes from the JSON of `-sc`: `{method:ngram}` arrives at \
+                 `{\"method\":\"ngram\"}`"],
+        );
+        check("--speculative-config '{\n\"ä\": 1,\n}'", &[&format!("{broken} trailing comma at `}}`")]);
+        for fine in ["'{\"method\": ...}'", "$SPEC", "'{\"model\": \"{{ draft }}\"'", "None", "'{}'"] {
+            check(&format!("--speculative-config {fine}"), &[]);
+        }
+    }
+
+    #[test]
+    fn values_of_another_type_are_told_with_their_place() {
+        let json =
+            |value: &str| format!("--speculative-config '{{\"num_speculative_tokens\": {value}, \"model\": \"x\"}}'");
+        for value in ["\"three\"", "2.5", "[3]", "{\"a\": 3}"] {
+            let compact = value.replace(": ", ":");
+            let told = format!("LT13 `num_speculative_tokens` takes an integer, but got `{compact}` at `{value}`");
+            check(&json(value), &[&told]);
+        }
+        for fine in ["3", "3.0", "\"3\"", "null", "\"N\"", "\"<N>\""] {
+            check(&json(fine), &[]);
+        }
+        check(
+            "--speculative-config '{\"method\": 3, \"prompt_lookup_max\": \"x\", \"model\": null, \"other\": []}'",
+            &[
+                "LT13 `method` takes a text, but got `3` at `3`",
+                "LT13 `prompt_lookup_max` takes an integer, but got `\"x\"` at `\"x\"`",
+            ],
+        );
+        check("-sc '[1]'", &["LT13 `-sc` takes a JSON object, but got `[1]` at `'[1]'`"]);
+        check("-sc \"{\\\"method\\\": 3}\"", &["LT13 `method` takes a text, but got `3` at `\"{\\\"method\\\": 3}\"`"]);
+    }
+
+    #[test]
+    fn flags_of_their_own_are_judged_too() {
+        for flag in ["--speculative-config.num_speculative_tokens", "-sc.num_speculative_tokens", "--spec-tokens"] {
+            check(
+                &format!("{flag} three --spec-model 3 --spec-method $M"),
+                &["LT13 `num_speculative_tokens` takes an integer, but got `\"three\"` at `three`"],
+            );
+            check(&format!("{flag} 3"), &[]);
+            check(&format!("{flag}=$N"), &[]);
+        }
+        check("--dtype half -tp two", &["LT13 `-tp` takes a number, but got `two` at `two`"]);
+        check("--tensor-parallel-size 2 -sc", &["LT05 `-sc` has no value at `-sc`"]);
+    }
+}

@@ -1,0 +1,132 @@
+//! Mappings in a larger file whose keys are an engine's arguments: recipes of srt-slurm, configurations of trainers.
+
+use std::sync::Arc;
+
+use schemas::{
+    engines::Engine,
+    finding::Finding,
+    flags::{self, Lookup},
+    text::{Located, Span},
+};
+
+use super::{
+    config::Reader,
+    node::{Id, Map, Node},
+};
+use crate::{Launch, Launcher, Syntax, Value};
+
+/// Keys under which srt-slurm keeps the arguments of its workers, by role.
+const WORKERS: [(&str, Engine); 2] = [("sglang_config", Engine::Sglang), ("vllm_config", Engine::Vllm)];
+
+/// Roles of workers.
+const ROLES: [&str; 5] = ["agg", "aggregated", "decode", "prefill", "encode"];
+
+/// Maximum number of launches per file.
+const MOST: usize = 256;
+
+/// Sections in which trainers keep arguments of SGLang, recognised even without an algorithm.
+const OF_SGLANG: [&str; 5] = ["mtp", "sglang", "sglang_cfg", "sglang_config", "sglang_kwargs"];
+
+impl<'a> Reader<'a> {
+    /// The launches of mappings below the top-level one.
+    pub fn sections(&self) -> (Vec<Launch>, Vec<Finding>) {
+        let (mut launches, mut findings) = (Vec::new(), Vec::new());
+        let mut read: Vec<Id> = Vec::new();
+        for node in &self.tree.nodes {
+            let Node::Map(map) = node else { continue };
+            if launches.len() >= MOST || !self.tree.spend(map.entries.len()) {
+                break;
+            }
+            for (key, id) in &map.entries {
+                let (Some(key), Some(section)) = (self.tree.scalar(*key), self.tree.map(*id)) else { continue };
+                if read.contains(id) {
+                    continue;
+                }
+                if let Some((_, engine)) = WORKERS.into_iter().find(|(name, _)| key.text.replace('-', "_") == *name) {
+                    let roles = self.roles(section);
+                    for (role, place, worker, id) in roles {
+                        read.push(id);
+                        let mut launch = self.launch(worker, engine, Syntax::YamlConfig, place, &mut findings);
+                        launch.launcher = Launcher::Dynamo;
+                        self.add_environment(map, role, &mut launch);
+                        launches.push(launch);
+                    }
+                    if !read.is_empty() {
+                        continue;
+                    }
+                }
+                if let Some(engine) = self.engine_of_section(&key.text, section) {
+                    read.push(*id);
+                    let mut launch = self.launch(section, engine, Syntax::YamlOverrides, key.span, &mut findings);
+                    launch.launcher = Launcher::Hydra;
+                    launches.push(launch);
+                }
+            }
+        }
+        (launches, findings)
+    }
+
+    /// The mappings of workers, each with its role and the role's span.
+    fn roles(&self, section: &'a Map) -> Vec<(&'a str, Span, &'a Map, Id)> {
+        let role = |(key, id): &(Id, Id)| {
+            let key = self.tree.scalar(*key)?;
+            let worker = self.tree.map(*id).filter(|worker| !worker.entries.is_empty())?;
+            ROLES.contains(&key.text.as_str()).then_some((key.text.as_str(), key.span, worker, *id))
+        };
+        section.entries.iter().filter_map(role).collect()
+    }
+
+    /// Adds the variables of a role's workers: `decode_environment`.
+    fn add_environment(&self, backend: &Map, role: &str, launch: &mut Launch) {
+        let Some(map) = self.tree.get(backend, &format!("{role}_environment")).and_then(|id| self.tree.map(id)) else {
+            return;
+        };
+        let environment = Arc::make_mut(&mut launch.environment);
+        for (name, value) in map.entries.iter().take(MOST) {
+            if let (Some(name), Some(value)) = (self.tree.scalar(*name), self.tree.scalar(*value)) {
+                let value = Located::new(Value::Known(value.text.clone()), value.span);
+                environment.insert(name.text.clone(), value);
+            }
+        }
+    }
+
+    /// The engine whose arguments a section contains. The evidence is speculation: no other program has these names.
+    fn engine_of_section(&self, name: &str, section: &Map) -> Option<Engine> {
+        let given = |wanted: &str| {
+            section.entries.iter().find_map(|(key, value)| {
+                let key = self.tree.scalar(*key)?;
+                (key.text.replace('-', "_") == wanted).then_some(*value)
+            })
+        };
+        let is_text =
+            |id: Id| self.tree.scalar(id).is_some_and(|scalar| !matches!(scalar.text.as_str(), "" | "null" | "~"));
+        if given("speculative_algorithm").is_some_and(is_text) {
+            return Some(Engine::Sglang);
+        }
+        if self.is_of_tensorrt(section) {
+            return None;
+        }
+        if given("speculative_config").is_some_and(|id| self.tree.map(id).is_some_and(|map| self.says_how(map))) {
+            return Some(Engine::Vllm);
+        }
+        let is_own = |(key, value): &(Id, Id)| {
+            let name = self.tree.scalar(*key).map(|key| key.text.replace('_', "-"));
+            let known = |name: String| {
+                matches!(flags::lookup(&name, None), Lookup::Exact(_)) && name.starts_with("speculative-")
+            };
+            name.is_some_and(known) && is_text(*value)
+        };
+        (OF_SGLANG.contains(&name) && section.entries.iter().any(is_own)).then_some(Engine::Sglang)
+    }
+
+    /// Whether a speculative configuration is one of vLLM's.
+    fn says_how(&self, map: &Map) -> bool {
+        ["method", "model", "num_speculative_tokens"].iter().any(|key| self.tree.get(map, key).is_some())
+    }
+
+    /// Whether the keys are TensorRT-LLM's, which has its own `speculative_config`.
+    pub(super) fn is_of_tensorrt(&self, map: &Map) -> bool {
+        let speculation = self.tree.get(map, "speculative_config").and_then(|id| self.tree.map(id));
+        speculation.is_some_and(|map| self.tree.get(map, "decoding_type").is_some())
+    }
+}

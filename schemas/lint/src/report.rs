@@ -1,0 +1,82 @@
+//! The findings in a text: what the reader and the rules find, with the severity that it has in this text, without what
+//! the text's comments suppress. The only way to a severity.
+
+use launch::{
+    Launch, Parsed, parse,
+    resolve::{Resolved, resolve, version_of},
+};
+use schemas::{
+    diagnostic::{self, Diagnostic, Findings, Format, sarif, tidy},
+    finding::settle_all,
+    model::ModelFacts,
+    text::Source,
+    version::EngineVersion,
+};
+
+use crate::{
+    published_models,
+    rules::{self, Context, Selection, lint},
+    suppression,
+};
+
+/// What the user gives in addition to the text.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The selected rules.
+    pub selection: Selection,
+    /// The engine's version.
+    pub version: Option<EngineVersion>,
+    /// Memory of one GPU in MiB.
+    pub gpu_memory: Option<u64>,
+    /// Number of requests that are expected to run together.
+    pub expected_concurrency: Option<usize>,
+}
+
+/// Facts of a launch's target and draft, if anything is known of them.
+pub type Models = (Option<ModelFacts>, Option<ModelFacts>);
+
+/// The findings in a text.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// The findings, sorted by position.
+    pub findings: Vec<Diagnostic>,
+    /// The configuration of each launch, in their order.
+    pub resolved: Vec<Resolved>,
+}
+
+/// Checks the launches of a text. `facts` returns what is known of the models of a launch.
+pub fn report(source: &Source, parsed: Parsed, mut facts: impl FnMut(&Launch) -> Models, options: &Options) -> Report {
+    let mut found = settle_all(parsed.findings);
+    found.retain(|finding| options.selection.admits_finding(finding));
+    let mut all_resolved = Vec::with_capacity(parsed.launches.len());
+    for launch in &parsed.launches {
+        let (target, draft) = facts(launch);
+        let (target, draft) = (target.as_ref(), draft.as_ref());
+        let (version, given) = version_of(launch, options.version);
+        let resolved = resolve(launch, version, given, target, draft, options.gpu_memory);
+        let Options { gpu_memory, expected_concurrency, .. } = *options;
+        let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
+        found.extend(lint(&context, &options.selection));
+        all_resolved.push(resolved);
+    }
+    let mut findings = suppression::apply(source, found, &options.selection);
+    tidy(&mut findings);
+    Report { findings, resolved: all_resolved }
+}
+
+/// Reads a text and checks it with the facts of published models: `spectune lint` without access to files.
+pub fn report_text(source: &Source, options: &Options) -> Report {
+    let parsed = parse(source, &launch::Options { engine: None, version: options.version });
+    report(source, parsed, published_models::facts_of, options)
+}
+
+/// Renders the findings of all texts, with the pages of rules where the format has a place for them.
+pub fn render(findings: &[Findings<'_>], format: Format, colour: bool) -> String {
+    match format {
+        Format::Sarif => sarif::render(findings, rules::descriptor),
+        format => diagnostic::render(findings, format, colour),
+    }
+}
+
+#[cfg(test)]
+mod snapshot;

@@ -1,0 +1,149 @@
+//! The rules, one file per rule.
+//!
+//! The doc comment at the start of a rule's file is its page, in Markdown. `spectune explain` prints it, `docs/rules`
+//! contains it, and the launches in its code blocks are the rule's tests: see `page.rs`.
+
+mod accepted;
+mod area;
+#[cfg(test)]
+mod examples;
+mod explain;
+mod known;
+mod page;
+mod registry;
+mod selection;
+mod support;
+mod unstated;
+mod versions;
+
+mod algorithm;
+mod context;
+mod dtype;
+mod graph;
+mod hidden;
+mod memory;
+mod sampling;
+mod scheduler;
+mod slime;
+mod tree;
+mod vllm;
+mod vocabulary;
+
+pub use area::{area_of, areas};
+#[cfg(test)]
+pub(crate) use examples::Example;
+pub use explain::{descriptor, explain, table};
+pub use page::Page;
+pub use registry::RULES;
+pub use selection::{Selection, SelectionError};
+pub(crate) use selection::{Selector, keys};
+
+use unstated::Candidates;
+
+use launch::{Launch, resolve::Resolved};
+use schemas::{
+    diagnostic::{Diagnostic, Severity},
+    engines::Engine,
+    finding::{Doubt, Finding, settle},
+    model::ModelFacts,
+};
+
+/// The input of a rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The launch, as written.
+    pub launch: &'a Launch,
+    /// The configuration that will run.
+    pub resolved: &'a Resolved,
+    /// The target, if anything is known of it.
+    pub target: Option<&'a ModelFacts>,
+    /// The draft, if the launch names one and anything is known of it.
+    pub draft: Option<&'a ModelFacts>,
+    /// Number of requests that the user expects to run together.
+    pub expected_concurrency: Option<usize>,
+    /// Memory of one GPU in MiB.
+    pub gpu_memory: Option<u64>,
+}
+
+/// A rule: its identity, its page and its check.
+pub struct Rule {
+    /// Such as `SD070`; permanent.
+    pub code: &'static str,
+    /// Such as `dtype-mismatch`.
+    pub name: &'static str,
+    /// Maximum severity of its findings.
+    pub severity: Severity,
+    /// The engine whose behaviour it is about.
+    applies: Applies,
+    /// The text of the rule's file, which starts with its page.
+    file: &'static str,
+    check: Check,
+}
+
+/// The engine whose behaviour a rule is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Applies {
+    /// Any engine: the configuration contradicts itself or its checkpoints.
+    AnyEngine,
+    /// SGLang (and slime, which starts it).
+    Sglang,
+    /// vLLM.
+    Vllm,
+}
+
+/// The check of a rule. If a fact that it needs is unknown, it finds nothing.
+#[derive(Clone, Copy)]
+enum Check {
+    One(fn(&Context<'_>) -> Option<Finding>),
+    Several(fn(&Context<'_>) -> Vec<Finding>),
+}
+
+impl Rule {
+    /// The page: what the rule finds, why, what the engine does, examples, versions and sources.
+    pub fn page(&self) -> Page {
+        Page::of_file(self.file)
+    }
+
+    /// The findings in a launch, with the doubts about the launch.
+    fn look(&self, context: &Context<'_>) -> Vec<Finding> {
+        if (context.launch.engine == Engine::Vllm) != (self.applies == Applies::Vllm) {
+            return Vec::new();
+        }
+        let found = match self.check {
+            Check::One(check) => check(context).into_iter().collect(),
+            Check::Several(check) => check(context),
+        };
+        let is_elsewhere = context.launch.engine == Engine::Spectune && self.applies == Applies::Sglang;
+        let (doubts, is_editable) = (context.launch.doubts(), context.launch.is_editable());
+        let of_rule = |finding: Finding| {
+            let mut finding = finding.of(self.code, self.name, self.severity);
+            finding.doubts.extend(&doubts);
+            finding.fix = finding.fix.filter(|_| is_editable);
+            if !is_elsewhere {
+                return finding;
+            }
+            finding.doubt(Doubt::OtherEngine).note(format!(
+                "the launch is for spectune's own engine; this is what sglang {} would do with it",
+                context.resolved.version
+            ))
+        };
+        found.into_iter().map(of_rule).collect()
+    }
+}
+
+/// The findings of the selected rules in a launch, sorted by place and then by code. vLLM launches have separate rules.
+/// If the version is not stated, no error depends on it (see `unstated.rs`).
+pub(crate) fn lint(context: &Context<'_>, selection: &Selection) -> Vec<Diagnostic> {
+    let rules = RULES.iter().filter(|rule| selection.admits(rule.code, rule.name));
+    let candidates = Candidates::new(context);
+    let settled = |rule: &Rule| {
+        let judged = |found| settle(found, |found, severity| candidates.judge(rule, found, severity));
+        rule.look(context).into_iter().filter_map(judged).collect::<Vec<_>>()
+    };
+    let mut found: Vec<Diagnostic> = rules.flat_map(settled).collect();
+    found.sort_by_key(|diagnostic| (diagnostic.span, diagnostic.code));
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,140 @@
+//! Words after flags, held against what the version's parser takes.
+
+use launch::{
+    Argument, Value,
+    placeholder::{stands_for_another, stands_for_number},
+};
+use schemas::{
+    diagnostic::{Edit, Safety, Severity},
+    flags::{Accepted, Kind, Lookup, Registered, Word},
+    text::{Located, distance},
+    version::EngineVersion,
+};
+
+use super::{Context, Finding, unstated};
+
+/// Farthest that a slip of the pen is taken for the word that was meant.
+const SLIP: usize = 2;
+
+/// Most words that a message lists.
+const LISTED: usize = 12;
+
+/// What the parser of the version would refuse of a flag's words; `name` is the flag's own name, without dashes.
+pub(super) fn refused(
+    context: &Context<'_>,
+    registered: &'static Registered,
+    argument: &Argument,
+    name: &str,
+) -> Option<Finding> {
+    let version = context.version();
+    let spelling = match registered.lookup(name, Some(version)) {
+        Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => spelling,
+        Lookup::Ambiguous(_) | Lookup::Unknown => return None,
+    };
+    let accepted = registered.accepted(spelling.canonical)?;
+    // Of a flag that spectune knows, numbers are looked at where the launch is read.
+    let judges_numbers = argument.key.is_none();
+    argument.values.iter().find_map(|word| {
+        let text = word.value.known().filter(|text| !stands_for_another(text))?;
+        if accepted.has_list_in(version) {
+            let read = registered.versions();
+            let mut own = accepted.words.iter().filter(|known| is_same(accepted.kind, known.text, text));
+            return (!own.any(|known| may_have(known, version, read)))
+                .then(|| not_listed(context, accepted, argument, word, text));
+        }
+        (judges_numbers && !is_of(accepted.kind, text) && !stands_for_number(&argument.flag.value, text))
+            .then(|| not_of_kind(context, accepted.kind, argument, word, text))
+    })
+}
+
+/// Whether a version's list has a word, or may: between two versions that were read, a word may have come in either.
+fn may_have(word: &Word, version: EngineVersion, read: &[EngineVersion]) -> bool {
+    let comes =
+        word.since.is_some_and(|since| version < since && !read.iter().any(|read| (version..since).contains(read)));
+    word.exists_in(version) || comes
+}
+
+fn is_same(kind: Kind, known: &str, text: &str) -> bool {
+    if kind == Kind::Text { known == text } else { known.parse::<i64>().ok() == text.trim().parse().ok() }
+}
+
+/// Whether argparse's type reads a word.
+fn is_of(kind: Kind, text: &str) -> bool {
+    let plain = text.trim().replace('_', "");
+    match kind {
+        Kind::Text | Kind::Size => true,
+        Kind::Integer => plain.parse::<i128>().is_ok(),
+        Kind::Number => plain.parse::<f64>().is_ok(),
+    }
+}
+
+fn not_listed(
+    context: &Context<'_>,
+    accepted: &Accepted,
+    argument: &Argument,
+    word: &Located<Value>,
+    text: &str,
+) -> Finding {
+    let (version, engine) = (context.version(), unstated::name(context.launch.engine));
+    let (flag, shown): (_, String) = (&argument.flag.value, text.chars().take(60).collect());
+    let words: Vec<&str> = accepted.words_in(version).collect();
+    let elsewhere = accepted.words.iter().find(|known| known.text == text);
+    let finding =
+        Finding::new(word.span, format!("{engine} {version} does not take `{shown}` for `{flag}`"), "not taken")
+            .note(format!("{engine} says: `error: argument {flag}: invalid choice: '{shown}'`"))
+            .maybe_note(elsewhere.and_then(|known| match (known.since, known.until) {
+                (Some(since), _) if since > version => Some(format!("`{shown}` was added in {engine} {since}")),
+                (_, Some(until)) => Some(format!("`{shown}` was removed in {engine} {until}")),
+                _ => None,
+            }))
+            .maybe_note(accepted.is_open.then(|| "plug-ins can add to this list".to_owned()))
+            .by_version();
+    let meant = meant(&words, text);
+    // A word that no version has may belong to a fork, as an unknown flag may, unless the version is certain or the word is a
+    // typo. Typos in the first letter are rare.
+    let is_slip = meant.is_some_and(|known| known.chars().next() == text.to_ascii_lowercase().chars().next());
+    let may_be_of_fork = elsewhere.is_none() && !is_slip && !context.version_is_certain();
+    let finding = finding.maybe_note(may_be_of_fork.then(|| "a plug-in, a platform or a fork may take it".to_owned()));
+    let finding = match meant {
+        Some(known) => {
+            let whole = word.span.end - word.span.start == text.len();
+            let edits = if whole { vec![Edit { span: word.span, replacement: known.to_owned() }] } else { Vec::new() };
+            finding.help(format!("write `{flag} {known}`")).fix(Safety::Unsafe, "write the intended word", edits)
+        }
+        None if words.len() <= LISTED => finding.help(format!("write one of {}", words.join(", "))),
+        None => finding.help(format!("write one of {} and others", words.get(..LISTED).unwrap_or(&words).join(", "))),
+    };
+    let is_open = accepted.is_open || may_be_of_fork || context.launch.may_be_fork();
+    if is_open { finding.at_most(Severity::Warning) } else { finding }
+}
+
+/// The word that another one stands for.
+fn meant<'a>(words: &[&'a str], text: &str) -> Option<&'a str> {
+    let folded = text.to_ascii_lowercase().replace('-', "_");
+    let near = words.iter().map(|known| (distance(known, &folded), *known)).min();
+    let near = near.filter(|(far, known)| *far <= SLIP && far * 2 < known.len()).map(|(_, known)| known);
+    near.or_else(|| {
+        SYNONYMS.iter().find(|(other, known)| *other == folded && words.contains(known)).map(|(_, known)| *known)
+    })
+}
+
+/// What users write for other words.
+const SYNONYMS: [(&str, &str); 6] = [
+    ("fp16", "float16"),
+    ("bf16", "bfloat16"),
+    ("fp32", "float32"),
+    ("fp8", "fp8_e4m3"),
+    ("flash_attn", "fa3"),
+    ("flash_attention", "fa3"),
+];
+
+fn not_of_kind(context: &Context<'_>, kind: Kind, argument: &Argument, word: &Located<Value>, text: &str) -> Finding {
+    let (flag, shown): (_, String) = (&argument.flag.value, text.chars().take(60).collect());
+    let (what, python) = if kind == Kind::Number { ("a number", "float") } else { ("an integer", "int") };
+    Finding::new(word.span, format!("`{flag}` takes {what}, but got `{shown}`"), format!("not {what}"))
+        .note(format!(
+            "{} says: `error: argument {flag}: invalid {python} value: '{shown}'`",
+            unstated::name(context.launch.engine)
+        ))
+        .help(format!("write {what}"))
+}

@@ -1,0 +1,150 @@
+//! # NR11: draft-for-another-base
+//!
+//! By its name the draft was trained for another generation of the target.
+//!
+//! ## What it does
+//!
+//! Compares the generation in the names of target and draft (Llama 2, 3, 3.1, 3.2, 3.3; Qwen 2, 2.5, 3, 3.5),
+//! written with a dot, a dash or nothing between the digits.
+//! A draft of STANDALONE is a whole model and reads no hidden states: it may be of another generation.
+//!
+//! ## Why is this bad?
+//!
+//! A head learns the hidden states of one model. It runs on another model of the same shape, but few of its tokens are
+//! accepted.
+//!
+//! ## What SGLang does
+//!
+//! It runs; nothing compares the two.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.9
+//! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --context-length 2048 --dtype bfloat16 --max-running-requests 16 \
+//!   --speculative-algorithm EAGLE --speculative-draft-model-path lmsys/sglang-EAGLE-LLaMA3-Instruct-8B \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.9
+//! sglang serve --model-path meta-llama/Meta-Llama-3-8B-Instruct --context-length 2048 --dtype bfloat16 --max-running-requests 16 \
+//!   --speculative-algorithm EAGLE --speculative-draft-model-path lmsys/sglang-EAGLE-LLaMA3-Instruct-8B \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ```launch good version:0.5.9
+//! sglang serve --model-path meta-llama/Llama-3.1-8B-Instruct --context-length 2048 --dtype bfloat16 --max-running-requests 16 \
+//!   --speculative-algorithm STANDALONE --speculative-draft-model-path meta-llama/Llama-3.2-1B-Instruct \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Versions
+//!
+//! All versions.
+//!
+//! ## Source
+//!
+//! sglang PR #9388, issues #6296, #3824.
+
+use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+
+use crate::rules::{Applies, Check, Context, Finding, Rule};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "NR11",
+    name: "draft-for-another-base",
+    severity: Severity::Warning,
+    applies: Applies::Sglang,
+    file: include_str!("nr11_draft_for_another_base.rs"),
+    check: Check::One(check),
+};
+
+/// Families, and their generations as written without a dot; `qwen32` may be a size.
+const FAMILIES: [(&str, &[&str]); 2] =
+    [("llama", &["31", "32", "33"]), ("qwen", &["15", "25", "35", "36", "37", "38"])];
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.tree_algorithm().filter(|algorithm| *algorithm != Algorithm::Standalone)?;
+    let target = context.launch.text(Key::ModelPath)?;
+    let draft = context.launch.text(Key::SpeculativeDraftModelPath)?;
+    let (family, own) = generation(target.value)?;
+    let (other, made_for) = generation(draft.value)?;
+    if family != other || own == made_for {
+        return None;
+    }
+    let message = format!("judging by its name, the draft is for {other} {made_for}, but the target is {family} {own}");
+    Some(
+        Finding::new(draft.span, message, format!("for {other} {made_for}"))
+            .related(Some(target.span), format!("{family} {own}"))
+            .note("only the names were compared")
+            .help("use the head that was trained for this target"),
+    )
+}
+
+/// Family and generation in the last part of a path, such as llama and 3.1, however it is written: `3.1`, `3-1`, `31`.
+fn generation(path: &str) -> Option<(&'static str, String)> {
+    let name = path.trim_end_matches('/').rsplit('/').next()?.to_ascii_lowercase();
+    FAMILIES.iter().find_map(|(family, joined)| {
+        let rest = &name[name.find(family)? + family.len()..];
+        let rest = rest.strip_prefix(['-', '_']).unwrap_or(rest);
+        let length = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(rest.len());
+        let (number, behind) = rest.split_at(length);
+        // The size of a model (7b) is not a generation.
+        if behind.starts_with('b') {
+            return None;
+        }
+        let number = number.trim_matches('.');
+        let number = match (number.len(), minor(behind)) {
+            (1, Some(minor)) => format!("{number}.{minor}"),
+            (2, _) if joined.contains(&number) => format!("{}.{}", &number[..1], &number[1..]),
+            (2, _) => return None,
+            _ => number.trim_end_matches(".0").to_owned(),
+        };
+        (!number.is_empty()).then_some((*family, number))
+    })
+}
+
+/// The digit of `-5` or `_5`, unless the following text makes it a size or a date.
+fn minor(behind: &str) -> Option<char> {
+    let mut letters = behind.strip_prefix(['-', '_'])?.chars();
+    let digit = letters.next().filter(char::is_ascii_digit)?;
+    letters.next().is_none_or(|next| next == '-' || next == '_').then_some(digit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_generation_is_read_however_it_is_written() {
+        for (path, expected) in [
+            ("meta-llama/Llama-3.1-8B-Instruct", Some(("llama", "3.1"))),
+            ("eagle3-llama31-8b", Some(("llama", "3.1"))),
+            ("eagle3_llama33_70b", Some(("llama", "3.3"))),
+            ("yuhuili/EAGLE3-LLaMA3.3-Instruct-70B", Some(("llama", "3.3"))),
+            ("meta-llama/Llama-3-2-1B", Some(("llama", "3.2"))),
+            ("meta-llama/Meta-Llama-3-8B", Some(("llama", "3"))),
+            ("Llama-3.0-8B", Some(("llama", "3"))),
+            ("meta-llama/Llama-2-7b-chat-hf", Some(("llama", "2"))),
+            ("eagle3-qwen35-9b", Some(("qwen", "3.5"))),
+            ("Qwen/Qwen3.5-9B", Some(("qwen", "3.5"))),
+            ("qwen3-5-9b", Some(("qwen", "3.5"))),
+            ("qwen3_5_9b", Some(("qwen", "3.5"))),
+            ("qwen25-7b", Some(("qwen", "2.5"))),
+            ("Qwen/Qwen2.5-7B/", Some(("qwen", "2.5"))),
+            ("Qwen/Qwen3-4B-Instruct-2507", Some(("qwen", "3"))),
+            ("Qwen/Qwen3-0.6B", Some(("qwen", "3"))),
+            ("Qwen/Qwen3-30B-A3B", Some(("qwen", "3"))),
+            ("Qwen/Qwen3-8B", Some(("qwen", "3"))),
+            ("Qwen/Qwen-7B", None),
+            ("qwen32-chat", None),
+            ("qwen32b", None),
+            ("Qwen", None),
+            ("mistral-7b", None),
+        ] {
+            let found = generation(path);
+            assert_eq!(found.as_ref().map(|(family, number)| (*family, number.as_str())), expected, "{path}");
+        }
+    }
+}

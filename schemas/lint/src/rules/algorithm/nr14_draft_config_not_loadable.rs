@@ -1,0 +1,78 @@
+//! # NR14: draft-config-not-loadable
+//!
+//! The draft's config.json is in a form that SGLang cannot load.
+//!
+//! ## What it does
+//!
+//! Looks at drafts whose config was written by the speculators library (`speculators_model_type`), or whose `model_type` is vLLM's own
+//! `eagle`.
+//!
+//! ## Why is this bad?
+//!
+//! The server does not start. Such checkpoints are meant for vLLM, which converts them.
+//!
+//! ## What SGLang does
+//!
+//! transformers does not know the model type, and the classes and fields that SGLang expects are missing or elsewhere.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.9
+//! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft --max-running-requests 16 \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```draft
+//! {"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3", "torch_dtype": "bfloat16"}
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.9
+//! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft --max-running-requests 16 \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "torch_dtype": "bfloat16"}
+//! ```
+//!
+//! ## Versions
+//!
+//! Open: 0.5.23 reads neither form.
+//!
+//! ## Source
+//!
+//! sglang issues #18216, #25673; `utils/hf_transformers/config.py`.
+
+use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+
+use crate::rules::{Applies, Check, Context, Finding, Rule};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "NR14",
+    name: "draft-config-not-loadable",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("nr14_draft_config_not_loadable.rs"),
+    check: Check::One(check),
+};
+
+/// The model type of vLLM's EAGLE heads, which no other library has.
+const VLLM: &str = "eagle";
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.algorithm().filter(|algorithm| matches!(algorithm, Algorithm::Eagle | Algorithm::Eagle3))?;
+    let draft = context.draft_config()?;
+    let form = if draft.speculators_model_type.is_some() {
+        "the speculators library's"
+    } else if draft.model_type.as_deref() == Some(VLLM) {
+        "vLLM's"
+    } else {
+        return None;
+    };
+    let message = format!("the draft's config.json is in {form} form, which sglang cannot load");
+    Some(
+        Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "made for vLLM")
+            .on_facts("draft", context.draft)
+            .help("use a draft made for sglang, or convert its config.json and weights to a class such as LlamaForCausalLMEagle3"),
+    )
+}

@@ -1,0 +1,86 @@
+//! # SD195: value-not-accepted
+//!
+//! The parser of this version rejects a flag's value.
+//!
+//! ## What it does
+//!
+//! Compares the values of each flag with the list and the type that the version's parser registers.
+//!
+//! ## Why is this bad?
+//!
+//! The server does not start. It is the most common failure that needs no model: a value of another engine or another
+//! version, or a typo.
+//!
+//! ## What SGLang does
+//!
+//! argparse stops: `error: argument --kv-cache-dtype: invalid choice: 'fp8' (choose from 'auto', 'fp8_e5m2', …)`. For
+//! lists that plugins can extend (attention backends, quantisation methods, load formats and some others) it is a
+//! warning.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --kv-cache-dtype fp8 --speculative-algorithm EAGLE --speculative-num-steps 3 \
+//!   --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 16
+//! ```
+//!
+//! ```launch bad version:0.5.9
+//! sglang serve --model-path target --attention-backend dsa --speculative-algorithm EAGLE --speculative-num-steps 3 \
+//!   --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 16
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path target --kv-cache-dtype fp8_e4m3 --speculative-algorithm EAGLE --speculative-num-steps 3 \
+//!   --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --max-running-requests 16
+//! ```
+//!
+//! ## Versions
+//!
+//! The lists were read from 0.4.7, 0.4.10, 0.5.2 and all versions from 0.5.6 to 0.5.23. Algorithms are checked by
+//! SD001.
+//!
+//! ## Source
+//!
+//! sglang `server_args.py`, `arg_groups/fields/`, `arg_groups/choices.py`.
+
+use launch::Argument;
+use schemas::{
+    diagnostic::Severity,
+    engines::Engine,
+    flags::{self, Key},
+};
+
+use crate::rules::{Applies, Check, Context, Finding, Rule, accepted::refused};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD195",
+    name: "value-not-accepted",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd195_value_not_accepted.rs"),
+    check: Check::Several(check),
+};
+
+/// Slime's own flags that start like the ones that it passes on.
+const SLIMES_OWN: [&str; 3] = ["config", "router-", "server-concurrency"];
+
+fn check(context: &Context<'_>) -> Vec<Finding> {
+    if context.launch.engine == Engine::Spectune {
+        return Vec::new();
+    }
+    context.launch.arguments.iter().filter_map(|argument| look(context, argument)).collect()
+}
+
+fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
+    let slime = context.launch.engine == Engine::Slime;
+    let prefix = if slime { "--sglang-" } else { "--" };
+    let name = argument.flag.value.strip_prefix(prefix).filter(|name| !name.starts_with('-'))?;
+    let is_other = argument.key == Some(Key::SpeculativeAlgorithm)
+        || (slime && SLIMES_OWN.iter().any(|own| name.starts_with(own)));
+    if is_other || argument.is_positional() {
+        return None;
+    }
+    refused(context, flags::sglang(), argument, name)
+}

@@ -1,0 +1,48 @@
+//! Compares the maximum sequence length of the draft with that of the launch.
+
+use schemas::{flags::Key, text::Span};
+
+use crate::rules::{Context, versions::*};
+
+/// The variable that allows a context longer than the config's.
+pub(super) const OVERWRITE: &str = "SGLANG_ALLOW_OVERWRITE_LONGER_CONTEXT_LEN";
+
+/// Where that variable's default became false (PR #9388).
+pub(super) const DEFAULT_CHANGED: Edge = Edge::new(V0_5_0, V0_5_2);
+
+/// A draft that is shorter than the context.
+pub(super) struct Short {
+    /// Maximum sequence length of the draft, in tokens.
+    pub draft: usize,
+    /// Maximum sequence length of the launch, in tokens.
+    pub context: usize,
+    /// Whether SGLang continues anyway.
+    pub allowed: bool,
+    /// The setting that requests it: the context length, or the variable.
+    pub asked: Option<Span>,
+}
+
+impl Short {
+    /// The draft and the context, if both are known and the draft is shorter.
+    pub fn of(context: &Context<'_>) -> Option<Self> {
+        let config = context.draft_config()?;
+        let known = config.states_context_length() || !context.draft?.partial;
+        let asked = context.span(Key::ContextLength);
+        if !known || (asked.is_none() && !context.is_absent(Key::ContextLength)) {
+            return None;
+        }
+        let (draft, length) = (config.derived_context_length(), context.resolved.context_length.as_ref()?.value);
+        if draft >= length {
+            return None;
+        }
+        let (allowed, variable) = match context.launch.environment.get(OVERWRITE) {
+            Some(variable) => {
+                let value = variable.value.known()?.trim().to_ascii_lowercase();
+                (matches!(value.as_str(), "1" | "true" | "yes" | "y" | "t" | "on"), Some(variable.span))
+            }
+            None if !context.launch.lacks_variable(OVERWRITE) => return None,
+            None => (DEFAULT_CHANGED.side(context.version()) == Side::Before, None),
+        };
+        Some(Self { draft, context: length, allowed, asked: asked.or(variable) })
+    }
+}

@@ -1,0 +1,78 @@
+//! # SD055: eagle3-aux-ids-range
+//!
+//! The head reads hidden states of layers that the target does not have.
+//!
+//! ## What it does
+//!
+//! Compares `eagle_config.eagle_aux_hidden_state_layer_ids` with the target's number of layers; without ids, the defaults 2,
+//! n/2 and n − 3.
+//!
+//! ## Why is this bad?
+//!
+//! A missing layer is never captured, so the head gets fewer hidden states than it has weights for.
+//!
+//! ## What SGLang does
+//!
+//! Nothing is checked; the first draft pass fails with `mat1 and mat2 shapes cannot be multiplied`.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.9
+//! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft --max-running-requests 16 \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```target
+//! {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 16}
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLMEagle3"], "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}}
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.9
+//! sglang serve --model-path target --speculative-algorithm EAGLE3 --speculative-draft-model-path draft --max-running-requests 16 \
+//!   --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```target
+//! {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 32}
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLMEagle3"], "eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 15, 28]}}
+//! ```
+//!
+//! ## Versions
+//!
+//! All versions read.
+//!
+//! ## Source
+//!
+//! sglang `speculative/spec_aux_hidden_state.py`.
+
+use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+
+use crate::rules::{Applies, Check, Context, Finding, Rule};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD055",
+    name: "eagle3-aux-ids-range",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd055_eagle3_aux_ids_range.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.only(Algorithm::Eagle3)?;
+    let layers = context.target_config()?.num_hidden_layers?;
+    let ids = context.draft_config()?.eagle_config.as_ref()?.eagle_aux_hidden_state_layer_ids.as_ref()?;
+    let outside = *ids.iter().find(|id| **id >= layers)?;
+    let message = format!("the head wants the hidden states of layer {outside}, and the target has {layers} layers");
+    Some(
+        Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, "trained for a deeper target")
+            .related(context.span(Key::ModelPath), format!("{layers} layers"))
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
+            .help("use the head that was trained for this target, or correct the ids in its config.json"),
+    )
+}

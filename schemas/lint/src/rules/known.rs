@@ -1,0 +1,379 @@
+//! Known faults of engines over ranges of versions: one table, used by several rules.
+//!
+//! A row of `known/faults.json` states the engine and versions, the conditions on a launch, what happens, what helps,
+//! and the sources. Every condition of a row must be known to hold, so a launch with unknown parts matches no row that
+//! depends on them.
+
+mod names;
+
+use std::sync::OnceLock;
+
+use launch::Argument;
+use schemas::{
+    engines::Engine,
+    flags::{self, Lookup},
+    gpu::architecture_of,
+    text::Span,
+    version::EngineVersion,
+};
+use serde::Deserialize;
+
+use super::{Context, Finding, support::method_of, unstated};
+
+/// The kind of fault, which decides the rule that reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Harm {
+    /// The server crashes, at start or under load.
+    Crash,
+    /// The output is wrong, or drafts are rejected without cause.
+    Corruption,
+}
+
+/// A row of the table.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Fault {
+    /// A short name in kebab case.
+    #[cfg_attr(not(test), expect(dead_code, reason = "names the row for readers and tests"))]
+    id: String,
+    engine: Whose,
+    harm: Harm,
+    /// First version with the fault; omitted if no older version is known to be free of it.
+    since: Option<String>,
+    /// First version without the fault; omitted if none is known.
+    until: Option<String>,
+    /// Whether a launch without a version counts as fixed: most such launches are newer than the fault.
+    #[serde(default)]
+    old: bool,
+    /// SGLang's resolved algorithms, or vLLM's methods (`none`: no method is given, and the draft's name implies none);
+    /// any of them. Empty if the fault does not depend on speculation.
+    methods: Vec<String>,
+    /// Prefixes of the target's architecture, any of them. If the architecture is unknown, `models` decides.
+    #[serde(default)]
+    classes: Vec<String>,
+    /// Lower-case substrings of the target's name, any of them.
+    #[serde(default)]
+    models: Vec<String>,
+    /// Lower-case substrings of its name that identify another checkpoint without the fault.
+    #[serde(default)]
+    not_models: Vec<String>,
+    /// Lower-case substrings of the draft's name, any of them.
+    #[serde(default)]
+    drafts: Vec<String>,
+    /// Lower-case substrings of the target's name or quantisation method, any of them.
+    #[serde(default)]
+    formats: Vec<String>,
+    /// Lower-case substrings of the name of the image that runs it, any of them: for faults of plugins.
+    #[serde(default)]
+    images: Vec<String>,
+    /// Flags that must be given with such values.
+    #[serde(default)]
+    with: Vec<Given>,
+    /// Flags that must not be given with such values.
+    #[serde(default)]
+    without: Vec<Given>,
+    /// Keys of vLLM's speculative configuration that must be given with such values.
+    #[serde(default)]
+    keys: Vec<GivenKey>,
+    /// Keys of it that must not be given.
+    #[serde(default)]
+    no_keys: Vec<String>,
+    /// Draft tokens: SGLang's `num_draft_tokens`, vLLM's `num_speculative_tokens`; any of them.
+    #[serde(default)]
+    tokens: Vec<u64>,
+    /// Minimum number of draft tokens.
+    tokens_at_least: Option<u64>,
+    /// Architectures of the GPU as printed (`SM 12.0`), any of them.
+    #[serde(default)]
+    gpus: Vec<String>,
+    /// What happens, in one sentence.
+    message: String,
+    /// A short label for the place.
+    label: String,
+    /// The engine's message, if it prints one.
+    says: Option<String>,
+    /// What to do.
+    help: String,
+    /// Issues and pull requests: `sglang#36140`.
+    sources: Vec<String>,
+    /// Whether it happens at every start or request, which makes it an error if the version is known.
+    certain: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Whose {
+    Sglang,
+    Vllm,
+}
+
+/// How certain a launch is about the target's family, or the method.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    /// By the model's name or config; by the method's own key.
+    Surely,
+    /// By something specific to the family: a parser, or the name that clients use. By the method that vLLM infers from
+    /// the draft's name.
+    Probably,
+}
+
+/// A flag with any of these values; with any value if none is listed.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Given {
+    flag: String,
+    #[serde(default)]
+    values: Vec<String>,
+    /// Lower-case substrings of the value, such as parts of its JSON; any of them.
+    #[serde(default)]
+    parts: Vec<String>,
+}
+
+/// A key of vLLM's speculative configuration whose value, as JSON, contains any of these substrings.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GivenKey {
+    key: String,
+    parts: Vec<String>,
+}
+
+/// All rows.
+fn faults() -> &'static [Fault] {
+    static FAULTS: OnceLock<Vec<Fault>> = OnceLock::new();
+    FAULTS.get_or_init(|| serde_json::from_str(include_str!("known/faults.json")).unwrap_or_default())
+}
+
+/// The faults of one kind that match a launch.
+pub(super) fn met(context: &Context<'_>, harm: Harm) -> Vec<Finding> {
+    let whose = if context.launch.engine == Engine::Vllm { Whose::Vllm } else { Whose::Sglang };
+    let rows = faults().iter().filter(|fault| fault.engine == whose && fault.harm == harm);
+    rows.filter_map(|fault| fault.look(context)).collect()
+}
+
+impl Fault {
+    fn look(&self, context: &Context<'_>) -> Option<Finding> {
+        let is_told = context.resolved.version_given;
+        if is_told && !self.is_in(context.version()) {
+            return None;
+        }
+        // A fixed crash that does not always happen is reported only for launches that state an affected version.
+        let is_over = self.old || (self.harm == Harm::Crash && !self.certain);
+        if !is_told && is_over && self.until.is_some() {
+            return None;
+        }
+        let (place, method) = self.method(context)?;
+        let target = self.target(context)?;
+        if !self.is_draft(context) || !self.is_gpu(context) || !self.has_tokens(context) {
+            return None;
+        }
+        if !self.has_keys(context) || !self.is_image(context) {
+            return None;
+        }
+        let mut causes = Vec::new();
+        for given in &self.with {
+            causes.push(given.find(context)?);
+        }
+        if self.without.iter().any(|given| given.may_be(context)) {
+            return None;
+        }
+        let main = causes.first().copied().unwrap_or(place);
+        let second = (!self.methods.is_empty()).then_some(place);
+        let finding = Finding::new(main, self.message.clone(), self.label.clone()).related(second, "with this");
+        let finding = causes.iter().skip(1).fold(finding, |finding, cause| finding.related(Some(*cause), "and this"));
+        let finding = match &self.says {
+            Some(words) => finding.note(format!("{} says: `{words}`", unstated::name(context.launch.engine))),
+            None => finding,
+        };
+        let finding = finding.note(self.told(context)).help(self.help.clone());
+        let sure = self.certain && is_told && method == Told::Surely && target == Told::Surely;
+        Some(if sure { finding } else { finding.at_most(schemas::diagnostic::Severity::Warning) })
+    }
+
+    fn is_in(&self, version: EngineVersion) -> bool {
+        let edge = |text: &Option<String>| text.as_deref().and_then(|text| text.parse().ok());
+        edge(&self.since).is_none_or(|since: EngineVersion| since <= version)
+            && edge(&self.until).is_none_or(|until: EngineVersion| version < until)
+    }
+
+    /// A note on the affected versions and the sources.
+    fn told(&self, context: &Context<'_>) -> String {
+        let engine = unstated::name(context.launch.engine);
+        let range = match (&self.since, &self.until) {
+            (Some(since), Some(until)) => format!("known from {engine} {since} on, fixed in {until}"),
+            (Some(since), None) => format!("known from {engine} {since} on; no version without it is known"),
+            (None, Some(until)) => format!("fixed in {engine} {until}"),
+            (None, None) if !self.images.is_empty() => "told of this image".to_owned(),
+            (None, None) => format!("no version of {engine} without it is known"),
+        };
+        format!("{range} ({})", self.sources.join(", "))
+    }
+
+    /// The span of the method, if it is one of the row's; the span of the launch if the row lists none. A method that
+    /// is not given is only probable, since the draft's config may imply another.
+    fn method(&self, context: &Context<'_>) -> Option<(Span, Told)> {
+        if self.methods.is_empty() {
+            return Some((context.launch.anchor, Told::Surely));
+        }
+        let is_own = |method: &str| self.methods.iter().any(|own| own == method);
+        if context.launch.engine == Engine::Vllm {
+            let config = context.launch.vllm_speculation()?;
+            if let Some(method) = config.method.as_deref() {
+                return is_own(method).then_some((config.span, Told::Surely));
+            }
+            if config.may_give("method") || config.is_legacy {
+                return None;
+            }
+            let taken = method_of(&config);
+            let told = if taken.is_none() { Told::Surely } else { Told::Probably };
+            return is_own(taken.unwrap_or("none")).then_some((config.span, told));
+        }
+        let place = || context.value_place(schemas::flags::Key::SpeculativeAlgorithm);
+        is_own(context.algorithm()?.name()).then(|| (place(), Told::Surely))
+    }
+
+    /// How certain it is that the target is one of the row's; `None` if it is not.
+    fn target(&self, context: &Context<'_>) -> Option<Told> {
+        let class = context.target_config().and_then(|config| config.architecture());
+        let name = names::of_target(context);
+        let has = |name: &str, parts: &[String]| parts.iter().any(|part| name.contains(part.as_str()));
+        if has(&name, &self.not_models) {
+            return None;
+        }
+        let told = match class {
+            Some(class) if !self.classes.is_empty() => {
+                self.classes.iter().any(|known| class.starts_with(known.as_str())).then_some(Told::Surely)
+            }
+            _ if self.classes.is_empty() && self.models.is_empty() || has(&name, &self.models) => Some(Told::Surely),
+            // Other hints do not count if the architecture is known.
+            None if names::hints(context).iter().any(|hint| has(hint, &self.models)) => Some(Told::Probably),
+            _ => None,
+        };
+        let method = context.target_config().and_then(|config| config.quantization_method());
+        let method = method.unwrap_or_default().to_ascii_lowercase();
+        let given =
+            context.launch.text(schemas::flags::Key::Quantization).map(|given| given.value.to_ascii_lowercase());
+        let told_of = [name.as_str(), method.as_str(), given.as_deref().unwrap_or_default()];
+        let is_format = |part: &String| told_of.iter().any(|text| text.contains(part.as_str()));
+        told.filter(|_| self.formats.is_empty() || self.formats.iter().any(is_format))
+    }
+
+    fn is_draft(&self, context: &Context<'_>) -> bool {
+        let name = context.launch.text(schemas::flags::Key::SpeculativeDraftModelPath);
+        let name = name.map(|name| name.value.to_ascii_lowercase()).unwrap_or_default();
+        self.drafts.is_empty() || self.drafts.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    fn has_keys(&self, context: &Context<'_>) -> bool {
+        if self.keys.is_empty() && self.no_keys.is_empty() {
+            return true;
+        }
+        let Some(config) = context.launch.vllm_speculation() else { return false };
+        let is_given = |given: &GivenKey| {
+            let text = config.shown(&given.key).unwrap_or_default().to_ascii_lowercase();
+            given.parts.iter().any(|part| text.contains(part.as_str()))
+        };
+        self.keys.iter().all(is_given) && !self.no_keys.iter().any(|key| config.may_give(key))
+    }
+
+    fn is_image(&self, context: &Context<'_>) -> bool {
+        let name = context.launch.image.as_deref().unwrap_or_default().to_ascii_lowercase();
+        self.images.is_empty() || self.images.iter().any(|part| name.contains(part.as_str()))
+    }
+
+    fn is_gpu(&self, context: &Context<'_>) -> bool {
+        let own = context.gpu_memory.and_then(architecture_of).map(|architecture| architecture.to_string());
+        self.gpus.is_empty() || own.is_some_and(|own| self.gpus.contains(&own))
+    }
+
+    fn has_tokens(&self, context: &Context<'_>) -> bool {
+        if self.tokens.is_empty() && self.tokens_at_least.is_none() {
+            return true;
+        }
+        let tokens = if context.launch.engine == Engine::Vllm {
+            context.launch.vllm_speculation().and_then(|config| config.num_speculative_tokens)
+        } else {
+            context.resolved.num_draft_tokens.as_ref().and_then(|tokens| i64::try_from(tokens.value).ok())
+        };
+        let Some(tokens) = tokens.and_then(|tokens| u64::try_from(tokens).ok()) else { return false };
+        (self.tokens.is_empty() || self.tokens.contains(&tokens))
+            && self.tokens_at_least.is_none_or(|least| least <= tokens)
+    }
+}
+
+impl Given {
+    /// Its span.
+    fn find(&self, context: &Context<'_>) -> Option<Span> {
+        let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
+        let last = own.next_back()?;
+        let known = last.values.first().and_then(|value| value.value.known());
+        let is_value = self.takes_any() || known.is_some_and(|known| self.is_value(known));
+        is_value.then_some(last.span)
+    }
+
+    /// Whether it is, or may be, present.
+    fn may_be(&self, context: &Context<'_>) -> bool {
+        let mut own = context.launch.arguments.iter().filter(|argument| self.is_flag(context, argument));
+        let Some(last) = own.next_back() else { return !context.launch.is_complete() };
+        match last.values.first().map(|value| value.value.known()) {
+            Some(None) => true,
+            Some(Some(known)) => self.takes_any() || self.is_value(known),
+            None => self.takes_any(),
+        }
+    }
+
+    fn takes_any(&self) -> bool {
+        self.values.is_empty() && self.parts.is_empty()
+    }
+
+    fn is_value(&self, known: &str) -> bool {
+        let small = known.to_ascii_lowercase();
+        self.values.iter().any(|value| value == known) || self.parts.iter().any(|part| small.contains(part.as_str()))
+    }
+
+    fn is_flag(&self, context: &Context<'_>, argument: &Argument) -> bool {
+        let written = argument.flag.value.as_str();
+        let name = written.strip_prefix("--sglang-").or_else(|| written.strip_prefix("--")).unwrap_or_default();
+        if context.launch.engine == Engine::Vllm {
+            return name.replace('_', "-") == self.flag;
+        }
+        match flags::lookup(name, None) {
+            Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => {
+                spelling.canonical == self.flag || spelling.name == self.flag
+            }
+            Lookup::Ambiguous(_) | Lookup::Unknown => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_read_and_says_what_it_must() {
+        let rows: Vec<Fault> = serde_json::from_str(include_str!("known/faults.json")).expect("rows");
+        let mut ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
+        ids.sort_unstable();
+        assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
+        for row in &rows {
+            let versions = [&row.since, &row.until].map(|edge| {
+                edge.as_ref().map(|text| text.parse::<EngineVersion>().unwrap_or_else(|_| panic!("{}: {text}", row.id)))
+            });
+            if let [Some(since), Some(until)] = versions {
+                assert!(since < until, "{}", row.id);
+            }
+            assert!(!row.sources.is_empty() && (!row.methods.is_empty() || !row.with.is_empty()), "{}", row.id);
+            assert!(row.sources.iter().all(|source| source.contains('#') || source.contains('.')), "{}", row.id);
+            assert!(!row.message.ends_with('.') && row.message.len() < 160, "{}", row.id);
+            for given in row.with.iter().chain(&row.without) {
+                let known = if row.engine == Whose::Vllm { flags::vllm() } else { flags::sglang() };
+                assert!(known.spelling(&given.flag).is_some(), "{}: {}", row.id, given.flag);
+            }
+            let small = |parts: &[String]| parts.iter().all(|part| *part == part.to_ascii_lowercase());
+            assert!(small(&row.models) && small(&row.formats) && small(&row.drafts), "{}", row.id);
+            assert!(small(&row.not_models) && (!row.old || row.until.is_some()), "{}", row.id);
+        }
+        assert!(rows.len() >= 12, "{} rows only", rows.len());
+    }
+}

@@ -1,0 +1,107 @@
+//! # SD090: max-running-48
+//!
+//! Without an explicit limit, speculation runs 48 requests at a time.
+//!
+//! ## What it does
+//!
+//! Looks for a missing `--max-running-requests` if speculation is on. If the expected concurrency is known
+//! (`--expected-concurrency`, slime's `--sglang-server-concurrency`) and 48 or less, nothing is reported.
+//!
+//! ## Why is this bad?
+//!
+//! Without speculation thousands of requests may run together; merely adding the algorithm's flag reduces that to 48,
+//! and the others wait. A rollout of a few hundred samples per engine is split into batches of 48. The number is for
+//! the whole engine: under DP attention the ranks share it.
+//!
+//! ## What SGLang does
+//!
+//! It logs `Max running requests is reset to 48 for speculative decoding. You can override this by explicitly setting
+//! --max-running-requests.`
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ```launch bad version:0.5.23 concurrency:256 also:SD160
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 \
+//!   --max-running-requests 128
+//! ```
+//!
+//! ```launch good version:0.5.23 concurrency:16
+//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Versions
+//!
+//! All versions read; 32 for some days in March 2025. For DeepSeek V4 it is 256; UNO sets no limit.
+//!
+//! ## Source
+//!
+//! sglang `arg_groups/speculative_hook.py`; PR #34290.
+
+use launch::resolve::Origin;
+use schemas::{
+    diagnostic::{Safety, Severity},
+    engines::Engine,
+    flags::Key,
+};
+
+use crate::rules::{Applies, Check, Context, Finding, Rule};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD090",
+    name: "max-running-48",
+    severity: Severity::Warning,
+    applies: Applies::Sglang,
+    file: include_str!("sd090_max_running_48.rs"),
+    check: Check::One(check),
+};
+
+/// The limit that SGLang sets by default.
+const RESET: usize = 48;
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let key = Key::MaxRunningRequests;
+    let limit = context.resolved.max_running_requests.as_ref()?;
+    if !matches!(limit.origin, Origin::Default { .. }) || limit.value != RESET || !context.is_absent(key) {
+        return None;
+    }
+    let slime = context.launch.engine == Engine::Slime;
+    let concurrency = context.launch.count(Key::ServerConcurrency).filter(|_| slime).map(|requests| requests.value);
+    let expected = context.expected_concurrency.or(concurrency);
+    if expected.is_some_and(|expected| expected <= RESET) {
+        return None;
+    }
+    let message = match expected {
+        Some(expected) => format!("at most {RESET} of the {expected} expected requests run together, the others wait"),
+        None => format!("at most {RESET} requests run together: the default under speculation"),
+    };
+    let place = context.value_place(Key::SpeculativeAlgorithm);
+    let ranks = context.launch.attention_ranks().filter(|ranks| *ranks > 1);
+    let finding = Finding::new(place, message, format!("sets the limit to {RESET}"))
+        .engine_says(
+            "Max running requests is reset to 48 for speculative decoding. You can override this by explicitly setting \
+             --max-running-requests.",
+        )
+        .maybe_note(ranks.map(|ranks| format!("{ranks} attention ranks share them: {} each", (RESET / ranks).max(1))))
+        .maybe_note((slime && expected.is_none()).then(|| "slime sends up to 512 requests to an engine".to_owned()));
+    Some(match expected {
+        Some(expected) => finding.help(format!("add `{}`", context.line(key, &expected.to_string()))).fix(
+            Safety::Unsafe,
+            "run all expected requests together",
+            context.set(key, &expected.to_string()),
+        ),
+        None => finding.help(format!(
+            "add `{}` with what is to run together, such as 128 for rollouts, or {RESET} to keep it",
+            context.flag(key)
+        )),
+    })
+}

@@ -1,0 +1,80 @@
+//! # SD099: lora-algorithm
+//!
+//! LoRA does not run with this algorithm.
+//!
+//! ## What it does
+//!
+//! Looks for `--enable-lora` or `--lora-paths` with STANDALONE, UNO or FROZEN_KV_MTP, and from 0.5.6 to 0.5.15.post1 with any
+//! algorithm but NGRAM.
+//!
+//! ## Why is this bad?
+//!
+//! The server does not start.
+//!
+//! ## What SGLang does
+//!
+//! `ValueError: LoRA is only compatible with NGRAM, EAGLE, NEXTN, EAGLE3, DFLASH, or DSPARK speculative decoding, not
+//! STANDALONE.` Older versions: `ValueError: Currently LoRA is only compatible with NGRAM speculative decoding.`
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm STANDALONE --speculative-draft-model-path draft --max-running-requests 16 \
+//!   --enable-lora --attention-backend fa3
+//! ```
+//!
+//! ```launch bad version:0.5.9
+//! sglang serve --model-path target --speculative-algorithm EAGLE --enable-lora --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --enable-lora --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Versions
+//!
+//! The list is that of 0.5.23; in 0.5.6, 0.5.9, 0.5.12.post1 and 0.5.15.post1 it is NGRAM only. In which version
+//! between the last of these and 0.5.23 EAGLE was added is unknown, so EAGLE is not checked there.
+//!
+//! ## Source
+//!
+//! sglang `arg_groups/lora_hook.py`; `server_args.py` of the older versions.
+
+use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+
+use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD099",
+    name: "lora-algorithm",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd099_lora_algorithm.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let key = [Key::EnableLora, Key::LoraPaths].into_iter().find(|key| context.launch.has(*key))?;
+    let algorithm = context.algorithm()?;
+    let ngram_alone = (V0_5_6..=V0_5_15).contains(&context.version()) && algorithm != Algorithm::Ngram;
+    if !ngram_alone && !matches!(algorithm, Algorithm::Standalone | Algorithm::Uno | Algorithm::FrozenKvMtp) {
+        return None;
+    }
+    let name = algorithm.name();
+    let says = match ngram_alone {
+        true => "Currently LoRA is only compatible with NGRAM speculative decoding.".to_owned(),
+        false => format!(
+            "LoRA is only compatible with NGRAM, EAGLE, NEXTN, EAGLE3, DFLASH, or DSPARK speculative decoding, not \
+             {name}."
+        ),
+    };
+    Some(
+        Finding::new(context.place(key), format!("LoRA does not run with {name}"), "not with this algorithm")
+            .related(context.span(Key::SpeculativeAlgorithm), "here")
+            .engine_says(says)
+            .by_version()
+            .help(format!("take `{}` out, or use another algorithm", context.flag(key))),
+    )
+}

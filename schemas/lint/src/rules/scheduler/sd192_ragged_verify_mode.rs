@@ -1,0 +1,69 @@
+//! # SD192: ragged-verify-mode
+//!
+//! `SGLANG_RAGGED_VERIFY_MODE` has an unknown value.
+//!
+//! ## What it does
+//!
+//! Compares the variable in the launch's environment with static, cap-accept and compact.
+//!
+//! ## Why is this bad?
+//!
+//! The server does not start with any algorithm, although only DSPARK uses the variable.
+//!
+//! ## What SGLang does
+//!
+//! `ValueError: invalid SGLANG_RAGGED_VERIFY_MODE='off'; expected one of 'static', 'cap-accept', 'compact'`
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.23
+//! SGLANG_RAGGED_VERIFY_MODE=off sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.23
+//! SGLANG_RAGGED_VERIFY_MODE=static sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//!
+//! ## Versions
+//!
+//! The variable was added between 0.5.15.post1 and 0.5.23.
+//!
+//! ## Source
+//!
+//! sglang `speculative/ragged_verify.py`, `speculative/spec_info.py`.
+
+use schemas::{diagnostic::Severity, flags::Key};
+
+use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD192",
+    name: "ragged-verify-mode",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd192_ragged_verify_mode.rs"),
+    check: Check::One(check),
+};
+
+const VARIABLE: &str = "SGLANG_RAGGED_VERIFY_MODE";
+
+const MODES: [&str; 3] = ["static", "cap-accept", "compact"];
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let mode = context.launch.variable(VARIABLE)?;
+    if MODES.contains(&mode.value) || !context.resolved.speculative || context.version() < V0_5_23 {
+        return None;
+    }
+    let shown: String = mode.value.chars().take(60).collect();
+    Some(
+        Finding::new(mode.span, format!("`{shown}` is not a mode of ragged verification"), "not known")
+            .related(context.span(Key::SpeculativeAlgorithm), "looks at the variable")
+            .engine_says(format!("invalid {VARIABLE}='{shown}'; expected one of 'static', 'cap-accept', 'compact'"))
+            .by_version()
+            .help(format!("write {VARIABLE}=static, which is the default")),
+    )
+}

@@ -1,0 +1,200 @@
+//! Queries on a launch that many rules share.
+
+use launch::{Argument, Setting, VllmSpeculation};
+use schemas::{
+    algorithm::Algorithm,
+    diagnostic::Edit,
+    engines::{Engine, newest_known},
+    flags::{self, Key, Lookup},
+    model::ModelConfig,
+    text::Span,
+    version::EngineVersion,
+};
+
+use super::{Context, Finding, unstated};
+
+impl<'a> Context<'a> {
+    /// The SGLang version to check against.
+    pub(super) fn version(&self) -> EngineVersion {
+        self.resolved.version
+    }
+
+    /// The algorithm that runs, if known.
+    pub(super) fn algorithm(&self) -> Option<Algorithm> {
+        self.resolved.algorithm.as_ref().map(|algorithm| algorithm.value)
+    }
+
+    /// The algorithm, if it drafts step by step, so that steps, topk and draft tokens have their usual meaning.
+    pub(super) fn tree_algorithm(&self) -> Option<Algorithm> {
+        self.algorithm().filter(|algorithm| algorithm.drafts_trees())
+    }
+
+    /// `Some` if the algorithm is this one.
+    pub(super) fn only(&self, algorithm: Algorithm) -> Option<()> {
+        (self.algorithm() == Some(algorithm)).then_some(())
+    }
+
+    /// Whether steps are chosen at run time.
+    pub(super) fn is_adaptive(&self) -> bool {
+        self.launch.has(Key::SpeculativeAdaptive)
+    }
+
+    /// The target's config, if anything is known about it.
+    pub(super) fn target_config(&self) -> Option<&'a ModelConfig> {
+        self.target.map(|target| &target.config)
+    }
+
+    /// The draft's config, if the launch names a draft and anything is known about it.
+    pub(super) fn draft_config(&self) -> Option<&'a ModelConfig> {
+        self.draft.filter(|_| self.launch.has(Key::SpeculativeDraftModelPath)).map(|draft| &draft.config)
+    }
+
+    /// The setting of a key, if the launch gives it.
+    pub(super) fn setting(&self, key: Key) -> Option<&'a Setting> {
+        self.launch.settings.get(&key)
+    }
+
+    /// Whether a key is certainly not given: not visibly, in no branch, in no unknown word, in no file, and not under a
+    /// name that slime does not pass on (which is another finding).
+    pub(super) fn is_absent(&self, key: Key) -> bool {
+        let launch = self.launch;
+        let overridden = launch.engine == Engine::Slime && launch.has(Key::SglangConfig);
+        let bare = || {
+            let flag = key.flag();
+            let mut bare = launch.arguments.iter().filter_map(|argument| argument.flag.value.strip_prefix("--"));
+            launch.engine == Engine::Slime && bare.any(|name| flag.names().any(|known| known == name))
+        };
+        !launch.has(key) && !launch.perhaps.contains(&key) && launch.is_complete() && !overridden && !bare()
+    }
+
+    /// The span where an environment variable is turned on, if it is.
+    pub(super) fn switched_on(&self, variable: &str) -> Option<Span> {
+        let value = self.launch.variable(variable)?;
+        let on = ["1", "true", "yes", "y", "on"].iter().any(|on| value.value.eq_ignore_ascii_case(on));
+        on.then_some(value.span)
+    }
+
+    /// The last argument of an SGLang flag without its own key.
+    pub(super) fn argument(&self, canonical: &str) -> Option<&'a Argument> {
+        let prefix = if self.launch.engine == Engine::Slime { "--sglang-" } else { "--" };
+        let is_own = |argument: &&Argument| {
+            let name = argument.flag.value.strip_prefix(prefix);
+            let found = name.map(|name| flags::lookup(name, None));
+            matches!(found, Some(Lookup::Exact(one) | Lookup::Abbreviation(one)) if one.canonical == canonical)
+        };
+        self.launch.arguments.iter().rfind(is_own)
+    }
+
+    /// The span of a key, or else of the launch.
+    pub(super) fn place(&self, key: Key) -> Span {
+        self.setting(key).map_or(self.launch.anchor, |setting| setting.span)
+    }
+
+    /// The span of a key's value, or else of the launch.
+    pub(super) fn value_place(&self, key: Key) -> Span {
+        self.setting(key).map_or(self.launch.anchor, |setting| setting.value.unwrap_or(setting.span))
+    }
+
+    /// The span of a key, if it is given.
+    pub(super) fn span(&self, key: Key) -> Option<Span> {
+        self.setting(key).map(|setting| setting.span)
+    }
+
+    /// A flag's name as this launch's user writes it.
+    pub(super) fn flag(&self, key: Key) -> String {
+        self.launch.spelled(key, self.version())
+    }
+
+    /// A flag with its value as this launch's user writes them.
+    pub(super) fn line(&self, key: Key, value: &str) -> String {
+        self.launch.line(key, self.version(), value)
+    }
+
+    /// The edit that gives a key a value.
+    pub(super) fn set(&self, key: Key, value: &str) -> Vec<Edit> {
+        vec![self.launch.set(key, self.version(), value)]
+    }
+
+    /// The edit that removes a flag.
+    pub(super) fn remove(&self, key: Key) -> Vec<Edit> {
+        self.launch.remove(key).into_iter().collect()
+    }
+
+    /// The verb of an advice: `add` for a key that is not given, `write` for one that is.
+    pub(super) fn add_or_write(&self, key: Key) -> &'static str {
+        if self.launch.has(key) { "write" } else { "add" }
+    }
+
+    /// The flag and value, as this launch's user writes them, that set tensor parallelism to `size`.
+    pub(super) fn tensor_parallel_line(&self, size: usize) -> String {
+        if self.launch.engine == Engine::Slime {
+            let pipeline = self.launch.count(Key::PpSize).map_or(1, |pipeline| pipeline.value.max(1));
+            return self.line(Key::RolloutNumGpusPerEngine, &size.saturating_mul(pipeline).to_string());
+        }
+        self.line(Key::TpSize, &size.to_string())
+    }
+
+    /// Maximum number of running requests per worker, if known.
+    pub(super) fn requests_per_worker(&self) -> Option<usize> {
+        let limit = self.resolved.max_running_requests.as_ref()?.value;
+        Some((limit / self.launch.attention_ranks()?).max(1))
+    }
+
+    /// Whether the version is the one that the text around the launch states, so that it may be that of another launch.
+    pub(super) fn version_is_inferred(&self) -> bool {
+        let stated = self.launch.engine_version.map(|stated| stated.value);
+        self.launch.version_is_inferred && stated == Some(self.version())
+    }
+
+    /// Whether the user or the launch itself states the version.
+    pub(super) fn version_is_certain(&self) -> bool {
+        self.resolved.version_given && !self.version_is_inferred()
+    }
+
+    /// A note that the version is an assumption, or newer than every known one.
+    pub(super) fn assumed_version(&self) -> Option<String> {
+        let version = self.version();
+        let engine = unstated::name(self.launch.engine);
+        let newest = newest_known(self.launch.engine);
+        if !self.resolved.version_given {
+            let whose =
+                if self.launch.engine == Engine::Slime { "the one that slime pins" } else { "the newest known" };
+            return Some(format!("checked for {engine} {version}, {whose}; choose another with `--engine-version`"));
+        }
+        (version > newest).then(|| format!("{engine} {version} is not known; checked as {newest}"))
+    }
+}
+
+/// A finding about a missing flag, at the launch.
+pub(super) fn missing(context: &Context<'_>, key: Key, message: impl Into<String>) -> Finding {
+    Finding::new(context.launch.anchor, message, format!("no `{}` here", context.flag(key)))
+}
+
+/// A number with its noun, in the plural unless the number is one.
+pub(super) fn count(number: usize, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// The method that vLLM uses: the given one, or else the one it infers from the draft's name. `None` if it may be given
+/// elsewhere.
+pub(super) fn method_of(config: &VllmSpeculation) -> Option<&str> {
+    if config.may_give("method") {
+        return config.method.as_deref();
+    }
+    let Some(model) = config.model.as_deref() else {
+        return (!config.may_give("model")).then_some("draft_model");
+    };
+    let name = model.to_ascii_lowercase();
+    let is_path = !name.contains('/') && name.split('.').count() > 1 && name.split('.').all(|part| !part.is_empty());
+    Some(match name.as_str() {
+        "ngram" | "[ngram]" => "ngram",
+        _ if is_path => "custom_class",
+        _ if name.contains("eagle-") => "eagle",
+        _ if name.contains("eagle3") => "eagle3",
+        _ if name.contains("dflash") => "dflash",
+        _ if name.contains("dspark") => "dspark",
+        // The checkpoint's own config precedes the default, and is unknown here.
+        _ if name.contains("mtp") || name.contains("assistant") => return None,
+        _ => "draft_model",
+    })
+}

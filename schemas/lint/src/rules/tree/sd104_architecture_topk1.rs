@@ -1,0 +1,72 @@
+//! # SD104: architecture-topk1
+//!
+//! This target supports chains only.
+//!
+//! ## What it does
+//!
+//! Looks at topk for DeepSeek V4 and IQuest Q1.
+//!
+//! ## Why is this bad?
+//!
+//! The server does not start.
+//!
+//! ## What SGLang does
+//!
+//! `Only EAGLE speculative algorithm with topk == 1 is supported`.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 --attention-backend fa3 \
+//!   --speculative-num-steps 3 --speculative-eagle-topk 4 --speculative-num-draft-tokens 8
+//! ```
+//! ```target
+//! {"architectures": ["DeepseekV4ForCausalLM"], "num_nextn_predict_layers": 1}
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm EAGLE --max-running-requests 16 --attention-backend fa3 --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
+//! ```
+//! ```target
+//! {"architectures": ["DeepseekV4ForCausalLM"], "num_nextn_predict_layers": 1}
+//! ```
+//!
+//! ## Versions
+//!
+//! Since these models were added; read in 0.5.23.
+//!
+//! ## Source
+//!
+//! sglang `arg_groups/deepseek_v4_hook.py`, `arg_groups/speculative_hook.py`.
+
+use schemas::{diagnostic::Severity, flags::Key};
+
+use crate::rules::{Applies, Check, Context, Finding, Rule};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD104",
+    name: "architecture-topk1",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd104_architecture_topk1.rs"),
+    check: Check::One(check),
+};
+
+/// Prefixes of classes that support chains only.
+const FAMILIES: [&str; 2] = ["DeepseekV4", "IQuestQ1"];
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.tree_algorithm()?;
+    let topk = context.launch.count(Key::SpeculativeEagleTopk).filter(|topk| topk.value > 1)?;
+    let class = context.target_config()?.architecture()?;
+    FAMILIES.iter().find(|family| class.starts_with(**family))?;
+    Some(
+        Finding::new(topk.span, format!("{class} runs with topk 1 only"), "has to be 1")
+            .related(context.span(Key::ModelPath), class)
+            .engine_says("Only EAGLE speculative algorithm with topk == 1 is supported")
+            .on_facts("target", context.target)
+            .help(format!("write `{}`", context.line(Key::SpeculativeEagleTopk, "1"))),
+    )
+}

@@ -1,0 +1,100 @@
+//! # VL08: method-and-head
+//!
+//! The method does not match the head.
+//!
+//! ## What it does
+//!
+//! Compares `eagle` and `eagle3` with the draft's config, and `draft_model` and `medusa` with the draft's name:
+//! `eagle-`, `eagle3`, `dflash` and `dspark` in it, even in the name of a folder, override the given method. The latter
+//! is a warning.
+//!
+//! ## Why is this bad?
+//!
+//! An EAGLE-3 head needs the hidden states of several layers, an EAGLE head those of the last. With the wrong method it
+//! does not load, or its tokens are never accepted.
+//!
+//! ## What vLLM does
+//!
+//! It builds the method's class; the other method's weights do not fit.
+//!
+//! ## Example
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"method": "eagle", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32000, "vocab_size": 128256}
+//! ```
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"method": "draft_model", "model": "/runs/eagle-baseline/small", "num_speculative_tokens": 3}'
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good
+//! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//! ```draft
+//! {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 32000, "vocab_size": 128256}
+//! ```
+//!
+//! ## Versions
+//!
+//! All versions with both methods; names are interpreted like this in 0.28.0 and 0.33.0.
+//!
+//! ## Source
+//!
+//! vLLM issues #21737 and #47486, `config/speculative.py`.
+
+use launch::VllmSpeculation;
+use schemas::{diagnostic::Severity, model::DraftKind};
+
+use crate::rules::{Applies, Check, Context, Finding, Rule};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "VL08",
+    name: "method-and-head",
+    severity: Severity::Error,
+    applies: Applies::Vllm,
+    file: include_str!("vl08_method_and_head.rs"),
+    check: Check::One(check),
+};
+
+/// Parts of a draft's name from which vLLM infers a method, in its order.
+const NAMES: [(&str, &str); 4] =
+    [("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark")];
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let config = context.launch.vllm_speculation()?;
+    let method = config.method.as_deref()?;
+    if let Some(finding) = renamed(method, &config) {
+        return Some(finding);
+    }
+    let kind = context.draft_config()?.draft_kind(context.draft?.tensors.as_ref())?;
+    let right = match (method, kind) {
+        ("eagle", DraftKind::Eagle3) => "eagle3",
+        ("eagle3", DraftKind::Eagle) => "eagle",
+        _ => return None,
+    };
+    Some(
+        Finding::new(config.span, format!("the draft is a head for the method {right}"), "another method")
+            .on_facts("draft", context.draft)
+            .help(format!("write `\"method\": \"{right}\"`")),
+    )
+}
+
+/// A draft whose name overrides the given method.
+fn renamed(method: &str, config: &VllmSpeculation) -> Option<Finding> {
+    if !matches!(method, "draft_model" | "medusa" | "mlp_speculator") || config.is_legacy {
+        return None;
+    }
+    let name = config.model.as_deref()?.to_ascii_lowercase();
+    let (part, taken) = NAMES.into_iter().find(|(part, _)| name.contains(part))?;
+    let message = format!("vllm takes the method from the draft's name: {taken}, not {method}");
+    Some(
+        Finding::new(config.span, message, format!("`{part}` stands in the name"))
+            .help(format!("write `\"method\": \"{taken}\"`, or load the draft from a path without `{part}`"))
+            .at_most(Severity::Warning),
+    )
+}

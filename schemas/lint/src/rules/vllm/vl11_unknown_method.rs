@@ -1,0 +1,147 @@
+//! # VL11: unknown-method
+//!
+//! This version of vLLM does not have the method, or none has.
+//!
+//! ## What it does
+//!
+//! Looks for a `method` that vLLM, or this version of it, does not have: `mtp` was added in 0.11, `dflash` in 0.20,
+//! `dspark` in 0.25; `medusa` and `mlp_speculator` were removed in 0.33. Names that end with `_mtp` depend on the
+//! model: an unknown one is not checked.
+//!
+//! ## Why is this bad?
+//!
+//! vLLM does not start. Names are accepted in lower case only, and some differ from SGLang's.
+//!
+//! ## What vLLM does
+//!
+//! `1 validation error for SpeculativeConfig: method: Input should be 'ngram', 'medusa', …`
+//!
+//! ## Example
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"method": "EAGLE3", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//!
+//! NEXTN is SGLang's name for layers that predict several tokens:
+//!
+//! ```launch bad
+//! vllm serve target --spec-method nextn --spec-tokens 1
+//! ```
+//!
+//! ```launch bad version:0.33.0
+//! vllm serve target --speculative-config '{"method": "medusa", "model": "heads", "num_speculative_tokens": 3}'
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good
+//! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//!
+//! The contents of a variable in the JSON are not checked, and do not hide other findings:
+//!
+//! ```launch good
+//! vllm serve target --speculative-config "{\"method\": \"$METHOD\", \"num_speculative_tokens\": 3}"
+//! ```
+//!
+//! ## Versions
+//!
+//! 0.10.0 and later; earlier versions did not reject unknown names in every case. The methods were read from 26
+//! versions; in a version between two of them, a method that only the later one has may or may not exist. A name that
+//! resembles no known one is a warning: a version that was not read, or a fork, may have it.
+//!
+//! ## Source
+//!
+//! vLLM `config/speculative.py`, `SpeculativeMethod`.
+
+use schemas::{
+    diagnostic::Severity,
+    engines::Engine,
+    flags::{self, Speculative, Word},
+    text::{Span, distance},
+    version::EngineVersion,
+};
+
+use crate::rules::{Applies, Check, Context, Finding, Rule};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "VL11",
+    name: "unknown-method",
+    severity: Severity::Error,
+    applies: Applies::Vllm,
+    file: include_str!("vl11_unknown_method.rs"),
+    check: Check::One(check),
+};
+
+/// The first version that is checked.
+const FIRST: EngineVersion = EngineVersion::new(0, 10, 0);
+
+/// Other engines' names of methods.
+const ELSEWHERE: [(&str, &str); 3] = [("nextn", "mtp"), ("standalone", "draft_model"), ("draft", "draft_model")];
+
+/// Maximum edit distance at which a name counts as a typo of a method.
+const SLIP: usize = 2;
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let config = context.launch.vllm_speculation()?;
+    let method = config.method?;
+    let version = context.version();
+    if version < FIRST {
+        return None;
+    }
+    let place = context.launch.vllm_key_place("method").unwrap_or(config.span);
+    if let Some(word) = Speculative::Method.word(&method) {
+        return elsewhere(context, word, place);
+    }
+    // Prompt lookup is also accepted in brackets, and a plugin may add methods.
+    if method.ends_with("_mtp") || method == "[ngram]" {
+        return None;
+    }
+    let shown: String = method.chars().take(60).collect();
+    let finding = Finding::new(place, format!("vllm has no method `{shown}`"), "not known");
+    Some(match meant(&method) {
+        Some(known) => finding.help(format!("write `\"method\": \"{known}\"`")),
+        None if context.launch.forks.any_of(Engine::Vllm) => return None,
+        None => finding
+            .at_most(Severity::Warning)
+            .note("a version that was not read, or a fork, may have it")
+            .help(format!("write one of {}", listed(version))),
+    })
+}
+
+/// A method that only other versions have.
+fn elsewhere(context: &Context<'_>, word: &Word, place: Span) -> Option<Finding> {
+    let (version, method) = (context.version(), word.text);
+    let message = match (word.since, word.until) {
+        (_, Some(gone)) if gone <= version => format!("vllm {version} no longer has the method `{method}`"),
+        (Some(since), _) => {
+            let before = flags::vllm().versions().iter().rev().find(|read| **read < since)?;
+            if version > *before {
+                return None;
+            }
+            format!("vllm {version} does not have the method `{method}` yet")
+        }
+        _ => return None,
+    };
+    let finding = Finding::new(place, message, "not in this version").by_version();
+    Some(match word.since.filter(|since| *since > version) {
+        Some(since) => finding.help(format!("use vllm {since} or later, or one of {}", listed(version))),
+        None => finding.help(format!("write one of {}", listed(version))),
+    })
+}
+
+/// The methods of a version, without model-specific ones.
+fn listed(version: EngineVersion) -> String {
+    let known = Speculative::Method.words_in(version).filter(|method| !method.ends_with("_mtp"));
+    known.collect::<Vec<_>>().join(", ")
+}
+
+/// The method that a name was probably meant to be.
+fn meant(method: &str) -> Option<&'static str> {
+    let folded = method.to_ascii_lowercase().replace('-', "_");
+    if let Some((_, known)) = ELSEWHERE.iter().find(|(name, _)| *name == folded) {
+        return Some(known);
+    }
+    let near = Speculative::Method.words().map(|known| (distance(known.text, &folded), known.text)).min();
+    near.filter(|(far, known)| *far <= SLIP && far * 2 < known.len()).map(|(_, known)| known)
+}

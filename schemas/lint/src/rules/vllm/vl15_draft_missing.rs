@@ -1,0 +1,86 @@
+//! # VL15: draft-missing
+//!
+//! The method needs a draft, but none is given.
+//!
+//! ## What it does
+//!
+//! Looks for methods whose drafts are separate checkpoints (`eagle`, `eagle3`, `dflash`, `medusa`, `mlp_speculator` and
+//! `draft_model`, the default) with a number of draft tokens and without `model`.
+//!
+//! ## Why is this bad?
+//!
+//! vLLM does not start, unless the target is a checkpoint of speculators, which names its own target. If the target's
+//! config is unknown, this is a warning.
+//!
+//! ## What vLLM does
+//!
+//! `ValueError: num_speculative_tokens was provided but without speculative model.`
+//!
+//! ## Example
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"method": "eagle3", "num_speculative_tokens": 3}'
+//! ```
+//! ```target
+//! {"architectures": ["LlamaForCausalLM"]}
+//! ```
+//!
+//! Without a method, it is `draft_model`:
+//!
+//! ```launch bad
+//! vllm serve target --speculative-config '{"num_speculative_tokens": 3}'
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good
+//! vllm serve target --speculative-config '{"method": "eagle3", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//!
+//! Layers that predict several tokens are part of the target:
+//!
+//! ```launch good
+//! vllm serve target --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'
+//! ```
+//!
+//! ## Versions
+//!
+//! As read in 0.11.2 to 0.33.0. 0.33.0 has neither `medusa` nor `mlp_speculator`.
+//!
+//! ## Source
+//!
+//! vLLM `config/speculative.py` and `transformers_utils/config.py` of 0.33.0.
+
+use schemas::diagnostic::Severity;
+
+use crate::rules::{Applies, Check, Context, Finding, Rule, vllm::method_of};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "VL15",
+    name: "draft-missing",
+    severity: Severity::Error,
+    applies: Applies::Vllm,
+    file: include_str!("vl15_draft_missing.rs"),
+    check: Check::One(check),
+};
+
+/// Methods whose drafts are separate checkpoints.
+const METHODS: [&str; 6] = ["eagle", "eagle3", "dflash", "draft_model", "medusa", "mlp_speculator"];
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let config = context.launch.vllm_speculation().filter(|config| !config.is_legacy)?;
+    let method = method_of(&config).filter(|method| METHODS.contains(method))?;
+    if !config.gives("num_speculative_tokens") || config.may_give("model") {
+        return None;
+    }
+    let message = match config.method {
+        Some(_) => format!("{method} has no draft model to load"),
+        None => "neither a method nor a draft is given, so vLLM expects a draft model".to_owned(),
+    };
+    let finding = Finding::new(config.span, message, "no model")
+        .note("vllm says: `ValueError: num_speculative_tokens was provided but without speculative model.`")
+        .help("add `\"model\": \"DRAFT\"`, or the method that needs none, as `\"method\": \"mtp\"` or `\"ngram\"`");
+    // A checkpoint of speculators names its own target, and is given in place of the target.
+    let may_be_speculators = context.target_config().is_none() && matches!(method, "eagle" | "eagle3" | "dflash");
+    Some(if may_be_speculators { finding.at_most(Severity::Warning) } else { finding })
+}

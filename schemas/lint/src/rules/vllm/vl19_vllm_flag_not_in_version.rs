@@ -1,0 +1,194 @@
+//! # VL19: vllm-flag-not-in-version
+//!
+//! A flag does not exist in this version of vLLM, or in none.
+//!
+//! ## What it does
+//!
+//! Looks up every flag in the version's parser, as argparse does: exact names first, then prefixes.
+//!
+//! ## Why is this bad?
+//!
+//! The server does not start. The flags by which speculation was configured until 2025 (`--speculative-model`,
+//! `--num-speculative-tokens`, `--ngram-prompt-lookup-max` and others) were removed; keys of `--speculative-config`
+//! replaced them.
+//!
+//! ## What vLLM does
+//!
+//! argparse stops: `error: unrecognized arguments: --num-speculative-tokens 3`.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.33.0
+//! vllm serve target --speculative-model draft --num-speculative-tokens 3 --use-v2-block-manager
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.33.0
+//! vllm serve target --speculative-config '{"method": "draft_model", "model": "draft", "num_speculative_tokens": 3}'
+//! ```
+//!
+//! ## Versions
+//!
+//! The flags were read from 26 versions from 0.6.6 to 0.33.0. In a version between two of them, a flag that only one of
+//! them has may or may not exist. A flag that none of them has is a warning: a plugin, a platform or a fork may have
+//! it. If the text names a plugin that adds flags (ArcticInference), its flags are not reported.
+//!
+//! ## Source
+//!
+//! vLLM `engine/arg_utils.py`, `entrypoints/*/cli_args.py`.
+
+use launch::{Argument, Launcher, Syntax};
+use schemas::{
+    diagnostic::{Edit, Safety, Severity},
+    engines::Engine,
+    flags::{self, Lookup, Spelling},
+    text::distance,
+};
+
+use crate::rules::{Applies, Check, Context, Finding, Rule};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "VL19",
+    name: "vllm-flag-not-in-version",
+    severity: Severity::Error,
+    applies: Applies::Vllm,
+    file: include_str!("vl19_vllm_flag_not_in_version.rs"),
+    check: Check::Several(check),
+};
+
+/// Keys of the speculative configuration that used to be separate flags.
+const NOW_KEYS: [(&str, &str); 11] = [
+    ("speculative-model", "model"),
+    ("num-speculative-tokens", "num_speculative_tokens"),
+    ("ngram-prompt-lookup-max", "prompt_lookup_max"),
+    ("ngram-prompt-lookup-min", "prompt_lookup_min"),
+    ("speculative-draft-tensor-parallel-size", "draft_tensor_parallel_size"),
+    ("speculative-max-model-len", "max_model_len"),
+    ("speculative-disable-by-batch-size", "disable_by_batch_size"),
+    ("speculative-model-quantization", "quantization"),
+    ("spec-decoding-acceptance-method", "rejection_sample_method"),
+    ("typical-acceptance-sampler-posterior-threshold", "posterior_threshold"),
+    ("typical-acceptance-sampler-posterior-alpha", "posterior_alpha"),
+];
+
+/// Replacements of other flags, by the flag's name.
+const NOW_FLAGS: [(&str, &str); 6] = [
+    ("cuda-graph-sizes", "cudagraph-capture-sizes"),
+    ("max-seq-len-to-capture", "max-cudagraph-capture-size"),
+    ("guided-decoding-backend", "structured-outputs-config"),
+    ("task", "runner"),
+    ("swap-space", "kv-offloading-size"),
+    ("disable-log-requests", "no-enable-log-requests"),
+];
+
+/// Maximum edit distance at which a name counts as a typo of a flag.
+const SLIP: usize = 2;
+
+/// Words that belong to other programs on the same line.
+const OTHERS: [&str; 3] = ["dyn-", "sglang-", "ray-"];
+
+fn check(context: &Context<'_>) -> Vec<Finding> {
+    if context.launch.syntax == Syntax::YamlConfig {
+        return Vec::new();
+    }
+    let arguments = context.launch.arguments.iter().filter(|argument| !argument.is_positional());
+    arguments.filter_map(|argument| look(context, argument)).map(Finding::by_engine).collect()
+}
+
+fn look(context: &Context<'_>, argument: &Argument) -> Option<Finding> {
+    let written = argument.flag.value.as_str();
+    let name = written.strip_prefix("--").filter(|name| !name.starts_with('-'))?;
+    // A key of the flag's JSON follows a dot.
+    let name = name.split('.').next().unwrap_or(name).trim_end_matches('+').replace('_', "-");
+    if name.is_empty() || OTHERS.iter().any(|other| name.starts_with(other)) || !is_name(&name) {
+        return None;
+    }
+    let version = context.version();
+    match flags::vllm().lookup(&name, Some(version)) {
+        Lookup::Exact(_) | Lookup::Abbreviation(_) => None,
+        Lookup::Ambiguous(candidates) => {
+            let names: Vec<String> = candidates.iter().map(|one| format!("--{}", one.name)).collect();
+            Some(
+                Finding::new(argument.flag.span, format!("`{written}` is ambiguous in vllm {version}"), "ambiguous")
+                    .by_abbreviation()
+                    .note(format!("vllm says: `error: ambiguous option: {written} could match {}`", names.join(", ")))
+                    .by_version()
+                    .help(format!("write one of {}", names.join(", "))),
+            )
+        }
+        Lookup::Unknown => match flags::vllm().lookup(&name, None) {
+            Lookup::Exact(spelling) | Lookup::Abbreviation(spelling) => elsewhere(context, argument, spelling),
+            Lookup::Ambiguous(_) => None,
+            // Benchmarks and unknown programs have additional flags.
+            Lookup::Unknown if matches!(context.launch.launcher, Launcher::Benchmark | Launcher::Wrapper) => None,
+            Lookup::Unknown => {
+                let near = nearest(&name);
+                if context.launch.forks.may_have(Engine::Vllm, &name, near.is_some()) {
+                    return None;
+                }
+                let finding = nowhere(argument, near);
+                // So may a program that passes its flags on.
+                Some(if context.launch.is_part { finding.at_most(Severity::Warning) } else { finding })
+            }
+        },
+    }
+}
+
+/// Whether a text can be a flag's name.
+fn is_name(name: &str) -> bool {
+    name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+}
+
+/// A flag that only other versions have.
+fn elsewhere(context: &Context<'_>, argument: &Argument, spelling: &Spelling) -> Option<Finding> {
+    let (written, version, name) = (&argument.flag.value, context.version(), spelling.name);
+    let read = flags::vllm().versions();
+    let message = match (spelling.until, spelling.since) {
+        (Some(gone), _) if gone <= version => format!("vllm {version} no longer has `{written}`"),
+        (_, Some(since)) => {
+            let before = read.iter().rev().find(|read| **read < since)?;
+            if version > *before {
+                return None;
+            }
+            format!("vllm {version} does not have `{written}` yet")
+        }
+        _ => return None,
+    };
+    let finding = Finding::new(argument.flag.span, message, "not in this version")
+        .note(format!("vllm says: `error: unrecognized arguments: {written}`"))
+        .by_version();
+    let key = NOW_KEYS.iter().find(|(flag, _)| *flag == name).map(|(_, key)| key);
+    let flag = NOW_FLAGS.iter().find(|(flag, _)| *flag == name).map(|(_, flag)| *flag);
+    let flag = flag.filter(|flag| flags::vllm().spelling(flag).is_some_and(|spelling| spelling.exists_in(version)));
+    Some(match (key, flag) {
+        (Some(key), _) => finding.help(format!("write it as a key of `--speculative-config`: `{{\"{key}\": …}}`")),
+        (None, Some(flag)) => finding.help(format!("use `--{flag}`")),
+        (None, None) => finding.help(format!("take `{written}` out, or use a version that has it")),
+    })
+}
+
+/// The flag of which a name is a typo.
+fn nearest(name: &str) -> Option<&'static str> {
+    let near = flags::vllm().spellings().iter().filter(|known| known.name.len().abs_diff(name.len()) <= SLIP);
+    let near = near.map(|known| (distance(known.name, name), known.name)).min();
+    near.filter(|(far, known)| *far <= SLIP && far * 4 < known.len()).map(|(_, known)| known)
+}
+
+/// A flag that no known version has.
+fn nowhere(argument: &Argument, near: Option<&'static str>) -> Finding {
+    let written = &argument.flag.value;
+    let finding =
+        Finding::new(argument.flag.span, format!("no version of vllm that was read has `{written}`"), "unknown flag");
+    match near {
+        Some(known) => finding.help(format!("write `--{known}`")).fix(
+            Safety::Unsafe,
+            "write the intended flag",
+            vec![Edit { span: argument.flag.span, replacement: format!("--{known}") }],
+        ),
+        None => finding
+            .at_most(Severity::Warning)
+            .note("a plug-in, a platform or a fork may have it")
+            .help(format!("remove `{written}` unless one of your plug-ins adds it")),
+    }
+}

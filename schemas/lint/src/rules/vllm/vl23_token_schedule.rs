@@ -1,0 +1,154 @@
+//! # VL23: token-schedule
+//!
+//! The schedule of draft tokens by batch size is rejected, or is not followed.
+//!
+//! ## What it does
+//!
+//! Looks at `num_speculative_tokens_per_batch_size`: its form, its ranges, and settings that turn it off.
+//!
+//! ## Why is this bad?
+//!
+//! vLLM does not start, or drafts the same number of tokens at every batch size.
+//!
+//! ## What vLLM does
+//!
+//! It accepts a list of `[first, last, tokens]` with ranges of batch sizes that start at 1 and do not overlap; gaps
+//! keep the previous number. Its errors are `Batch-size ranges must be non-overlapping and sorted.`,
+//! `The first batch-size range must start at 1 …` and others. Under data parallelism it warns and always drafts
+//! `num_speculative_tokens`. Numbers above `num_speculative_tokens` are clamped to it.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.33.0
+//! vllm serve target --speculative-config '{"method": "mtp", "num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": {"1-16": 3}}'
+//! ```
+//!
+//! ```launch bad version:0.33.0
+//! vllm serve target --speculative-config '{"method": "mtp", "num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": [[4, 16, 3]]}'
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.33.0
+//! vllm serve target --speculative-config '{"method": "mtp", "num_speculative_tokens": 3, "num_speculative_tokens_per_batch_size": [[1, 16, 3], [17, 256, 1]]}'
+//! ```
+//!
+//! ## Versions
+//!
+//! From 0.24 on, which has the key.
+//!
+//! ## Source
+//!
+//! vLLM `v1/spec_decode/dynamic/utils.py`, `config/vllm.py` of 0.33.0.
+
+use schemas::diagnostic::Severity;
+use serde_json::Value as Json;
+
+use crate::rules::{Applies, Check, Context, Finding, Rule};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "VL23",
+    name: "token-schedule",
+    severity: Severity::Error,
+    applies: Applies::Vllm,
+    file: include_str!("vl23_token_schedule.rs"),
+    check: Check::One(check),
+};
+
+const KEY: &str = "num_speculative_tokens_per_batch_size";
+
+/// The problem of a schedule, and the engine's message.
+struct Wrong {
+    message: String,
+    says: &'static str,
+    harm: Severity,
+}
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    let config = context.launch.vllm_speculation()?;
+    let key = config.keys.get(KEY)?;
+    let wrong = refused(key.value.as_ref()?).or_else(|| cut(key.value.as_ref()?, config.num_speculative_tokens?));
+    let wrong = wrong.or_else(|| not_followed(context));
+    let wrong = wrong?;
+    Some(
+        Finding::new(key.span, wrong.message, if wrong.harm == Severity::Error { "refused" } else { "not followed" })
+            .at_most(wrong.harm)
+            .note(format!("vllm says: `{}`", wrong.says))
+            .help("write ranges of batch sizes from 1 on: `[[1, 16, 3], [17, 64, 2], [65, 256, 1]]`"),
+    )
+}
+
+fn error(message: impl Into<String>, says: &'static str) -> Wrong {
+    Wrong { message: message.into(), says, harm: Severity::Error }
+}
+
+fn refused(schedule: &Json) -> Option<Wrong> {
+    let entries = match schedule {
+        Json::Null => return None,
+        Json::Array(entries) if entries.is_empty() => {
+            return Some(error("the schedule is empty", "num_speculative_tokens_per_batch_size must not be empty."));
+        }
+        Json::Array(entries) => entries,
+        _ => {
+            return Some(error(
+                "the schedule is not a list of [first, last, tokens]",
+                "num_speculative_tokens_per_batch_size must be a non-empty list of (range_start, range_end, \
+                 num_speculative_tokens) entries.",
+            ));
+        }
+    };
+    let mut ranges: Vec<[i64; 3]> = Vec::new();
+    for entry in entries {
+        let numbers: Vec<i64> = entry.as_array().into_iter().flatten().filter_map(Json::as_i64).collect();
+        let Ok(range) = <[i64; 3]>::try_from(numbers) else {
+            return Some(error(
+                format!("`{entry}` is not [first, last, tokens]"),
+                "Each num_speculative_tokens_per_batch_size entry must be a 3-item sequence",
+            ));
+        };
+        ranges.push(range);
+    }
+    ranges.sort_unstable();
+    let mut before = 0;
+    for [first, last, tokens] in &ranges {
+        if *first < 1 || *last < *first || *tokens < 0 {
+            return Some(error(
+                format!("[{first}, {last}, {tokens}] is not a range of batch sizes with a number of tokens"),
+                "Batch-size range start must be <= end",
+            ));
+        }
+        if *first <= before {
+            return Some(error(
+                format!("the range from {first} starts before the previous one ends, at {before}"),
+                "Batch-size ranges must be non-overlapping and sorted.",
+            ));
+        }
+        before = *last;
+    }
+    let first = ranges.first()?[0];
+    (first != 1).then(|| {
+        error(
+            format!("the schedule begins at batch size {first}, and smaller batches have no number"),
+            "The first batch-size range must start at 1 so every runtime batch size has a defined schedule.",
+        )
+    })
+}
+
+/// Numbers above the bound, which are clamped to it.
+fn cut(schedule: &Json, most: i64) -> Option<Wrong> {
+    let numbers = schedule.as_array()?.iter().filter_map(|entry| entry.get(2)?.as_i64());
+    let above = numbers.max().filter(|tokens| *tokens > most)?;
+    let message = format!("the schedule asks for {above} tokens, and num_speculative_tokens bounds it to {most}");
+    Some(Wrong { message, says: "(nothing: it takes the smaller number)", harm: Severity::Warning })
+}
+
+/// Settings that turn a schedule off.
+fn not_followed(context: &Context<'_>) -> Option<Wrong> {
+    let ranks = ["--data-parallel-size", "-dp"].iter().find_map(|name| context.launch.vllm_flag(name))?;
+    let ranks: usize = ranks.values.first()?.value.known()?.parse().ok()?;
+    (ranks > 1).then(|| Wrong {
+        message: format!("under data parallelism over {ranks} ranks the schedule is not followed"),
+        says: "Dynamic speculative decoding is not supported with data parallelism",
+        harm: Severity::Warning,
+    })
+}

@@ -1,0 +1,57 @@
+//! # VL25: vllm-known-corruption
+//!
+//! The output is known to be wrong with this configuration in these versions.
+//!
+//! ## What it does
+//!
+//! Looks the launch up in a table of faults that were reported with wrong output: method, target, flags and versions of each.
+//! Structured output and tool calls with `ngram`, `ngram_gpu` and `dspark` are among them.
+//!
+//! ## Why is this bad?
+//!
+//! Speculation should only change the speed. Here it changed tokens, mostly without a message.
+//!
+//! ## What vLLM does
+//!
+//! It runs. The finding names the versions and the issues.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.33.0
+//! vllm serve target --enable-auto-tool-choice --tool-call-parser hermes \
+//!   --speculative-config '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3}'
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.33.0
+//! vllm serve target --speculative-config '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 3}'
+//! ```
+//!
+//! ## Versions
+//!
+//! Those of each row, as far as reports name them.
+//!
+//! ## Source
+//!
+//! `schemas/lint/src/rules/known/faults.json`, which names the issues of each row.
+
+use schemas::diagnostic::Severity;
+
+use crate::rules::{
+    Applies, Check, Context, Finding, Rule,
+    known::{Harm, met},
+};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "VL25",
+    name: "vllm-known-corruption",
+    severity: Severity::Warning,
+    applies: Applies::Vllm,
+    file: include_str!("vl25_vllm_known_corruption.rs"),
+    check: Check::Several(check),
+};
+
+fn check(context: &Context<'_>) -> Vec<Finding> {
+    met(context, Harm::Corruption)
+}

@@ -1,0 +1,73 @@
+//! What SGLang chooses if a launch does not say: the tree shape, and the batch sizes of CUDA graphs.
+
+use std::ops::RangeInclusive;
+
+use crate::{engines::NEWEST_SGLANG, tree::TreeShape, version::EngineVersion};
+
+const V0_5_2: EngineVersion = EngineVersion::new(0, 5, 2);
+const V0_5_6: EngineVersion = EngineVersion::new(0, 5, 6);
+const V0_5_9: EngineVersion = EngineVersion::new(0, 5, 9);
+
+/// Limit on the number of sizes, more than any engine captures; longer lists are not computed.
+pub const MOST_SIZES: usize = 1 << 16;
+
+/// Steps, topk and draft tokens.
+pub type Triple = (usize, usize, usize);
+
+const TREE: Triple = (5, 4, 8);
+const CHAIN: Triple = (3, 1, 4);
+
+/// Architectures for which a chain is chosen, each with the first version that does so, among the wheels that were read.
+const CHAINS: &[(&str, EngineVersion)] = &[
+    ("BailingMoeForCausalLM", V0_5_6),
+    ("BailingMoeV2ForCausalLM", V0_5_6),
+    ("DeepseekV2ForCausalLM", EngineVersion::new(0, 0, 0)),
+    ("DeepseekV32ForCausalLM", V0_5_6),
+    ("DeepseekV3ForCausalLM", EngineVersion::new(0, 0, 0)),
+    ("GptOssForCausalLM", V0_5_2),
+];
+
+/// Architectures for which the tree is chosen; from 0.5.9 on all others get the chain.
+const TREES: &[&str] = &["Grok1ForCausalLM", "Grok1VForCausalLM", "LlamaForCausalLM"];
+
+/// The tree shape that the engine chooses if the user gives no part of it. `None` if the choice depends on the
+/// architecture, which is not known.
+pub fn auto_triple(standalone: bool, architecture: Option<&str>, version: EngineVersion) -> Option<Triple> {
+    if standalone && version >= V0_5_2 {
+        return Some(CHAIN);
+    }
+    let architecture = architecture?;
+    if TREES.contains(&architecture) {
+        return Some(TREE);
+    }
+    let listed = CHAINS.iter().any(|(name, since)| *name == architecture && *since <= version);
+    Some(if listed || version >= V0_5_9 { CHAIN } else { TREE })
+}
+
+/// The shape that the newest known SGLang chooses for a target of this architecture.
+pub fn default_shape(architecture: &str) -> TreeShape {
+    let (num_steps, topk, num_draft_tokens) = auto_triple(false, Some(architecture), NEWEST_SGLANG).unwrap_or(CHAIN);
+    TreeShape { num_steps, topk, num_draft_tokens }
+}
+
+/// The batch sizes up to `largest` that the newest SGLang captures by default with speculation; `largest` is always one
+/// of them.
+pub fn default_capture_sizes(largest: usize) -> Vec<usize> {
+    let largest = largest.min(MOST_SIZES);
+    let mut sizes = speculative(largest);
+    sizes.retain(|size| *size < largest);
+    if largest > 0 {
+        sizes.push(largest);
+    }
+    sizes
+}
+
+/// The same sizes up to `end`, which need not be one of them.
+pub fn speculative(end: usize) -> Vec<usize> {
+    ranges(&[(1..=8, 1), (10..=32, 2), (40..=64, 4), (72..=256, 8), (272..=end, 16)])
+}
+
+/// The numbers in ranges, each with its step.
+pub fn ranges(parts: &[(RangeInclusive<usize>, usize)]) -> Vec<usize> {
+    parts.iter().flat_map(|(range, step)| range.clone().step_by(*step)).collect()
+}
