@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::{
     across::{Across, Change, across},
-    looks::Looks,
+    looks::{Looks, MOST_REPEATS},
     serial::{Basis, SerialCorrelation},
 };
 use self::{

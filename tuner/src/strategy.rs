@@ -11,10 +11,7 @@ mod tests;
 
 use schemas::sweep::{Metric, Search, StrategyName};
 
-pub use self::{
-    few_starts::{Found, most_trials as few_starts_trials, rotations},
-    settle::MOST_REPEATS,
-};
+pub use self::few_starts::{Found, most_trials as few_starts_trials, rotations};
 pub use crate::shard::Shard;
 use crate::{
     TunerError,
@@ -73,6 +70,8 @@ pub enum StopReason {
     SpaceExhausted,
     /// The requested number of trials was measured.
     TrialBudget,
+    /// A guided search over servers has used its starts.
+    StartBudget,
     /// The requested time is used up.
     TimeBudget,
     /// The user stopped it.
@@ -204,6 +203,7 @@ impl StopReason {
         match self {
             Self::SpaceExhausted => "every trial of the plan is measured",
             Self::TrialBudget => "the trial budget is used up",
+            Self::StartBudget => "the starts that a guided search allows itself are used up",
             Self::TimeBudget => "the time budget is used up",
             Self::Interrupted => "interrupted",
             Self::Cooled => "the annealing schedule has ended",

@@ -2,6 +2,9 @@
 
 use crate::statistics::student::{normal_above, quantile_above};
 
+/// Repeats after which a comparison counts as undecidable.
+pub const MOST_REPEATS: usize = 40;
+
 /// When the number of repeats is decided.
 ///
 /// The order is that of the widths of intervals.

@@ -12,7 +12,7 @@ use super::{
 /// No speculation and three others.
 const ROWS: usize = 4;
 /// Repeats before the first look and after the last one, as in [`strategy`](crate::strategy).
-const REPEATS: std::ops::RangeInclusive<usize> = 3..=crate::strategy::MOST_REPEATS;
+const REPEATS: std::ops::RangeInclusive<usize> = 3..=super::MOST_REPEATS;
 /// Deviation of a score.
 const NOISE: f64 = 0.02;
 

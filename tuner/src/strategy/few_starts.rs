@@ -124,7 +124,7 @@ pub fn run(
     if let Some((model, acceptance)) = AdditiveModel::fit(&points).zip(acceptance.or(counted.as_ref())) {
         predict(experiment, acceptance, &model, &points, &begun.measured, bench.history(), found);
     }
-    Ok(StopReason::TrialBudget)
+    Ok(StopReason::StartBudget)
 }
 
 fn probe(table: &Configuration) -> Candidate {

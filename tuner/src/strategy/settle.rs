@@ -10,12 +10,10 @@ use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved
 use crate::{
     configuration::{Configuration, Load},
     record::{Role, Trial},
-    selection::{LoadRanking, Ranked, Verdict},
+    selection::{LoadRanking, MOST_REPEATS, Ranked, Verdict},
     space::Candidate,
 };
 
-/// Repeats after which a comparison counts as undecidable.
-pub const MOST_REPEATS: usize = 40;
 /// Maximum number of configurations that are repeated before the next look while it is open whether speculation pays: the
 /// best so far. Their repeats also say how far repeats depend on each other, which then closes others.
 const MOST_AT_ONCE: usize = 4;

@@ -1,9 +1,6 @@
 //! The verdict on a load, in a sentence or two.
 
-use tuner::{
-    selection::{Basis, Disturbance, Doubt, ExcludedTrial, Interval, IntervalKind, Verdict},
-    strategy::MOST_REPEATS,
-};
+use tuner::selection::{Basis, Disturbance, Doubt, ExcludedTrial, Interval, IntervalKind, MOST_REPEATS, Verdict};
 
 use crate::{
     columns, figures, names,
