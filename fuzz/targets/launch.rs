@@ -3,7 +3,9 @@
 
 use fuzz::{check_findings, lint::check_places, text};
 use libfuzzer_sys::fuzz_target;
-use schemas::{engines::Engine, launch::{Options, parse}, published_models, report::report, text::Source};
+use launch::{Options, parse};
+use lint::{published_models, report::report};
+use schemas::{engines::Engine, text::Source};
 
 fuzz_target!(|input: &[u8]| {
     let Some(text) = text(input) else { return };

@@ -3,7 +3,8 @@
 
 use fuzz::{check_findings, text};
 use libfuzzer_sys::fuzz_target;
-use schemas::{rules::Selection, settings::SettingsFile, text::Source};
+use lint::rules::Selection;
+use schemas::{settings::SettingsFile, text::Source};
 
 fuzz_target!(|input: &[u8]| {
     let Some(text) = text(input) else { return };

@@ -7,7 +7,8 @@ use fuzz::{
     text,
 };
 use libfuzzer_sys::fuzz_target;
-use schemas::{diagnostic::fix, rules::Selection, suppression, text::Source};
+use lint::{rules::Selection, suppression};
+use schemas::{diagnostic::fix, text::Source};
 
 fuzz_target!(|input: &[u8]| {
     let Some(text) = text(input) else { return };

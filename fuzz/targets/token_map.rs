@@ -4,6 +4,9 @@
 //! by path.
 #![no_main]
 
+#[path = "../../engine/src/checkpoint/read.rs"]
+#[expect(dead_code, reason = "only one of its functions is used here")]
+mod read;
 #[path = "../../engine/src/checkpoint/token_map.rs"]
 mod token_map;
 

@@ -2,10 +2,10 @@
 #![no_main]
 
 use fuzz::{check_findings, text};
+use launch::{Options, parse};
 use libfuzzer_sys::fuzz_target;
 use schemas::{
     export::{Form, Tuning, export},
-    launch::{Options, parse},
     text::Source,
     tuned::TunedFile,
 };

@@ -6,7 +6,8 @@ use fuzz::{
     text,
 };
 use libfuzzer_sys::fuzz_target;
-use schemas::{launch::{Options, parse}, quoting::quoted, text::Source};
+use launch::{Options, parse};
+use schemas::{quoting::quoted, text::Source};
 
 fuzz_target!(|input: &[u8]| {
     let Some(text) = text(input) else { return };
