@@ -21,7 +21,7 @@ if [ -z "$folder" ]; then
 fi
 spectune report "$folder" > /dev/null
 page=$(realpath "$folder")/report.html
-load=$(grep -o 'id="section-1-[^"]*"' "$page" | head -n 1 | cut -d '"' -f 2)
+load=$(grep -o 'class="card race" id="section-1-[^"]*"' "$page" | head -n 1 | cut -d '"' -f 4)
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
