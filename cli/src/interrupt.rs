@@ -15,6 +15,7 @@ use std::{
 };
 
 use anyhow::Context;
+use schemas::quoting::quoted;
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
@@ -113,6 +114,13 @@ pub fn polled() -> &'static AtomicBool {
 /// Leaves signals to another part of the program.
 pub fn leave() {
     react(Reaction::Nothing);
+}
+
+/// The advice to run this program again with some words, quoted for a shell.
+pub fn go_on(words: &str) -> String {
+    let program = std::env::args_os().next();
+    let program = program.map_or_else(|| "spectune".into(), |program| quoted(&program.to_string_lossy()));
+    format!("continue with: {program} {words}")
 }
 
 /// What the user can do after an interrupt that ends the process at once.

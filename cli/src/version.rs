@@ -3,22 +3,21 @@
 /// The first line of `--version`, and the output of `-V`: `0.1.0 (1a2b3c4d5e6f)`.
 pub const SHORT: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("SPECTUNE_BUILD_COMMIT"), ")");
 
-/// The output of `--version`.
+/// What this build can run.
 #[cfg(feature = "engine")]
-pub const LONG: &str = concat!(
-    env!("CARGO_PKG_VERSION"),
-    "\ncommit:   ",
-    env!("SPECTUNE_BUILD_COMMIT"),
-    "\nbuild:    ",
-    env!("SPECTUNE_BUILD_PROFILE"),
-    ", ",
-    env!("SPECTUNE_BUILD_TARGET"),
-    "\nfeatures: cpu (float32), cuda (libraries of CUDA 13 are loaded when a GPU is used), training (cpu), \
-     hub, server",
-);
+macro_rules! features {
+    () => {
+        "cpu (float32), cuda (libraries of CUDA 13 are loaded when a GPU is used), training (cpu), hub, server"
+    };
+}
+#[cfg(not(feature = "engine"))]
+macro_rules! features {
+    () => {
+        "lint only, without an engine"
+    };
+}
 
 /// The output of `--version`.
-#[cfg(not(feature = "engine"))]
 pub const LONG: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     "\ncommit:   ",
@@ -27,5 +26,6 @@ pub const LONG: &str = concat!(
     env!("SPECTUNE_BUILD_PROFILE"),
     ", ",
     env!("SPECTUNE_BUILD_TARGET"),
-    "\nfeatures: lint only, without an engine",
+    "\nfeatures: ",
+    features!(),
 );

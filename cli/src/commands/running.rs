@@ -81,11 +81,7 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
         terminal::print(&plan(&asked))?;
         return Ok(Exit::Fine);
     }
-    let go_on = || {
-        let program =
-            std::env::args_os().next().map_or_else(|| "spectune".into(), |one| one.to_string_lossy().into_owned());
-        format!("continue with: {} {again}", schemas::quoting::quoted(&program))
-    };
+    let go_on = || interrupt::go_on(again);
     let request = RunningRequest {
         model: match &inputs.model {
             Some(model) => model.clone(),

@@ -358,7 +358,7 @@ fn all_speculation_failed(records: &[Record]) -> Option<&str> {
 /// The shell command that continues a sweep.
 fn again(arguments: &Arguments, out: &Path, shard: Option<Shard>) -> String {
     let word = |path: &Path| quoted(&path.display().to_string());
-    let mut command = format!("{} sweep {} --out {} --resume", program(), word(&arguments.sweep), word(out));
+    let mut command = format!("sweep {} --out {} --resume", word(&arguments.sweep), word(out));
     if let Some(shard) = shard {
         command.push_str(&format!(" --shard {shard}"));
     }
@@ -374,13 +374,7 @@ fn again(arguments: &Arguments, out: &Path, shard: Option<Shard>) -> String {
         command.push_str(&format!(" --until {}", until.name()));
     }
     let again = if arguments.sweep.as_os_str() == "-" { ", with the same file on standard input" } else { "" };
-    format!("continue with: {command}{again}")
-}
-
-/// This program as a word of a shell command.
-pub(super) fn program() -> String {
-    let program = std::env::args_os().next();
-    program.map_or_else(|| "spectune".into(), |program| quoted(&program.to_string_lossy()))
+    interrupt::go_on(&format!("{command}{again}"))
 }
 
 /// Shards on one file system have separate folders.

@@ -116,8 +116,7 @@ fn finish(finished: &training::Finished, out: &Path) -> anyhow::Result<Exit> {
 /// The shell command that continues this run.
 fn go_on(arguments: &Arguments, out: &Path) -> String {
     let word = |path: &Path| quoted(&path.display().to_string());
-    let program = std::env::args_os().next().map_or_else(|| "spectune".into(), |program| word(Path::new(&program)));
-    format!("continue with: {program} train {} --out {} --resume", word(&arguments.train), word(out))
+    interrupt::go_on(&format!("train {} --out {} --resume", word(&arguments.train), word(out)))
 }
 
 fn default_out(train: &Path) -> PathBuf {

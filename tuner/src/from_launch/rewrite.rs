@@ -5,6 +5,7 @@ use schemas::{diagnostic::Edit, engines::Engine, flags::Key, quoting::quoted, te
 use serde_json::{Map, Value};
 
 use super::{Draft, speculation};
+use crate::system::server::vllm_method;
 
 /// Flags that a launch without speculation does not have.
 const SPECULATION: [Key; 7] = [
@@ -43,17 +44,22 @@ fn edits_of_flags(launch: &Launch, draft: &Draft, shape: TreeShape) -> Vec<Edit>
         return SPECULATION.iter().filter_map(|key| launch.remove(*key)).collect();
     }
     let (version, _) = version_of(launch, None);
-    let mut values = Vec::new();
-    if !launch.has(Key::SpeculativeAlgorithm) {
-        values.push((Key::SpeculativeAlgorithm, draft.algorithm.clone()));
-    }
-    if !draft.path.is_empty() && !launch.has(Key::SpeculativeDraftModelPath) {
-        values.push((Key::SpeculativeDraftModelPath, draft.path.clone()));
-    }
-    values.push((Key::SpeculativeNumSteps, shape.num_steps.to_string()));
-    values.push((Key::SpeculativeEagleTopk, shape.topk.to_string()));
-    values.push((Key::SpeculativeNumDraftTokens, shape.num_draft_tokens.to_string()));
-    values.iter().map(|(key, value)| launch.set(*key, version, value)).collect()
+    let is_drafts = |key: Key| matches!(key, Key::SpeculativeAlgorithm | Key::SpeculativeDraftModelPath);
+    let values = values(draft, shape).filter(|(key, _)| !(is_drafts(*key) && launch.has(*key)));
+    values.map(|(key, value)| launch.set(key, version, &value)).collect()
+}
+
+/// The flags of a draft and a shape.
+fn values(draft: &Draft, shape: TreeShape) -> impl Iterator<Item = (Key, String)> {
+    let values = [
+        (Key::SpeculativeAlgorithm, draft.algorithm.clone()),
+        (Key::SpeculativeDraftModelPath, draft.path.clone()),
+        (Key::SpeculativeNumSteps, shape.num_steps.to_string()),
+        (Key::SpeculativeEagleTopk, shape.topk.to_string()),
+        (Key::SpeculativeNumDraftTokens, shape.num_draft_tokens.to_string()),
+    ];
+    // A draft that is part of the target has no path.
+    values.into_iter().filter(|(_, value)| !value.is_empty())
 }
 
 /// The edit of vLLM's JSON, if all of its keys are known and it stands in single quotes.
@@ -84,10 +90,7 @@ fn flags(launch: &Launch, draft: &Draft, shape: TreeShape) -> String {
         return String::new();
     }
     if launch.engine == Engine::Vllm {
-        let method = match draft.algorithm.as_str() {
-            "NEXTN" => "mtp".to_owned(),
-            other => other.to_ascii_lowercase(),
-        };
+        let method = vllm_method(&draft.algorithm).unwrap_or(&draft.algorithm);
         let mut keys = Map::new();
         keys.insert("method".into(), method.into());
         if !draft.path.is_empty() {
@@ -98,15 +101,8 @@ fn flags(launch: &Launch, draft: &Draft, shape: TreeShape) -> String {
         return format!("--speculative-config {}", quoted(&json));
     }
     let (version, _) = version_of(launch, None);
-    let values = [
-        (Key::SpeculativeAlgorithm, draft.algorithm.clone()),
-        (Key::SpeculativeDraftModelPath, draft.path.clone()),
-        (Key::SpeculativeNumSteps, shape.num_steps.to_string()),
-        (Key::SpeculativeEagleTopk, shape.topk.to_string()),
-        (Key::SpeculativeNumDraftTokens, shape.num_draft_tokens.to_string()),
-    ];
-    let given = values.iter().filter(|(_, value)| !value.is_empty());
-    given.map(|(key, value)| launch.line(*key, version, &quoted(value))).collect::<Vec<_>>().join(" ")
+    let flags = values(draft, shape).map(|(key, value)| launch.line(key, version, &quoted(&value)));
+    flags.collect::<Vec<_>>().join(" ")
 }
 
 /// Applies edits. Of several insertions at one place the first stays the first.

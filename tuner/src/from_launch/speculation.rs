@@ -4,6 +4,7 @@ use launch::Launch;
 use schemas::{engines::Engine, flags::Key, tree::TreeShape};
 
 use super::Draft;
+use crate::system::server::vllm_method;
 
 /// Algorithms whose shapes a sweep varies.
 const VARIED: [&str; 3] = ["EAGLE", "EAGLE3", "NEXTN"];
@@ -59,12 +60,10 @@ fn of_flags(launch: &Launch) -> Option<Speculation> {
 fn of_vllm(launch: &Launch) -> Option<Speculation> {
     let speculation = launch.vllm_speculation()?;
     let method = speculation.method.clone()?;
-    let algorithm = match method.as_str() {
-        "eagle" => "EAGLE",
-        "eagle3" => "EAGLE3",
-        "mtp" => "NEXTN",
-        name if name.ends_with("_mtp") => "NEXTN",
-        name => name,
+    let algorithm = match VARIED.iter().find(|algorithm| vllm_method(algorithm) == Some(&method)) {
+        Some(algorithm) => algorithm,
+        None if method.ends_with("_mtp") => "NEXTN",
+        None => method.as_str(),
     };
     let draft = Draft { path: speculation.model.unwrap_or_default(), algorithm: algorithm.to_owned() };
     let steps = speculation.num_speculative_tokens.and_then(|count| usize::try_from(count).ok());

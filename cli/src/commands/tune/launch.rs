@@ -24,7 +24,7 @@ use tuner::{
 use crate::{
     commands::{lint, sweep},
     exit::Exit,
-    setup, terminal,
+    interrupt, setup, terminal,
 };
 
 /// Disk space for hidden states, as of a sweep.
@@ -110,7 +110,7 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
         shard: None,
         device: None,
         keep_states: KEEP_STATES,
-        again: format!("continue with: {} {} --out {} --resume", sweep::program(), inputs.again, word(&out)),
+        again: interrupt::go_on(&format!("{} --out {} --resume", inputs.again, word(&out))),
     })?;
     if let (Exit::Fine, Some(summary)) = (measured.exit, &measured.summary) {
         conclude(&source, &launch, &plan, &summary.ranking, inputs)?;

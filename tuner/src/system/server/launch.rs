@@ -339,7 +339,7 @@ pub fn words(launch: &Launch) -> String {
 }
 
 /// vLLM's name of an algorithm.
-fn method(algorithm: &str) -> Option<&'static str> {
+pub fn method(algorithm: &str) -> Option<&'static str> {
     match algorithm {
         "EAGLE" => Some("eagle"),
         "EAGLE3" => Some("eagle3"),
