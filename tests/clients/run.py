@@ -35,7 +35,8 @@ PYTHON = [
     ("llama-index", ["llama-index-llms-openai-like==0.8.1"], [HERE / "llama_index_client.py", "{url}"]),
     ("instructor", ["instructor==1.17.0"], [HERE / "instructor_client.py", "{url}"]),
     ("pydantic-ai", ["pydantic-ai-slim[openai]==2.66.0"], [HERE / "pydantic_ai_client.py", "{url}"]),
-    ("LiteLLM", ["litellm==1.110.2"], [HERE / "litellm_client.py", "{url}"]),
+    # Its bridge to Anthropic streams through its proxy, which needs more than the package declares.
+    ("LiteLLM", ["litellm==1.110.2", "fastapi==0.165.0", "orjson==3.13.0", "soundfile==0.14.0"], [HERE / "litellm_client.py", "{url}"]),
     ("OpenAI Agents", ["openai-agents==0.24.0"], [HERE / "agents_client.py", "{url}"]),
     (
         "lm-eval",
