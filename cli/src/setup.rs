@@ -4,7 +4,11 @@ use std::{fs::File, io::Read, path::Path};
 
 use anyhow::{Context, bail};
 use external::http::Key;
-use schemas::{kind::FileKind, text::Source, tuned::TunedFile};
+use schemas::{
+    kind::FileKind,
+    text::{Source, is_variable_name},
+    tuned::TunedFile,
+};
 
 use crate::{terminal, wrong_file::WrongFile};
 
@@ -70,8 +74,7 @@ pub fn api_key(variable: Option<&str>) -> anyhow::Result<Option<Key>> {
     let value = value.trim();
     if value.is_empty() {
         // A value given in place of the name is not repeated.
-        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        let shown = if is_name && !name.starts_with("sk") { name } else { "this variable" };
+        let shown = if is_variable_name(name) && !name.starts_with("sk") { name } else { "this variable" };
         bail!("--api-key-env takes the name of an environment variable that holds the key, but {shown} is not set");
     }
     if !value.bytes().all(|byte| (0x21..0x7f).contains(&byte)) {

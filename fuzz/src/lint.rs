@@ -44,7 +44,7 @@ pub fn check_places(source: &Source, launch: &Launch) {
 /// All findings in a text.
 pub fn look(source: &Source, told: &Told) -> Vec<Diagnostic> {
     let Told { version, gpu_memory, expected_concurrency, .. } = *told;
-    let parsed = parse(source, &launch::Options { engine: None, version });
+    let parsed = parse(source, &launch::Options { version, ..launch::Options::default() });
     parsed.launches.iter().for_each(|launch| check_places(source, launch));
     let models = |launch: &Launch| {
         let (target, draft) = published_models::facts_of(launch);

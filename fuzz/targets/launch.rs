@@ -21,7 +21,7 @@ fuzz_target!(|input: &[u8]| {
         ("x", Some(Engine::Sglang)),
     ] {
         let source = Source::new(name, text);
-        let parsed = parse(&source, &Options { engine, version: None });
+        let parsed = parse(&source, &Options { engine, ..Options::default() });
         for launch in &parsed.launches {
             check_places(&source, launch);
             let _ = launch.to_string();

@@ -7,6 +7,8 @@
 
 use serde_json::Value;
 
+use crate::text::is_variable_name;
+
 /// What is shown instead of a secret value.
 pub const HIDDEN: &str = "***";
 
@@ -123,7 +125,9 @@ fn scan_word(word: &str, found: &mut Vec<String>) -> String {
         return if masked == value { word.to_owned() } else { masked.to_string() };
     }
     // In a URL, `=` separates a parameter.
-    let assigned = word.split_once('=').filter(|(name, _)| name.starts_with('-') || is_name(name));
+    let assigned = word
+        .split_once('=')
+        .filter(|(name, _)| name.starts_with('-') || is_variable_name(name.trim_start_matches(['"', '\''])));
     let Some((name, value)) = assigned else { return without_password(word, found) };
     // What ends a command or an argument does not belong to the value.
     let (value, end) = value.split_at(value.trim_end_matches([';', ',', ')']).len());
@@ -234,11 +238,6 @@ fn hide(value: &str, found: &mut Vec<String>) -> String {
 fn unquoted(value: &str) -> &str {
     let inner = |quote| value.strip_prefix(quote).and_then(|rest| rest.strip_suffix(quote));
     inner('"').or_else(|| inner('\'')).unwrap_or(value)
-}
-
-fn is_name(text: &str) -> bool {
-    let text = text.trim_start_matches(['"', '\'']);
-    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 #[cfg(test)]

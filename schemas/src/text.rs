@@ -154,6 +154,12 @@ impl Source {
     }
 }
 
+/// Whether a text can be the name of a shell's variable.
+pub fn is_variable_name(text: &str) -> bool {
+    let in_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    text.bytes().all(in_name) && text.starts_with(|first: char| !first.is_ascii_digit())
+}
+
 /// Whether a text contains non-ASCII characters and no digit: a word that documentation puts in place of the reader's
 /// own value.
 pub fn is_word_of_page(text: &str) -> bool {

@@ -6,17 +6,17 @@
 
 mod arguments;
 mod choose;
+mod missing;
 mod program;
 mod rewrite;
 mod speculation;
 #[cfg(test)]
 mod tests;
-mod variables;
 
-use std::{collections::BTreeMap, path::Path};
+use std::{collections::BTreeMap, path::Path, sync::Arc};
 
 use engine::{EngineOptions, load};
-use launch::Launch;
+use launch::{Launch, Options, Parsed, Variables, parse};
 use schemas::{
     engines::Engine,
     sweep::{
@@ -52,8 +52,6 @@ pub struct Wanted {
     pub draft: Option<Draft>,
     /// The words that start the engine, in place of the launch's program.
     pub command: Option<Vec<String>>,
-    /// Values of variables that the text does not set.
-    pub variables: BTreeMap<String, String>,
 }
 
 /// A draft, and how it drafts.
@@ -87,18 +85,26 @@ pub struct Treated {
     pub why: &'static str,
 }
 
-/// The sweep of a launch.
+/// Reads the launches of a text with the words that are run: variables have the values of this process's environment, or
+/// the given ones whatever the text assigns.
+pub fn read_to_run(source: &Source, given: BTreeMap<String, String>) -> Parsed {
+    let environment =
+        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    let variables = Variables { environment: environment.collect(), fixed: given };
+    parse(source, &Options { variables: Some(Arc::new(variables)), ..Options::default() })
+}
+
+/// The sweep of a launch, as read by [`read_to_run`].
 ///
 /// # Errors
 /// With every reason why it cannot be measured so, each a sentence that says what to do.
-pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<LaunchSweep, Vec<String>> {
+pub fn sweep_of(launch: &Launch, wanted: &Wanted) -> Result<LaunchSweep, Vec<String>> {
     let mut wrong = choose::unfit(launch);
-    let mut missing = variables::Missing::default();
-    let known = variables::Known { launch, given: &wanted.variables };
-    let program = program::of(source, launch, wanted, &known, &mut missing);
-    let arguments = arguments::of(launch, &known, &mut missing);
+    let mut missing = missing::Missing::default();
+    let program = program::of(launch, wanted, &mut missing);
+    let arguments = arguments::of(launch, &mut missing);
     let speculation = speculation::of(launch, wanted.draft.as_ref());
-    wrong.extend(missing.told());
+    wrong.extend(missing.reasons());
     wrong.extend(program.as_ref().err().cloned());
     wrong.extend(speculation.as_ref().err().cloned());
     let target = arguments.target.clone();

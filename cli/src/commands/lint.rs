@@ -263,16 +263,28 @@ fn resolved(all: &[FileResult], format: Format, rendered: &str) -> anyhow::Resul
     Ok(format!("{}\n{rendered}", tables.join("\n")))
 }
 
-/// What the linter finds in a text, with its default settings.
+/// Checks a text with the settings of the folder that it is in. `runs` is the version of the engine that runs it.
 ///
 /// # Errors
 /// When a settings file of the linter is wrong.
 #[cfg(feature = "engine")]
-pub fn findings_of(source: &Source) -> anyhow::Result<Vec<schemas::diagnostic::Diagnostic>> {
+fn check_alone(source: Source, runs: Option<EngineVersion>) -> anyhow::Result<Checked> {
     let arguments = Arguments::default();
-    let linter = Linter::new(&arguments, None)?;
+    let linter = Linter::new(&arguments, runs)?;
     let settings = linter.settings_of(std::path::Path::new(source.name()))?;
-    Ok(linter.check(source.clone(), &settings).diagnostics)
+    Ok(linter.check(source, &settings))
+}
+
+/// What the linter finds in a text; `runs` is the version of the engine that runs it.
+///
+/// # Errors
+/// When a settings file of the linter is wrong.
+#[cfg(feature = "engine")]
+pub fn findings_of(
+    source: &Source,
+    runs: Option<EngineVersion>,
+) -> anyhow::Result<Vec<schemas::diagnostic::Diagnostic>> {
+    Ok(check_alone(source.clone(), runs)?.diagnostics)
 }
 
 /// The unified diff from a text to a changed one.

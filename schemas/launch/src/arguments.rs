@@ -36,7 +36,7 @@ use super::{
 
 /// Reads a text as a shell does. `depth` is the number of enclosing here-documents.
 pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
-    let mut script = script::read(source);
+    let mut script = script::read(source, options.variables.as_deref());
     if depth > 0 {
         script.lines.iter_mut().for_each(Line::leave_open);
     }
@@ -334,6 +334,7 @@ fn build(
         syntax,
         span,
         anchor: detected.anchor,
+        program: program(line, detected.first_argument),
         settings,
         arguments,
         is_part: !detected.is_sure
@@ -352,6 +353,12 @@ fn build(
         forks: Forks::default(),
         insertion,
     }
+}
+
+/// The words that start the engine.
+fn program(line: &Line<'_>, first_argument: usize) -> Vec<Located<Value>> {
+    let words = line.words.iter().take(first_argument);
+    words.map(|word| Located::new(word.value.to_value(), word.span)).collect()
 }
 
 /// Values that argparse cannot read: words where a number must be.
@@ -453,6 +460,7 @@ pub(super) fn from_words(words: &[String]) -> (Source, Launch) {
         syntax: Syntax::CommandLine,
         span,
         anchor: fields.first().map_or(span, |field| field.span),
+        program: Vec::new(),
         settings: settings(&source, &arguments, Syntax::CommandLine),
         arguments,
         is_part: false,

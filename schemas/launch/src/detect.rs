@@ -54,9 +54,13 @@ struct Told {
     is_sure: bool,
 }
 
-/// The texts of words; one that is not known is empty.
+/// The texts of words; one that is not known is empty, or the name of the program that it is a path to.
 fn texts<'l>(words: &'l [Field<'_>]) -> Vec<&'l str> {
-    words.iter().map(|word| word.value.known().unwrap_or_default()).collect()
+    let text = |word: &'l Field<'_>| match word.value.known() {
+        Some(text) => text,
+        None => program::at_unknown_path(word.value.written()).unwrap_or_default(),
+    };
+    words.iter().map(text).collect()
 }
 
 /// Detects the engine in a line; `told` is the engine that the user set for all launches.
@@ -158,6 +162,7 @@ fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<E
 /// else.
 fn of_flags(line: &Line<'_>, texts: &[&str], told: Option<Engine>) -> Option<Told> {
     let first = first_flag(texts);
+    let served = program::variable_that_serves(&line.words).filter(|serve| *serve < first);
     let flags = texts.get(first..).unwrap_or_default();
     let flags = flags.get(..MOST_WORDS).unwrap_or(flags);
     let alone = first == 0 && !texts.is_empty();
@@ -180,7 +185,9 @@ fn of_flags(line: &Line<'_>, texts: &[&str], told: Option<Engine>) -> Option<Tol
     let before = line.words.get(..first).unwrap_or_default();
     let is_named = !alone && before.iter().all(|word| word.value.known().is_some());
     let launcher = if is_named && told.is_none() { Launcher::Wrapper } else { Launcher::Own };
-    evident.then_some(Told { engine, launcher, first, words: None, is_sure: alone })
+    let words = served.map(|serve| (serve - 1, serve));
+    let first = served.map_or(first, |serve| serve + 1);
+    evident.then_some(Told { engine, launcher, first, words, is_sure: alone })
 }
 
 /// Whether a text may contain a launch of an engine.

@@ -44,7 +44,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
     }
     // The image's own entry point is the engine where nothing but flags is given.
     let engine = stage.engine.filter(|_| command.text.starts_with("--"));
-    let options = Options { engine: options.engine.or(engine), ..*options };
+    let options = Options { engine: options.engine.or(engine), ..options.clone() };
     let mut document = command.into_document(Kind::Script);
     document.surroundings = stage.surroundings;
     document.version = stage.version;

@@ -44,8 +44,11 @@ fn parse_as(source: &Source, kind: Kind, options: &Options, depth: usize) -> Par
 /// Parses a document. `depth` is that of the enclosing text.
 pub(super) fn read(document: &Document, around: &Source, options: &Options, depth: usize) -> Parsed {
     let version = document.version.filter(|stated| options.engine.is_none_or(|engine| stated.is_of(engine)));
-    let inner =
-        Options { engine: options.engine, version: options.version.or(version.map(|stated| stated.version.value)) };
+    let inner = Options {
+        engine: options.engine,
+        version: options.version.or(version.map(|stated| stated.version.value)),
+        variables: options.variables.as_ref().map(|outer| document.surroundings.variables(outer)),
+    };
     let source = source_of(document);
     let parsed = match document.kind {
         Kind::Script => arguments::parse(&source, &inner, depth + 1),
@@ -68,7 +71,7 @@ pub(super) fn comments_in(around: &Source, depth: usize) -> Vec<Span> {
         let found = comments::within(&source_of(&document), depth + 1);
         found.into_iter().map(move |span| document.pieces.place(span))
     };
-    script::read(around).documents.into_iter().flat_map(of_document).collect()
+    script::read(around, None).documents.into_iter().flat_map(of_document).collect()
 }
 
 /// The document as a separate text.

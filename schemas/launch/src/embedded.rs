@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemas::text::{Source, Span};
 
 use super::{
-    Environment,
+    Environment, Variables,
     evidence::Stated,
     kind::Kind,
     span_map::{MappedPart, SpanMap},
@@ -45,4 +45,17 @@ pub struct Surroundings {
     pub is_open: bool,
     /// The image that the command runs in, if it names one.
     pub image: Option<String>,
+}
+
+impl Surroundings {
+    /// The variables of a command: those of its environment whose value is known, and those around it.
+    pub fn variables(&self, outer: &Arc<Variables>) -> Arc<Variables> {
+        let mut all = Arc::clone(outer);
+        for (name, value) in self.environment.iter() {
+            if let Some(value) = value.value.known().filter(|value| !value.contains(UNKNOWN)) {
+                Arc::make_mut(&mut all).environment.insert(name.clone(), value.to_owned());
+            }
+        }
+        all
+    }
 }

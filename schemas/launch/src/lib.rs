@@ -44,6 +44,7 @@ use std::{
 pub use comments::comments;
 pub use forks::Forks;
 pub use launcher::Launcher;
+pub use shell::unset_names;
 pub use vllm::{VllmKey, VllmSpeculation};
 
 use schemas::{
@@ -62,12 +63,24 @@ use writing::Writing;
 pub const LONGEST_TEXT: usize = 16 << 20;
 
 /// What the caller knows about a text.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The engine of all launches in the text, if the user gives it.
     pub engine: Option<Engine>,
     /// The engine's version, which decides how abbreviations are expanded.
     pub version: Option<EngineVersion>,
+    /// Values of variables that the text does not set, to read the words that are run where it is run. Words that come
+    /// from them have the place of the variable, so such a launch is not edited.
+    pub variables: Option<Arc<Variables>>,
+}
+
+/// Variables that a text does not set itself.
+#[derive(Clone, Debug, Default)]
+pub struct Variables {
+    /// Those of the environment that it runs in.
+    pub environment: BTreeMap<String, String>,
+    /// Those that have this value whatever the text assigns.
+    pub fixed: BTreeMap<String, String>,
 }
 
 /// The result of parsing a text.
@@ -145,6 +158,8 @@ pub struct Launch {
     pub span: Span,
     /// The words that represent the launch in a diagnostic: the program's name, or the array's.
     pub anchor: Span,
+    /// The words before the first argument, expanded: what starts the engine. Empty if the text only gives flags.
+    pub program: Vec<Located<Value>>,
     /// The flags that spectune knows. If a flag is given several times the last one counts, as in argparse.
     pub settings: BTreeMap<Key, Setting>,
     /// Every argument in order, known or not.

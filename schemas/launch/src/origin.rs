@@ -41,6 +41,7 @@ impl Origin<'_> {
         launch.insertion = self.insertion(&launch);
         launch.span = self.place(launch.span);
         launch.anchor = self.place(launch.anchor);
+        launch.program.iter_mut().for_each(|word| self.value(word));
         launch.settings.values_mut().for_each(|setting| self.setting(setting));
         launch.arguments.iter_mut().for_each(|argument| self.argument(argument));
         let environment = Arc::make_mut(&mut launch.environment);

@@ -32,7 +32,7 @@ pub(super) use self::{
 use schemas::text::{Located, Source};
 
 use super::{
-    Environment, Value,
+    Environment, Value, Variables,
     compose::Composed,
     embedded::Document,
     evidence::Stated,
@@ -87,6 +87,8 @@ struct Interpreter<'a> {
     words: usize,
     bytes: Cell<usize>,
     order: usize,
+    /// Values that come from outside the text; their words then need no place in it.
+    given: Option<&'a Variables>,
 }
 
 /// Where the words of a command came from.
@@ -98,9 +100,10 @@ struct Used<'a> {
     conditional: Vec<Conditional>,
 }
 
-/// Reads a whole text; of Markdown only the fenced blocks.
-pub(super) fn read(source: &Source) -> Script<'_> {
+/// Reads a whole text; of Markdown only the fenced blocks. `given` are variables that it does not set.
+pub(super) fn read<'a>(source: &'a Source, given: Option<&'a Variables>) -> Script<'a> {
     let mut interpreter = Interpreter::new(source);
+    given.into_iter().for_each(|given| interpreter.give(given));
     if env_file::is_env_file(source) {
         interpreter.read_env_file();
         return interpreter.finish();
@@ -143,7 +146,21 @@ impl<'a> Interpreter<'a> {
             words: 0,
             bytes: Cell::new(0),
             order: 0,
+            given: None,
         }
+    }
+
+    /// Sets the variables of the environment.
+    fn give(&mut self, given: &'a Variables) {
+        for (name, value) in given.environment.iter().chain(&given.fixed) {
+            self.scalars.insert(name.as_str().into(), self.given_scalar(value));
+        }
+        self.given = Some(given);
+    }
+
+    fn given_scalar(&self, value: &'a str) -> Scalar<'a> {
+        let value = Text::Known(value.into());
+        Scalar { value, words: Elements::default(), literal: None, used: true, order: self.order }
     }
 
     fn run(&mut self, mut reader: Reader<'a>, nesting: usize) {

@@ -13,12 +13,14 @@ mod body;
 mod cases;
 mod documents;
 mod lexer;
+mod names;
 mod quote_gaps;
 mod value;
 mod word;
 
 pub(super) use body::{Chunk, chunks};
 pub(super) use lexer::{Reader, comments, name_length};
+pub use names::unset_names;
 pub(super) use value::chunks_of_word;
 
 use std::borrow::Cow;

@@ -45,7 +45,7 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
         document.surroundings.image = image.map(|image| image.value.to_owned());
         document.version = image.and_then(|image| of_image(image.value, image.place));
         let engine = image.and_then(|image| engine_of_image(image.value)).filter(|_| command.starts_with("--"));
-        let options = Options { engine: options.engine.or(engine), ..*options };
+        let options = Options { engine: options.engine.or(engine), ..options.clone() };
         let read = documents::read(&document, source, &options, depth);
         found.launches.extend(read.launches);
         found.findings.extend(read.findings);

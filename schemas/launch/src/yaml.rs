@@ -242,7 +242,7 @@ impl Reader<'_> {
             let Some(container) = Container::of(yaml, self.tree, map, runner) else { continue };
             used.extend(&container.scalars);
             let version = container.version.map(|stated| stated.version.value);
-            let options = Options { version: self.options.version.or(version), ..*self.options };
+            let options = Options { version: self.options.version.or(version), ..self.options.clone() };
             let (mut launches, mut findings) = self.excerpt(container.excerpt, &options);
             // A program may add the value to a text of JSON.
             let missing = findings.iter_mut().filter(|one| one.code == problems::MISSING_VALUE.code);

@@ -66,7 +66,7 @@ pub fn report(source: &Source, parsed: Parsed, mut facts: impl FnMut(&Launch) ->
 
 /// Reads a text and checks it with the facts of published models: `spectune lint` without access to files.
 pub fn report_text(source: &Source, options: &Options) -> Report {
-    let parsed = parse(source, &launch::Options { engine: None, version: options.version });
+    let parsed = parse(source, &launch::Options { version: options.version, ..launch::Options::default() });
     report(source, parsed, published_models::facts_of, options)
 }
 

@@ -52,7 +52,7 @@ fn findings(record: &Json) -> BTreeMap<String, Severity> {
     let source =
         Source::new("run.sh", if bare { format!("{exports}{launch}") } else { format!("{environment}{launch}") });
     let version = version(record);
-    let parsed = parse(&source, &launch::Options { engine: None, version });
+    let parsed = parse(&source, &launch::Options { version, ..launch::Options::default() });
     assert_eq!(parsed.launches.len(), 1, "{}", text(record, "id"));
     let expected_concurrency =
         record["workload"]["concurrency"].as_u64().and_then(|requests| usize::try_from(requests).ok());

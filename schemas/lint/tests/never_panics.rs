@@ -78,7 +78,7 @@ fn judge(source: &Source, parsed: &Parsed, models: impl Fn(&Launch) -> Models) {
 
 fn everything(name: &str, text: &str, engine: Option<Engine>) {
     let source = Source::new(name, text);
-    let parsed = parse(&source, &Options { engine, version: None });
+    let parsed = parse(&source, &Options { engine, ..Options::default() });
     parsed.launches.iter().for_each(|launch| looks_at(&source, launch));
     judge(&source, &parsed, published_models::facts_of);
     let found = report(&source, parsed, published_models::facts_of, &report::Options::default()).findings;

@@ -3,10 +3,7 @@
 use launch::{Argument, Launch};
 use schemas::{engines::Engine, flags::Key, quoting::quoted, secrets};
 
-use super::{
-    Treated,
-    variables::{Known, Missing},
-};
+use super::{Treated, missing::Missing};
 
 const VARIED: (&str, &str) = ("varied", "what the sweep tries");
 const OWN_ADDRESS: (&str, &str) =
@@ -33,7 +30,7 @@ pub struct Arguments {
 }
 
 /// Takes the arguments of a launch apart.
-pub fn of(launch: &Launch, known: &Known<'_>, missing: &mut Missing) -> Arguments {
+pub fn of(launch: &Launch, missing: &mut Missing) -> Arguments {
     let mut found = Arguments::default();
     let mut caches = true;
     for argument in &launch.arguments {
@@ -45,8 +42,15 @@ pub fn of(launch: &Launch, known: &Known<'_>, missing: &mut Missing) -> Argument
             found.treated.push(Treated { launch: shown, measured: measured.into(), why });
             continue;
         }
-        let values: Vec<Option<String>> =
-            argument.values.iter().map(|value| known.word(&value.value, missing)).collect();
+        if is_of_the_script(argument) {
+            found.treated.push(Treated {
+                launch: shown,
+                measured: "left out".into(),
+                why: "the script is measured without arguments",
+            });
+            continue;
+        }
+        let values: Vec<Option<String>> = argument.values.iter().map(|value| missing.word(&value.value)).collect();
         let Some(values) = values.into_iter().collect::<Option<Vec<String>>>() else { continue };
         if argument.in_branch {
             found.treated.push(Treated {
@@ -82,6 +86,11 @@ pub fn of(launch: &Launch, known: &Known<'_>, missing: &mut Missing) -> Argument
         });
     }
     found
+}
+
+/// Whether an argument is all that the script itself is given.
+fn is_of_the_script(argument: &Argument) -> bool {
+    argument.is_positional() && matches!(argument.flag.value.trim_matches('"'), "$@" | "$*" | "${@}" | "${*}")
 }
 
 /// The name of an argument for the engine's own server, without dashes; `None` if it is another program's.

@@ -29,24 +29,36 @@ pub struct Rewritten {
 
 /// Changes a launch to a shape; [`TreeShape::OFF`](TreeShape) removes speculation.
 pub fn rewrite(source: &Source, launch: &Launch, draft: &Draft, shape: TreeShape) -> Rewritten {
-    let edits = match launch.engine {
-        Engine::Vllm => edits_of_vllm(source, launch, shape),
-        Engine::Sglang | Engine::Slime | Engine::Spectune => Some(edits_of_flags(launch, draft, shape)),
-    };
-    let text = edits.filter(|_| launch.is_editable()).map(|edits| applied(source.text(), edits));
+    let written = as_written(source, launch).filter(Launch::is_editable);
+    let edits = written.as_ref().and_then(|written| match launch.engine {
+        Engine::Vllm => edits_of_vllm(source, written, shape),
+        Engine::Sglang | Engine::Slime | Engine::Spectune => edits_of_flags(written, draft, shape),
+    });
+    let text = edits.map(|edits| applied(source.text(), edits));
     // A value may come from elsewhere than where it is used: what was written is read again.
     let text = text.filter(|text| runs(source.name(), text, launch, shape));
     Rewritten { text, flags: flags(launch, draft, shape) }
 }
 
-fn edits_of_flags(launch: &Launch, draft: &Draft, shape: TreeShape) -> Vec<Edit> {
+/// The launch of the text alone, without variables from outside, whose values have no place in it.
+fn as_written(source: &Source, launch: &Launch) -> Option<Launch> {
+    let parsed = parse(source, &Options { engine: Some(launch.engine), ..Options::default() });
+    parsed.launches.into_iter().find(|written| written.anchor == launch.anchor)
+}
+
+/// The edits of flags; `None` if the value of one comes from outside the text.
+fn edits_of_flags(launch: &Launch, draft: &Draft, shape: TreeShape) -> Option<Vec<Edit>> {
     if shape.is_off() {
-        return SPECULATION.iter().filter_map(|key| launch.remove(*key)).collect();
+        return Some(SPECULATION.iter().filter_map(|key| launch.remove(*key)).collect());
     }
     let (version, _) = version_of(launch, None);
     let is_drafts = |key: Key| matches!(key, Key::SpeculativeAlgorithm | Key::SpeculativeDraftModelPath);
     let values = values(draft, shape).filter(|(key, _)| !(is_drafts(*key) && launch.has(*key)));
-    values.map(|(key, value)| launch.set(key, version, &value)).collect()
+    let edit = |(key, value): (Key, String)| {
+        let is_from_outside = launch.has(key) && launch.text(key).is_none();
+        (!is_from_outside).then(|| launch.set(key, version, &value))
+    };
+    values.map(edit).collect()
 }
 
 /// The flags of a draft and a shape.
@@ -119,7 +131,7 @@ fn applied(text: &str, mut edits: Vec<Edit>) -> String {
 /// Whether the changed text has the same launch with the shape.
 fn runs(name: &str, text: &str, before: &Launch, shape: TreeShape) -> bool {
     let source = Source::new(name, text);
-    let parsed = parse(&source, &Options { engine: Some(before.engine), version: None });
+    let parsed = parse(&source, &Options { engine: Some(before.engine), ..Options::default() });
     let at = before.anchor.start;
     let nearest = parsed.launches.iter().min_by_key(|launch| launch.anchor.start.abs_diff(at));
     nearest.is_some_and(|launch| match speculation::of(launch, None) {

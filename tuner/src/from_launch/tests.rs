@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use launch::{Options, Parsed, parse};
 use schemas::{
     sweep::{RandomPrompts, SystemKind, Workload},
@@ -5,7 +7,7 @@ use schemas::{
     tree::TreeShape,
 };
 
-use super::{Draft, LaunchSweep, Treated, Wanted, choose, rewrite, sweep_of};
+use super::{Draft, LaunchSweep, Treated, Wanted, choose, read_to_run, rewrite, sweep_of};
 
 const SGLANG: &str = "\
 #!/bin/bash
@@ -29,20 +31,19 @@ fn wanted() -> Wanted {
     let text = "[models]\ntarget='t'\ndraft='d'\nalgorithm='EAGLE3'\n[workload]\nrandom={input_length=8}\nrequests=4\n";
     let file = schemas::sweep::SweepFile::read(&Source::new("s", text)).expect("a sweep file");
     let workload = Workload { random: Some(RandomPrompts { input_length: 8, ratio: 1.0 }), ..file.workload };
-    Wanted {
-        workload,
-        concurrency: vec![1, 8],
-        repeats: 3,
-        seconds: None,
-        draft: None,
-        command: None,
-        variables: [].into(),
-    }
+    Wanted { workload, concurrency: vec![1, 8], repeats: 3, seconds: None, draft: None, command: None }
 }
 
 fn sweep(name: &str, text: &str, wanted: &Wanted) -> Result<LaunchSweep, Vec<String>> {
-    let (source, parsed) = read(name, text);
-    sweep_of(&source, choose(&source, &parsed.launches, None).expect("one launch"), wanted)
+    sweep_with(name, text, wanted, &[])
+}
+
+fn sweep_with(name: &str, text: &str, wanted: &Wanted, variables: &[(&str, &str)]) -> Result<LaunchSweep, Vec<String>> {
+    let source = Source::new(name, text);
+    let given: BTreeMap<String, String> =
+        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let parsed = read_to_run(&source, given);
+    sweep_of(choose(&source, &parsed.launches, None).expect("one launch"), wanted)
 }
 
 fn treatment<'a>(sweep: &'a LaunchSweep, flag: &str) -> &'a Treated {
@@ -83,9 +84,7 @@ fn what_the_sweep_sets_itself_is_told_and_secrets_are_hidden() {
 fn a_vllm_launch_varies_chains_and_keeps_its_own() {
     let text = "A=1 /venv/bin/vllm serve $ORG/model --served-model-name x --enable-prefix-caching --max-num-seqs 16 \
                 --speculative-config '{\"method\": \"eagle3\", \"model\": \"org/draft\", \"num_speculative_tokens\": 7}'\n";
-    let mut wanted = wanted();
-    wanted.variables.insert("ORG".into(), "org".into());
-    let sweep = sweep("run.sh", text, &wanted).expect("a sweep");
+    let sweep = sweep_with("run.sh", text, &wanted(), &[("ORG", "org")]).expect("a sweep");
     assert_eq!(sweep.file.system.kind, SystemKind::Vllm);
     assert_eq!(sweep.file.system.command, ["/venv/bin/vllm", "serve"]);
     assert_eq!(sweep.file.system.env.get("A").map(String::as_str), Some("1"));
@@ -93,6 +92,35 @@ fn a_vllm_launch_varies_chains_and_keeps_its_own() {
     assert_eq!((sweep.file.models.target.as_str(), sweep.file.models.algorithm.as_str()), ("org/model", "EAGLE3"));
     assert_eq!(sweep.own, Some(TreeShape::chain(7)));
     assert_eq!(sweep.file.space.topk, [1]);
+}
+
+#[test]
+fn programs_are_known_by_path_or_variable() {
+    let flags =
+        "org/m --speculative-config '{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 3}'\n";
+    let command = |program: &str, variables: &[(&str, &str)]| {
+        let sweep = sweep_with("run.sh", &format!("{program} {flags}"), &wanted(), variables).expect(program);
+        assert_eq!(sweep.file.models.target, "org/m", "{program}");
+        sweep.file.system.command.join(" ")
+    };
+    // Set in the script without being exported; set around it; named by the variable.
+    assert_eq!(command("VENV=/v\n\"$VENV/bin/vllm\" serve", &[]), "/v/bin/vllm serve");
+    assert_eq!(command("\"$VENV/bin/vllm\" serve", &[("VENV", "/w w")]), "/w w/bin/vllm serve");
+    assert_eq!(command("\"$BIN\" serve", &[("BIN", "/v/bin/vllm")]), "/v/bin/vllm serve");
+    assert_eq!(command("BIN=$(which vllm)\n\"$BIN\" serve", &[("BIN", "/x/vllm")]), "/x/vllm serve");
+    assert_eq!(command("exec env A=1 ${VLLM_BIN:-vllm} serve", &[]), "vllm serve");
+    let told = sweep("run.sh", &format!("\"$BIN_OF_NOBODY\" serve {flags}"), &wanted()).expect_err("unknown");
+    assert!(told.join("\n").contains("--set BIN_OF_NOBODY=VALUE"), "{told:?}");
+}
+
+#[test]
+fn a_variable_may_hold_several_words() {
+    let text = "python3 -m sglang.launch_server --model-path m $EXTRA --speculative-algorithm EAGLE3 \
+                --speculative-draft-model-path d --speculative-num-steps 2 \"$@\"\n";
+    let sweep =
+        sweep_with("run.sh", text, &wanted(), &[("EXTRA", "--tp 2 --mem-fraction-static 0.7")]).expect("a sweep");
+    assert_eq!(sweep.file.system.extra_args, ["--tp", "2", "--mem-fraction-static", "0.7"]);
+    assert_eq!(treatment(&sweep, "$@").measured, "left out");
 }
 
 #[test]
@@ -198,5 +226,6 @@ fn a_value_that_comes_from_outside_is_not_written_over() {
     let (source, parsed) = read("run.sh", text);
     let draft = Draft { path: "d".into(), algorithm: "EAGLE3".into() };
     let changed = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(3));
+    assert_eq!(changed.text, None);
     assert!(changed.flags.contains("--speculative-num-steps 3"), "{}", changed.flags);
 }

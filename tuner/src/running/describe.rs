@@ -178,7 +178,7 @@ fn launch_of(file: &LaunchFile<'_>, kind: Kind, info: &ServerInfo) -> Result<Lau
     let source = Source::new(file.name, file.text);
     let engine = if kind == Kind::Vllm { Engine::Vllm } else { Engine::Sglang };
     let version = info.version.as_deref().and_then(|version| version.parse().ok());
-    let parsed = launch::parse(&source, &Options { engine: Some(engine), version });
+    let parsed = launch::parse(&source, &Options { engine: Some(engine), version, ..Options::default() });
     let found = parsed.launches.into_iter().find(|one| (one.engine == Engine::Vllm) == (kind == Kind::Vllm));
     found.ok_or_else(|| {
         format!("{} contains no launch of {}", file.name, if kind == Kind::Vllm { "vLLM" } else { "SGLang" })

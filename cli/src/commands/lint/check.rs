@@ -125,7 +125,8 @@ impl<'a> Linter<'a> {
             diagnostics.retain(|finding| settings.selection.admits_finding(finding));
             return Checked { diagnostics, ..Checked::nothing(source) };
         }
-        let options = launch::Options { engine: settings.engine, version: settings.engine_version };
+        let options =
+            launch::Options { engine: settings.engine, version: settings.engine_version, ..launch::Options::default() };
         let parsed = launch::parse(&source, &options);
         let mut checked = Checked::nothing(source);
         if parsed.launches.is_empty() && (self.arguments.allow_no_launch || settings.found) {

@@ -3,7 +3,7 @@
 use schemas::{diagnostic::Severity, secrets, text::Source};
 use tuner::running::{Connected, record::Finding};
 
-use super::{Arguments, Linter, server::Running};
+use super::{check_alone, server::Running};
 
 /// Checks the launch of a server with the linter's default settings, and compares a launch file with what runs.
 ///
@@ -11,9 +11,6 @@ use super::{Arguments, Linter, server::Running};
 /// When a settings file of the linter is wrong.
 pub fn check(connected: &Connected, launch: Option<&Source>) -> anyhow::Result<Checked> {
     let running = Running::of(&connected.server.url, connected.info.clone());
-    let arguments = Arguments::default();
-    let linter = Linter::new(&arguments, running.version())?;
-    let settings = linter.settings_of(std::path::Path::new("."))?;
     let source = match launch {
         Some(source) => source.clone(),
         None => match running.source() {
@@ -24,7 +21,7 @@ pub fn check(connected: &Connected, launch: Option<&Source>) -> anyhow::Result<C
             }
         },
     };
-    let checked = linter.check(source, &settings);
+    let checked = check_alone(source, running.version())?;
     let findings = checked.diagnostics.iter().map(|finding| Finding {
         severity: match finding.severity {
             Severity::Error => "error".into(),

@@ -6,18 +6,19 @@ use std::{
 };
 
 use anyhow::{Context, bail};
-use launch::{Launch, Options, parse};
+use launch::Launch;
 use schemas::{
     diagnostic::{Findings, Format, Severity, render},
     flags::Key,
     quoting::quoted,
+    secrets::masked_text,
     sweep::Workload,
-    text::Source,
+    text::{Source, is_variable_name},
     tree::TreeShape,
 };
 use tuner::{
     configuration::Load,
-    from_launch::{Draft, LaunchSweep, Treated, Wanted, algorithm_of, choose, rewrite, sweep_of},
+    from_launch::{Draft, LaunchSweep, Treated, Wanted, algorithm_of, choose, read_to_run, rewrite, sweep_of},
     selection::{LoadRanking, Verdict},
 };
 
@@ -85,20 +86,20 @@ pub enum Mode {
 /// When the launch has errors or cannot be started here, or nothing could be measured.
 pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
     let source = setup::read_source(&inputs.file)?;
-    let parsed = parse(&source, &Options::default());
-    let launch = choose(&source, &parsed.launches, inputs.number).map_err(anyhow::Error::msg)?.clone();
-    if !is_sound(&source, &launch, inputs)? {
+    let parsed = read_to_run(&source, variables(&inputs.set)?);
+    let launch = choose(&source, &parsed.launches, inputs.number).map_err(anyhow::Error::msg)?;
+    if !is_sound(&source, launch, inputs)? {
         return Ok(Exit::Findings);
     }
-    let wanted = wanted(inputs, &launch)?;
-    let plan = sweep_of(&source, &launch, &wanted)
+    let wanted = wanted(inputs, launch)?;
+    let plan = sweep_of(launch, &wanted)
         .map_err(|reasons| anyhow::anyhow!("{} cannot be tuned:\n  {}", source.name(), reasons.join("\n  ")))?;
     let text = plan.file.write().context("the sweep cannot be written")?;
     if inputs.mode == Mode::PrintSweep {
         terminal::print(&format!("# The sweep that `spectune tune {}` runs\n{text}", inputs.file.display()))?;
         return Ok(Exit::Fine);
     }
-    terminal::note(&table(&source, &launch, &plan.treated));
+    terminal::note(&table(&source, launch, &plan.treated));
     let out = inputs.out.clone().unwrap_or_else(|| default_out(&inputs.file));
     let measured = sweep::measure(sweep::Job {
         file: plan.file.clone(),
@@ -113,14 +114,14 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
         again: interrupt::go_on(&format!("{} --out {} --resume", inputs.again, word(&out))),
     })?;
     if let (Exit::Fine, Some(summary)) = (measured.exit, &measured.summary) {
-        conclude(&source, &launch, &plan, &summary.ranking, inputs)?;
+        conclude(&source, launch, &plan, &summary.ranking, inputs)?;
     }
     Ok(measured.exit)
 }
 
 /// Shows what the linter finds in the launch; false if that has errors.
 fn is_sound(source: &Source, launch: &Launch, inputs: &Inputs) -> anyhow::Result<bool> {
-    let mut findings = lint::findings_of(source)?;
+    let mut findings = lint::findings_of(source, None)?;
     findings.retain(|finding| launch.span.start <= finding.span.start && finding.span.end <= launch.span.end);
     findings.retain(|finding| finding.severity >= Severity::Warning);
     if findings.is_empty() {
@@ -136,11 +137,6 @@ fn is_sound(source: &Source, launch: &Launch, inputs: &Inputs) -> anyhow::Result
 }
 
 fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<Wanted> {
-    let mut variables = BTreeMap::new();
-    for pair in &inputs.set {
-        let Some((name, value)) = pair.split_once('=') else { bail!("--set takes NAME=VALUE, but got {pair}") };
-        variables.insert(name.to_owned(), value.to_owned());
-    }
     let command = inputs.command.as_ref().map(|text| text.split_whitespace().map(str::to_owned).collect());
     let draft = match (&inputs.draft, &inputs.algorithm) {
         (None, None) => None,
@@ -163,8 +159,16 @@ fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<Wanted> {
         seconds: inputs.seconds,
         draft,
         command,
-        variables,
     })
+}
+
+/// The variables of `--set`.
+fn variables(set: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    let pair = |pair: &String| match pair.split_once('=').filter(|(name, _)| is_variable_name(name)) {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => bail!("--set takes NAME=VALUE, but got {}", masked_text(pair)),
+    };
+    set.iter().map(pair).collect()
 }
 
 fn given_draft(launch: &Launch) -> Option<String> {

@@ -2,7 +2,10 @@
 
 use schemas::engines::Engine;
 
-use crate::Launcher;
+use crate::{Launcher, script::Field};
+
+/// Programs that are known by the end of a path whose beginning is a variable.
+const AT_PATHS: [&str; 4] = ["launch_server.py", "sglang", "spectune", "vllm"];
 
 /// An engine's program in a command line.
 pub struct Program {
@@ -43,6 +46,43 @@ pub fn program(texts: &[&str]) -> Option<Program> {
         }
     }
     None
+}
+
+/// The program at the end of a path that begins with a variable: `"$VENV/bin/vllm"`. A variable alone is the program that
+/// its name contains: `$VLLM_BIN`.
+pub fn at_unknown_path(written: &str) -> Option<&'static str> {
+    let written = written.trim_matches('"');
+    let is_path = |program: &str| written.strip_suffix(program).is_some_and(|folder| folder.ends_with('/'));
+    let found = AT_PATHS.into_iter().find(|program| is_path(program));
+    let name = variable(written).map(str::to_ascii_lowercase);
+    let is_named = |program: &str| name.as_deref().is_some_and(|name| is_binary(name, program));
+    found.or_else(|| ["sglang", "vllm"].into_iter().find(|program| is_named(program)))
+}
+
+/// Whether the name of a variable says that it holds a program.
+fn is_binary(name: &str, program: &str) -> bool {
+    let rest = name.strip_prefix(program);
+    rest.is_some_and(|rest| matches!(rest, "" | "_bin" | "_binary" | "_cmd" | "_command" | "_exe" | "_executable"))
+}
+
+/// The name of a variable that is a whole word.
+fn variable(written: &str) -> Option<&str> {
+    let name = written.strip_prefix('$')?;
+    let name = name.strip_prefix('{').and_then(|name| name.strip_suffix('}')).unwrap_or(name);
+    schemas::text::is_variable_name(name).then_some(name)
+}
+
+/// The index of `serve` after a variable that holds the program: `"$BIN" serve`.
+pub fn variable_that_serves(words: &[Field<'_>]) -> Option<usize> {
+    let is_served = |pair: &[Field<'_>]| match pair {
+        [program, serve] => {
+            program.value.known().is_none()
+                && variable(program.value.written().trim_matches('"')).is_some()
+                && serve.value.known() == Some("serve")
+        }
+        _ => false,
+    };
+    words.windows(2).position(is_served).map(|at| at + 1)
 }
 
 /// Whether some words start an engine, regardless of the flags.

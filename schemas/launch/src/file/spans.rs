@@ -173,6 +173,7 @@ fn build(source: &Source, entries: &[Entry<'_>], findings: &mut Vec<Finding>) ->
         syntax: Syntax::Toml,
         span: Span::new(anchor.start, last_end),
         anchor,
+        program: Vec::new(),
         settings,
         arguments,
         is_part: false,

@@ -116,6 +116,10 @@ impl<'a> Interpreter<'a> {
                 match value.known().filter(|_| bare) {
                     // An empty expansion yields no word.
                     Some("") => {}
+                    Some(text) if text.contains(char::is_whitespace) && self.given.is_some() => {
+                        let word = |part: &str| Located::new(Text::Known(part.to_owned().into()), word.span);
+                        fields.extend(text.split_whitespace().map(word));
+                    }
                     // The shell splits it into several words, which have no separate spans.
                     Some(text) if text.contains(char::is_whitespace) => fields.push(self.unknown(word.span)),
                     _ => fields.push(Located::new(value, word.span)),

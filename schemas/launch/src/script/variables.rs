@@ -11,6 +11,12 @@ use super::{
 
 impl<'a> Interpreter<'a> {
     pub(super) fn assign(&mut self, assignment: &Assignment<'a>) -> Field<'a> {
+        if let Some(given) = self.given.and_then(|given| given.fixed.get(assignment.name)) {
+            let scalar = self.given_scalar(given);
+            let value = scalar.value.clone();
+            self.scalars.insert(assignment.name.into(), scalar);
+            return Located::new(value, assignment.value.span);
+        }
         let mut used = Used::default();
         let value = self.text(&assignment.value.parts, assignment.value.span, &mut used);
         if stands_for_readers_own(value.written()) {

@@ -165,6 +165,7 @@ impl<'a> Reader<'a> {
             syntax,
             span: anchor,
             anchor,
+            program: Vec::new(),
             settings: BTreeMap::new(),
             arguments: Vec::new(),
             is_part: false,

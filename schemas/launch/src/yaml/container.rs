@@ -1,7 +1,11 @@
 //! Containers: mappings with `command` and `args` (Kubernetes), or `entrypoint` and `command` (compose).
 
 use saphyr_parser::ScalarStyle;
-use schemas::{engines::Engine, finding::Finding, text::Span};
+use schemas::{
+    engines::Engine,
+    finding::Finding,
+    text::{Span, is_variable_name},
+};
 
 use super::{
     align::{Aligned, Scalar},
@@ -272,13 +276,8 @@ impl<'a> Writer<'a> {
 
     fn export(&mut self, variable: &Variable<'_>) {
         let name = variable.name;
-        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
         let length = variable.value.value.written().len();
-        if !self.tree.spend(length + 64)
-            || name.is_empty()
-            || !is_name
-            || name.starts_with(|first: char| first.is_ascii_digit())
-        {
+        if !self.tree.spend(length + 64) || !is_variable_name(name) {
             return;
         }
         self.excerpt.write(&format!("export {name}="));

@@ -50,6 +50,7 @@ impl Origin<'_> {
             syntax: if in_list { Syntax::YamlWords } else { launch.syntax },
             span: arguments.iter().map(|argument| argument.span).fold(anchor, Span::join),
             anchor,
+            program: launch.program.into_iter().map(|word| Located::new(word.value, self.place(word.span))).collect(),
             settings,
             arguments,
             environment: environment

@@ -96,7 +96,7 @@ impl Example {
     }
 
     fn findings_in(&self, source: &Source) -> Vec<Diagnostic> {
-        let parsed = parse(source, &Options { engine: None, version: self.version });
+        let parsed = parse(source, &Options { version: self.version, ..Options::default() });
         let text = source.text();
         assert_eq!(parsed.launches.len(), 1, "one launch in\n{text}");
         let launch = &parsed.launches[0];

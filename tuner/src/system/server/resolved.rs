@@ -86,7 +86,7 @@ pub fn beside_the_linter(
     // A server that was already running reports its command itself.
     let command = if command.is_empty() { running::launch_of(answer).unwrap_or_default() } else { command.to_owned() };
     let source = Source::new("<launch>", command);
-    let parsed = launch::parse(&source, &Options { engine: Some(Engine::Sglang), version });
+    let parsed = launch::parse(&source, &Options { engine: Some(Engine::Sglang), version, ..Options::default() });
     let Some(launch) = parsed.launches.first() else { return Vec::new() };
     let (version, given) = version_of(launch, version);
     let (target, draft) = (facts(&plan.target), facts(&plan.draft));

@@ -67,7 +67,7 @@ fn checkpoints() -> (ModelFacts, ModelFacts) {
 fn found(text: &str, version: Option<&str>) -> Vec<Vec<Diagnostic>> {
     let source = Source::new("launch", text);
     let told = version.map(|version| version.parse().expect("a version"));
-    let parsed = parse(&source, &Options { engine: None, version: told });
+    let parsed = parse(&source, &Options { version: told, ..Options::default() });
     assert!(parsed.findings.is_empty(), "{:?}", parsed.findings);
     let launch = parsed.launches.first().expect("a launch");
     let (version, given) = version_of(launch, told);

@@ -26,7 +26,7 @@ struct Beside<'a> {
 fn found(text: &str, beside: Beside<'_>) -> Vec<Diagnostic> {
     let source = Source::new("run.sh", text);
     let told = beside.version.map(|version| version.parse().expect("a version"));
-    let parsed = parse(&source, &Options { engine: None, version: told });
+    let parsed = parse(&source, &Options { version: told, ..Options::default() });
     let [launch] = parsed.launches.as_slice() else { panic!("one launch in\n{text}") };
     let (version, given) = version_of(launch, told);
     let (target, draft) = published_models::facts_of(launch);
