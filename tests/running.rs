@@ -149,6 +149,7 @@ fn a_sweep_file_with_a_url_measures_what_runs() {
     let told = words(&ended);
     assert_eq!(ended.status.code(), Some(0), "{told}");
     assert!(told.contains("5 different prompts, but 6 are needed") && told.contains("does not speculate"), "{told}");
+    assert!(told.contains("runs without speculation: it is measured as it is"), "{told}");
     let (_, records) = journal(&folder.path().join("out"));
     let of = |name: &str| records.iter().map(|one| one["outcome"][name].clone()).collect::<Vec<_>>();
     // The last trial sends the first prompt once more.

@@ -42,7 +42,7 @@ impl Sweep {
              [engine]\ndevice = 'cpu'\ncontext_length = 128\n\
              [workload]\nrandom = {{ input_length = 8 }}\nrequests = 4\noutput_length = 12\nignore_eos = true\n\
              [batch]\nsizes = [1, 2]\n[space]\nnum_steps = [1, 2, 4]\ntopk = [1, 2]\nnum_draft_tokens = [3, 4]\n\
-             [search]\nremeasure = 0\n{search}\n",
+             [search]\nremeasure = 0\nconfirm = false\n{search}\n",
             root.join("models/tiny").display()
         );
         fs::write(folder.path().join("sweep.toml"), content).expect("a sweep file");

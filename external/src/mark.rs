@@ -58,20 +58,30 @@ impl Mark {
         if marked.is_empty() { Vec::new() } else { with_descendants(marked, &others) }
     }
 
+    /// Whether no marked process is left. A process that is replacing its program shows no environment for a moment, so one
+    /// look may miss it.
+    pub(crate) fn has_ended(&self) -> bool {
+        let none = || self.processes().is_empty();
+        none() && {
+            thread::sleep(LOOK);
+            none()
+        }
+    }
+
     /// Ends the marked processes: SIGTERM, `grace`, SIGKILL. Returns once none is left.
     ///
     /// # Errors
     /// When some do not end after SIGKILL.
     pub fn end(&self, grace: Duration) -> Result<(), ServerError> {
         self.signal(Signal::TERM);
-        if wait(grace, || self.processes().is_empty()) {
+        if wait(grace, || self.has_ended()) {
             return Ok(());
         }
         // New processes may start between listing and killing.
         let deadline = Instant::now() + AFTER_KILL;
         while Instant::now() < deadline {
             self.signal(Signal::KILL);
-            if wait(Duration::from_millis(200), || self.processes().is_empty()) {
+            if wait(Duration::from_millis(200), || self.has_ended()) {
                 return Ok(());
             }
         }

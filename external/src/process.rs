@@ -130,7 +130,7 @@ impl Server {
         }
         self.signal_group(Signal::TERM);
         // The main process must be reaped here, or it would stay a zombie.
-        let gone = wait(grace, || self.ended().is_some() && self.mark.processes().is_empty());
+        let gone = wait(grace, || self.ended().is_some() && self.mark.has_ended());
         match gone {
             true => self.container.as_ref().map_or(Ok(()), Container::remove),
             false => self.kill(),
@@ -165,7 +165,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        if self.ended().is_none() || !self.mark.processes().is_empty() {
+        if self.ended().is_none() || !self.mark.has_ended() {
             // Errors cannot be reported here; the run's list of servers still contains the mark.
             let _ = self.kill();
         }

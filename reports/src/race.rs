@@ -5,7 +5,8 @@ use tuner::{
     configuration::{Configuration, Load},
     record::{Exclusion, Measurement, Record, Role, Spread},
     selection::{
-        self, Comparison, Disturbance, ExcludedTrial, Interval, LoadRanking, Looks, Ranked, SerialCorrelation, Verdict,
+        self, Comparison, Disturbance, ExcludedTrial, Interval, LoadRanking, Looks, Ranked, SerialCorrelation, Starts,
+        Verdict,
     },
 };
 
@@ -33,6 +34,8 @@ pub struct Race {
     pub excluded: Vec<ExcludedTrial>,
     /// Whether consecutive repeats resemble each other, which widens intervals.
     pub serial: Option<SerialCorrelation>,
+    /// The starts that the verdict rests on, on servers with a number of repeats that was decided beforehand.
+    pub starts: Option<Starts>,
     /// Whether intervals hold at every look or once.
     pub looks: Looks,
     /// Gain of the chosen configuration over the engine's default under the metric, paired by repeat; `None` if they
@@ -109,7 +112,8 @@ impl Noise {
 impl Race {
     /// Builds a race from a ranking and the trials of its load.
     pub fn new(ranking: LoadRanking, records: &[&Record], looks: Looks) -> Self {
-        let LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded, serial } = ranking;
+        let LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded, serial, starts } =
+            ranking;
         let default = entries.iter().find(|entry| entry.role == Role::EngineDefault).map(|entry| &entry.configuration);
         let over_default =
             chosen.as_ref().zip(default).filter(|(chosen, default)| chosen != default).and_then(|(chosen, default)| {
@@ -146,6 +150,7 @@ impl Race {
             disturbance,
             excluded,
             serial,
+            starts,
             looks,
             over_default,
         }
@@ -163,6 +168,7 @@ impl Race {
             disturbance: Disturbance::default(),
             excluded: Vec::new(),
             serial: None,
+            starts: None,
         };
         Self::new(ranking, records, looks)
     }

@@ -8,6 +8,7 @@ mod looks;
 mod scores;
 mod serial;
 mod slow;
+mod starts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +19,7 @@ pub use self::{
     across::{Across, Change, across},
     looks::{Looks, MOST_REPEATS},
     serial::{Basis, SerialCorrelation},
+    starts::Starts,
 };
 use self::{
     choice::{Blame, Judge},
@@ -138,6 +140,9 @@ pub struct LoadRanking {
     pub excluded: Vec<ExcludedTrial>,
     /// The correlation of consecutive repeats that intervals allow for; they are then as wide as those of fewer repeats.
     pub serial: Option<SerialCorrelation>,
+    /// The starts that the verdict rests on, where each configuration needs one and the number of repeats was decided
+    /// beforehand; `None` without a pair.
+    pub starts: Option<Starts>,
 }
 
 /// What configurations are compared by.
@@ -192,7 +197,8 @@ impl Comparison {
             Until::Repeats if file.search.strategy == StrategyName::Guided && file.system.is_in_process() => {
                 Looks::Twice
             }
-            Until::Repeats => Looks::Planned,
+            Until::Repeats if file.system.is_in_process() => Looks::Planned,
+            Until::Repeats => Looks::PlannedStarts,
             Until::Decided if file.system.is_in_process() => Looks::Every,
             Until::Decided => Looks::EveryStart { repeats: file.search.repeats },
         };
@@ -256,6 +262,8 @@ pub enum Doubt {
     BusyMachine,
     /// Repeats differ too much, for an unknown reason.
     Noise,
+    /// Two starts of one configuration differ by as much as the configurations.
+    StartsDiffer,
     /// Consecutive repeats of a configuration resemble each other, so that more of them say little.
     Dependent,
     /// No repeat is common to no speculation and a speculating configuration: other hosts, shards or hours.
@@ -306,6 +314,7 @@ impl Doubt {
             Self::FewRepeats => "not known: too few repeats for the difference",
             Self::BusyMachine => "not known: the machine was busy with other things",
             Self::Noise => "not known: the repeats vary too much",
+            Self::StartsDiffer => "not known: two starts of one server differ as much as the configurations",
             Self::Dependent => "cannot be decided: the repeats depend on each other",
             Self::NoPair => "not known: no repeat in common with no speculation",
         }
@@ -327,9 +336,10 @@ pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, comparison: impl 
     let records: Vec<&Record> = records.into_iter().filter(|record| record.role != Role::Probe).collect();
     let blocks = blocks::blocks(&records, comparison.looks.repeats_per_block());
     let mut races: BTreeMap<Load, Race<'_>> = BTreeMap::new();
-    for (record, block) in records.into_iter().zip(blocks) {
+    let starts = starts::starts(&records);
+    for ((record, block), start) in records.into_iter().zip(blocks).zip(starts) {
         let race = races.entry(record.trial.load).or_default();
-        race.entry(&record.trial.configuration).or_default().push(Placed { record, block });
+        race.entry(&record.trial.configuration).or_default().push(Placed { record, block, start });
     }
     let mut rankings: Vec<LoadRanking> =
         races.into_iter().map(|(load, race)| rank_race(load, &race, comparison)).collect();
@@ -340,11 +350,12 @@ pub fn rank<'a>(records: impl IntoIterator<Item = &'a Record>, comparison: impl 
 /// The trials of a load by configuration.
 type Race<'a> = BTreeMap<&'a Configuration, Vec<Placed<'a>>>;
 
-/// A trial with its block.
+/// A trial with its block and its start.
 #[derive(Clone, Copy)]
 struct Placed<'a> {
     record: &'a Record,
     block: usize,
+    start: usize,
 }
 
 /// Marks the Pareto front over all loads: total throughput against the speed of one request.
@@ -372,7 +383,7 @@ pub fn relative<'a>(
     let blocks = blocks::blocks(&records, looks.repeats_per_block());
     let mut race: Race<'_> = BTreeMap::new();
     for (record, block) in records.into_iter().zip(blocks).filter(|(record, _)| record.trial.load == load) {
-        race.entry(&record.trial.configuration).or_default().push(Placed { record, block });
+        race.entry(&record.trial.configuration).or_default().push(Placed { record, block, start: 0 });
     }
     let row = |wanted: &Configuration| race.keys().position(|one| *one == wanted);
     let via: Vec<usize> =
@@ -390,7 +401,7 @@ fn off_row(race: &Race<'_>) -> Option<usize> {
 pub fn probes<'a>(records: impl IntoIterator<Item = &'a Record>, load: Load) -> Vec<Ranked> {
     let mut probes: Race<'_> = BTreeMap::new();
     for record in records.into_iter().filter(|record| record.role == Role::Probe && record.trial.load == load) {
-        probes.entry(&record.trial.configuration).or_default().push(Placed { record, block: 0 });
+        probes.entry(&record.trial.configuration).or_default().push(Placed { record, block: 0, start: 0 });
     }
     let is_excluded = |record: &Record| record.measurement().is_some_and(|one| one.exclusion().is_some());
     probes.iter().map(|(configuration, trials)| entry(configuration, trials, &is_excluded)).collect()
@@ -499,6 +510,14 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
         entries.iter().map(|(_, entry)| entry).filter(|entry| !entry.configuration.is_off()).peekable();
     let all_failed = speculating.peek().is_some() && speculating.all(|entry| entry.failure.is_some());
     let (chosen, verdict) = choice::choose(&measured, all_failed, &judge, comparisons, &blame);
+    let starts = (looks == Looks::PlannedStarts).then(|| starts_behind(race, &measured, chosen, off, metric)).flatten();
+    let (chosen, verdict) = match &starts {
+        Some((starts, ratio)) if starts.explain(verdict, *ratio, choice::WORTHWHILE) => {
+            (off, Verdict::CannotTell(Doubt::StartsDiffer))
+        }
+        _ => (chosen, verdict),
+    };
+    let starts = starts.map(|(starts, _)| starts);
     let chosen = chosen.and_then(|row| race.keys().nth(row)).map(|configuration| (*configuration).clone());
     let mut entries: Vec<Ranked> = entries.into_iter().map(|(_, entry)| entry).collect();
     // What follows from wide intervals of the choice is in the verdict.
@@ -506,7 +525,28 @@ fn rank_race(load: Load, race: &Race<'_>, comparison: Comparison) -> LoadRanking
         .iter_mut()
         .filter(|entry| Some(&entry.configuration) == chosen.as_ref())
         .for_each(|entry| entry.too_noisy = false);
-    LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded, serial: scores.serial() }
+    let serial = scores.serial();
+    LoadRanking { load, entries, chosen, metric, keeps_up, verdict, disturbance, excluded, serial, starts }
+}
+
+/// The starts of the configuration that a verdict is about, the chosen one or the best that speculates, and of no
+/// speculation, with the ratio of the two. Entries are best first.
+fn starts_behind(
+    race: &Race<'_>,
+    entries: &[(usize, &Ranked)],
+    chosen: Option<usize>,
+    off: Option<usize>,
+    metric: Metric,
+) -> Option<(Starts, f64)> {
+    let off = off?;
+    let speculates = |(row, entry): &&(usize, &Ranked)| *row != off && !entry.configuration.is_off();
+    let is_chosen = |(row, _): &&(usize, &Ranked)| chosen.is_some_and(|chosen| chosen != off && chosen == *row);
+    let (row, entry) = entries.iter().find(is_chosen).or_else(|| entries.iter().find(speculates))?;
+    let score = |record: &Record| {
+        let figures = record.measurement()?;
+        figures.score(metric).filter(|_| figures.exclusion().is_none())
+    };
+    Some((Starts::from_rows(race, *row, off, score)?, entry.speedup?.median))
 }
 
 /// No speculation relative to itself.

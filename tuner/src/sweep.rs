@@ -28,7 +28,7 @@ use crate::{
     journal::{self, Header, Journal},
     outcome,
     record::{Fingerprint, Record, Trial},
-    selection::{Comparison, LoadRanking, rank},
+    selection::{Comparison, LoadRanking, Looks, rank},
     space::Expanded,
     strategy::{self, Experiment, Planned, SearchStop},
     system::{InProcess, server::Lookup},
@@ -95,6 +95,8 @@ pub struct Outline {
     pub loads: Vec<Load>,
     /// The command line of every configuration's server, if servers are measured.
     pub starts: Vec<String>,
+    /// Whether what a verdict is about is measured in one more start.
+    pub confirms: bool,
     /// What is known of the models and the image that servers need.
     pub lookups: Vec<Lookup>,
 }
@@ -112,7 +114,8 @@ pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
     let starts = on_servers::starts(request, &space, imported)?;
     let lookups = on_servers::lookups(request, &space);
     let planned = planned(request, &experiment);
-    Ok(Outline { planned, trials, space, loads: experiment.loads, starts, lookups })
+    let confirms = search.confirm && experiment.looks == Looks::PlannedStarts;
+    Ok(Outline { planned, trials, space, loads: experiment.loads, starts, confirms, lookups })
 }
 
 /// Reports what a sweep would do, with a duration estimated from short measurements. Writes nothing.

@@ -74,6 +74,7 @@ pub fn measure(inputs: &Inputs, again: &str) -> anyhow::Result<Exit> {
     }
     if let Some(models) = &inputs.models {
         servers.iter().try_for_each(|one| same_model(models, &one.server))?;
+        servers.iter().filter_map(|one| without_draft(models, &one.server)).for_each(|note| terminal::note(&note));
     }
     let urls = servers.iter().map(|one| one.server.url.clone()).collect();
     let asked = RunningSettings { urls, ..inputs.asked.clone() };
@@ -198,6 +199,17 @@ fn same_model(models: &Models, server: &RunningServer) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// A note if the sweep file names a draft and the server runs none.
+fn without_draft(models: &Models, server: &RunningServer) -> Option<String> {
+    let names_one = !models.draft.is_empty() && server.speculates == Some(false);
+    names_one.then(|| {
+        format!(
+            "models.draft is {}, but the server at {} runs without speculation: it is measured as it is",
+            models.draft, server.url
+        )
+    })
 }
 
 /// The folder with the tokenizer of a server's model.

@@ -22,6 +22,9 @@ pub struct Search {
     pub until: Until,
     /// How many more repeats make up for trials that are excluded because something disturbed them; 0 for none.
     pub remeasure: usize,
+    /// Servers, with a fixed number of repeats: measure a configuration that beats no speculation once more in a second
+    /// start, with as many repeats. What differs from start to start cannot be seen within one.
+    pub confirm: bool,
     /// Stop after this many trials.
     pub trials: Option<usize>,
     /// Start no trial after this many seconds; a resumed sweep counts from its own start.
@@ -187,6 +190,7 @@ impl Default for Search {
             repeats: 3,
             until: Until::default(),
             remeasure: 2,
+            confirm: true,
             trials: None,
             seconds: None,
             candidates: 3,

@@ -59,6 +59,7 @@ mod tests {
             disturbance: Disturbance { trials: 9, stalled_share: Some(0.01), ..Disturbance::default() },
             excluded: Vec::new(),
             serial: None,
+            starts: None,
         };
         assert!(of(std::slice::from_ref(&quiet)).is_empty());
         let disturbance = Disturbance { trials: 9, left_out: 2, stalled_share: Some(0.31), ..Disturbance::default() };

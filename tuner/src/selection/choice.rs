@@ -9,7 +9,7 @@ use crate::record::Role;
 /// Negligible differences (one percent), in logarithms.
 const INDIFFERENT: f64 = 0.01;
 /// The smallest gain worth finding, in logarithms: if it is excluded, there is a tie with no speculation.
-const WORTHWHILE: f64 = 0.05;
+pub const WORTHWHILE: f64 = 0.05;
 /// A configuration that may be slower than the best by this much does not tie, even if the difference is not
 /// significant. In logarithms.
 const WIDE: f64 = 0.15;

@@ -13,6 +13,9 @@ pub enum Looks {
     /// Before the first trial: intervals hold once.
     #[default]
     Planned,
+    /// As [`Planned`](Self::Planned), where each configuration needs a start of a server, which measures all its repeats:
+    /// differences between starts are not in the intervals (see [`Starts`](super::Starts)).
+    PlannedStarts,
     /// Once more after the first look, if it left comparisons open, for a number of repeats that is decided beforehand.
     Twice,
     /// As [`Every`](Self::Every), where each configuration needs a start of a server, which measures several repeats. What
@@ -37,7 +40,7 @@ impl Looks {
     /// Number of repeats that count as one.
     pub fn repeats_per_block(self) -> usize {
         match self {
-            Self::Planned | Self::Twice | Self::Every => 1,
+            Self::Planned | Self::PlannedStarts | Self::Twice | Self::Every => 1,
             Self::EveryStart { repeats } => repeats.max(1),
         }
     }
@@ -52,7 +55,7 @@ impl Looks {
     /// approximate; a simulation among the tests checks the result.
     pub fn reach(self, probability: f64, blocks: f64, freedom: f64) -> f64 {
         match self {
-            Self::Planned => quantile_above(probability, freedom),
+            Self::Planned | Self::PlannedStarts => quantile_above(probability, freedom),
             Self::Twice => quantile_above(probability / 2.0, freedom),
             Self::Every | Self::EveryStart { .. } => {
                 let two_sided = 2.0 * probability;

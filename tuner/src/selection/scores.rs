@@ -14,7 +14,7 @@ use super::{
 use crate::statistics::{median, student::variance_ratio_above};
 
 /// One-sided error of the intervals: all contenders' intervals together hold in 98.5% of races.
-const ERROR: f64 = 0.0075;
+pub const ERROR: f64 = 0.0075;
 /// Two estimates of the scatter count as different if chance would cause such a difference less often than this.
 const UNLIKE: f64 = 0.05;
 /// Lower bound of the relative deviation of a single score: no machine is steadier, even if few repeats suggest it.
@@ -82,7 +82,7 @@ impl Scores {
         let serial = match looks {
             Looks::Every => scatter.and_then(|one| serial::bound(residuals.as_deref()?, one.freedom)),
             // Separate starts of a server are independent unless they are seen not to be.
-            Looks::Planned | Looks::Twice | Looks::EveryStart { .. } => {
+            Looks::Planned | Looks::PlannedStarts | Looks::Twice | Looks::EveryStart { .. } => {
                 off_row.and_then(|off| rows.get(off)).and_then(differences)
             }
         };

@@ -21,6 +21,9 @@ const HOPELESS: f64 = 0.10;
 const INDIFFERENT: f64 = 0.01;
 /// Maximum number of extra repeats of contenders.
 const MORE_REPEATS: usize = 4;
+/// Maximum number of configurations with extra repeats: the best, two contenders, the best that speculates, the chosen one,
+/// and no speculation.
+const MOST_REPEATED: usize = 6;
 /// Maximum number of extra configurations per load that are measured because they may still win.
 const MORE_CANDIDATES: usize = 6;
 
@@ -49,7 +52,7 @@ pub fn run(
 /// Maximum number of trials, over all loads.
 pub fn most_trials(search: &Search, experiment: &Experiment) -> usize {
     let each = experiment.entrants.len().min(4 + search.candidates + MORE_CANDIDATES);
-    experiment.loads.len() * (each * experiment.repeats + 3 * MORE_REPEATS)
+    experiment.loads.len() * (each * experiment.repeats + each.min(MOST_REPEATED) * MORE_REPEATS)
 }
 
 /// The configurations that are always measured: baselines, tables and the best predicted ones.

@@ -1,5 +1,5 @@
-//! Repeats after the plan: for trials that were excluded because something disturbed them, and, if the sweep asks for it,
-//! until every open comparison is decided.
+//! Repeats after the plan: for trials that were excluded because something disturbed them, to confirm a choice in a second
+//! start of its server, and, if the sweep asks for it, until every open comparison is decided.
 //!
 //! Each further repeat is decided from the records of the repeats before it alone, so a resumed sweep asks for the same
 //! trials.
@@ -10,7 +10,7 @@ use super::{Experiment, SearchStop, StopReason, TrialRunner, listed::interleaved
 use crate::{
     configuration::{Configuration, Load},
     record::{Role, Trial},
-    selection::{LoadRanking, MOST_REPEATS, Ranked, Verdict},
+    selection::{Doubt, LoadRanking, MOST_REPEATS, Ranked, Verdict},
     space::Candidate,
 };
 
@@ -74,6 +74,7 @@ impl Further<'_> {
             let Some(ranking) = self.experiment.standing(&before, *load) else { return (*load, false, Vec::new()) };
             let open = if self.search.until == Until::Decided { open(&ranking) } else { Vec::new() };
             let mut asked = open.clone();
+            asked.extend(self.unconfirmed(&ranking));
             if self.first < self.experiment.repeats + self.search.remeasure * self.step() {
                 asked.extend(incomplete(&ranking, self.experiment.repeats));
             }
@@ -83,6 +84,15 @@ impl Further<'_> {
             (*load, !open.is_empty(), all.collect())
         };
         self.experiment.loads.iter().map(of_load).collect()
+    }
+
+    /// The configuration that the verdict is about, if all its repeats are of one start of a server.
+    fn unconfirmed(&self, ranking: &LoadRanking) -> Option<Configuration> {
+        let is_due = self.search.confirm && self.first == self.experiment.repeats;
+        let rests_on_starts =
+            matches!(ranking.verdict, Verdict::Pays | Verdict::DoesNotPay | Verdict::CannotTell(Doubt::StartsDiffer));
+        let starts = ranking.starts.as_ref().filter(|starts| is_due && rests_on_starts && starts.of_subject == 1);
+        starts.map(|starts| starts.subject.clone())
     }
 
     fn step(&self) -> usize {

@@ -47,6 +47,9 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
         for line in &outline.starts {
             text += &format!("  {line}\n");
         }
+        if outline.confirms {
+            text += "confirm    one more start for each configuration that a verdict is about (search.confirm)\n";
+        }
         text += "\nestimate   unknown before the first start: each configuration waits until its server is ready\n";
     }
     text

@@ -38,6 +38,7 @@ pub fn verdict(race: &Race) -> (String, &'static str) {
     }
     words.extend(no_difference_from_default(race));
     words.extend(correlated(race));
+    words.extend(started(race));
     if race.simulated() {
         words.push_str(" Acceptance was simulated: times are real, texts are not.");
     }
@@ -145,6 +146,7 @@ fn cannot_tell(race: &Race, doubt: Doubt) -> String {
         Doubt::FewRepeats => "there are too few repeats for a difference of this size",
         Doubt::BusyMachine => "the machine was busy with other things",
         Doubt::Noise => "the repeats vary too much",
+        Doubt::StartsDiffer => "two starts of one server differ by as much as the configurations do",
         Doubt::Dependent => "the repeats depend on each other, so more of them say little",
         Doubt::NoPair => "the speculating configurations share no repeat (host, shard and hour) with no speculation",
     };
@@ -160,6 +162,9 @@ fn cannot_tell(race: &Race, doubt: Doubt) -> String {
     let exhausted = race.looks.are_unlimited() && race.measured().any(|entry| entry.ranked.repeats >= MOST_REPEATS);
     let what = match (doubt, race.looks.are_unlimited()) {
         (Doubt::NoPair, _) => " Measure no speculation and the candidates in one run.",
+        (Doubt::StartsDiffer, _) => {
+            " Measure over more starts with --until decided --resume, while nothing else runs on the host."
+        }
         (Doubt::Dependent, _) => {
             " Something that lasts from repeat to repeat affects configurations differently, such as clocks, temperature \
              or other work: end it, raise workload.requests in a new folder, or continue later with --resume."
@@ -198,6 +203,30 @@ fn at_most(race: &Race) -> String {
         Some(high) if high > 1.0 && high <= LARGEST_BOUND => format!(" Any gain is at most {}.", figures::gain(high)),
         _ => String::new(),
     }
+}
+
+/// How many starts the verdict rests on.
+fn started(race: &Race) -> Option<String> {
+    let starts = race.starts.as_ref()?;
+    let count = |starts: usize| match starts {
+        1 => "one start".to_owned(),
+        2 => "two starts".to_owned(),
+        more => format!("{more} starts"),
+    };
+    let (subject, baseline) = (count(starts.of_subject), count(starts.of_baseline));
+    let of = if starts.of_subject == starts.of_baseline {
+        format!("{subject} of each server")
+    } else {
+        format!("{subject} of {} and {baseline} of no speculation", names::short(&starts.subject))
+    };
+    let difference = match starts.largest_ratio {
+        Some(ratio) => format!(
+            "two starts of one configuration differed by {}, which intervals do not contain",
+            figures::share(ratio - 1.0)
+        ),
+        None => "what differs from start to start is not known".to_owned(),
+    };
+    Some(format!(" This rests on {of}: {difference}."))
 }
 
 /// A correlation up to this is not mentioned.

@@ -229,3 +229,39 @@ fn a_start_of_a_server_measures_several_further_repeats() {
     let of = |at: usize| [3, 4, 5].map(|repeat| (shape(at), repeat));
     assert_eq!(further, [of(0), of(2)].concat());
 }
+
+/// Share of races in which one of two equal configurations is said to be faster, where starts differ by a tenth.
+fn wrong_on_servers(confirm: bool) -> f64 {
+    const RACES: u64 = 300;
+    let experiment = experiment(Looks::PlannedStarts, true);
+    let claims = |seed: &u64| {
+        let mut machine = Machine::new(*seed, [1.0; 4]);
+        machine.of_start = Some((3, 0.1));
+        search(&Search { confirm, ..ask(Until::Repeats) }, &experiment, &[], &mut machine).expect("it ends");
+        let verdict = ranking(&machine.records, Looks::PlannedStarts).verdict;
+        matches!(verdict, Verdict::Pays | Verdict::DoesNotPay)
+    };
+    (0..RACES).filter(claims).count() as f64 / RACES as f64
+}
+
+#[test]
+fn a_second_start_keeps_chance_between_starts_from_deciding() {
+    let (once, confirmed) = (wrong_on_servers(false), wrong_on_servers(true));
+    assert!(once > 0.5, "one start each shows no scatter of starts: {once}");
+    assert!(confirmed < 0.07, "{confirmed}");
+}
+
+#[test]
+fn a_clear_gain_is_confirmed_with_one_more_start() {
+    let mut machine = Machine::new(1, [1.0, 1.3, 1.2, 1.1]);
+    machine.of_start = Some((3, 0.005));
+    search(&ask(Until::Repeats), &experiment(Looks::PlannedStarts, true), &[], &mut machine).expect("it ends");
+    let further: Vec<(TreeShape, usize)> =
+        machine.records[12..].iter().map(|record| (record.trial.configuration.shape, record.trial.repeat)).collect();
+    let of = |at: usize| [3, 4, 5].map(|repeat| (shape(at), repeat));
+    assert_eq!(further, [of(0), of(1)].concat());
+    let found = ranking(&machine.records, Looks::PlannedStarts);
+    assert_eq!(found.verdict, Verdict::Pays);
+    let starts = found.starts.expect("servers");
+    assert_eq!((starts.subject.shape, starts.of_subject), (shape(1), 2));
+}
