@@ -205,9 +205,13 @@ fn at_most(race: &Race) -> String {
     }
 }
 
-/// How many starts the verdict rests on.
+/// How many starts a verdict rests on; nothing for one that is unknown for another reason.
 fn started(race: &Race) -> Option<String> {
-    let starts = race.starts.as_ref()?;
+    let decides = matches!(
+        race.verdict,
+        Verdict::Pays | Verdict::DoesNotPay | Verdict::Tie | Verdict::CannotTell(Doubt::StartsDiffer)
+    );
+    let starts = race.starts.as_ref().filter(|_| decides)?;
     let count = |starts: usize| match starts {
         1 => "one start".to_owned(),
         2 => "two starts".to_owned(),
