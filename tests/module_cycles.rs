@@ -25,14 +25,7 @@ const CRATES: [&str; 12] = [
 ];
 
 /// Exceptions that may close a cycle, as (crate, importing module, imported module), each with its reason.
-const ALLOWED: [(&str, &str, &str); 8] = [
-    // Texts contain texts: every reader passes inner texts back to the function that chooses a reader.
-    ("schemas/launch", "arguments", "documents"),
-    ("schemas/launch", "comments", "documents"),
-    ("schemas/launch", "dockerfile", "documents"),
-    ("schemas/launch", "python", "documents"),
-    ("schemas/launch", "unit", "documents"),
-    ("schemas/launch", "yaml", "documents"),
+const ALLOWED: [(&str, &str, &str); 2] = [
     // The worker delivers events to the listener, which measures them.
     ("server", "latency", "worker"),
     // The handler of /metrics reads the state that holds the counters.
@@ -41,11 +34,7 @@ const ALLOWED: [(&str, &str, &str); 8] = [
 
 /// Edges between top-level modules, with their submodules, that close a cycle through a parent, as (crate, importing module,
 /// imported module). New ones are not added.
-const KNOWN: [(&str, &str, &str); 8] = [
-    // The kind of a text is told by its content too.
-    ("schemas/launch", "kind", "file"),
-    // The words of a command are read differently for some programs.
-    ("schemas/launch", "script", "detect"),
+const KNOWN: [(&str, &str, &str); 6] = [
     ("engine", "load", "backend"),
     ("engine", "options", "backend"),
     ("engine", "tree", "sampling"),

@@ -58,6 +58,8 @@ pub struct Depends {
     pub unknown_name: bool,
     /// How lines and blanks are split into words, whatever program takes them.
     pub lines: bool,
+    /// How quotes are read.
+    pub quoting: bool,
 }
 
 /// Why a text may not be run as it was read.
@@ -73,14 +75,16 @@ pub enum Doubt {
     OtherRelease,
     /// A variable or a template may supply what is missing.
     SetElsewhere,
-    /// Something other than a shell may split the words.
+    /// Something other than a shell may split lines into words.
     OtherSplitter,
+    /// Quotes may be read by something other than a shell, or together with text that is elsewhere.
+    OtherQuoting,
+    /// The program before the engine may have flags of its own.
+    OwnFlags,
     /// Something other than the known container runtimes may start the image, and add to its command.
     OtherRuntime,
     /// The image is known as it is today; older ones may differ.
     OtherImage,
-    /// A list of flags in a page, which may be one that is only shown.
-    List,
     /// An unknown program takes the flags.
     Wrapper,
     /// The text shows, records or tests the launch.
@@ -189,6 +193,12 @@ impl Finding {
     /// Marks the finding as dependent on how lines are split into words.
     pub fn by_lines(mut self) -> Self {
         self.depends.lines = true;
+        self
+    }
+
+    /// Marks the finding as dependent on how quotes are read.
+    pub fn by_quoting(mut self) -> Self {
+        self.depends.quoting = true;
         self
     }
 

@@ -160,35 +160,11 @@ pub fn is_variable_name(text: &str) -> bool {
     text.bytes().all(in_name) && text.starts_with(|first: char| !first.is_ascii_digit())
 }
 
-/// Whether a text contains non-ASCII characters and no digit: a word that documentation puts in place of the reader's
-/// own value.
-pub fn is_word_of_page(text: &str) -> bool {
-    !text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_digit())
-}
-
 /// Edit distance of two names: insertions, removals and replacements of characters, and swaps of neighbours. Only the
 /// first 80 characters count.
 pub fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().take(80).collect();
-    let at = |row: &[usize], column: usize| row.get(column).copied().unwrap_or(usize::MAX / 2);
-    let (mut row_before, mut row): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=other.len()).collect());
-    let mut left_before = None;
-    for (line, left) in one.chars().take(80).enumerate() {
-        let mut next = Vec::with_capacity(row.len());
-        next.push(line + 1);
-        let mut right_before = None;
-        for (column, right) in other.iter().copied().enumerate() {
-            let replaced = at(&row, column) + usize::from(left != right);
-            let edited = replaced.min(at(&row, column + 1) + 1).min(at(&next, column) + 1);
-            let swapped = left_before == Some(right) && right_before == Some(left);
-            let both = column.checked_sub(1).map_or(usize::MAX / 2, |column| at(&row_before, column));
-            next.push(if swapped { edited.min(both + 1) } else { edited });
-            right_before = Some(right);
-        }
-        (row_before, row) = (row, next);
-        left_before = Some(left);
-    }
-    row.last().copied().unwrap_or_default()
+    let start = |name: &str| name.chars().take(80).collect::<String>();
+    strsim::osa_distance(&start(one), &start(other))
 }
 
 /// The name in a list that `word` probably means: at most a third of its letters differ.

@@ -2,28 +2,48 @@
 
 use schemas::text::{Source, Span};
 
-use super::{documents, kind::Kind, script, shell};
+use super::{Options, context::TextContext, document::Document, kind::Kind, markdown, script, shell, yaml};
+
+/// Maximum nesting of scripts whose comments are read.
+const DEEPEST: usize = 3;
 
 /// The comments of a text, each from its `#` to the end of the line, in order.
 pub fn comments(source: &Source) -> Vec<Span> {
-    within(source, 0)
-}
-
-/// The comments of a text that is nested in `depth` here-documents.
-pub(super) fn within(source: &Source, depth: usize) -> Vec<Span> {
     let text = source.text();
-    match Kind::of(source) {
+    let (kind, context) = (Kind::of(source), TextContext::default());
+    match kind {
         Kind::Toml => return toml(text),
         // Their `#` starts a comment in the same places as YAML's.
         Kind::Yaml | Kind::Python | Kind::Dockerfile | Kind::Unit => return yaml(text),
-        Kind::Script if super::yaml::is_yaml(source) => return yaml(text),
-        Kind::Script => {}
+        Kind::Script if yaml::read_unnamed(source, &context, &Options::default()).is_some() => return yaml(text),
+        Kind::Script | Kind::Markdown => {}
         Kind::Unread(_) => return Vec::new(),
     }
-    let regions = script::regions(source).into_iter().filter(|region| region.kind == Kind::Script);
-    let mut comments: Vec<Span> = regions.flat_map(|region| shell::comments(text, region.span)).collect();
-    comments.extend(documents::comments_in(source, depth));
+    let whole = Document::part_of(source, Span::new(0, text.len()), kind, context);
+    let mut comments = Vec::new();
+    // Documents with those around them, from the outermost one.
+    let mut work = vec![vec![whole]];
+    while let Some(chain) = work.pop() {
+        let Some(document) = chain.last() else { continue };
+        let inner = document.source();
+        let (found, documents) = match document.kind {
+            Kind::Markdown => (Vec::new(), markdown::read(&inner, &document.context).documents),
+            Kind::Script => {
+                let found = shell::comments(inner.text(), Span::new(0, inner.text().len()));
+                let documents = if inner.text().contains("<<") { script::read(&inner, None).documents } else { Vec::new() };
+                (found, documents)
+            }
+            Kind::Toml | Kind::Unread(_) => continue,
+            Kind::Yaml | Kind::Python | Kind::Dockerfile | Kind::Unit => (yaml(inner.text()), Vec::new()),
+        };
+        let place = |span: Span| chain.iter().rev().fold(span, |span, document| document.origin.place(span));
+        comments.extend(found.into_iter().map(place));
+        if chain.len() <= DEEPEST {
+            work.extend(documents.into_iter().map(|document| [chain.as_slice(), &[document]].concat()));
+        }
+    }
     comments.sort_unstable();
+    comments.dedup();
     comments
 }
 

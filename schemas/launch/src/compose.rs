@@ -1,10 +1,14 @@
 //! A command assembled from words of another text, with a map back to the source of each.
 
+use std::rc::Rc;
+
 use schemas::text::Span;
 
 use super::{
-    embedded::{Document, Surroundings, UNKNOWN},
+    context::TextContext,
+    document::{Document, UNKNOWN},
     kind::Kind,
+    origin::Pieces,
     quoting::{is_plain, quoted},
     span_map::{MappedPart, SpanMap},
 };
@@ -87,7 +91,7 @@ impl Composed {
     }
 
     /// The command as a separate text to parse.
-    pub fn into_document(self, kind: Kind) -> Document {
-        Document { kind, text: self.text, pieces: self.pieces, surroundings: Surroundings::default(), version: None }
+    pub fn into_document(self, kind: Kind, context: TextContext) -> Document {
+        Document::new(kind, self.text, Rc::new(Pieces(self.pieces)), context)
     }
 }

@@ -13,7 +13,9 @@ use schemas::text::Span;
 
 use super::{
     Engine, Launcher,
-    script::{ArrayPlace, Field, Line},
+    command::{ArrayPlace, Field, ShellCommand},
+    images,
+    programs::{self, Role},
 };
 
 /// Maximum number of words of one launch: every rule may inspect each of them.
@@ -64,7 +66,7 @@ fn texts<'l>(words: &'l [Field<'_>]) -> Vec<&'l str> {
 }
 
 /// Detects the engine in a line; `told` is the engine that the user set for all launches.
-pub(super) fn detect(line: &Line<'_>, told: Option<Engine>) -> Option<Detected> {
+pub(super) fn detect(line: &ShellCommand<'_>, told: Option<Engine>) -> Option<Detected> {
     let texts = texts(&line.words);
     let prefixed = texts.iter().position(|text| text.starts_with("--sglang-"));
     let found = find(line, &texts, prefixed, told)?;
@@ -113,15 +115,12 @@ pub(super) fn image_with_own_entry_point<'l, 'a>(words: &'l [Field<'a>]) -> Opti
     Some((image, words.get(run.first)?))
 }
 
-fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<Engine>) -> Option<Told> {
+fn find(line: &ShellCommand<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<Engine>) -> Option<Told> {
     if let Some(program) = program::program(texts) {
         let program::Program { engine, launcher, last, from } = program;
         let flags = texts.get(last + 1..).unwrap_or_default();
         let is_asked_for_help = flags.iter().any(|flag| matches!(*flag, "--help" | "-h"));
-        if is_asked_for_help
-            || others::is_diffusion(flags)
-            || others::is_sentence(texts.get(..from).unwrap_or_default())
-        {
+        if is_asked_for_help || programs::has_flag_of_diffusion(flags) {
             return None;
         }
         return Some(Told { engine, launcher, first: last + 1, words: Some((from, last)), is_sure: true });
@@ -134,7 +133,7 @@ fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<E
         return None;
     }
     if let Some(flag) = prefixed {
-        if others::takes_prefixed_flags(texts) {
+        if programs::has_flag_of_trainer(texts) {
             return None;
         }
         let script = texts.iter().take(flag).rposition(|text| text.ends_with(".py"));
@@ -144,14 +143,15 @@ fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<E
     }
     if let Some(image) = image::run(texts) {
         let flags = texts.get(image.first..).unwrap_or_default();
-        if texts.get(image.at).is_some_and(|image| others::is_image(image)) {
+        if texts.get(image.at).is_some_and(|image| images::is_of_other_engine(image)) {
             return None;
         }
         let engine = told.or(image.engine).or_else(|| engine_of_flags(flags));
-        let is_program = flags.first().is_some_and(|first| image::is_program(first));
+        let is_program =
+            flags.first().is_some_and(|first| programs::has(first, Role::Tool) || programs::has(first, Role::Shell));
         let is_list = flags.first().is_some_and(|first| first.starts_with('-') || image.engine == Some(Engine::Vllm));
         let is_list = is_list && !is_program;
-        let engine = engine.filter(|_| is_list && !others::is_diffusion(flags))?;
+        let engine = engine.filter(|_| is_list && !programs::has_flag_of_diffusion(flags))?;
         let first = image.first + usize::from(flags.first() == Some(&"serve"));
         return Some(Told { engine, launcher: Launcher::Own, first, words: Some((image.at, image.at)), is_sure: true });
     }
@@ -160,25 +160,24 @@ fn find(line: &Line<'_>, texts: &[&str], prefixed: Option<usize>, told: Option<E
 
 /// Flags alone are a launch. After an unknown program, or in a variable, they are one only if they cannot be anything
 /// else.
-fn of_flags(line: &Line<'_>, texts: &[&str], told: Option<Engine>) -> Option<Told> {
+fn of_flags(line: &ShellCommand<'_>, texts: &[&str], told: Option<Engine>) -> Option<Told> {
     let first = first_flag(texts);
     let served = program::variable_that_serves(&line.words).filter(|serve| *serve < first);
     let flags = texts.get(first..).unwrap_or_default();
     let flags = flags.get(..MOST_WORDS).unwrap_or(flags);
     let alone = first == 0 && !texts.is_empty();
-    if others::is_diffusion(flags) {
+    if programs::has_flag_of_diffusion(flags) {
         return None;
     }
     let engine = told.or_else(|| engine_of_flags(flags))?;
     let evident = match (alone, line.is_variable) {
-        // Flags separated by punctuation of a list or a sentence are only mentioned.
-        (true, false) => told.is_some() || flags_of::speaks_of_speculation(flags) || !others::is_listing(flags),
+        (true, false) => true,
         (true, true) => {
             flags_of::speaks_of_speculation(flags) || flags.iter().any(|flag| flag.starts_with("--model-path"))
         }
         (false, _) => {
             let before = line.words.get(..first).unwrap_or_default();
-            flags_of::speaks_of_speculation(flags) && others::may_be_wrapper(before) && !others::is_prose(flags)
+            flags_of::speaks_of_speculation(flags) && others::may_be_wrapper(before)
                 || others::is_unknown_program(before) && flags_of::is_evident(flags)
         }
     };

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use schemas::text::{Located, Source, Span};
 
 use super::{
-    Options, Parsed, Syntax, Value, arguments,
+    Value,
     compose::Composed,
-    documents,
-    embedded::Surroundings,
-    evidence::{Stated, engine_of_image, is_published, of_image, of_requirement},
+    context::TextContext,
+    document::{Document, Read, Surroundings},
+    evidence::{Stated, of_image, of_requirement},
+    images::{engine_of_image, is_published},
     kind::Kind,
 };
 
@@ -28,8 +29,8 @@ struct Stage {
     is_list: bool,
 }
 
-/// Reads the command that an image of this recipe runs.
-pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
+/// Finds the command that an image of this recipe runs.
+pub(super) fn read(source: &Source, context: &TextContext) -> Read {
     let mut stage = Stage::default();
     for span in instructions(source.text()) {
         stage.take(source, span);
@@ -39,24 +40,19 @@ pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed 
         command.space();
         command.append(part);
     }
-    if command.text.is_empty() || depth >= documents::DEEPEST {
-        return Parsed { launches: Vec::new(), findings: vec![arguments::no_launch(source)] };
+    if command.text.is_empty() {
+        return Read::default();
     }
     // The image's own entry point is the engine where nothing but flags is given.
     let engine = stage.engine.filter(|_| command.text.starts_with("--"));
-    let options = Options { engine: options.engine.or(engine), ..options.clone() };
-    let mut document = command.into_document(Kind::Script);
-    document.surroundings = stage.surroundings;
-    document.version = stage.version;
-    let mut parsed = documents::read(&document, source, &options, depth);
-    if stage.is_list {
-        parsed.launches.iter_mut().for_each(|launch| launch.syntax = Syntax::Composed);
-        parsed.findings.iter_mut().for_each(|found| found.fix = None);
-    }
-    match parsed.launches.is_empty() {
-        true => Parsed { launches: Vec::new(), findings: vec![arguments::no_launch(source)] },
-        false => parsed,
-    }
+    let document = Document {
+        engine,
+        surroundings: stage.surroundings,
+        version: stage.version,
+        is_composed: stage.is_list,
+        ..command.into_document(Kind::Script, context.clone())
+    };
+    Read { documents: vec![document], ..Read::default() }
 }
 
 /// The instructions, each over all of its lines.

@@ -1,88 +1,144 @@
-//! Texts inside texts: here-documents, Markdown blocks, scripts in YAML, ConfigMap files, arguments of `eval`.
-//!
-//! Each is parsed according to its kind, and every span maps back to the enclosing text.
+//! Texts inside texts: one loop reads the whole text and all that is in it, each by the reader of its kind, and a second
+//! one maps what was found back, from the innermost texts outwards.
 
-use schemas::text::{Source, Span};
+use schemas::{
+    finding::Finding,
+    text::{Source, Span},
+};
 
 use super::{
-    Options, Parsed, arguments, comments, dockerfile, embedded::Document, file, kind::Kind, origin::Origin, python,
-    script, template, unit, yaml,
+    Launch, Options, Parsed, Syntax, arguments,
+    context::TextContext,
+    dockerfile,
+    document::{Document, Read},
+    kind::Kind,
+    launch_file, markdown, problems, python, template, unit, yaml,
 };
 
 /// Maximum nesting of texts that is parsed.
-pub(super) const DEEPEST: usize = 3;
+const DEEPEST: usize = 3;
 
-/// Parses a text of a kind. `depth` is the number of enclosing texts.
-pub(super) fn parse(source: &Source, kind: Kind, options: &Options, depth: usize) -> Parsed {
-    // A template of YAML may itself be valid YAML: the YAML reader tries that first.
-    if kind == Kind::Yaml || !Kind::is_template(source.name()) {
-        return parse_as(source, kind, options, depth);
-    }
-    match template::filled(source) {
-        Some(filled) => parse_as(&filled, kind, options, depth),
-        // It is unknown which of its lines are rendered.
-        None if template::opens(source.text()) => {
-            Parsed { launches: Vec::new(), findings: vec![arguments::no_launch(source)] }
+/// A text on the work list.
+struct WorkItem {
+    source: Source,
+    kind: Kind,
+    options: Options,
+    context: TextContext,
+    depth: usize,
+    /// The index of the enclosing text, and what this text is in it.
+    outer: Option<(usize, Document)>,
+    read: Read,
+    /// What was found in the texts in it, last ones first.
+    found: Vec<Parsed>,
+    /// Config files in it: their names, and the anchors of their launches.
+    config_files: Vec<(String, Span)>,
+}
+
+/// Reads a text and the texts in it.
+pub(super) fn parse(source: &Source, kind: Kind, context: TextContext, options: &Options) -> Parsed {
+    let mut texts = vec![WorkItem::new(source.clone(), kind, context, options.clone())];
+    let mut at = 0;
+    while let Some(text) = texts.get_mut(at) {
+        text.read();
+        let documents = std::mem::take(&mut text.read.documents);
+        if text.depth < DEEPEST {
+            let (options, depth) = (text.options.clone(), text.depth + 1);
+            texts.extend(documents.into_iter().map(|document| WorkItem::inside(document, at, &options, depth)));
         }
-        None => parse_as(source, kind, options, depth),
+        at += 1;
     }
-}
-
-fn parse_as(source: &Source, kind: Kind, options: &Options, depth: usize) -> Parsed {
-    match kind {
-        Kind::Toml => file::parse(source, options),
-        Kind::Yaml | Kind::Script => {
-            yaml::parse(source, options, depth).unwrap_or_else(|| arguments::parse(source, options, depth))
+    while let Some(text) = texts.pop() {
+        let (outer, parsed) = text.finish();
+        let Some((outer, document)) = outer else { return parsed };
+        if let Some(outer) = texts.get_mut(outer).filter(|_| !parsed.launches.is_empty()) {
+            outer.take_back(&document, parsed);
         }
-        Kind::Python => python::parse(source, options, depth),
-        Kind::Dockerfile => dockerfile::parse(source, options, depth),
-        Kind::Unit => unit::parse(source, options, depth),
-        Kind::Unread(format) => arguments::unread(source, format),
+    }
+    Parsed::default()
+}
+
+impl WorkItem {
+    fn new(source: Source, kind: Kind, context: TextContext, options: Options) -> Self {
+        let (read, found, config_files) = Default::default();
+        Self { source, kind, options, context, depth: 0, outer: None, read, found, config_files }
+    }
+
+    fn inside(document: Document, outer: usize, options: &Options, depth: usize) -> Self {
+        let version = document.version.filter(|stated| options.engine.is_none_or(|engine| stated.is_of(engine)));
+        let version = options.version.or(version.map(|stated| stated.version.value));
+        let variables = options.variables.as_ref().map(|outer| document.surroundings.variables(outer));
+        let options = Options { engine: options.engine.or(document.engine), version, variables };
+        let text = Self::new(document.source(), document.kind, document.context.clone(), options);
+        Self { depth, outer: Some((outer, document)), ..text }
+    }
+
+    fn read(&mut self) {
+        // A template of YAML may itself be valid YAML: its reader tries that first.
+        if self.kind != Kind::Yaml && Kind::is_template(self.source.name()) {
+            match template::filled(&self.source) {
+                Some(filled) => self.source = filled,
+                // It is unknown which of its lines are rendered.
+                None if template::opens(self.source.text()) => return,
+                None => {}
+            }
+        }
+        let (source, context, options) = (&self.source, &self.context, &self.options);
+        self.read = match self.kind {
+            Kind::Toml => launch_file::read(source, context, options),
+            Kind::Yaml => yaml::read(source, context, options),
+            Kind::Script if self.outer.is_none() => yaml::read_unnamed(source, context, options)
+                .unwrap_or_else(|| arguments::read(source, context, options)),
+            Kind::Script => arguments::read(source, context, options),
+            Kind::Markdown => markdown::read(source, context),
+            Kind::Python => python::read(source, context),
+            Kind::Dockerfile => dockerfile::read(source, context),
+            Kind::Unit => unit::read(source, context),
+            Kind::Unread(format) => Read { reason: Some(problems::unread(source, format)), ..Read::default() },
+        };
+    }
+
+    /// Adds what was found in a text of this one.
+    fn take_back(&mut self, document: &Document, mut parsed: Parsed) {
+        if document.is_composed {
+            parsed.launches.iter_mut().for_each(|launch| launch.syntax = Syntax::Composed);
+            parsed.findings.iter_mut().for_each(|found| found.fix = None);
+        }
+        parsed.launches.iter_mut().for_each(|launch| launch.is_part |= document.is_part);
+        let mut parsed = document.origin.back(&self.source, document, parsed);
+        parsed.findings.extend_from_slice(&document.findings);
+        if let (Some(name), [config]) = (&document.file_name, parsed.launches.as_slice())
+            && config.syntax == Syntax::YamlConfig
+        {
+            self.config_files.push((name.clone(), config.anchor));
+        }
+        self.found.push(parsed);
+    }
+
+    /// All that was found in the text and in the texts in it, and what the text is in the enclosing one.
+    fn finish(self) -> (Option<(usize, Document)>, Parsed) {
+        let Read { mut launches, mut findings, troubles, reason, .. } = self.read;
+        for inner in self.found.into_iter().rev() {
+            launches.extend(inner.launches);
+            findings.extend(inner.findings);
+        }
+        yaml::join_configs(&mut launches, &self.config_files);
+        launches.sort_by_key(|launch| launch.anchor);
+        if launches.is_empty() {
+            // Where nothing runs the text, what does not close is prose.
+            let troubles = troubles.into_iter().filter(|found| !found.depends.lines && self.context.is_run());
+            findings.extend(troubles);
+            findings.push(reason.unwrap_or_else(|| problems::no_launch(&self.source)));
+        } else {
+            findings.extend(troubles.into_iter().filter_map(|found| in_launch(found, &launches)));
+        }
+        (self.outer, Parsed { launches, findings })
     }
 }
 
-/// Parses a document. `depth` is that of the enclosing text.
-pub(super) fn read(document: &Document, around: &Source, options: &Options, depth: usize) -> Parsed {
-    let version = document.version.filter(|stated| options.engine.is_none_or(|engine| stated.is_of(engine)));
-    let inner = Options {
-        engine: options.engine,
-        version: options.version.or(version.map(|stated| stated.version.value)),
-        variables: options.variables.as_ref().map(|outer| document.surroundings.variables(outer)),
-    };
-    let source = source_of(document);
-    let parsed = match document.kind {
-        Kind::Script => arguments::parse(&source, &inner, depth + 1),
-        kind => parse(&source, kind, &inner, depth + 1),
-    };
-    // Problems in a text without a launch are not reported.
-    if parsed.launches.is_empty() {
-        return Parsed::default();
-    }
-    Origin { around, document }.back(parsed)
-}
-
-/// The comments in the documents of a script that is itself nested in `depth` documents.
-pub(super) fn comments_in(around: &Source, depth: usize) -> Vec<Span> {
-    let text = around.text();
-    if depth >= DEEPEST || !["<<", "```", "~~~"].iter().any(|opener| text.contains(opener)) {
-        return Vec::new();
-    }
-    let of_document = |document: Document| {
-        let found = comments::within(&source_of(&document), depth + 1);
-        found.into_iter().map(move |span| document.pieces.place(span))
-    };
-    script::read(around, None).documents.into_iter().flat_map(of_document).collect()
-}
-
-/// The document as a separate text.
-fn source_of(document: &Document) -> Source {
-    let name = match document.kind {
-        Kind::Script => "document.sh",
-        Kind::Yaml => "document.yaml",
-        Kind::Python => "document.py",
-        Kind::Dockerfile => "Dockerfile",
-        Kind::Unit => "document.service",
-        Kind::Toml | Kind::Unread(_) => "document",
-    };
-    Source::new(name, document.text.as_str())
+/// A finding about a construct in the text of a launch, with the doubts of that launch; `None` if it is in no launch.
+fn in_launch(mut found: Finding, launches: &[Launch]) -> Option<Finding> {
+    let at = found.span.start;
+    let launch = launches.iter().find(|launch| launch.span.start <= at && at <= launch.span.end)?;
+    found.doubts.extend(launch.doubts());
+    Some(found)
 }

@@ -8,18 +8,11 @@ use schemas::{
     text::Span,
 };
 
-use super::problems;
-
-/// What an image starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EntryPoint {
-    /// The server: `vllm serve`, and before 0.11.1 `python3 -m vllm.entrypoints.openai.api_server`. Source: vLLM's
-    /// `docker/Dockerfile`, its last stage.
-    Server,
-    /// No program: the base image's script runs the arguments as a command. Source: SGLang's `docker/Dockerfile`, which has no
-    /// entry point of its own. Only today's image is known.
-    None,
-}
+use super::{
+    images::{self, EntryPoint},
+    problems,
+    programs::{self, Role},
+};
 
 /// What runs an image, which decides how its entry point is replaced and how a command is split into words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +28,7 @@ pub(super) enum Runner {
 
 /// Reports the first word after an image if its entry point does not take it.
 pub(super) fn check(image: &str, word: &str, span: Span, runner: Runner) -> Option<Finding> {
-    let found = match of(image)? {
+    let found = match images::entry_point(image)? {
         EntryPoint::Server if is_program(word) => {
             let message =
                 format!("the image starts `vllm serve` itself, so `{word}` and what follows are arguments of it");
@@ -49,7 +42,7 @@ pub(super) fn check(image: &str, word: &str, span: Span, runner: Runner) -> Opti
             found.notes.push("vllm says: `error: unrecognized arguments`".into());
             found
         }
-        EntryPoint::None if word.starts_with("--") => {
+        EntryPoint::Nothing if word.starts_with("--") => {
             let message = format!("the image starts no server itself, so `{word}` is run as a program");
             let mut found = problems::IMAGE_ENTRY_POINT.at(span, message, "not a program");
             found.help = Some("begin with `python3 -m sglang.launch_server`".into());
@@ -61,23 +54,12 @@ pub(super) fn check(image: &str, word: &str, span: Span, runner: Runner) -> Opti
     Some(if runner == Runner::Other { found.doubt(Doubt::OtherRuntime) } else { found })
 }
 
-/// The entry point of an image, if known. Mirrors keep the names of what they copy.
-fn of(image: &str) -> Option<EntryPoint> {
-    let name = image.trim_start_matches("docker://").split(['@', '$']).next()?;
-    // A port belongs to the registry.
-    let name = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name);
-    let is = |own: &str| name == own || name.strip_suffix(own).is_some_and(|registry| registry.ends_with('/'));
-    match () {
-        () if is("vllm/vllm-openai") => Some(EntryPoint::Server),
-        () if is("lmsysorg/sglang") => Some(EntryPoint::None),
-        () => None,
-    }
-}
-
 /// Whether a word is a program, not a model: a command of the engine, an interpreter or a shell.
 fn is_program(word: &str) -> bool {
-    let name = if word.starts_with('/') { word.rsplit('/').next().unwrap_or_default() } else { word };
-    ["bash", "python", "python3", "serve", "sh", "vllm"].contains(&name)
+    // Names of models have a slash too.
+    let name = if word.starts_with('/') { programs::base(word) } else { word };
+    !name.contains('/')
+        && (matches!(name, "serve" | "vllm") || programs::has(name, Role::Tool) || programs::has(name, Role::Shell))
 }
 
 #[cfg(test)]
@@ -86,20 +68,6 @@ mod tests {
 
     use super::*;
     use crate::{Options, parse};
-
-    #[test]
-    fn entry_points_are_known_by_the_name_of_the_image() {
-        for image in ["vllm/vllm-openai", "docker.io/vllm/vllm-openai:v0.17.1", "mirror:5000/vllm/vllm-openai@sha256:0"]
-        {
-            assert_eq!(of(image), Some(EntryPoint::Server), "{image}");
-        }
-        assert_eq!(of("lmsysorg/sglang:v0.5.9-cu129"), Some(EntryPoint::None));
-        for image in
-            ["me/vllm-openai:v1", "vllm/vllm-openai-tools", "rocm/vllm:latest", "nvcr.io/nvidia/vllm:26.01-py3"]
-        {
-            assert_eq!(of(image), None, "{image}");
-        }
-    }
 
     /// The severity of the finding about the entry point, if there is one.
     fn found(name: &str, text: &str) -> Option<Severity> {

@@ -12,6 +12,7 @@ use schemas::{
 use super::{
     Engine, Launch, Options,
     forks::{self, Forks},
+    images::is_own_source,
     kind::is_page_name,
 };
 
@@ -52,26 +53,6 @@ pub(super) fn of_image(image: &str, span: Span) -> Option<Stated> {
     (!image.contains("==")).then_some(Stated { version: Located::new(found.version.value, span), ..found })
 }
 
-/// The engine of an image, judging by its name.
-pub(super) fn engine_of_image(image: &str) -> Option<Engine> {
-    let name = image.rsplit('/').next()?.split([':', '@']).next()?.to_ascii_lowercase();
-    match () {
-        () if name.contains("sglang") || name.contains("sgl-dev") => Some(Engine::Sglang),
-        () if name.contains("vllm") || image.contains("vllm/") => Some(Engine::Vllm),
-        () => None,
-    }
-}
-
-/// Whether an image is published by the engines' projects or by GPU vendors, judging by its namespace and name.
-pub(super) fn is_published(image: &str) -> bool {
-    const HOUSES: [&str; 9] = ["amd", "ascend", "intel", "lmsysorg", "nvidia", "rocm", "sglang", "slimerl", "vllm"];
-    let name = image.trim_start_matches("docker://").replace(['+', '#'], "/");
-    let mut parts = name.rsplit('/').skip(1);
-    // A published image may have been imported into a file; an image without a namespace is built locally.
-    let is_file = name.starts_with(['/', '.', '~']) || name.ends_with(".sqsh");
-    is_file || parts.next().is_some_and(|house| HOUSES.contains(&house.to_ascii_lowercase().as_str()))
-}
-
 /// The version that a requirement pins: `sglang[all]==0.5.9`.
 pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
     let (name, version) = requirement.split_once("==")?;
@@ -88,9 +69,9 @@ pub(super) fn of_requirement(requirement: &str, span: Span) -> Option<Stated> {
 /// If the launch's own image has no version (`latest`, a custom build), statements about other images do not count. A
 /// statement that is not certain to be about this launch is ignored if its version lacks something that the launch
 /// uses; otherwise the version is marked as inferred. If the user gives the version, nothing is inferred.
-pub(super) fn fill_in(source: &Source, options: &Options, launches: &mut [Launch]) {
+pub(super) fn fill_in(source: &Source, options: &Options, forks: Forks, launches: &mut [Launch]) {
     if !launches.is_empty() {
-        let (is_changed, forks) = (speaks_of_changes(source.text()), Forks::in_text(source));
+        let is_changed = speaks_of_changes(source.text());
         let copied = [Engine::Sglang, Engine::Vllm].map(|engine| (engine, installs_copy(source.text(), engine)));
         for launch in launches.iter_mut() {
             launch.forks = forks;
@@ -160,12 +141,10 @@ fn speaks_of_changes(text: &str) -> bool {
 
 /// Whether a text installs an engine from the sources of someone else: `git clone https://github.com/me/sglang`.
 fn installs_copy(text: &str, engine: Engine) -> bool {
-    const OWNERS: [&str; 3] = ["sgl-project/", "vllm-project/", "lmsysorg/"];
     let is_copy = |word: &str| {
         let address = word.trim_start_matches("git+").split(['@', '#']).next().unwrap_or_default();
         let address = address.trim_matches(['"', '\'', '`', ')', ',']);
-        let is_own = OWNERS.iter().any(|owner| address.contains(owner));
-        address.contains("github.com/") && engine_of_sources(address) == Some(engine) && !is_own
+        address.contains("github.com/") && engine_of_sources(address) == Some(engine) && !is_own_source(address)
     };
     let installs = |line: &&str| line.contains("clone ") || line.contains("git+http");
     text.contains("github.com/") && text.lines().filter(installs).any(|line| line.split_whitespace().any(is_copy))

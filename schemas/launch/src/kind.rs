@@ -1,69 +1,114 @@
-//! What a text is that may hold launches, by its name or by how it begins.
+//! How a text is read, by its name or by how it starts.
 
 use schemas::text::Source;
-
-use super::file;
 
 /// How a text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A script or a command line of a shell, or Markdown with such blocks.
+    /// A script or a command line of a shell.
     Script,
+    /// A page with blocks of commands.
+    Markdown,
     /// A manifest, or a config file.
     Yaml,
-    /// Our TOML.
+    /// spectune's TOML.
     Toml,
-    /// A program that puts a launch together.
+    /// A program that assembles a command.
     Python,
-    /// A recipe of an image.
+    /// The description of an image.
     Dockerfile,
-    /// A unit of systemd.
+    /// A systemd unit.
     Unit,
     /// A format that is not read, by its name.
     Unread(&'static str),
 }
 
-/// What the names of shell scripts end with.
+/// Endings of scripts of shells and schedulers.
 const SCRIPTS: [&str; 10] = ["bash", "command", "job", "ksh", "lsf", "pbs", "sbatch", "sh", "slurm", "zsh"];
 
-/// What the names of samples end with, and those of templates.
+/// Endings of samples and of templates, which are read as what they become.
 const SAMPLES: [&str; 2] = [".example", ".in"];
 const TEMPLATES: [&str; 7] = [".erb", ".gotmpl", ".j2", ".jinja", ".jinja2", ".tmpl", ".tpl"];
+
+/// Languages of blocks of Markdown that are read as a shell reads them, and that someone pastes into one.
+const SHELLS: [&str; 10] =
+    ["bash", "console", "ksh", "sh", "shell", "shell-session", "shellscript", "shellsession", "terminal", "zsh"];
 
 /// A file's name without its folders.
 pub fn base_of(name: &str) -> &str {
     name.rsplit(['/', '\\']).next().unwrap_or_default()
 }
 
-/// Whether a file with this name is a page: prose with blocks of commands.
+/// Whether a file is a page: prose with blocks of commands.
 pub fn is_page_name(name: &str) -> bool {
-    [".md", ".markdown", ".mdx", ".rst"].iter().any(|ending| name.ends_with(ending))
+    ending_of(name).is_some_and(|ending| matches!(ending.as_str(), "md" | "markdown" | "mdx" | "rst"))
+}
+
+/// The ending of a file's name, in lower case, without endings of samples and templates. `None` if the name has no ending:
+/// numbers (`run-v0.5.9`) are not one.
+pub fn ending_of(name: &str) -> Option<String> {
+    let base = bare(name);
+    let (stem, ending) = base.rsplit_once('.')?;
+    let is_ending = !stem.is_empty() && ending.contains(|letter: char| letter.is_ascii_alphabetic());
+    (is_ending && !base.starts_with('<')).then(|| ending.to_owned())
+}
+
+/// Whether a file is a Makefile or justfile.
+pub fn is_makefile(name: &str) -> bool {
+    let base = bare(name);
+    matches!(base.trim_start_matches('.'), "makefile" | "gnumakefile" | "justfile")
+        || base.ends_with(".mk")
+        || base.ends_with(".just")
+}
+
+/// Whether a file is a script of a shell or of a scheduler.
+pub fn is_script_name(name: &str) -> bool {
+    ending_of(name).is_some_and(|ending| SCRIPTS.contains(&ending.as_str()))
+}
+
+/// A file's name in lower case, without folders and endings of samples and templates.
+fn bare(name: &str) -> String {
+    let base = base_of(name).to_ascii_lowercase();
+    let shorter = SAMPLES.iter().chain(&TEMPLATES).find_map(|ending| base.strip_suffix(ending)).map(str::to_owned);
+    shorter.unwrap_or(base)
+}
+
+/// Whether a text has fenced blocks of Markdown.
+pub fn has_fences(source: &Source) -> bool {
+    let text = source.text();
+    let opens = |line: &str| {
+        let line = line.trim_start_matches([' ', '\t', '>']);
+        line.starts_with("```") || line.starts_with("~~~")
+    };
+    (text.contains("```") || text.contains("~~~")) && !text.starts_with("#!") && text.lines().any(opens)
 }
 
 impl Kind {
-    /// What a text is.
+    /// The kind of a text.
     pub fn of(source: &Source) -> Self {
-        Self::of_name(source.name()).unwrap_or_else(|| Self::of_text(source))
+        match Self::of_name(source.name()) {
+            Some(Self::Script) if !is_script_name(source.name()) && has_fences(source) => Self::Markdown,
+            Some(kind) => kind,
+            None => Self::of_text(source),
+        }
     }
 
-    /// What a file is by its name alone.
+    /// The kind of a file by its name alone.
     pub fn of_name(name: &str) -> Option<Self> {
-        let base = base_of(name).to_ascii_lowercase();
-        // A template is what it becomes.
-        let of_template = SAMPLES.iter().chain(&TEMPLATES).find_map(|ending| base.strip_suffix(ending));
-        let base = of_template.unwrap_or(&base);
+        let base = bare(name);
         let stem = base.split('.').next().unwrap_or_default();
         if matches!(stem, "dockerfile" | "containerfile") || base.ends_with(".dockerfile") {
             return Some(Self::Dockerfile);
         }
-        match base.rsplit_once('.').filter(|(stem, _)| !stem.is_empty())?.1 {
+        match ending_of(name)?.as_str() {
             "yaml" | "yml" | "json" => Some(Self::Yaml),
             "toml" => Some(Self::Toml),
             "py" | "pyi" => Some(Self::Python),
             "service" | "container" => Some(Self::Unit),
             "tf" | "hcl" | "tfvars" => Some(Self::Unread("Terraform")),
             "ipynb" => Some(Self::Unread("a notebook")),
-            "md" | "markdown" | "mdx" | "rst" | "txt" | "cfg" | "conf" | "env" | "ini" => Some(Self::Script),
+            "md" | "markdown" | "mdx" => Some(Self::Markdown),
+            "rst" | "txt" | "cfg" | "conf" | "env" | "ini" | "mk" | "just" => Some(Self::Script),
             ending => SCRIPTS.contains(&ending).then_some(Self::Script),
         }
     }
@@ -74,46 +119,39 @@ impl Kind {
         TEMPLATES.iter().any(|ending| name.ends_with(ending))
     }
 
-    /// What a text without a telling name is by its first line that says anything.
+    /// The kind of a text whose name does not say it.
     fn of_text(source: &Source) -> Self {
         let text = source.text().trim_start_matches('\u{feff}');
         if let Some(interpreter) = text.strip_prefix("#!") {
             let line = interpreter.lines().next().unwrap_or_default();
             return if line.contains("python") { Self::Python } else { Self::Script };
         }
-        match begins_as(text) {
+        match by_first_line(text) {
             Some(kind) => kind,
-            None if file::looks_like_toml(source) => Self::Toml,
+            None if looks_like_toml(source) => Self::Toml,
+            None if has_fences(source) => Self::Markdown,
             None => Self::Script,
         }
     }
 
-    /// What a fenced block of Markdown is; nothing where it is in a language that holds no launch. `info` is what stands
-    /// after its fence.
-    pub fn of_fence(info: &str, text: &str) -> Option<Self> {
+    /// The kind of a block of Markdown, and whether its language is a shell. `info` is the text after its fence.
+    pub fn of_block(info: &str, text: &str) -> (Self, bool) {
         let mut words = info.split(|letter: char| letter.is_whitespace() || "{}.,:".contains(letter));
-        let word = words.by_ref().find(|word| !word.is_empty()).unwrap_or_default().to_ascii_lowercase();
-        let word = match word.as_str() {
-            "code-block" | "code-cell" => words.find(|word| !word.is_empty()).unwrap_or_default().to_ascii_lowercase(),
-            _ => word,
-        };
-        match word.as_str() {
-            "yaml" | "yml" | "json" | "jsonc" | "json5" => Some(Self::Yaml),
-            "py" | "python" | "python3" | "ipython" | "pycon" => Some(Self::Python),
-            "docker" | "dockerfile" | "containerfile" => Some(Self::Dockerfile),
-            "ini" | "service" | "systemd" => Some(Self::Unit),
-            "toml" | "diff" | "patch" | "log" | "logs" | "output" | "c" | "cpp" | "c++" | "cuda" | "rust" | "go"
-            | "java" | "js" | "javascript" | "ts" | "typescript" | "tsx" | "jsx" | "html" | "xml" | "css" | "sql"
-            | "latex" | "tex" | "math" | "mermaid" | "csv" | "hcl" | "terraform" | "tf" | "proto" | "protobuf"
-            | "bibtex" => None,
+        let word = words.find(|word| !word.is_empty()).unwrap_or_default().to_ascii_lowercase();
+        let kind = match word.as_str() {
+            "yaml" | "yml" | "json" | "jsonc" | "json5" => Self::Yaml,
+            "py" | "python" | "python3" | "ipython" | "pycon" => Self::Python,
+            "docker" | "dockerfile" | "containerfile" => Self::Dockerfile,
+            "ini" | "service" | "systemd" => Self::Unit,
             // Launches are pasted under any name, and under none.
-            _ => Some(begins_as(text).unwrap_or(Self::Script)),
-        }
+            _ => by_first_line(text).unwrap_or(Self::Script),
+        };
+        (kind, kind == Self::Script && SHELLS.contains(&word.as_str()))
     }
 }
 
-/// What a text is by how it begins, where that tells it apart from a script.
-fn begins_as(text: &str) -> Option<Kind> {
+/// The kind of a text by its first line, if that shows that it is not a script.
+fn by_first_line(text: &str) -> Option<Kind> {
     let says = |line: &&str| !line.is_empty() && !line.starts_with('#');
     let line = text.lines().map(str::trim_end).find(says)?;
     let mut words = line.split_whitespace();
@@ -124,10 +162,27 @@ fn begins_as(text: &str) -> Option<Kind> {
         "FROM" if !second.is_empty() => Some(Kind::Dockerfile),
         "import" if in_module(second) && !second.is_empty() => Some(Kind::Python),
         "from" if words.next() == Some("import") => Some(Kind::Python),
-        "\"\"\"" => Some(Kind::Python),
         _ if first.starts_with("\"\"\"") => Some(Kind::Python),
         _ => None,
     }
+}
+
+/// Whether a text is TOML rather than shell, by its first line that is not a comment.
+fn looks_like_toml(source: &Source) -> bool {
+    let line = source.text().lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    line.is_some_and(|line| {
+        if line.starts_with('[') {
+            return line.trim_end().ends_with(']') && !line.starts_with("[[ ") && !line.starts_with("[ ");
+        }
+        // A shell assignment has no blanks around its `=`.
+        line.split_once('=').is_some_and(|(key, value)| {
+            let bare = key.trim_end();
+            !bare.is_empty()
+                && bare.len() < key.len()
+                && value.starts_with(' ')
+                && bare.chars().all(|character| character.is_ascii_alphanumeric() || "_-.\"".contains(character))
+        })
+    })
 }
 
 #[cfg(test)]
@@ -135,55 +190,58 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_what_their_names_say() {
+    fn names_have_kinds() {
         for (name, kind) in [
             ("a/run.sh", Kind::Script),
-            ("README.md", Kind::Script),
+            ("run.sh.j2", Kind::Script),
             ("x.slurm", Kind::Script),
+            ("README.md", Kind::Markdown),
             ("a.yaml", Kind::Yaml),
             ("pod.json", Kind::Yaml),
+            ("compose.yml.example", Kind::Yaml),
+            ("values.yaml.tpl", Kind::Yaml),
             ("a.toml", Kind::Toml),
             ("a.PY", Kind::Python),
             ("docker/Dockerfile.rocm", Kind::Dockerfile),
             ("vllm.Dockerfile", Kind::Dockerfile),
             ("sglang.service", Kind::Unit),
             ("main.tf", Kind::Unread("Terraform")),
-            ("values.yaml.tpl", Kind::Yaml),
+            ("start", Kind::Script),
+            ("main.rs", Kind::Script),
         ] {
             assert_eq!(Kind::of(&Source::new(name, "x")), kind, "{name}");
         }
     }
 
     #[test]
-    fn texts_without_a_telling_name_are_what_they_begin_as() {
+    fn texts_without_a_known_ending_have_the_kind_of_their_first_line() {
         for (text, kind) in [
             ("sglang serve --tp 2", Kind::Script),
             ("#!/usr/bin/env python3\n", Kind::Python),
-            ("#!/bin/bash\nimport x\n", Kind::Script),
+            ("#!/bin/bash\nimport x\n```\n", Kind::Script),
             ("# x\nimport os, sys\n", Kind::Python),
             ("from a.b import c\n", Kind::Python),
-            ("import this image into the registry", Kind::Python),
             ("FROM lmsysorg/sglang:v0.5.9\n", Kind::Dockerfile),
             ("[Unit]\nDescription=x\n", Kind::Unit),
             ("model_path = \"a\"\n", Kind::Toml),
+            ("run this:\n```\nsglang serve\n```\n", Kind::Markdown),
         ] {
             assert_eq!(Kind::of(&Source::new("<stdin>", text)), kind, "{text}");
         }
     }
 
     #[test]
-    fn fences_say_what_they_hold() {
-        for (info, text, kind) in [
-            ("", "sglang serve", Some(Kind::Script)),
-            ("bash title=\"x\"", "", Some(Kind::Script)),
-            ("{code-block} bash", "", Some(Kind::Script)),
-            ("{.yaml}", "", Some(Kind::Yaml)),
-            ("yml", "", Some(Kind::Yaml)),
-            ("", "import sglang as sgl\n", Some(Kind::Python)),
-            ("python3 {1,2}", "", Some(Kind::Python)),
-            ("diff", "", None),
-        ] {
-            assert_eq!(Kind::of_fence(info, text), kind, "{info}");
-        }
+    fn numbers_are_no_endings() {
+        assert_eq!(ending_of("run-v0.5.9"), None);
+        assert_eq!(ending_of("<stdin>"), None);
+        assert_eq!(ending_of("a.b/run.SH.tmpl").as_deref(), Some("sh"));
+    }
+
+    #[test]
+    fn blocks_have_the_kind_of_their_language() {
+        assert_eq!(Kind::of_block("bash title=\"run\"", ""), (Kind::Script, true));
+        assert_eq!(Kind::of_block("", "vllm serve m"), (Kind::Script, false));
+        assert_eq!(Kind::of_block("", "FROM vllm/vllm-openai"), (Kind::Dockerfile, false));
+        assert_eq!(Kind::of_block("{.yaml}", ""), (Kind::Yaml, false));
     }
 }

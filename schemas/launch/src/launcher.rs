@@ -1,11 +1,8 @@
 //! The program that starts an engine: the user's command, or a launcher with additional flags.
 
-use schemas::{
-    finding::Doubt,
-    text::{Source, Span},
-};
+use schemas::text::Source;
 
-use super::{Engine, Launch, Parsed};
+use super::{Engine, Launch};
 
 /// The kind of program that starts an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,14 +38,4 @@ pub(super) fn tell_apart(source: &Source, launches: &mut [Launch]) {
         _ => Launcher::SlimeOrMiles,
     };
     of_either.for_each(|launch| launch.launcher = launcher);
-}
-
-/// Records for findings in the words of unknown programs that such a program may have its own flags and values.
-pub(super) fn doubt_wrappers(parsed: &mut Parsed) {
-    let wrapped: Vec<_> =
-        parsed.launches.iter().filter(|one| one.launcher == Launcher::Wrapper).map(|one| one.span).collect();
-    let is_inside = |place: Span| wrapped.iter().any(|launch| launch.start <= place.start && place.end <= launch.end);
-    for found in parsed.findings.iter_mut().filter(|found| is_inside(found.span)) {
-        found.doubts.insert(Doubt::Wrapper);
-    }
 }

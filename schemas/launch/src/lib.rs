@@ -5,30 +5,34 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod command;
 mod comments;
 mod compose;
+mod context;
 mod detect;
 mod dockerfile;
+mod document;
 mod documents;
 mod edit;
-mod embedded;
 mod entry_point;
 mod evidence;
-mod file;
 mod forks;
+mod images;
 mod kind;
 mod known_in;
+mod launch_file;
 mod launcher;
+mod markdown;
 mod odd_blanks;
 mod origin;
 pub mod placeholder;
 mod print;
 mod problems;
+mod programs;
 mod python;
 pub mod resolve;
 mod script;
 mod shell;
-mod shown;
 mod span_map;
 mod template;
 mod unit;
@@ -42,6 +46,7 @@ use std::{
 };
 
 pub use comments::comments;
+pub use context::TextForm;
 pub use forks::Forks;
 pub use launcher::Launcher;
 pub use shell::unset_names;
@@ -56,7 +61,7 @@ use schemas::{
     version::EngineVersion,
 };
 
-use arguments::unknown;
+use context::TextContext;
 use writing::Writing;
 
 /// Maximum length in bytes of a text that is read. Launches are kilobytes; a longer text is a file given by mistake.
@@ -110,13 +115,13 @@ pub fn parse(source: &Source, options: &Options) -> Parsed {
     if source.text().len() > LONGEST_TEXT {
         return problems::too_large(source);
     }
-    let mut parsed = documents::parse(source, kind::Kind::of(source), options, 0);
-    evidence::fill_in(source, options, &mut parsed.launches);
-    unknown::doubt_forks(&mut parsed);
+    let kind = kind::Kind::of(source);
+    let context = TextContext::of(source, kind);
+    let forks = context.forks;
+    let mut parsed = documents::parse(source, kind, context, options);
+    evidence::fill_in(source, options, forks, &mut parsed.launches);
     odd_blanks::report(source, &mut parsed);
     launcher::tell_apart(source, &mut parsed.launches);
-    launcher::doubt_wrappers(&mut parsed);
-    shown::mark(source, &mut parsed);
     parsed
 }
 
@@ -349,7 +354,7 @@ impl Launch {
     /// Whether the engine may be a fork with different flags and values: the text describes a modified engine, or names an
     /// image that no project of the engine publishes.
     pub fn may_be_fork(&self) -> bool {
-        self.is_changed || self.image.as_deref().is_some_and(|image| !evidence::is_published(image))
+        self.is_changed || self.image.as_deref().is_some_and(|image| !images::is_published(image))
     }
 
     /// Why the launch may not be run as it is written.

@@ -1,6 +1,6 @@
 //! Maps launches of an embedded text back to the enclosing text: spans, and how edits are written there.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use schemas::{
     diagnostic::Edit,
@@ -10,31 +10,55 @@ use schemas::{
 
 use super::{
     Argument, Insertion, Launch, Parsed, Setting, Value,
-    embedded::{Document, UNKNOWN},
+    context::TextContext,
+    document::{Document, Origin, UNKNOWN},
+    kind::Kind,
+    span_map::{MappedPart, SpanMap},
 };
 
-/// A document and its enclosing text.
-pub(super) struct Origin<'a> {
-    pub around: &'a Source,
-    pub document: &'a Document,
-}
+/// The pieces of a document that is assembled from parts of the enclosing text.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pieces(pub SpanMap<()>);
 
-impl Origin<'_> {
-    /// The parse result of the document, with all spans in the enclosing text.
-    pub fn back(&self, parsed: Parsed) -> Parsed {
-        Parsed {
-            launches: parsed.launches.into_iter().map(|launch| self.launch(launch)).collect(),
-            findings: parsed.findings.into_iter().map(|found| self.finding(found)).collect(),
-        }
+impl Origin for Pieces {
+    fn place(&self, span: Span) -> Span {
+        self.0.place(span)
     }
 
+    fn back(&self, outer: &Source, document: &Document, parsed: Parsed) -> Parsed {
+        let mapping = Mapping { around: outer, document, pieces: &self.0 };
+        Parsed {
+            launches: parsed.launches.into_iter().map(|launch| mapping.launch(launch)).collect(),
+            findings: parsed.findings.into_iter().map(|found| mapping.finding(found)).collect(),
+        }
+    }
+}
+
+impl Document {
+    /// A verbatim part of a text.
+    pub fn part_of(source: &Source, span: Span, kind: Kind, context: TextContext) -> Self {
+        let text = source.slice(span).to_owned();
+        let mut pieces = SpanMap::default();
+        pieces.push(MappedPart { text: Span::new(0, text.len()), place: span, whole: span.start, with: () });
+        Self::new(kind, text, Rc::new(Pieces(pieces)), context)
+    }
+}
+
+/// A document and its enclosing text.
+struct Mapping<'a> {
+    around: &'a Source,
+    document: &'a Document,
+    pieces: &'a SpanMap<()>,
+}
+
+impl Mapping<'_> {
     fn place(&self, span: Span) -> Span {
-        self.document.pieces.place(span)
+        self.pieces.place(span)
     }
 
     /// Whether a part of the document corresponds to one contiguous part of the enclosing text.
     fn is_one_stretch(&self, span: Span) -> bool {
-        self.document.pieces.is_of_one_whole(span)
+        self.pieces.is_of_one_whole(span)
     }
 
     fn launch(&self, mut launch: Launch) -> Launch {
@@ -46,15 +70,9 @@ impl Origin<'_> {
         launch.arguments.iter_mut().for_each(|argument| self.argument(argument));
         let environment = Arc::make_mut(&mut launch.environment);
         environment.values_mut().for_each(|variable| self.value(variable));
-        for (name, variable) in self.document.surroundings.environment.iter() {
-            environment.entry(name.clone()).or_insert_with(|| variable.clone());
-        }
-        launch.environment_is_open |= self.document.surroundings.is_open;
-        launch.image = launch.image.or_else(|| self.document.surroundings.image.clone());
-        launch.engine_version = match launch.engine_version {
-            Some(version) => Some(Located::new(version.value, self.place(version.span))),
-            None => self.document.version.filter(|stated| stated.is_of(launch.engine)).map(|stated| stated.version),
-        };
+        launch.engine_version =
+            launch.engine_version.map(|version| Located::new(version.value, self.place(version.span)));
+        self.document.surround(&mut launch);
         launch
     }
 

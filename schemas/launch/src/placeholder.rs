@@ -1,11 +1,58 @@
 //! Placeholders in place of values: for the reader to replace, or for a template or another program to fill in.
 
-use schemas::text::is_word_of_page;
+/// Whether a word is certainly a placeholder, whatever flag it follows: an ellipsis, `<model>`, `[EAGLE|NGRAM]`. JSON has
+/// quotes or digits after its bracket.
+pub fn is_placeholder(word: &str) -> bool {
+    let is_inside = |open: char, close: char| {
+        word.strip_prefix(open).and_then(|rest| rest.strip_suffix(close)).is_some_and(begins_as_name)
+    };
+    // A pipe between two names ends the first word.
+    let is_opened = word.strip_prefix(['[', '<']).is_some_and(begins_as_name);
+    is_ellipsis(word) || is_opened || is_inside('{', '}')
+}
+
+/// Whether a word is the ellipsis of documentation, for omitted text.
+pub fn is_ellipsis(word: &str) -> bool {
+    word == "…" || (word.len() > 2 && word.bytes().all(|byte| byte == b'.'))
+}
+
+/// Whether a text is cut short in documentation, or left to a template.
+pub fn has_ellipsis(text: &str) -> bool {
+    ["...", "…", "{{"].iter().any(|mark| text.contains(mark))
+}
+
+/// Whether a text is cut short, or contains a `<name>` for the reader to replace.
+pub fn is_cut(text: &str) -> bool {
+    let is_name = |inside: &str| {
+        let in_name = |letter: char| letter.is_ascii_alphanumeric() || " _-/.|".contains(letter);
+        begins_as_name(inside) && inside.chars().all(in_name)
+    };
+    has_ellipsis(text)
+        || text.split('<').skip(1).any(|rest| rest.split_once('>').is_some_and(|(inside, _)| is_name(inside)))
+}
+
+/// Whether a value of several words names what the reader puts there: `your port`, `<your port>`, `http://your host`.
+pub fn is_readers_own(value: &str) -> bool {
+    let is_own = |text: &str| ["your ", "Your ", "YOUR "].iter().any(|own| text.starts_with(own));
+    // Most values have one word.
+    value.contains(' ')
+        && (is_own(value.trim_start_matches(['<', '[', '{']))
+            || value.match_indices(':').any(|(at, _)| value.get(at + 1..).is_some_and(is_own)))
+}
+
+fn begins_as_name(inside: &str) -> bool {
+    inside.starts_with(|first: char| first.is_ascii_alphabetic()) && !inside.contains(['"', '\'', ':'])
+}
+
+/// Whether a text contains non-ASCII characters and no digit: a word of a page in place of the reader's value.
+fn is_word_of_page(text: &str) -> bool {
+    !text.is_ascii() && !text.bytes().any(|byte| byte.is_ascii_digit())
+}
 
 /// Whether a word is not the value itself: a shell's pattern (`{1..8}`), a placeholder (`N`, `[N]`, `0.xx`, a
 /// [word](is_word_of_page)), something that a program fills in (`%d`, `%PORT%`, `@port@`), several alternatives
 /// (`1/2/4`), or what is left of an escape that another program reads first.
-pub fn stands_for_another(text: &str) -> bool {
+pub fn may_replace_value(text: &str) -> bool {
     is_word_of_page(text)
         || text.contains(['，', '；', '。', '：', '（', '、'])
         || text.contains(['{', '}', '[', ']', '<', '>', '*', '?', '$', '…', '«', '»'])
@@ -21,12 +68,12 @@ pub fn stands_for_another(text: &str) -> bool {
 
 /// Whether a word after a flag that takes a number is a placeholder: in addition a name of several words (`num_gpus`), and a part of
 /// the flag's name (`--max-model-len length`).
-pub fn stands_for_number(flag: &str, text: &str) -> bool {
+pub fn may_replace_number(flag: &str, text: &str) -> bool {
     let is_name = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"_-".contains(&byte));
     let mut words = flag.trim_start_matches('-').split(['-', '_']).filter(|word| word.len() > 2);
     let is_own = text.len() > 2 && words.any(|word| word.starts_with(text) || text.starts_with(word));
     let starts = text.starts_with(|letter: char| letter.is_ascii_lowercase());
-    stands_for_another(text) || (starts && is_name && (text.contains(['_', '-']) || is_own))
+    may_replace_value(text) || (starts && is_name && (text.contains(['_', '-']) || is_own))
 }
 
 /// Whether a word is a name in capitals: `N`, `TP_SIZE`, `N/A`.
@@ -66,12 +113,12 @@ pub(super) fn is_in_json(text: &str, at: usize) -> bool {
     let word = word.split([',', '}', ']']).next().unwrap_or_default().trim();
     let is_value = text.get(..start).unwrap_or_default().trim_end().ends_with([':', '[', ',']);
     let is_letter = word.len() == 1 && word.bytes().all(|byte| byte.is_ascii_alphabetic());
-    is_value && !word.is_empty() && (is_letter || word.starts_with('_') || stands_for_another_in_json(word))
+    is_value && !word.is_empty() && (is_letter || word.starts_with('_') || may_replace_json(word))
 }
 
-/// As [`stands_for_another`], without what is JSON's own or a shell's that single quotes keep from being filled in.
-fn stands_for_another_in_json(word: &str) -> bool {
-    !word.starts_with(['{', '[', '$', '"', '\'']) && stands_for_another(word)
+/// As [`may_replace_value`], without what is JSON's own or a shell's that single quotes keep from being filled in.
+fn may_replace_json(word: &str) -> bool {
+    !word.starts_with(['{', '[', '$', '"', '\'']) && may_replace_value(word)
 }
 
 fn is_in_name(letter: char) -> bool {
@@ -110,10 +157,10 @@ mod tests {
             "卡数",
             "$(n)",
         ] {
-            assert!(stands_for_another(text), "{text}");
+            assert!(may_replace_value(text), "{text}");
         }
         for text in ["two", "8000", "-1", "1e-5", "0x10", "2,200", "90%", "8k", "auto", "1,", "tp2", "a/b"] {
-            assert!(!stands_for_another(text), "{text}");
+            assert!(!may_replace_value(text), "{text}");
         }
     }
 

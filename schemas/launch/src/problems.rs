@@ -17,6 +17,34 @@ pub(super) fn too_large(source: &Source) -> Parsed {
     Parsed { launches: Vec::new(), findings: vec![finding] }
 }
 
+/// Says how much of a vLLM launch is checked.
+pub(super) fn vllm_unread(anchor: Span) -> Finding {
+    let message =
+        "vLLM launch: its flags and its speculative configuration are checked, but not combinations of other flags";
+    VLLM_UNREAD.at(anchor, message, "not checked")
+}
+
+/// Reports that a format is not read.
+pub(super) fn unread(source: &Source, format: &str) -> Finding {
+    let mut finding = no_launch(source);
+    finding.message = format!("this is {format}, which is not read");
+    let help = "give the command line with which it starts the engine, or a script or manifest that contains it";
+    finding.help = Some(help.into());
+    finding
+}
+
+/// Reports that a text has no launch.
+pub(super) fn no_launch(source: &Source) -> Finding {
+    let end = source.text().find('\n').unwrap_or(source.text().len());
+    let mut finding = NO_LAUNCH.at(Span::new(0, end), "no launch was found in this text", "");
+    finding.help = Some(
+        "give a command line such as `python3 -m sglang.launch_server …`, a script with `SGLANG_ARGS=( … )`, the flags \
+         alone, a launch file in TOML, or a manifest or config file in YAML"
+            .into(),
+    );
+    finding
+}
+
 pub(super) fn too_many_words(first: Span, most: usize) -> Finding {
     let message = format!("the launch has more than {most} words; the rest is not read");
     let mut finding = TOO_LARGE.at(first, message, "not read from here on");

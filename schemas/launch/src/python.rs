@@ -10,7 +10,11 @@ mod walk;
 use schemas::{finding::Doubt, text::Source};
 
 use super::{
-    Launch, Options, Parsed, Syntax, arguments, compose::Composed, detect::names_engine, documents, kind::Kind,
+    compose::Composed,
+    context::{TextContext, TextForm},
+    detect::names_engine,
+    document::{Document, Read},
+    kind::Kind,
     problems,
 };
 
@@ -25,26 +29,24 @@ struct Found {
     command: Composed,
     /// Whether other parts of the program may add to it.
     is_part: bool,
+    /// Whether the program starts it: a call of an engine's class, or a command that is passed to a function that starts
+    /// processes.
+    is_started: bool,
 }
 
-/// Parses the launches of a program.
-pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
+/// Finds the commands of a program.
+pub(super) fn read(source: &Source, context: &TextContext) -> Read {
     let text = source.text();
-    if !names_engine(text) || depth >= documents::DEEPEST {
-        return Parsed { launches: Vec::new(), findings: vec![arguments::no_launch(source)] };
+    if !names_engine(text) {
+        return Read::default();
     }
+    let unread = |what: &str| Read { reason: Some(problems::unread(source, what)), ..Read::default() };
     if text.len() > LONGEST {
-        return arguments::unread(source, "Python of more than 512 KiB");
+        return unread("Python of more than 512 KiB");
     }
-    let Some(tree) = tree(text) else { return arguments::unread(source, "Python") };
-    let mut parsed = Parsed::default();
-    for found in walk::commands(text, &tree) {
-        read(source, found, options, depth, &mut parsed);
-    }
-    if parsed.launches.is_empty() {
-        parsed.findings = vec![arguments::no_launch(source)];
-    }
-    parsed
+    let Some(tree) = tree(text) else { return unread("Python") };
+    let documents = walk::commands(text, &tree).into_iter().map(|found| document(found, context)).collect();
+    Read { documents, ..Read::default() }
 }
 
 fn tree(text: &str) -> Option<tree_sitter::Tree> {
@@ -53,28 +55,15 @@ fn tree(text: &str) -> Option<tree_sitter::Tree> {
     parser.parse(text, None)
 }
 
-fn read(source: &Source, found: Found, options: &Options, depth: usize, parsed: &mut Parsed) {
-    let Found { command, is_part } = found;
-    let document = command.into_document(Kind::Script);
-    let mut read = documents::read(&document, source, options, depth);
-    for launch in &mut read.launches {
-        launch.is_part |= is_part;
-        close(launch);
+fn document(found: Found, context: &TextContext) -> Document {
+    let Found { command, is_part, is_started } = found;
+    let form = if is_started { TextForm::PythonCall } else { TextForm::PythonText };
+    // A name that resembles no flag may be the program's own argument, and whether a shell reads a text of several lines is
+    // unknown.
+    let mut context = context.inner(form).with(Doubt::OwnFlags).with(Doubt::OtherSplitter);
+    if is_part {
+        // How its quotes are read depends on what other parts of the program put around it.
+        context = context.with(Doubt::OtherQuoting);
     }
-    // A name that resembles no flag may be the program's own argument.
-    read.findings.retain(|found| !found.depends.unknown_name);
-    // How its quotes are read depends on what other parts of the program put around the text.
-    read.findings.retain(|one| one.code != problems::JSON_SYNTAX.code || !is_part);
-    // It is unknown whether a shell reads a multi-line text or the program splits it into words.
-    for found in read.findings.iter_mut().filter(|found| found.depends.lines) {
-        found.doubts.insert(Doubt::OtherSplitter);
-    }
-    read.findings.iter_mut().for_each(|found| found.fix = None);
-    parsed.launches.extend(read.launches);
-    parsed.findings.extend(read.findings);
-}
-
-/// A command assembled by Python is not edited.
-fn close(launch: &mut Launch) {
-    launch.syntax = Syntax::Composed;
+    Document { is_part, is_composed: true, ..command.into_document(Kind::Script, context) }
 }

@@ -1,16 +1,14 @@
 //! From shell text to the command lines that it runs, with variables and arrays expanded as far as they are known.
 
 mod blocks;
-mod command;
 mod control_flow;
 mod destination;
-mod documents;
 mod env_file;
+mod execute;
 mod expand;
 mod exports;
-mod fences;
+mod here_documents;
 mod inside;
-mod line;
 mod surroundings;
 mod unused;
 mod value;
@@ -24,24 +22,19 @@ use std::{
 };
 
 use self::control_flow::{Conditional, Elements, Way};
-pub(super) use self::{
-    env_file::is_env_file,
-    fences::regions,
-    line::{ArrayPlace, Field, Line, Script, Text},
-};
-use schemas::text::{Located, Source};
+use schemas::text::{Located, Source, Span};
 
 use super::{
     Environment, Value, Variables,
+    command::{ShellCommand, Text},
     compose::Composed,
-    embedded::Document,
+    document::Document,
     evidence::Stated,
-    kind::Kind,
     shell::{Reader, Statement, Trouble},
 };
 
-/// Most launches of one text, and most constructs in it that do not close.
-const MOST_LINES: usize = 1024;
+/// Maximum number of commands of one text, and of constructs in it that do not close.
+const MOST_COMMANDS: usize = 1024;
 
 /// What a variable holds.
 #[derive(Clone, Debug)]
@@ -81,7 +74,7 @@ struct Interpreter<'a> {
     blocks_seen: u32,
     /// Names assigned in the open blocks.
     assigned: Vec<&'a str>,
-    lines: Vec<Line<'a>>,
+    commands: Vec<ShellCommand<'a>>,
     troubles: Vec<Trouble>,
     documents: Vec<Document>,
     words: usize,
@@ -100,27 +93,25 @@ struct Used<'a> {
     conditional: Vec<Conditional>,
 }
 
-/// Reads a whole text; of Markdown only the fenced blocks. `given` are variables that it does not set.
+/// The result of interpreting a script.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Script<'a> {
+    /// Commands in order, then the variables that no command uses.
+    pub commands: Vec<ShellCommand<'a>>,
+    /// Here-documents that contain scripts or YAML.
+    pub documents: Vec<Document>,
+    /// Constructs that were not closed.
+    pub troubles: Vec<Trouble>,
+}
+
+/// Interprets a text. `given` are variables that it does not set.
 pub(super) fn read<'a>(source: &'a Source, given: Option<&'a Variables>) -> Script<'a> {
     let mut interpreter = Interpreter::new(source);
     given.into_iter().for_each(|given| interpreter.give(given));
     if env_file::is_env_file(source) {
         interpreter.read_env_file();
-        return interpreter.finish();
-    }
-    let mut end = 0;
-    for region in regions(source) {
-        // What one section of a page installs is not what runs in another.
-        if region.info.is_some()
-            && source.text().get(end..region.span.start).is_some_and(|between| between.contains("\n#"))
-        {
-            interpreter.pinned = None;
-        }
-        end = region.span.end;
-        match region.kind {
-            Kind::Script => interpreter.run(Reader::new(source.text(), region.span), 0),
-            _ => interpreter.embed(region),
-        }
+    } else {
+        interpreter.run(Reader::new(source.text(), Span::new(0, source.text().len())), 0);
     }
     interpreter.finish()
 }
@@ -140,7 +131,7 @@ impl<'a> Interpreter<'a> {
             gone: Vec::new(),
             blocks_seen: 0,
             assigned: Vec::new(),
-            lines: Vec::new(),
+            commands: Vec::new(),
             troubles: Vec::new(),
             documents: Vec::new(),
             words: 0,
@@ -175,7 +166,7 @@ impl<'a> Interpreter<'a> {
                 Statement::Command(command) => self.command(&command, nesting),
             }
         }
-        let room = MOST_LINES.saturating_sub(self.troubles.len());
+        let room = MOST_COMMANDS.saturating_sub(self.troubles.len());
         self.troubles.extend(reader.into_troubles().into_iter().take(room));
     }
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use schemas::text::{Located, Source, Span};
 
 use super::{
-    Options, Parsed, Value, arguments,
+    Value,
     compose::Composed,
-    documents,
-    embedded::Surroundings,
-    evidence::{engine_of_image, of_image},
+    context::TextContext,
+    document::{Document, Read, Surroundings},
+    evidence::of_image,
+    images::engine_of_image,
     kind::Kind,
 };
 
@@ -23,37 +24,28 @@ struct Entry<'a> {
     place: Span,
 }
 
-/// Parses the commands that a unit starts.
-pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Parsed {
+/// Finds the commands that a unit starts.
+pub(super) fn read(source: &Source, context: &TextContext) -> Read {
     let entries = entries(source);
     let image = entries.iter().find(|entry| entry.key == "Image");
-    let surroundings = surroundings(&entries);
-    let mut found = Parsed::default();
-    for entry in entries.iter().filter(|entry| matches!(entry.key, "ExecStart" | "Exec" | "ExecStartPre")) {
-        let command = entry.value.trim_start_matches(['-', '@', '+', '!', ':', '|']);
-        let is_flags = entry.key == "Exec";
+    let mut surroundings = surroundings(&entries);
+    surroundings.image = image.map(|image| image.value.to_owned());
+    let command = |entry: &Entry<'_>| {
         // `Exec=` contains flags only: its leading dash is not a prefix of systemd.
-        let command = if is_flags { entry.value } else { command };
-        if depth >= documents::DEEPEST || command.is_empty() {
-            continue;
-        }
+        let is_flags = entry.key == "Exec";
+        let prefixes: &[char] = if is_flags { &[] } else { &['-', '@', '+', '!', ':', '|'] };
+        let command = entry.value.trim_start_matches(prefixes);
         let mut composed = Composed::default();
-        let start = entry.place.end - command.len();
-        composed.copy(command, Span::new(start, entry.place.end));
-        let mut document = composed.into_document(Kind::Script);
-        document.surroundings = surroundings.clone();
-        document.surroundings.image = image.map(|image| image.value.to_owned());
-        document.version = image.and_then(|image| of_image(image.value, image.place));
-        let engine = image.and_then(|image| engine_of_image(image.value)).filter(|_| command.starts_with("--"));
-        let options = Options { engine: options.engine.or(engine), ..options.clone() };
-        let read = documents::read(&document, source, &options, depth);
-        found.launches.extend(read.launches);
-        found.findings.extend(read.findings);
-    }
-    if found.launches.is_empty() {
-        found.findings = vec![arguments::no_launch(source)];
-    }
-    found
+        composed.copy(command, Span::new(entry.place.end - command.len(), entry.place.end));
+        Document {
+            surroundings: surroundings.clone(),
+            version: image.and_then(|image| of_image(image.value, image.place)),
+            engine: image.and_then(|image| engine_of_image(image.value)).filter(|_| command.starts_with("--")),
+            ..composed.into_document(Kind::Script, context.clone())
+        }
+    };
+    let starts = entries.iter().filter(|entry| matches!(entry.key, "ExecStart" | "Exec" | "ExecStartPre"));
+    Read { documents: starts.map(command).collect(), ..Read::default() }
 }
 
 fn entries(source: &Source) -> Vec<Entry<'_>> {

@@ -8,18 +8,20 @@ mod no_shell;
 mod node;
 mod remap;
 mod sections;
+mod structure;
 mod variables;
 
 use std::{
     collections::{HashMap, HashSet},
+    rc::Rc,
     sync::Arc,
 };
 
 use align::Scalar;
 use container::Container;
 use excerpt::Excerpt;
-use node::{Broken, Id, Map, Node, Tree};
-use remap::Origin;
+use node::{Broken, Id, Node, Tree};
+use remap::YamlOrigin;
 use saphyr_parser::ScalarStyle;
 use schemas::{
     finding::{Doubt, Finding},
@@ -27,9 +29,15 @@ use schemas::{
     text::{Source, Span},
 };
 
+use self::structure::Structure;
 use super::{
-    Argument, Launch, Options, Parsed, Syntax, arguments, compose::Composed, detect::names_engine, documents,
-    entry_point::Runner, kind::Kind, problems, template,
+    Argument, Launch, Options,
+    compose::Composed,
+    context::{TextContext, TextForm},
+    detect::names_engine,
+    document::{Document, Read, Surroundings},
+    kind::{Kind, is_script_name},
+    problems, template,
 };
 
 /// Longest text that is read as YAML.
@@ -38,54 +46,28 @@ const LONGEST_YAML: usize = 4 << 20;
 /// Most launches of one text.
 const MOST_LAUNCHES: usize = 1024;
 
-/// Reads a text that is YAML by its name or by its first line. Nothing where it holds no launch: another reader may find
-/// one. `depth` is the number of enclosing here-documents.
-pub(super) fn parse(source: &Source, options: &Options, depth: usize) -> Option<Parsed> {
-    let text = source.text();
-    if text.len() > LONGEST_YAML || !(is_named(source) || begins_as_yaml(source)) {
-        return None;
+/// Reads a text that is YAML by its name.
+pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> Read {
+    if source.text().len() > LONGEST_YAML {
+        return Read { reason: Some(problems::unread(source, "YAML of more than 4 MiB")), ..Read::default() };
     }
-    let (tree, filled) = match Tree::read(text) {
-        Ok(tree) => (tree, None),
-        Err(broken) => {
-            match template::filled(source).and_then(|filled| Some((Tree::read(filled.text()).ok()?, filled))) {
-                Some((tree, filled)) => (tree, Some(filled)),
-                // A text without a name may be anything.
-                None if !is_named(source) => return None,
-                // The output of a template is not known.
-                None if text.contains("{{") || is_json(source) || closes_early(text, &broken) => {
-                    return Some(no_launch(source));
-                }
-                None => return Some(invalid(source, &broken)),
-            }
+    match Reader::new(source, context, options) {
+        Ok(reader) => reader.read(),
+        // The output of a template is unknown, and so is what reads JSON that is not YAML.
+        Err(broken) if source.text().contains("{{") || is_json(source) || closes_early(source.text(), &broken) => {
+            Read::default()
         }
-    };
-    let mut reader = Reader {
-        source: filled.as_ref().unwrap_or(source),
-        tree: &tree,
-        options,
-        depth,
-        found: Parsed::default(),
-        config_files: Vec::new(),
-    };
-    let read = reader.configs();
-    if !read {
-        reader.sections();
-        reader.containers();
-    }
-    reader.join_configs();
-    let mut found = reader.found;
-    // The expressions in a template's braces decide what exists at all.
-    found.launches.iter_mut().for_each(|launch| launch.is_part |= filled.is_some());
-    found.launches.sort_by_key(|launch| launch.anchor);
-    match found.launches.is_empty() {
-        true => is_named(source).then(|| no_launch(source)),
-        false => Some(found),
+        Err(broken) => Read { reason: Some(invalid(source, &broken)), ..Read::default() },
     }
 }
 
-fn no_launch(source: &Source) -> Parsed {
-    Parsed { launches: Vec::new(), findings: vec![arguments::no_launch(source)] }
+/// Reads a text without a known ending if its first line shows that it is YAML, and if there is a launch in it.
+pub(super) fn read_unnamed(source: &Source, context: &TextContext, options: &Options) -> Option<Read> {
+    if source.text().len() > LONGEST_YAML || !begins_as_yaml(source) {
+        return None;
+    }
+    let read = Reader::new(source, context, options).ok()?.read();
+    (!read.launches.is_empty() || !read.documents.is_empty()).then_some(read)
 }
 
 /// The key of each value, or of the list that contains it.
@@ -108,40 +90,6 @@ fn keys(tree: &Tree) -> HashMap<Id, &str> {
     keys
 }
 
-/// Keys of texts for a reader.
-const PROSE_KEYS: [&str; 26] = [
-    "answer",
-    "changelog",
-    "changes",
-    "comment",
-    "comments",
-    "completion",
-    "description",
-    "descriptions",
-    "detail",
-    "details",
-    "doc",
-    "docs",
-    "help",
-    "instruction",
-    "label",
-    "message",
-    "note",
-    "notes",
-    "prompt",
-    "question",
-    "reason",
-    "release_notes",
-    "response",
-    "summary",
-    "text",
-    "title",
-];
-
-fn is_prose_key(key: &str) -> bool {
-    PROSE_KEYS.contains(&key.to_ascii_lowercase().as_str())
-}
-
 /// Whether a text by itself is a command or flags, by how it begins.
 fn is_command(text: &str) -> bool {
     let first = text.split_whitespace().next().unwrap_or_default();
@@ -151,18 +99,9 @@ fn is_command(text: &str) -> bool {
     is_name && (is_path || is_word) && !first.ends_with(['.', ':', ','])
 }
 
-/// Whether a text is read as YAML.
-pub(super) fn is_yaml(source: &Source) -> bool {
-    is_named(source) || parse(source, &Options::default(), 0).is_some()
-}
-
-fn is_named(source: &Source) -> bool {
-    Kind::of_name(source.name()) == Some(Kind::Yaml)
-}
-
 /// Whether the first line that says anything is a key, or an item of a list with one.
 fn begins_as_yaml(source: &Source) -> bool {
-    if [".sh", ".bash", ".zsh", ".md", ".txt", ".toml"].iter().any(|ending| source.name().ends_with(ending)) {
+    if is_script_name(source.name()) || source.name().ends_with(".txt") {
         return false;
     }
     let says = |line: &&str| !line.is_empty() && !line.starts_with(['#', '%']) && !line.starts_with("---");
@@ -184,31 +123,77 @@ fn is_json(source: &Source) -> bool {
     source.name().ends_with(".json")
 }
 
-fn invalid(source: &Source, broken: &Broken) -> Parsed {
+fn invalid(source: &Source, broken: &Broken) -> Finding {
     let text = source.text();
     let at = broken.at.min(text.len());
     let width = text.get(at..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8);
-    let finding = problems::YAML_SYNTAX.at(Span::new(at, at + width), broken.message.clone(), "here");
-    Parsed { launches: Vec::new(), findings: vec![finding] }
+    problems::YAML_SYNTAX.at(Span::new(at, at + width), broken.message.clone(), "here")
 }
 
+/// Reads one text.
 struct Reader<'a> {
-    source: &'a Source,
-    tree: &'a Tree,
+    /// The text, with the expressions of a template replaced.
+    source: Source,
+    tree: Rc<Tree>,
+    context: &'a TextContext,
     options: &'a Options,
-    depth: usize,
-    found: Parsed,
-    /// The config files in the text: their names, and where they begin.
-    config_files: Vec<(String, Span)>,
+    /// What the text as a whole describes.
+    structure: Structure,
+    /// Whether expressions of a template decide what exists at all.
+    is_template: bool,
+    found: Read,
 }
 
-impl Reader<'_> {
-    /// Reads the documents whose keys are flags; says whether there are any.
+impl<'a> Reader<'a> {
+    fn new(source: &Source, context: &'a TextContext, options: &'a Options) -> Result<Self, Broken> {
+        let (tree, filled) = match Tree::read(source.text()) {
+            Ok(tree) => (tree, None),
+            Err(broken) => {
+                let filled = template::filled(source);
+                match filled.and_then(|filled| Some((Tree::read(filled.text()).ok()?, filled))) {
+                    Some((tree, filled)) => (tree, Some(filled)),
+                    None => return Err(broken),
+                }
+            }
+        };
+        Ok(Self {
+            structure: Structure::of(source.name(), &tree),
+            is_template: filled.is_some(),
+            source: filled.unwrap_or_else(|| source.clone()),
+            tree: Rc::new(tree),
+            context,
+            options,
+            found: Read::default(),
+        })
+    }
+
+    fn read(mut self) -> Read {
+        if !self.configs() {
+            self.sections();
+            self.containers();
+        }
+        for document in &mut self.found.documents {
+            document.is_part |= self.is_template;
+            document.context.fills_in = true;
+        }
+        self.found.launches.iter_mut().for_each(|launch| launch.is_part |= self.is_template);
+        self.found
+    }
+
+    /// The context of the commands of a text that describes containers or tasks.
+    fn context(&self) -> TextContext {
+        match self.structure.form() {
+            Some(form) => self.context.inner(form),
+            None => self.context.inner(self.context.form),
+        }
+    }
+
+    /// Reads the documents whose keys are flags; false if there are none.
     fn configs(&mut self) -> bool {
-        for root in &self.tree.roots {
-            let Some(map) = self.tree.map(*root) else { continue };
-            let config = config::Reader { source: self.source, tree: self.tree, options: self.options };
-            let (launches, findings) = config.read(map);
+        let tree = Rc::clone(&self.tree);
+        for root in &tree.roots {
+            let Some(map) = tree.map(*root) else { continue };
+            let (launches, findings) = self.config_reader(&tree).read(map);
             self.add(launches, findings);
         }
         !self.found.launches.is_empty()
@@ -216,181 +201,137 @@ impl Reader<'_> {
 
     /// Reads the mappings further down whose keys are flags.
     fn sections(&mut self) {
-        let config = config::Reader { source: self.source, tree: self.tree, options: self.options };
-        let (launches, findings) = config.sections();
+        let tree = Rc::clone(&self.tree);
+        let (launches, findings) = self.config_reader(&tree).sections();
         self.add(launches, findings);
+    }
+
+    fn config_reader<'t>(&'t self, tree: &'t Tree) -> config::Reader<'t> {
+        config::Reader { source: &self.source, tree, context: self.context, options: self.options }
     }
 
     fn containers(&mut self) {
         if !names_engine(self.source.text()) {
             return;
         }
-        let runner = self.runner();
-        let yaml = self.source.text();
+        let tree = Rc::clone(&self.tree);
+        let runner = self.structure.runner();
         let mut used: HashSet<Id> = HashSet::new();
-        for node in &self.tree.nodes {
+        for node in &tree.nodes {
             let Node::Map(map) = node else { continue };
-            if self.found.launches.len() >= MOST_LAUNCHES {
+            if self.is_full() {
                 return;
             }
-            for container in Container::lists_of(yaml, self.tree, map) {
+            for container in Container::lists_of(self.source.text(), &tree, map) {
                 used.extend(&container.scalars);
-                let (mut launches, findings) = self.excerpt(container.excerpt, self.options);
-                launches.iter_mut().for_each(|launch| launch.is_part |= container.is_part);
-                self.add(launches, findings);
+                let is_part = container.is_part;
+                self.found.documents.push(Document { is_part, ..self.of_container(container) });
             }
-            let Some(container) = Container::of(yaml, self.tree, map, runner) else { continue };
+            let Some(container) = Container::of(self.source.text(), &tree, map, runner) else { continue };
             used.extend(&container.scalars);
-            let version = container.version.map(|stated| stated.version.value);
-            let options = Options { version: self.options.version.or(version), ..self.options.clone() };
-            let (mut launches, mut findings) = self.excerpt(container.excerpt, &options);
-            // A program may add the value to a text of JSON.
-            let missing = findings.iter_mut().filter(|one| one.code == problems::MISSING_VALUE.code);
-            missing.filter(|_| is_json(self.source)).for_each(|one| _ = one.doubts.insert(Doubt::SetElsewhere));
-            for launch in &mut launches {
-                launch.environment_is_open |= container.variables.is_open;
-                launch.image = launch.image.take().or_else(|| container.image.map(str::to_owned));
-                let stated = container.version.filter(|stated| stated.is_of(launch.engine));
-                launch.engine_version = launch.engine_version.or(stated.map(|stated| stated.version));
-                for variable in &container.variables.list {
-                    let own = launch.environment.get(variable.name).and_then(|own| own.value.known());
-                    // The script may have set it anew.
-                    if own.is_none_or(|own| Some(own) == variable.value.value.known()) {
-                        Arc::make_mut(&mut launch.environment).insert(variable.name.to_owned(), variable.value.clone());
-                    }
-                }
-            }
-            if !launches.is_empty() {
-                findings.extend(container.problems);
-            }
-            self.add(launches, findings);
+            self.found.documents.push(self.of_container(container));
         }
         let is_block = |scalar: &Scalar| matches!(scalar.style, ScalarStyle::Literal | ScalarStyle::Folded);
         self.scripts(&used, is_block);
         // A line by itself may be a command too, as that of a step in a workflow, or the value of a variable.
-        if self.found.launches.is_empty() {
+        if self.found.launches.is_empty() && self.found.documents.is_empty() {
             self.scripts(&used, |scalar| !is_block(scalar) && scalar.text.contains(' ') && is_command(&scalar.text));
         }
     }
 
-    /// What runs the containers of the text.
-    fn runner(&self) -> Runner {
-        const KINDS: [&str; 7] = ["CronJob", "DaemonSet", "Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet"];
-        let roots = || self.tree.roots.iter().filter_map(|root| self.tree.map(*root));
-        let is_workload = |map: &Map| {
-            let kind = self.tree.get(map, "kind").and_then(|kind| self.tree.scalar(kind));
-            kind.is_some_and(|kind| KINDS.contains(&kind.text.as_str()))
+    fn is_full(&self) -> bool {
+        self.found.launches.len() + self.found.documents.len() >= MOST_LAUNCHES
+    }
+
+    /// The command of a container.
+    fn of_container(&self, container: Container<'_>) -> Document {
+        let Container { excerpt, variables, version, image, problems, .. } = container;
+        let environment = variables.list.iter().map(|variable| (variable.name.to_owned(), variable.value.clone()));
+        let surroundings = Surroundings {
+            environment: Arc::new(environment.collect()),
+            is_open: variables.is_open,
+            image: image.map(str::to_owned),
         };
-        // Akash's manifests have services too, whose `command` replaces the entry point.
-        let is_compose =
-            |map: &Map| self.tree.get(map, "services").is_some() && self.tree.get(map, "deployment").is_none();
-        match () {
-            () if roots().any(is_compose) => Runner::Compose,
-            () if roots().any(is_workload) => Runner::Kubernetes,
-            () => Runner::Other,
-        }
+        Document { version, surroundings, findings: problems, ..self.excerpt(excerpt, self.context()) }
     }
 
     /// Reads the texts that do not belong to a container.
     fn scripts(&mut self, used: &HashSet<Id>, is_script: impl Fn(&Scalar) -> bool) {
-        let yaml = self.source.text();
-        let tree = self.tree;
-        let keys = keys(tree);
+        let tree = Rc::clone(&self.tree);
+        let keys = keys(&tree);
         for (id, node) in tree.nodes.iter().enumerate() {
             let Node::Scalar(scalar) = node else { continue };
             let key = keys.get(&id).copied().unwrap_or_default();
-            if used.contains(&id) || !is_script(scalar) || is_prose_key(key) {
+            if used.contains(&id) || !is_script(scalar) || self.is_full() {
                 continue;
             }
             if let Some(kind) = Kind::of_name(key).filter(|kind| *kind != Kind::Script) {
-                self.file(key, scalar, kind);
+                self.found.documents.extend(self.file(key, scalar, kind));
                 continue;
             }
-            if let Some(excerpt) = container::lone_script(yaml, self.tree, scalar) {
-                let (mut launches, mut findings) = self.excerpt(excerpt, self.options);
-                // What a script assembles from several texts is complete in none of them, and how it splits them is not known.
-                let is_part = scalar.text.trim_start().starts_with("--");
-                // What runs a text of JSON, and how it splits it, is not known either.
-                let is_shown = is_json(self.source);
-                for launch in &mut launches {
-                    (launch.is_part, launch.is_shown) = (launch.is_part | is_part, launch.is_shown | is_shown);
-                }
-                findings.retain(|one| !is_part || one.code != problems::JSON_SYNTAX.code);
-                // Lines that a folded text keeps apart are one command to a program that splits it into words.
-                let is_folded = scalar.style == ScalarStyle::Folded;
-                for broken in findings.iter_mut().filter(|one| is_folded && one.depends.lines) {
-                    broken.doubts.insert(Doubt::OtherSplitter);
-                }
-                self.add(launches, findings);
+            let Some(excerpt) = container::lone_script(self.source.text(), &tree, scalar) else { continue };
+            let is_run = self.structure.form().is_none() || self.structure.runs(key);
+            let mut context = if is_run { self.context() } else { self.context.inner(TextForm::OtherYaml) };
+            // What a script assembles from several texts is complete in none of them, and how it reads them is unknown.
+            let is_part = scalar.text.trim_start().starts_with("--");
+            if is_part {
+                context = context.with(Doubt::OtherQuoting);
             }
+            // Lines that a folded text keeps apart are one command to a program that splits it into words.
+            if scalar.style == ScalarStyle::Folded {
+                context = context.with(Doubt::OtherSplitter);
+            }
+            let document = Document { is_part, ..self.excerpt(excerpt, context) };
+            self.found.documents.push(document);
         }
     }
 
-    /// Reads a file that a text holds, as a ConfigMap does.
-    fn file(&mut self, name: &str, scalar: &Scalar, kind: Kind) {
-        if self.depth >= documents::DEEPEST {
-            return;
-        }
-        let Some(aligned) = self.tree.align(self.source.text(), scalar) else { return };
+    /// A file that a text holds, as a ConfigMap does.
+    fn file(&self, name: &str, scalar: &Scalar, kind: Kind) -> Option<Document> {
+        let aligned = self.tree.align(self.source.text(), scalar)?;
         let mut file = Composed::default();
         for part in &aligned.parts {
             file.copy_whole(scalar.text.get(part.text.range()).unwrap_or_default(), part.place, aligned.outer.start);
         }
-        let found = documents::read(&file.into_document(kind), self.source, self.options, self.depth);
-        if let [config] = found.launches.as_slice()
-            && config.syntax == Syntax::YamlConfig
-        {
-            self.config_files.push((name.to_owned(), config.anchor));
-        }
-        self.add(found.launches, found.findings);
+        Some(Document { file_name: Some(name.to_owned()), ..file.into_document(kind, self.context()) })
     }
 
-    /// Puts what a file says into the launches that name it after `--config`. What the command line gives wins.
-    fn join_configs(&mut self) {
-        for (name, anchor) in std::mem::take(&mut self.config_files) {
-            let names_it = |launch: &Launch| {
-                let path = launch.text(Key::Config).map(|path| path.value);
-                path.and_then(|path| path.rsplit('/').next()) == Some(name.as_str())
-            };
-            let launches = &mut self.found.launches;
-            if !launches.iter().any(names_it) {
-                continue;
-            }
-            let Some(at) = launches.iter().position(|launch| launch.anchor == anchor) else { continue };
-            let config = launches.remove(at);
-            for launch in launches.iter_mut().filter(|launch| names_it(launch) && launch.engine == config.engine) {
-                launch.settings.remove(&Key::Config);
-                for (key, setting) in &config.settings {
-                    launch.settings.entry(*key).or_insert_with(|| setting.clone());
-                }
-                let given: HashSet<Key> = launch.arguments.iter().filter_map(|argument| argument.key).collect();
-                let is_new = |argument: &&Argument| argument.key.is_none_or(|key| !given.contains(&key));
-                launch.arguments.extend(config.arguments.iter().filter(is_new).cloned());
-            }
-        }
-    }
-
-    /// Reads a command as a shell does, each place in the YAML.
-    fn excerpt(&self, mut excerpt: Excerpt, options: &Options) -> (Vec<Launch>, Vec<Finding>) {
-        let source = Source::new(self.source.name(), std::mem::take(&mut excerpt.text));
-        let parsed = arguments::parse(&source, options, self.depth);
-        if parsed.launches.is_empty() {
-            return (Vec::new(), Vec::new());
-        }
-        excerpt.text = source.text().to_owned();
-        let origin = Origin { yaml: self.source.text(), tree: self.tree, excerpt: &excerpt };
-        // What a variable holds is part of the launch of the command, where there is one.
-        let of_command = |launch: &Launch| launch.anchor.start >= excerpt.command;
-        let has_command = parsed.launches.iter().any(of_command);
-        let launches = parsed.launches.into_iter().filter(|launch| !has_command || of_command(launch));
-        let launches = launches.map(|launch| origin.launch(launch)).collect();
-        (launches, parsed.findings.into_iter().map(|found| origin.finding(found)).collect())
+    /// A command, each place in the YAML.
+    fn excerpt(&self, excerpt: Excerpt, context: TextContext) -> Document {
+        let text = excerpt.text.clone();
+        let origin = YamlOrigin { tree: Rc::clone(&self.tree), excerpt };
+        Document::new(Kind::Script, text, Rc::new(origin), context)
     }
 
     fn add(&mut self, launches: Vec<Launch>, findings: Vec<Finding>) {
-        if self.found.launches.len() < MOST_LAUNCHES {
+        if !self.is_full() {
             self.found.launches.extend(launches);
             self.found.findings.extend(findings);
+        }
+    }
+}
+
+/// Puts what a config file says into the launches that name it after `--config`. What the command line gives wins.
+/// `config_files` are names of files in the text with the anchors of their launches.
+pub(super) fn join_configs(launches: &mut Vec<Launch>, config_files: &[(String, Span)]) {
+    for (name, anchor) in config_files {
+        let names_it = |launch: &Launch| {
+            let path = launch.text(Key::Config).map(|path| path.value);
+            path.and_then(|path| path.rsplit('/').next()) == Some(name.as_str())
+        };
+        if !launches.iter().any(names_it) {
+            continue;
+        }
+        let Some(at) = launches.iter().position(|launch| launch.anchor == *anchor) else { continue };
+        let config = launches.remove(at);
+        for launch in launches.iter_mut().filter(|launch| names_it(launch) && launch.engine == config.engine) {
+            launch.settings.remove(&Key::Config);
+            for (key, setting) in &config.settings {
+                launch.settings.entry(*key).or_insert_with(|| setting.clone());
+            }
+            let given: HashSet<Key> = launch.arguments.iter().filter_map(|argument| argument.key).collect();
+            let is_new = |argument: &&Argument| argument.key.is_none_or(|key| !given.contains(&key));
+            launch.arguments.extend(config.arguments.iter().filter(is_new).cloned());
         }
     }
 }

@@ -9,6 +9,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use launch::TextForm;
 use lint::report::{Options, report_text};
 use schemas::{diagnostic::Severity, text::Source};
 
@@ -25,6 +26,30 @@ fn findings_in_the_cases_are_the_expected_ones() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     assert!(count > 0, "{} has no cases", root.display());
+}
+
+/// The table of forms in the book: its texts and severities are those of the code, and each has an example.
+#[test]
+fn the_table_of_forms_is_true() {
+    let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(crate_root.join("../../docs/lint.md")).expect("the page");
+    let table = page.split_once("| text | at most | example").expect("the table").1;
+    let rows: Vec<Vec<&str>> = table
+        .lines()
+        .skip(2)
+        .take_while(|line| line.starts_with('|'))
+        .map(|line| line.trim_matches('|').split(" | ").map(str::trim).collect())
+        .collect();
+    let expected: Vec<[&str; 2]> =
+        TextForm::ALL.iter().map(|form| [form.title(), form.highest_severity().word()]).collect();
+    assert_eq!(rows.iter().map(|row| [row[0], row[1]]).collect::<Vec<_>>(), expected);
+    for row in &rows {
+        let name = row[2].trim_matches('`');
+        let text = fs::read_to_string(crate_root.join("cases/forms").join(name)).expect(name);
+        let found = report_text(&Source::new(name, text), &Options::default()).findings;
+        let highest = found.iter().map(|one| one.severity).max().expect(name);
+        assert_eq!(highest.word(), row[1], "{name}");
+    }
 }
 
 fn check(path: &Path, name: &str) -> Result<(), String> {

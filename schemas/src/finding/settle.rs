@@ -33,11 +33,10 @@ fn effect(doubt: Doubt, depends: Depends) -> Effect {
         Doubt::OtherEngine => Effect::AtMost(Severity::Info, None),
         Doubt::Fork if depends.engine => WARNING,
         Doubt::FlagOfFork => Effect::Drops,
-        Doubt::OtherRelease | Doubt::SetElsewhere | Doubt::OtherSplitter | Doubt::OtherRuntime | Doubt::OtherImage => {
-            WARNING
-        }
-        Doubt::List if depends.lines => WARNING,
-        Doubt::Wrapper if depends.unknown_name => Effect::Drops,
+        Doubt::OtherRelease | Doubt::SetElsewhere | Doubt::OtherRuntime | Doubt::OtherImage => WARNING,
+        Doubt::OtherSplitter if depends.lines => WARNING,
+        Doubt::OtherQuoting if depends.quoting => Effect::Drops,
+        Doubt::OwnFlags | Doubt::Wrapper if depends.unknown_name => Effect::Drops,
         Doubt::Wrapper if !depends.lines => {
             let note = "the program that takes these flags is not known: they may mean something else to it";
             Effect::AtMost(Severity::Warning, Some(note))
@@ -46,7 +45,7 @@ fn effect(doubt: Doubt, depends: Depends) -> Effect {
             let note = "the text shows this launch: it may not be run as it is written there";
             Effect::AtMost(Severity::Warning, Some(note))
         }
-        Doubt::Fork | Doubt::List | Doubt::Wrapper => Effect::Nothing,
+        Doubt::Fork | Doubt::OtherSplitter | Doubt::OtherQuoting | Doubt::OwnFlags | Doubt::Wrapper => Effect::Nothing,
     }
 }
 
@@ -68,7 +67,7 @@ pub fn settle(finding: Finding, judge: impl FnOnce(&Finding, Severity) -> Verdic
         true
     };
     // What the engine is comes before its version; who runs the text comes last.
-    let of_text = |doubt: &Doubt| matches!(doubt, Doubt::Wrapper | Doubt::Shown | Doubt::List);
+    let of_text = |doubt: &Doubt| matches!(doubt, Doubt::Wrapper | Doubt::Shown);
     if !apply(&mut finding.doubts.iter().copied().filter(|doubt| !of_text(doubt)), &mut severity, &mut notes) {
         return None;
     }
@@ -120,21 +119,23 @@ mod tests {
         settle(finding, |_, _| verdict).map(|found| (found.severity, found.notes))
     }
 
-    const ALL: [Doubt; 11] = [
+    const ALL: [Doubt; 12] = [
         Doubt::OtherEngine,
         Doubt::Fork,
         Doubt::FlagOfFork,
         Doubt::OtherRelease,
         Doubt::SetElsewhere,
         Doubt::OtherSplitter,
+        Doubt::OtherQuoting,
+        Doubt::OwnFlags,
         Doubt::OtherRuntime,
         Doubt::OtherImage,
-        Doubt::List,
         Doubt::Wrapper,
         Doubt::Shown,
     ];
 
-    /// Rows are doubts, columns what the finding depends on: nothing of these, the engine's flags, an unknown name, lines.
+    /// Rows are doubts, columns what the finding depends on: nothing of these, the engine's flags, an unknown name, lines,
+    /// quoting.
     #[test]
     fn each_doubt_lowers_what_depends_on_it() {
         let none = Depends::default();
@@ -143,19 +144,21 @@ mod tests {
             Depends { engine: true, ..none },
             Depends { unknown_name: true, ..none },
             Depends { lines: true, ..none },
+            Depends { quoting: true, ..none },
         ];
         let table = [
-            "info    info    info    info",
-            "error   warning error   error",
-            "-       -       -       -",
-            "warning warning warning warning",
-            "warning warning warning warning",
-            "warning warning warning warning",
-            "warning warning warning warning",
-            "warning warning warning warning",
-            "error   error   error   warning",
-            "warning warning -       error",
-            "warning warning warning warning",
+            "info    info    info    info    info",
+            "error   warning error   error   error",
+            "-       -       -       -       -",
+            "warning warning warning warning warning",
+            "warning warning warning warning warning",
+            "error   error   error   warning error",
+            "error   error   error   error   -",
+            "error   error   -       error   error",
+            "warning warning warning warning warning",
+            "warning warning warning warning warning",
+            "warning warning -       error   warning",
+            "warning warning warning warning warning",
         ];
         for (doubt, row) in ALL.iter().zip(table) {
             let expected: Vec<&str> = row.split_whitespace().collect();

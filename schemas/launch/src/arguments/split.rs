@@ -8,9 +8,10 @@ use schemas::{
 };
 
 use super::super::{
-    Argument, Engine, Value, problems,
-    script::{Field, Text},
-    vllm,
+    Argument, Engine, Value,
+    command::{Field, Text},
+    placeholder::{is_ellipsis, is_placeholder},
+    problems, vllm,
 };
 
 /// SGLang arguments that slime sets itself and so does not take after its prefix
@@ -53,16 +54,6 @@ fn names_flag(text: &str) -> bool {
     text.split_once('=').is_some_and(|(flag, _)| flag.starts_with("--") && is_flag(flag) && flag.bytes().all(in_name))
 }
 
-/// Whether a remark of the page begins with a word: `vllm serve m --port 1 ← the first of them`.
-pub(super) fn is_remark(text: &str) -> bool {
-    text.starts_with(['←', '→', '↑', '↓', '⇐', '⇒', '⟵', '⟶', '⬅', '➡']) || matches!(text, "—" | "–")
-}
-
-/// Whether a word after a command is a remark of the page: `（default）`.
-fn is_said(text: &str) -> bool {
-    text.starts_with(['（', '→', '←', '—', '–', '✓', '✔', '✅', '❌', '…']) || text.contains(['，', '；', '。', '：'])
-}
-
 /// Splits the words of a launch into arguments; what is amiss goes to `findings`.
 pub(super) fn split(
     source: &Source,
@@ -88,7 +79,6 @@ pub(super) fn split(
             if let Value::Known(text) = &value.value
                 && let Some(flag) = complete.take()
                 && text != "--"
-                && !is_said(text)
             {
                 findings.push(stray(&flag, text, word.span));
             }
@@ -126,7 +116,7 @@ pub(super) fn split(
             }
             // What an ellipsis leaves out of a list is not known, and neither is the list. At its end it may stand for flags.
             if most > 1
-                && let Some(at) = values.iter().position(|value| is_ellipsis_text(value.value.written()))
+                && let Some(at) = values.iter().position(|value| is_ellipsis(value.value.written()))
             {
                 let is_last = at + 1 == values.len();
                 let left_out = values.split_off(if is_last { at } else { values.len() });
@@ -166,27 +156,6 @@ pub(super) fn split(
         }));
     }
     arguments
-}
-
-/// Whether a word is the ellipsis of documentation, for omitted text.
-fn is_ellipsis_text(text: &str) -> bool {
-    text == "…" || (text.len() >= 2 && text.bytes().all(|byte| byte == b'.') && text != "..")
-}
-
-/// Whether a word of documentation is a placeholder: `<model>`, `[EAGLE|NGRAM]`, `/path/to/…`. JSON has quotes or digits
-/// after its bracket.
-fn is_placeholder(text: &str) -> bool {
-    let inside = |open: char, close: char| text.strip_prefix(open).and_then(|rest| rest.strip_suffix(close));
-    let is_name = |inside: &str| {
-        inside.starts_with(|first: char| first.is_ascii_alphabetic()) && !inside.contains(['"', '\'', ':'])
-    };
-    // A pipe between two names ends the first word.
-    let is_opened = text.strip_prefix(['[', '<']).is_some_and(is_name);
-    is_ellipsis_text(text)
-        || is_opened
-        || [('<', '>'), ('[', ']'), ('{', '}')]
-            .into_iter()
-            .any(|(open, close)| inside(open, close).is_some_and(is_name))
 }
 
 /// The word as a launch keeps it, a placeholder as one that is not known.

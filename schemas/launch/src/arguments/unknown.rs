@@ -1,15 +1,13 @@
 //! Flags that no version of the engine has: usually typos.
 
-use std::collections::BTreeMap;
-
 use schemas::{
     diagnostic::{Edit, Fix, Safety, Severity},
     finding::{Doubt, Finding},
     flags::{self, Lookup},
-    text::{Span, distance},
+    text::distance,
 };
 
-use super::super::{Argument, Engine, Forks, Parsed, forks::has_prefix, problems};
+use super::super::{Argument, Engine, Forks, forks::has_prefix, problems};
 
 /// Maximum edit distance at which an unknown flag counts as a typo of a known one.
 const SLIP: usize = 2;
@@ -21,8 +19,9 @@ const MOST_GUESSES: usize = 64;
 /// Slime's own flags that start like the ones it forwards.
 const SLIMES_OWN: &[&str] = &["--sglang-config", "--sglang-router-", "--sglang-server-concurrency"];
 
-/// Reports flags that are unknown to the engine.
-pub(crate) fn report(arguments: &[Argument], engine: Engine, findings: &mut Vec<Finding>) {
+/// Reports flags that are unknown to the engine. `forks` are the plugins and forks that the text names, which may have the
+/// flag.
+pub(crate) fn report(arguments: &[Argument], engine: Engine, forks: &Forks, findings: &mut Vec<Finding>) {
     let mut guesses = 0..MOST_GUESSES;
     // Two flags in one word have a rule of their own.
     let judged = |argument: &&Argument| !argument.is_positional() && argument.second_flag(engine).is_none();
@@ -45,29 +44,16 @@ pub(crate) fn report(arguments: &[Argument], engine: Engine, findings: &mut Vec<
             }
             Engine::Sglang | Engine::Slime | Engine::Vllm => continue,
         };
-        findings.push(finding);
+        findings.push(doubt_forks(finding, engine, forks, name));
     }
 }
 
-/// Records for unknown flags that the text names a plugin or a fork, and that the flag may be one of those.
-pub(crate) fn doubt_forks(parsed: &mut Parsed) {
-    let named = parsed.launches.iter().filter(|launch| launch.forks != Forks::default());
-    let flags: BTreeMap<Span, (Engine, Forks, &str)> = named
-        .flat_map(|launch| launch.arguments.iter().map(move |argument| (launch, argument)))
-        .map(|(launch, argument)| (argument.flag.span, (launch.engine, launch.forks, argument.flag.value.as_str())))
-        .collect();
-    if flags.is_empty() {
-        return;
+fn doubt_forks(mut finding: Finding, engine: Engine, forks: &Forks, name: &str) -> Finding {
+    if forks.any_of(engine) {
+        finding = finding.doubt(Doubt::Fork);
     }
-    for found in parsed.findings.iter_mut().filter(|found| found.code == problems::UNKNOWN_FLAG.code) {
-        let Some((engine, forks, written)) = flags.get(&found.span) else { continue };
-        if forks.any_of(*engine) {
-            found.doubts.insert(Doubt::Fork);
-        }
-        if own_name(written, *engine).is_some_and(|name| forks.may_have(*engine, name, found.fix.is_some())) {
-            found.doubts.insert(Doubt::FlagOfFork);
-        }
-    }
+    let is_slip = finding.fix.is_some();
+    if forks.may_have(engine, name, is_slip) { finding.doubt(Doubt::FlagOfFork) } else { finding }
 }
 
 /// The name by which the engine would know a flag; `None` if the flag belongs to another program.

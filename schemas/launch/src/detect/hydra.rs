@@ -9,7 +9,7 @@ use schemas::{
 
 use crate::{
     Value,
-    script::{Field, Text},
+    command::{Field, Text},
 };
 
 /// Sections whose keys are an engine's own arguments.

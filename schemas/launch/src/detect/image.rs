@@ -5,7 +5,7 @@ use schemas::{
     engines::Engine,
 };
 
-use crate::evidence::engine_of_image;
+use crate::images::engine_of_image;
 
 /// An image that is run.
 pub struct Run {
@@ -14,12 +14,6 @@ pub struct Run {
     /// The index of the first word after it.
     pub first: usize,
     pub engine: Option<Engine>,
-}
-
-/// Whether a word after an image is a program to run in it, not a model for its entry point.
-pub fn is_program(word: &str) -> bool {
-    let name = word.rsplit('/').next().unwrap_or_default();
-    ["bash", "env", "nvidia-smi", "pip", "python", "python3", "sh", "sleep", "tail"].contains(&name)
 }
 
 /// The image that some words run.
@@ -55,6 +49,5 @@ mod tests {
         }
         assert!(run(&["docker", "ps", "-a"]).is_none());
         assert!(run(&["docker", "compose", "run", "server", "bash"]).is_none());
-        assert!(is_program("/bin/bash") && is_program("python3") && !is_program("openai/gpt-oss-20b"));
     }
 }

@@ -2,7 +2,7 @@
 
 use schemas::engines::Engine;
 
-use crate::{Launcher, script::Field};
+use crate::{Launcher, command::Field};
 
 /// Programs that are known by the end of a path whose beginning is a variable.
 const AT_PATHS: [&str; 4] = ["launch_server.py", "sglang", "spectune", "vllm"];

@@ -6,8 +6,8 @@ use tree_sitter::Node;
 
 use super::{
     super::{Engine, compose::Composed},
-    names::Names,
-    strings::{DEPTH, known, named_children, parts, span},
+    names::{Names, named_children},
+    strings::{DEPTH, known, parts, span},
 };
 
 /// The engine that a call starts, if it calls an engine's class.

@@ -16,11 +16,23 @@ pub struct Names<'t> {
     changed: HashSet<&'t str>,
     /// Names that become a part of another text.
     joined: HashSet<&'t str>,
+    /// Names that are arguments of a function that starts processes.
+    started: HashSet<&'t str>,
     /// Names that the program imports from other modules than those of the engines.
     foreign: HashSet<&'t str>,
     /// Number of inspected expressions.
     steps: Cell<usize>,
 }
+
+/// Functions that start a process with the command that they are given, by their last names.
+const STARTERS: [&str; 8] =
+    ["call", "check_call", "check_output", "getoutput", "getstatusoutput", "popen", "run", "system"];
+
+/// Parts of the names of functions that start a process, which programs define for themselves.
+const PARTS_OF_STARTERS: [&str; 7] = ["exec", "launch", "popen", "run_", "spawn", "start_", "_run"];
+
+/// Functions that make a list or another text of a command.
+const CONVERSIONS: [&str; 8] = ["dedent", "format", "join", "list", "replace", "split", "str", "strip"];
 
 /// Maximum number of inspected expressions per program: the value of a name is inspected at every use.
 const MOST_STEPS: usize = 1 << 20;
@@ -52,6 +64,12 @@ impl<'t> Names<'t> {
                 self.joined.extend(identifier(text, node.child_by_field_name("expression")));
             }
             "call" => {
+                if is_starter(text, node)
+                    && let Some(arguments) = node.child_by_field_name("arguments")
+                {
+                    self.started
+                        .extend(named_children(arguments).into_iter().filter_map(|one| command_name(text, one)));
+                }
                 let Some(function) = node.child_by_field_name("function").filter(|it| it.kind() == "attribute") else {
                     return;
                 };
@@ -79,6 +97,11 @@ impl<'t> Names<'t> {
     /// Whether a name is imported from a module that does not belong to an engine.
     pub fn is_foreign(&self, name: &str) -> bool {
         self.foreign.contains(name)
+    }
+
+    /// Whether the program starts the command of this name.
+    pub fn is_started(&self, name: &str) -> bool {
+        self.started.contains(name)
     }
 
     /// Counts an inspected expression; false once the limit is reached.
@@ -111,6 +134,43 @@ impl<'t> Names<'t> {
             _ => false,
         }
     }
+}
+
+/// The name of a command in an argument: `command`, `args=command`, `shlex.split(command)`, `" ".join(command)`.
+fn command_name<'t>(text: &'t str, argument: Node<'_>) -> Option<&'t str> {
+    match argument.kind() {
+        "keyword_argument" => identifier(text, argument.child_by_field_name("value")),
+        "call" => named_children(argument.child_by_field_name("arguments")?)
+            .into_iter()
+            .find_map(|inner| identifier(text, Some(inner))),
+        _ => identifier(text, Some(argument)),
+    }
+}
+
+/// Whether a call starts a process.
+pub fn is_starter(text: &str, call: Node<'_>) -> bool {
+    function_name(text, call).is_some_and(|name| {
+        let name = name.to_ascii_lowercase();
+        STARTERS.contains(&name.as_str()) || PARTS_OF_STARTERS.iter().any(|part| name.contains(part))
+    })
+}
+
+/// Whether a call makes a list or another text of a command.
+pub fn is_conversion(text: &str, call: Node<'_>) -> bool {
+    function_name(text, call).is_some_and(|name| CONVERSIONS.contains(&name))
+}
+
+/// The last name of the function of a call.
+fn function_name<'t>(text: &'t str, call: Node<'_>) -> Option<&'t str> {
+    let function = call.child_by_field_name("function")?;
+    let name = function.child_by_field_name("attribute").unwrap_or(function);
+    text.get(name.byte_range())
+}
+
+/// The named children of a node, without comments.
+pub fn named_children(node: Node<'_>) -> Vec<Node<'_>> {
+    let mut cursor = node.walk();
+    node.named_children(&mut cursor).filter(|child| child.kind() != "comment").collect()
 }
 
 /// The text of a node that is a name.

@@ -3,7 +3,10 @@
 use schemas::text::Span;
 use tree_sitter::Node;
 
-use super::{super::compose::Composed, names::Names};
+use super::{
+    super::compose::Composed,
+    names::{Names, named_children},
+};
 
 /// How deep expressions are followed.
 pub const DEPTH: usize = 12;
@@ -84,11 +87,6 @@ pub fn parts<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize)
         }
         _ => None,
     }
-}
-
-pub fn named_children(node: Node<'_>) -> Vec<Node<'_>> {
-    let mut cursor = node.walk();
-    node.named_children(&mut cursor).filter(|child| child.kind() != "comment").collect()
 }
 
 fn of_string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>, depth: usize) -> Vec<Part> {

@@ -3,104 +3,14 @@
 use tree_sitter::{Node, Tree, TreeCursor};
 
 use super::{
-    super::{compose::Composed, detect::names_engine},
+    super::{compose::Composed, detect::names_engine, programs},
     Found, MOST_COMMANDS, call,
-    names::Names,
-    strings::{Part, copy, known, named_children, parts, span},
+    names::{Names, identifier, is_conversion, is_starter, named_children},
+    strings::{Part, copy, known, parts, span},
 };
 
-/// Functions that say what they are given, define a flag, or take flags of other programs too, by their last names.
-const TALKERS: [&str; 26] = [
-    "Markdown",
-    "Panel",
-    "Text",
-    "add_argument",
-    "caption",
-    "code",
-    "confirm",
-    "critical",
-    "debug",
-    "echo",
-    "error",
-    "exception",
-    "fail",
-    "info",
-    "log",
-    "markdown",
-    "option",
-    "parse_known_args",
-    "print",
-    "prompt",
-    "secho",
-    "skip",
-    "success",
-    "warn",
-    "warning",
-    "write",
-];
-
-/// What the names of exceptions end with.
-const COMPLAINTS: [&str; 5] = ["BadParameter", "Error", "Exception", "Exit", "Warning"];
-
-/// Arguments that hold words for a reader.
-const PROSE: [&str; 21] = [
-    "aliases",
-    "answer",
-    "caption",
-    "completion",
-    "description",
-    "doc",
-    "epilog",
-    "example",
-    "help",
-    "hint",
-    "instruction",
-    "label",
-    "message",
-    "note",
-    "notes",
-    "placeholder",
-    "prompt",
-    "question",
-    "reason",
-    "response",
-    "usage",
-];
-
-/// What a test calls around what has to fail.
-const REFUSALS: [&str; 3] = ["assertRaises", "pytest.raises", "with raises("];
-
-/// What a test calls that starts an engine.
-const STARTERS: [&str; 10] = [
-    "Engine(",
-    "LLM(",
-    "Popen",
-    "Runner(",
-    "Server(",
-    "launch_server",
-    "popen",
-    "run_command",
-    "subprocess",
-    "system(",
-];
-
-/// What a text that is a command begins with.
-const BEGINNINGS: [&str; 14] = [
-    "apptainer",
-    "cd",
-    "docker",
-    "env",
-    "exec",
-    "export",
-    "nohup",
-    "numactl",
-    "podman",
-    "python",
-    "sglang",
-    "srun",
-    "torchrun",
-    "vllm",
-];
+/// Maximum number of expressions around a command that are searched for what starts it.
+const MOST_AROUND: usize = 8;
 
 /// Every command of a program.
 pub fn commands(text: &str, tree: &Tree) -> Vec<Found> {
@@ -154,22 +64,14 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
         "comment" | "raise_statement" | "assert_statement" | "import_statement" | "comparison_operator" => {
             Look::Nothing
         }
-        // What it starts may be what has to be refused.
-        "function_definition" if expects_refusal(text, node) || reads_only(text, node) => Look::Nothing,
-        // Its cases are in the decorator.
-        "decorated_definition" if is_reading_test(text, node) => Look::Nothing,
         // A text that nothing takes is a docstring.
         "expression_statement" if node.named_child(0).is_some_and(|child| child.kind() == "string") => Look::Nothing,
-        "keyword_argument" if is_prose_argument(text, node) => Look::Nothing,
-        "pair" if is_prose_pair(text, node) => Look::Nothing,
         "call" => {
-            if is_talker(text, node) {
-                return Look::Nothing;
-            }
             let started = call::engine(text, names, node).and_then(|engine| call::command(text, names, engine, node));
-            started.map_or(Look::Deeper, |command| Look::Found(Found { command, is_part: false }))
+            started.map_or(Look::Deeper, |command| Look::Found(Found { command, is_part: false, is_started: true }))
         }
         "list" | "tuple" => list(text, names, node),
+        "string" | "concatenated_string" if is_message(text, node) => Look::Nothing,
         "string" | "concatenated_string" => string(text, names, node),
         "binary_operator" => match string(text, names, node) {
             Look::Found(found) => Look::Found(found),
@@ -179,43 +81,34 @@ fn look<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
     }
 }
 
-/// Whether a function is a test of something that fails.
-fn expects_refusal(text: &str, function: Node<'_>) -> bool {
-    let body = text.get(function.byte_range()).unwrap_or_default();
-    REFUSALS.iter().any(|refusal| body.contains(refusal))
+/// Whether a text is an argument of a function that neither starts processes nor makes another text or list of it: most such
+/// texts are for a reader.
+fn is_message(text: &str, node: Node<'_>) -> bool {
+    let Some(arguments) = node.parent() else { return false };
+    let arguments = if arguments.kind() == "keyword_argument" { arguments.parent() } else { Some(arguments) };
+    let call = arguments.filter(|node| node.kind() == "argument_list").and_then(|node| node.parent());
+    call.is_some_and(|call| !is_starter(text, call) && !is_conversion(text, call))
 }
 
-/// Whether a function is a test that asks what a program makes of a command, and starts nothing.
-fn reads_only(text: &str, function: Node<'_>) -> bool {
-    let name = function.child_by_field_name("name").and_then(|name| text.get(name.byte_range())).unwrap_or_default();
-    let body = text.get(function.byte_range()).unwrap_or_default();
-    let asks = body.contains("assert ") || body.contains("self.assert");
-    name.starts_with("test_") && asks && !STARTERS.iter().any(|starter| body.contains(starter))
-}
-
-/// Whether a function below decorators is such a test, or one of something that fails.
-fn is_reading_test(text: &str, decorated: Node<'_>) -> bool {
-    let function = decorated.child_by_field_name("definition").filter(|node| node.kind() == "function_definition");
-    function.is_some_and(|function| expects_refusal(text, function) || reads_only(text, function))
-}
-
-fn is_talker(text: &str, call: Node<'_>) -> bool {
-    let function = call.child_by_field_name("function").and_then(|function| text.get(function.byte_range()));
-    function.and_then(|function| function.rsplit('.').next()).is_some_and(|name| {
-        // An exception's text is for a reader too.
-        TALKERS.contains(&name) || name.starts_with("assert") || COMPLAINTS.iter().any(|ending| name.ends_with(ending))
-    })
-}
-
-fn is_prose_argument(text: &str, argument: Node<'_>) -> bool {
-    let name = argument.child_by_field_name("name").and_then(|name| text.get(name.byte_range()));
-    name.is_some_and(|name| PROSE.contains(&name))
-}
-
-/// Whether an entry of a dictionary holds words for a reader.
-fn is_prose_pair(text: &str, pair: Node<'_>) -> bool {
-    let key = pair.child_by_field_name("key").and_then(|key| text.get(key.byte_range()));
-    key.is_some_and(|key| PROSE.contains(&key.trim_matches(['"', '\''])))
+/// Whether the program starts a command: the expression, or the name that it is assigned to, is an argument of a function
+/// that starts processes.
+fn is_started<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> bool {
+    let mut outer = node.parent();
+    for _ in 0..MOST_AROUND {
+        let Some(node) = outer else { return false };
+        match node.kind() {
+            "call" if is_starter(text, node) => return true,
+            "call" if !is_conversion(text, node) => return false,
+            "call" | "attribute" => {}
+            "assignment" => {
+                return identifier(text, node.child_by_field_name("left")).is_some_and(|name| names.is_started(name));
+            }
+            "argument_list" | "keyword_argument" | "parenthesized_expression" | "binary_operator" => {}
+            _ => return false,
+        }
+        outer = node.parent();
+    }
+    false
 }
 
 /// A list of words.
@@ -263,7 +156,8 @@ fn list<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
         command.space();
         command.unknown(span(node));
     }
-    Look::Found(Found { command, is_part: !is_whole || grows })
+    let is_started = is_started(text, names, node);
+    Look::Found(Found { command, is_part: !is_whole || grows, is_started })
 }
 
 /// Whether a node is in a list within a list.
@@ -274,8 +168,7 @@ fn is_cell(node: Node<'_>) -> bool {
 
 /// Whether the first word of a list begins a command.
 fn begins_command(first: &str) -> bool {
-    let name = first.rsplit('/').next().unwrap_or_default();
-    BEGINNINGS.contains(&name) || name.starts_with("python") || name.ends_with(".sh") || first.is_empty()
+    programs::starts_command(first) || first.ends_with(".sh") || first.is_empty()
 }
 
 fn first_text(parts: Option<&[Part]>) -> &str {
@@ -292,10 +185,8 @@ fn string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
     copy(&mut command, &parts);
     let whole = command.text.trim_start();
     let first = whole.split_whitespace().next().unwrap_or_default();
-    let name = first.rsplit('/').next().unwrap_or_default();
     let is_flags = first.starts_with("--");
-    let is_command =
-        BEGINNINGS.contains(&name) || name.starts_with("python") || first.starts_with("#!") || first.contains("=");
+    let is_command = programs::starts_command(first) || first.starts_with("#!") || first.contains("=");
     let has_values = whole.split_whitespace().nth(1).is_some();
     if !names_engine(whole) || !has_values || !(is_flags || is_command) || !whole.contains("-") {
         return Look::Nothing;
@@ -310,15 +201,6 @@ fn string<'t>(text: &'t str, names: &Names<'t>, node: Node<'t>) -> Look {
         command.space();
         command.unknown(span(node));
     }
-    Look::Found(Found { command, is_part: grows || (is_flags && !of_trainer) })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_are_sorted() {
-        assert!(TALKERS.is_sorted() && PROSE.is_sorted() && BEGINNINGS.is_sorted());
-    }
+    let is_started = is_started(text, names, node);
+    Look::Found(Found { command, is_part: grows || (is_flags && !of_trainer), is_started })
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use schemas::text::Span;
 
-use super::line::{ArrayPlace, Field};
+use crate::command::{ArrayPlace, Field};
 
 /// Maximum depth of blocks that are distinguished.
 pub const DEEPEST: usize = 16;

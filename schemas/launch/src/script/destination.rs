@@ -1,38 +1,10 @@
 //! What happens to a here-document: a script that is run or written to a file, YAML, or text that nothing runs.
 
-use super::line::Field;
-use crate::kind::Kind;
-
-/// Shells that run their input.
-const SHELLS: &[&str] = &["ash", "bash", "dash", "ksh", "sh", "zsh"];
-
-/// Programs that run the program named after them.
-const WRAPPERS: &[&str] = &["command", "env", "exec", "ionice", "nice", "nohup", "stdbuf", "sudo", "time", "timeout"];
-
-/// Programs that run a command elsewhere.
-const RUNNERS: &[&str] = &[
-    "apptainer",
-    "crictl",
-    "docker",
-    "enroot",
-    "kubectl",
-    "lxc",
-    "nerdctl",
-    "nsenter",
-    "oc",
-    "podman",
-    "pyxis",
-    "singularity",
-    "srun",
-    "ssh",
-    "su",
-];
-
-/// Programs that take a manifest with `-f -`.
-const APPLIERS: &[&str] = &["docker", "docker-compose", "helm", "kubectl", "oc", "podman"];
-
-/// Programs that take a batch script.
-const SCHEDULERS: &[&str] = &["qsub", "sbatch"];
+use crate::{
+    command::Field,
+    kind::Kind,
+    programs::{Role, base, has},
+};
 
 /// Options of `ssh` that take a value.
 const SSH_OPTIONS: &str = "BbcDEeFIiJLlmOopQRSWw";
@@ -73,38 +45,33 @@ pub fn kind_of(stages: &[Stage<'_>], body: &str) -> Option<Kind> {
 /// The index of the program, after any wrappers that run it.
 fn program_at(words: &[&str]) -> Option<usize> {
     let first = words.first()?;
-    if !WRAPPERS.contains(&base(first)) {
+    if !has(first, Role::Wrapper) {
         return Some(0);
     }
     let known = |word: &&str| {
-        let name = base(word);
-        matches!(name, "cat" | "envsubst" | "tee")
-            || [SHELLS, RUNNERS, APPLIERS, SCHEDULERS].iter().any(|list| list.contains(&name))
+        matches!(base(word), "cat" | "envsubst" | "tee")
+            || [Role::Shell, Role::Remote, Role::Applier, Role::Scheduler].into_iter().any(|role| has(word, role))
     };
     words.iter().position(known)
-}
-
-fn base(word: &str) -> &str {
-    word.rsplit('/').next().unwrap_or_default()
 }
 
 /// The kind of input that a program expects.
 fn of_program(words: &[&str], body: &str) -> Option<Kind> {
     let (program, rest) = words.split_first()?;
     let name = base(program);
-    if SCHEDULERS.contains(&name) {
+    if has(name, Role::Scheduler) {
         return Some(Kind::Script);
     }
-    if APPLIERS.contains(&name) && takes_manifest(rest) {
+    if has(name, Role::Applier) && takes_manifest(rest) {
         return Some(Kind::Yaml);
     }
-    if SHELLS.contains(&name) && takes_script(rest) {
+    if has(name, Role::Shell) && takes_script(rest) {
         return Some(Kind::Script);
     }
     if name == "ssh" && is_remote_shell(rest) {
         return Some(Kind::Script);
     }
-    if !SHELLS.contains(&name) && !RUNNERS.contains(&name) {
+    if !has(name, Role::Shell) && !has(name, Role::Remote) {
         return None;
     }
     // A command that runs elsewhere may be one quoted word.
@@ -112,7 +79,7 @@ fn of_program(words: &[&str], body: &str) -> Option<Kind> {
     if let Some(file) = written_file(&words) {
         return of_file(file, body);
     }
-    let shell = words.iter().position(|word| SHELLS.contains(&base(word)))?;
+    let shell = words.iter().position(|word| has(word, Role::Shell))?;
     takes_script(words.get(shell + 1..)?).then_some(Kind::Script)
 }
 
@@ -183,14 +150,15 @@ fn of_file(name: &str, body: &str) -> Option<Kind> {
 /// Whether the first line names a shell.
 fn begins_as_script(body: &str) -> bool {
     let first = body.lines().next().unwrap_or_default().trim();
-    first.strip_prefix("#!").is_some_and(|program| program.split_whitespace().any(|word| SHELLS.contains(&base(word))))
+    first.strip_prefix("#!").is_some_and(|program| program.split_whitespace().any(|word| has(word, Role::Shell)))
 }
 
 #[cfg(test)]
 mod tests {
     use schemas::text::{Located, Span};
 
-    use super::{super::line::Text, *};
+    use super::*;
+    use crate::command::Text;
 
     /// Commands separated by `|`, with `>` before a file; `+` in a word represents a blank.
     fn check(pipeline: &str, body: &str, expected: Option<Kind>) {

@@ -3,12 +3,12 @@
 
 use schemas::text::{Located, Source, Span};
 
-use super::{
-    Interpreter, Scalar,
-    control_flow::Elements,
-    line::{Field, Text},
+use super::{Interpreter, Scalar, control_flow::Elements};
+use crate::{
+    command::{Field, Text},
+    kind::base_of,
+    shell::name_length,
 };
-use crate::{kind::base_of, shell::name_length};
 
 /// Whether a text is such a file: by its name, and by what each of its lines is.
 pub fn is_env_file(source: &Source) -> bool {

@@ -3,10 +3,12 @@
 use schemas::text::{Located, Span};
 
 use super::{
-    super::shell::{Operator, Part, Parts, Word},
+    super::{
+        command::{Field, Text},
+        shell::{Operator, Part, Parts, Word},
+    },
     Interpreter, Scalar, Used,
     control_flow::{Conditional, Way},
-    line::{Field, Text},
 };
 
 /// Maximum length of a list expanded from `$(seq …)`.

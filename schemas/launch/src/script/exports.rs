@@ -6,11 +6,11 @@ use schemas::text::Located;
 
 use super::{
     super::{
+        command::Field,
         evidence::{Stated, of_image, of_requirement},
         shell::Command,
     },
     Interpreter,
-    line::Field,
     surroundings::MOST_EXPORTED,
 };
 

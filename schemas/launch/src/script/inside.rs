@@ -6,69 +6,14 @@ use super::{
     super::shell::{Command, Operator, Part, Reader, Word},
     Interpreter, Used,
 };
+use crate::programs::{self, Role};
 
 /// Maximum nesting of quoted commands (`ssh host "bash -c '…'"`).
 const NESTING: usize = 2;
 
-/// Commands that print or search for their arguments and do not run them; sorted.
-const TALKERS: &[&str] = &[
-    "[", "[[", "abort", "awk", "cat", "debug", "die", "echo", "egrep", "error", "fail", "fatal", "fgrep", "grep",
-    "info", "kill", "killall", "message", "msg", "note", "notice", "pgrep", "pkill", "print", "printf", "ps", "rg",
-    "say", "sed", "test", "usage", "warn", "warning",
-];
-
-/// Commands that run their arguments; sorted.
-const RUNNERS: &[&str] = &[
-    "apptainer",
-    "ash",
-    "bash",
-    "dash",
-    "docker",
-    "eval",
-    "exec",
-    "kubectl",
-    "mpirun",
-    "nohup",
-    "parallel",
-    "pdsh",
-    "podman",
-    "ray",
-    "sbatch",
-    "screen",
-    "sh",
-    "singularity",
-    "srun",
-    "ssh",
-    "su",
-    "sudo",
-    "timeout",
-    "tmux",
-    "watch",
-    "xargs",
-    "zsh",
-];
-
-/// First words of a text that is a command.
-const BEGINNINGS: &[&str] = &[
-    "cd",
-    "env",
-    "export",
-    "launch_server.py",
-    "numactl",
-    "python",
-    "set",
-    "sglang",
-    "source",
-    "spectune",
-    "torchrun",
-    "uv",
-    "vllm",
-];
-
 /// Whether a command runs none of its arguments.
 pub fn only_talks(command: &str) -> bool {
-    let name = command.rsplit('/').next().unwrap_or_default();
-    TALKERS.binary_search(&name).is_ok() || name.starts_with("log")
+    programs::has(command, Role::Printer) || programs::base(command).starts_with("log")
 }
 
 impl<'a> Interpreter<'a> {
@@ -77,8 +22,7 @@ impl<'a> Interpreter<'a> {
         if nesting >= NESTING {
             return;
         }
-        let name = |word: &Word<'a>| word.text().and_then(|text| text.rsplit('/').next().map(str::to_owned));
-        let runs = command.words.iter().filter_map(name).any(|name| RUNNERS.binary_search(&name.as_str()).is_ok());
+        let runs = command.words.iter().filter_map(Word::text).any(programs::runs_arguments);
         for word in &command.words {
             let whole = self.source.slice(word.span);
             // A single option may contain the whole script of a batch job.
@@ -142,18 +86,5 @@ fn names_an_engine(text: &str) -> bool {
 fn begins_as_command(text: &str) -> bool {
     let mut words = text.split_whitespace();
     let first = words.find(|word| word.starts_with('-') || !word.contains('=')).unwrap_or_default();
-    let name = first.rsplit('/').next().unwrap_or_default();
-    BEGINNINGS.binary_search(&name).is_ok() || RUNNERS.binary_search(&name).is_ok() || name.starts_with("python")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lists_are_sorted() {
-        for list in [TALKERS, RUNNERS, BEGINNINGS] {
-            assert!(list.is_sorted(), "{list:?}");
-        }
-    }
+    programs::starts_command(first)
 }

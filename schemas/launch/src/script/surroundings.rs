@@ -5,9 +5,11 @@ use std::sync::Arc;
 use schemas::text::{Located, Span};
 use serde_json::Value as Json;
 
-use super::{
-    super::{Value, embedded::Surroundings},
-    line::Field,
+use crate::{
+    Value,
+    command::Field,
+    document::Surroundings,
+    programs::{self, Role},
 };
 
 /// Maximum number of exported variables: each launch gets a copy of them.
@@ -15,9 +17,6 @@ pub(super) const MOST_EXPORTED: usize = 128;
 
 /// Maximum length of the description of a runtime environment, in bytes.
 const LONGEST_JSON: usize = 1 << 14;
-
-/// Programs that run others in a separate environment.
-const CONTAINERS: [&str; 6] = ["apptainer", "docker", "kubectl", "nerdctl", "podman", "singularity"];
 
 impl Surroundings {
     /// Adds the variables that the words before a program set.
@@ -30,7 +29,7 @@ impl Surroundings {
                 self.is_open |= ["--env", "--export", "--runtime-env"].iter().any(|option| written.starts_with(option));
                 continue;
             };
-            in_container |= CONTAINERS.contains(&text.rsplit('/').next().unwrap_or_default());
+            in_container |= programs::has(text, Role::Container);
             let (option, tied) = match text.split_once('=') {
                 Some((option, value)) if option.starts_with("--") => (option, Some(value)),
                 _ => (text, None),

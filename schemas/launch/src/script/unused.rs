@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use super::{
-    super::embedded::Surroundings,
-    Interpreter, MOST_LINES, Scalar,
+    super::{
+        command::{Field, ShellCommand},
+        document::Surroundings,
+    },
+    Interpreter, MOST_COMMANDS, Scalar, Script,
     control_flow::{Elements, OnWay, ways},
-    line::{Field, Line, Script},
 };
 
 impl<'a> Interpreter<'a> {
@@ -15,7 +17,7 @@ impl<'a> Interpreter<'a> {
             fields.iter().any(|field| field.value.known().is_some_and(|text| text.starts_with('-')))
         };
         let (exported, pinned) = (&self.exported, self.pinned.flatten());
-        let line = |way: OnWay<'a>, arrays| Line {
+        let line = |way: OnWay<'a>, arrays| ShellCommand {
             words: way.words,
             perhaps: way.perhaps,
             branches: way.branches,
@@ -34,7 +36,7 @@ impl<'a> Interpreter<'a> {
             on_ways.map(move |way| (order, line(way, places.clone())))
         };
         let arrays = self.arrays.into_iter().filter(|elements| !elements.used);
-        let mut rest: Vec<(usize, Line<'a>)> = arrays.flat_map(lines_of).take(MOST_LINES).collect();
+        let mut rest: Vec<(usize, ShellCommand<'a>)> = arrays.flat_map(lines_of).take(MOST_COMMANDS).collect();
         let scalars = self.scalars.into_values().filter(|scalar| !scalar.used && scalar.words.is_list());
         let lines_of_scalar = |scalar: Scalar<'a>| {
             let (mut words, mut conditional) = (Vec::new(), Vec::new());
@@ -42,11 +44,11 @@ impl<'a> Interpreter<'a> {
             let on_ways = ways(words, &conditional, &[]).into_iter().filter(|way| named(&way.words));
             on_ways.map(move |way| (scalar.order, line(way, Vec::new())))
         };
-        rest.extend(scalars.flat_map(lines_of_scalar).take(MOST_LINES));
+        rest.extend(scalars.flat_map(lines_of_scalar).take(MOST_COMMANDS));
         rest.sort_by_key(|(order, _)| *order);
-        rest.truncate(MOST_LINES);
-        let mut lines = self.lines;
-        lines.extend(rest.into_iter().map(|(_, line)| line));
-        Script { lines, documents: self.documents, troubles: self.troubles }
+        rest.truncate(MOST_COMMANDS);
+        let mut commands = self.commands;
+        commands.extend(rest.into_iter().map(|(_, line)| line));
+        Script { commands, documents: self.documents, troubles: self.troubles }
     }
 }

@@ -9,9 +9,11 @@ use super::{
     },
     Interpreter, Used,
     control_flow::{Conditional, Elements},
-    line::{Field, Text},
 };
-use crate::embedded::UNKNOWN;
+use crate::{
+    command::{Field, Text},
+    document::UNKNOWN,
+};
 
 /// Maximum length, in bytes, of a text that is kept for a command that parses it again.
 const LONGEST_LITERAL: usize = 1 << 16;

@@ -3,10 +3,13 @@
 use schemas::text::{Located, Span};
 
 use super::{
-    super::shell::{Array, Assignment, Reader, Statement},
+    super::{
+        command::{ArrayPlace, Field, Text},
+        placeholder::is_readers_own,
+        shell::{Array, Assignment, Reader, Statement},
+    },
     Interpreter, Scalar, Used, anything,
     control_flow::Elements,
-    line::{ArrayPlace, Field, Text},
 };
 
 impl<'a> Interpreter<'a> {
@@ -19,7 +22,7 @@ impl<'a> Interpreter<'a> {
         }
         let mut used = Used::default();
         let value = self.text(&assignment.value.parts, assignment.value.span, &mut used);
-        if stands_for_readers_own(value.written()) {
+        if is_readers_own(value.written()) {
             // The reader replaces the value before running the script.
             return self.assign_unknown(assignment);
         }
@@ -140,15 +143,4 @@ impl<'a> Interpreter<'a> {
         }
         fields
     }
-}
-
-/// Whether a value is a placeholder of documentation for the reader's own: `your port`.
-fn stands_for_readers_own(text: &str) -> bool {
-    // Most values have one word.
-    if !text.contains(' ') {
-        return false;
-    }
-    let is_own = |text: &str| ["your ", "Your ", "YOUR "].iter().any(|own| text.starts_with(own));
-    let text = text.trim_start_matches(['<', '[', '{']);
-    is_own(text) || text.match_indices(':').any(|(at, _)| is_own(&text[at + 1..]))
 }

@@ -86,15 +86,6 @@ fn the_readers_own_values_are_not_known() {
 }
 
 #[test]
-fn blocks_of_restructured_text_are_read_by_their_language() {
-    let text = "Serve::\n\n    vllm serve m --max-model-len 9\n\n.. code:: yaml\n\n    commands:\n      - python3 -m sglang.launch_server\n            --model-path m\n            --tp 2\n";
-    let found = launches("a.rst", text);
-    let engines: Vec<Engine> = found.iter().map(|launch| launch.engine).collect();
-    assert_eq!(engines, [Engine::Vllm, Engine::Sglang], "{found:#?}");
-    assert_eq!(amiss("a.rst", text), Vec::<&str>::new());
-}
-
-#[test]
 fn json_that_a_program_puts_together_is_not_judged_in_parts() {
     let text = "out = 'serve '\nout += '--speculative_config=\\'{\\\\\"method\\\\\": \\\\\"%s\\\\\"}\\' ' % method\n";
     assert_eq!(amiss("a.py", text).iter().filter(|code| **code == "LT14").count(), 0, "{text}");
@@ -291,22 +282,37 @@ fn variables_in_a_quoted_script_are_filled_in_by_the_shell_around_it() {
 }
 
 #[test]
-fn what_a_test_asks_a_program_about_is_not_started() {
-    let argv = "    argv = [\"vllm\", \"serve\", \"--speculative-config\", \"garbage\"]\n";
-    check_none("test_a.py", &format!("def test_k():\n{argv}    assert tokens(argv) == 0\n"));
-    // Its cases are above it, or elsewhere.
+fn rows_of_a_table_are_commands_only_with_a_program() {
     let case = "(['--speculative-config \\'{\"num_speculative_tokens\": 2}\\' --tp 8'], ['--tp', '8'])";
-    let above = format!(
-        "@pytest.mark.parametrize('given, words', [{case}])\ndef test_k(given, words):\n    assert split(given) == words\n"
-    );
-    check_none("test_a.py", &above);
     check_none("cases.py", &format!("CASES = [{case}]\n"));
-    let started = format!("def test_k():\n{argv}    p = subprocess.Popen(argv)\n    assert p.wait() == 0\n");
-    assert_eq!(launches("test_a.py", &started).len(), 1);
     // A row of a table that names a flag.
     check_none("a.py", "CHECKS = (\n    (\"cli\", \"vllm/engine/arg_utils.py\", \"--speculative-config\"),\n)\n");
     let both = "RUNS = [\n    [\"vllm\", \"serve\", \"m\", \"--max-model-len\", \"9\"],\n]\n";
     assert_eq!(launches("a.py", both).len(), 1);
+}
+
+#[test]
+fn commands_that_a_program_starts_are_run() {
+    let list = "[\"vllm\", \"serve\", \"m\", \"--max-model-len\", \"9\"]";
+    let text = "\"vllm serve m --max-model-len 9\"";
+    for (program, is_run) in [
+        (format!("subprocess.Popen({list})"), true),
+        (format!("command = {list}\nsubprocess.run(command, check=True)"), true),
+        (format!("command = {text}\nsubprocess.run(args=command.split())"), false),
+        (format!("command = {text}\nprocess = await start_server(shlex.split(command))"), true),
+        (format!("os.system({text})"), true),
+        (format!("execute_shell_command({text})"), true),
+        (format!("subprocess.run(shlex.split({text}))"), true),
+        (format!("COMMAND = {list}"), false),
+        (format!("COMMAND = {text}"), false),
+    ] {
+        let found = launches("a.py", &program);
+        assert_eq!(found.iter().map(|launch| !launch.is_shown).collect::<Vec<_>>(), [is_run], "{program}");
+    }
+    // Texts for a reader.
+    for call in ["print", "logging.info", "parser.add_argument", "raise ValueError"] {
+        check_none("a.py", &format!("{call}({text})\n"));
+    }
 }
 
 #[test]
@@ -322,7 +328,7 @@ fn shares_of_flags_are_no_values_of_them() {
 fn a_folded_command_may_be_split_by_a_program() {
     let told = |style: char| {
         let text =
-            format!("deployment:\n- server_cmd: {style}\n    vllm serve m\n      --port 80\n      --max-model-len 9\n");
+            format!("- name: serve\n  shell: {style}\n    vllm serve m\n      --port 80\n      --max-model-len 9\n");
         let found = settle_all(parse(&Source::new("a.yaml", text), &Options::default()).findings);
         found.into_iter().find(|one| one.code == "LT04").map(|one| one.severity)
     };

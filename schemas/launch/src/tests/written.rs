@@ -9,7 +9,11 @@ use super::super::{Options, Parsed, Syntax, parse};
 /// The launches of a text, for comparison in tests: engine, anchor, environment, and each flag with its values; then
 /// the findings about the text itself.
 fn shown(text: &str) -> String {
-    let source = Source::new("test.sh", text);
+    shown_as("test.sh", text)
+}
+
+fn shown_as(name: &str, text: &str) -> String {
+    let source = Source::new(name, text);
     let Parsed { launches, findings } = parse(&source, &Options::default());
     let mut out = String::new();
     for launch in &launches {
@@ -204,7 +208,7 @@ CUDA_VISIBLE_DEVICES=0,1 python3 -m sglang.launch_server --model meta-llama/Llam
 
 #[test]
 fn markdown_is_read_in_its_fences_only() {
-    insta::assert_snapshot!(shown(
+    insta::assert_snapshot!(shown_as("a.md",
         "# Don't panic\n\nIt's `--easy`.\n\n```bash\n$ python3 -m sglang.launch_server --model-path <MODEL> --tp 4\n```\n\nThat's it.\n"
     ), @r"
     sglang `sglang.launch_server`

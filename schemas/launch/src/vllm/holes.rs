@@ -2,13 +2,10 @@
 
 use serde_json::{Map, Value as Json};
 
-use crate::Value;
+use crate::{Value, placeholder::has_ellipsis};
 
 /// Represents a value that is set elsewhere.
 const HOLE: char = '\u{fffc}';
-
-/// Marks of a text that a template or the reader fills in.
-const PLACEHOLDERS: [&str; 3] = ["...", "…", "{{"];
 
 /// Quotes of a shell.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -31,7 +28,7 @@ pub(super) fn object(word: &Value) -> Option<Map<String, Json>> {
 
 /// Whether a part of a text is unknown.
 pub(super) fn has_hole(text: &str) -> bool {
-    text.contains(HOLE) || PLACEHOLDERS.iter().any(|sign| text.contains(sign))
+    text.contains(HOLE) || has_ellipsis(text)
 }
 
 /// A shell word without its quotes; expansions stay.

@@ -9,9 +9,9 @@ use serde_json::{Map, Value as Json};
 use super::keys::{Named, named};
 use crate::{
     Argument, Value,
-    kind::Kind,
-    placeholder::{self, stands_for_another},
-    problems, script,
+    context::TextContext,
+    placeholder::{is_cut, is_in_json, may_replace_value},
+    problems,
 };
 
 /// Keys that take an integer (vLLM `config/speculative.py`).
@@ -30,17 +30,22 @@ const TEXTS: [&str; 4] = ["method", "model", "quantization", "revision"];
 /// What of the speculative configuration cannot be read, each with its place.
 ///
 /// In a file of settings a list of numbers may be the values that a sweep goes through.
-pub(crate) fn bad_values(source: &Source, arguments: &[Argument], is_config: bool) -> Vec<Finding> {
+pub(crate) fn bad_values(
+    source: &Source,
+    context: &TextContext,
+    arguments: &[Argument],
+    is_config: bool,
+) -> Vec<Finding> {
     let mut found = Vec::new();
     for argument in arguments {
         let Some(word) = argument.values.first() else { continue };
-        let Some(text) = word.value.known().filter(|text| !stands_for_what_is_not_shown(text)) else { continue };
-        if !text.contains('{') && !text.starts_with('[') && stands_for_another(text) {
+        let Some(text) = word.value.known().filter(|text| !is_cut(text)) else { continue };
+        if !text.contains('{') && !text.starts_with('[') && may_replace_value(text) {
             continue;
         }
         match named(&argument.flag.value) {
             None => {}
-            Some(Named::Whole) => whole(source, argument, word, text, is_config, &mut found),
+            Some(Named::Whole) => whole(source, context, argument, word, text, is_config, &mut found),
             Some(Named::Key(key)) => {
                 let value = serde_json::from_str(text).unwrap_or_else(|_| Json::from(text));
                 // A text that looks like a number is a text all the same.
@@ -67,23 +72,10 @@ pub(super) fn integer(value: &Json) -> Option<i64> {
     }
 }
 
-/// Whether a text is cut short in documentation, or left to a template or to the reader.
-fn stands_for_what_is_not_shown(text: &str) -> bool {
-    ["...", "…", "{{"].iter().any(|mark| text.contains(mark)) || has_placeholder(text)
-}
-
-/// Whether a text contains a `<name>`.
-fn has_placeholder(text: &str) -> bool {
-    let is_name = |inside: &str| {
-        let in_name = |letter: char| letter.is_ascii_alphanumeric() || " _-/.|".contains(letter);
-        inside.starts_with(|first: char| first.is_ascii_alphabetic()) && inside.chars().all(in_name)
-    };
-    text.split('<').skip(1).any(|rest| rest.split_once('>').is_some_and(|(inside, _)| is_name(inside)))
-}
-
 /// The JSON of the whole configuration.
 fn whole(
     source: &Source,
+    context: &TextContext,
     argument: &Argument,
     word: &Located<Value>,
     text: &str,
@@ -106,8 +98,8 @@ fn whole(
             finding.help = Some(EXAMPLE.into());
             found.push(finding);
         }
-        Err(error) if placeholder::is_in_json(text, place_of_error(text, &error).start) => {}
-        Err(_) if is_filled_in(source, text) || has_other_quotes(source.slice(word.span)) => {}
+        Err(error) if is_in_json(text, place_of_error(text, &error).start) => {}
+        Err(_) if context.fills_in && text.contains('$') => {}
         Err(_) if is_bare_in_shell(source, word) => found.push(taken_apart(flag, word, text)),
         Err(error) => {
             let place = place_of(source, word, text, place_of_error(text, &error));
@@ -117,23 +109,9 @@ fn whole(
                 problems::JSON_SYNTAX.at(place, format!("the JSON of `{flag}` cannot be read: {what}"), "here");
             finding.notes.push(format!("vllm: \"Value {} cannot be converted to <function loads>\"", shown(text)));
             finding.help = Some(EXAMPLE.into());
-            found.push(finding);
+            found.push(finding.by_quoting());
         }
     }
-}
-
-/// Whether quotes are written as PowerShell, `cmd`, CSV or a text within a text has them: `{""method""`, a backquote or two
-/// backslashes in front of each.
-fn has_other_quotes(written: &str) -> bool {
-    ["{\"\"", "`\"", "\\\\\""].iter().any(|quotes| written.contains(quotes))
-}
-
-/// Whether what reads the text first fills in variables, in single quotes too, or has quotes of its own: compose, a template, a
-/// file of variables.
-fn is_filled_in(source: &Source, text: &str) -> bool {
-    let name = source.name().to_ascii_lowercase();
-    let is_yaml = [".yaml", ".yml", ".json"].iter().any(|ending| name.ends_with(ending));
-    script::is_env_file(source) || ((is_yaml || Kind::is_template(&name)) && text.contains('$'))
 }
 
 /// Whether JSON is unquoted in a shell's text.
@@ -148,7 +126,7 @@ fn taken_apart(flag: &str, word: &Located<Value>, text: &str) -> Finding {
     let message = format!("the shell removes the quotes from the JSON of `{flag}`: {} arrives", arrives(text));
     let mut finding = problems::JSON_SYNTAX.at(word.span, message, "not in quotes");
     finding.help = Some(EXAMPLE.into());
-    finding
+    finding.by_quoting()
 }
 
 /// What arrives of bare JSON: where there is a comma in braces, bash makes a word of each side.
@@ -183,7 +161,7 @@ struct Wrong<'a> {
 }
 
 fn wrong<'a>(key: &'a str, value: &'a Json) -> Option<Wrong<'a>> {
-    let placeholder = value.as_str().is_some_and(stands_for_another);
+    let placeholder = value.as_str().is_some_and(may_replace_value);
     let takes_integer = INTEGERS.contains(&key);
     let is_wrong = match value {
         // Python takes truth values for numbers.

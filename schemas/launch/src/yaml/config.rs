@@ -22,6 +22,7 @@ use super::{
 use crate::{
     Argument, Insertion, Launch, Launcher, Options, Setting, Syntax, Value,
     arguments::{split, unknown},
+    context::{TextContext, TextForm},
     forks::Forks,
     problems, vllm,
     writing::{Form, Writing},
@@ -47,6 +48,7 @@ const DEPTH: usize = 16;
 pub(super) struct Reader<'a> {
     pub source: &'a Source,
     pub tree: &'a Tree,
+    pub context: &'a TextContext,
     pub options: &'a Options,
 }
 
@@ -70,7 +72,7 @@ impl<'a> Reader<'a> {
             Some(engine) => {
                 let first = map.entries.first().and_then(|(key, _)| self.tree.scalar(*key));
                 let anchor = first.map_or(Span::default(), |key| key.span);
-                vec![self.launch(map, engine, Syntax::YamlConfig, anchor, &mut findings)]
+                vec![self.launch(map, engine, Syntax::YamlConfig, anchor, TextForm::EngineConfig, &mut findings)]
             }
             None => self.groups(map, &mut findings),
         };
@@ -128,7 +130,8 @@ impl<'a> Reader<'a> {
                 let keys = group.entries.iter().filter_map(|(key, _)| self.tree.scalar(*key));
                 let anchor =
                     keys.into_iter().find(|key| key.text == "overrides").map_or(Span::default(), |key| key.span);
-                let mut launch = self.launch(overrides, Engine::Sglang, Syntax::YamlOverrides, anchor, findings);
+                let form = TextForm::EngineConfig;
+                let mut launch = self.launch(overrides, Engine::Sglang, Syntax::YamlOverrides, anchor, form, findings);
                 for around in [group, model] {
                     self.add_model(around, &mut launch);
                 }
@@ -153,8 +156,10 @@ impl<'a> Reader<'a> {
         engine: Engine,
         syntax: Syntax,
         anchor: Span,
+        form: TextForm,
         findings: &mut Vec<Finding>,
     ) -> Launch {
+        let mut found = Vec::new();
         let entries = self.entries(map);
         let underscores = entries.iter().any(|entry| entry.key.text.contains('_'))
             || (syntax == Syntax::YamlOverrides && !entries.iter().any(|entry| entry.key.text.contains('-')));
@@ -186,13 +191,14 @@ impl<'a> Reader<'a> {
         }
         if engine == Engine::Vllm {
             launch.settings.extend(vllm::draft_setting(&launch.arguments));
-            let message = "vLLM launch: its flags and its speculative configuration are checked, but not combinations of other flags";
-            findings.push(problems::VLLM_UNREAD.at(anchor, message, "not checked"));
-            findings.extend(vllm::bad_values(self.source, &launch.arguments, true));
+            found.push(problems::vllm_unread(anchor));
+            found.extend(vllm::bad_values(self.source, self.context, &launch.arguments, true));
         }
-        let mut found = Vec::new();
-        unknown::report(&launch.arguments, engine, &mut found);
-        findings.extend(found.into_iter().map(|finding| as_keys(&launch, finding)));
+        let mut names = Vec::new();
+        unknown::report(&launch.arguments, engine, &self.context.forks, &mut names);
+        found.extend(names.into_iter().map(|finding| as_keys(&launch, finding)));
+        self.context.inner(form).mark(std::slice::from_mut(&mut launch), &mut found);
+        findings.append(&mut found);
         launch
     }
 

@@ -17,7 +17,9 @@ use super::{
 use crate::{
     detect::{names_engine, starts_engine},
     entry_point::{self, Runner},
-    evidence::{Stated, engine_of_image, of_image},
+    evidence::{Stated, of_image},
+    images::engine_of_image,
+    programs::{self, Role},
     quoting::{is_plain, quoted},
 };
 
@@ -201,8 +203,7 @@ fn unread_syntax(words: &[Word<'_>], runner: Runner, is_entry_point: bool) -> Ve
 
 /// The word after `sh -c`.
 fn script<'w, 'a>(words: &'w [Word<'a>]) -> Option<&'w Word<'a>> {
-    let is_shell =
-        |word: &Word<'_>| matches!(word.item().rsplit('/').next(), Some("sh" | "bash" | "dash" | "ash" | "zsh"));
+    let is_shell = |word: &Word<'_>| programs::has(word.item(), Role::Shell);
     let takes_script = |word: &Word<'_>| {
         let letters = word.item().strip_prefix('-').and_then(|letters| letters.strip_suffix('c'));
         letters.is_some_and(|letters| letters.bytes().all(|byte| byte.is_ascii_lowercase()))

@@ -50,7 +50,7 @@ impl Syntax {
                 "remove the backslashes: line ends are blanks",
             ),
         };
-        NO_SHELL.at(span, message, label).doubt(Doubt::OtherSplitter).help(help)
+        NO_SHELL.at(span, message, label).by_lines().doubt(Doubt::OtherSplitter).help(help)
     }
 }
 

@@ -1,10 +1,12 @@
 //! Maps launches of an excerpt back to its YAML: spans, and how edits are written there.
 
+use std::{rc::Rc, sync::Arc};
+
 use schemas::{
     diagnostic::Edit,
     finding::Finding,
     flags::{Arity, Key},
-    text::{Located, Span},
+    text::{Located, Source, Span},
 };
 
 use super::{
@@ -12,18 +14,52 @@ use super::{
     node::{Node, Tree},
 };
 use crate::{
-    Argument, Environment, Insertion, Launch, Setting, Syntax,
+    Argument, Environment, Insertion, Launch, Parsed, Setting, Syntax,
+    document::{Document, Origin},
     writing::{Form, Quotes, Writing},
 };
 
-/// An excerpt and where it comes from.
-pub(super) struct Origin<'a> {
-    pub yaml: &'a str,
-    pub tree: &'a Tree,
-    pub excerpt: &'a Excerpt,
+/// Where the text of a document is in the YAML.
+#[derive(Debug)]
+pub(super) struct YamlOrigin {
+    pub tree: Rc<Tree>,
+    pub excerpt: Excerpt,
 }
 
-impl Origin<'_> {
+impl Origin for YamlOrigin {
+    fn place(&self, span: Span) -> Span {
+        self.excerpt.place(span)
+    }
+
+    fn back(&self, outer: &Source, document: &Document, parsed: Parsed) -> Parsed {
+        let mapping = Mapping { yaml: outer.text(), tree: &self.tree, excerpt: &self.excerpt };
+        // What a variable holds is part of the launch of the command, where there is one.
+        let of_command = |launch: &Launch| launch.anchor.start >= self.excerpt.command;
+        let has_command = parsed.launches.iter().any(of_command);
+        let launches = parsed.launches.into_iter().filter(|launch| !has_command || of_command(launch));
+        let mut launches: Vec<Launch> = launches.map(|launch| mapping.launch(launch)).collect();
+        for launch in &mut launches {
+            // A container sets its variables, unless the script sets them anew.
+            for (name, variable) in document.surroundings.environment.iter() {
+                let own = launch.environment.get(name).and_then(|own| own.value.known());
+                if own.is_none_or(|own| Some(own) == variable.value.known()) {
+                    Arc::make_mut(&mut launch.environment).insert(name.clone(), variable.clone());
+                }
+            }
+            document.surround(launch);
+        }
+        Parsed { launches, findings: parsed.findings.into_iter().map(|found| mapping.finding(found)).collect() }
+    }
+}
+
+/// An excerpt and where it comes from.
+struct Mapping<'a> {
+    yaml: &'a str,
+    tree: &'a Tree,
+    excerpt: &'a Excerpt,
+}
+
+impl Mapping<'_> {
     pub fn finding(&self, mut finding: Finding) -> Finding {
         if let Some(fix) = &mut finding.fix {
             fix.edits.iter_mut().for_each(|edit| *edit = self.edit(edit));

@@ -13,7 +13,7 @@ use super::{
     config::Reader,
     node::{Id, Map, Node},
 };
-use crate::{Launch, Launcher, Syntax, Value};
+use crate::{Launch, Launcher, Syntax, Value, context::TextForm};
 
 /// Keys under which srt-slurm keeps the arguments of its workers, by role.
 const WORKERS: [(&str, Engine); 2] = [("sglang_config", Engine::Sglang), ("vllm_config", Engine::Vllm)];
@@ -46,7 +46,14 @@ impl<'a> Reader<'a> {
                     let roles = self.roles(section);
                     for (role, place, worker, id) in roles {
                         read.push(id);
-                        let mut launch = self.launch(worker, engine, Syntax::YamlConfig, place, &mut findings);
+                        let mut launch = self.launch(
+                            worker,
+                            engine,
+                            Syntax::YamlConfig,
+                            place,
+                            TextForm::EngineConfig,
+                            &mut findings,
+                        );
                         launch.launcher = Launcher::Dynamo;
                         self.add_environment(map, role, &mut launch);
                         launches.push(launch);
@@ -57,7 +64,9 @@ impl<'a> Reader<'a> {
                 }
                 if let Some(engine) = self.engine_of_section(&key.text, section) {
                     read.push(*id);
-                    let mut launch = self.launch(section, engine, Syntax::YamlOverrides, key.span, &mut findings);
+                    // A trainer reads the section.
+                    let form = if self.context.form == TextForm::Input { TextForm::Input } else { TextForm::OtherYaml };
+                    let mut launch = self.launch(section, engine, Syntax::YamlOverrides, key.span, form, &mut findings);
                     launch.launcher = Launcher::Hydra;
                     launches.push(launch);
                 }

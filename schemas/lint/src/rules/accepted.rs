@@ -2,7 +2,7 @@
 
 use launch::{
     Argument, Value,
-    placeholder::{stands_for_another, stands_for_number},
+    placeholder::{may_replace_number, may_replace_value},
 };
 use schemas::{
     diagnostic::{Edit, Safety, Severity},
@@ -35,14 +35,14 @@ pub(super) fn refused(
     // Of a flag that spectune knows, numbers are looked at where the launch is read.
     let judges_numbers = argument.key.is_none();
     argument.values.iter().find_map(|word| {
-        let text = word.value.known().filter(|text| !stands_for_another(text))?;
+        let text = word.value.known().filter(|text| !may_replace_value(text))?;
         if accepted.has_list_in(version) {
             let read = registered.versions();
             let mut own = accepted.words.iter().filter(|known| is_same(accepted.kind, known.text, text));
             return (!own.any(|known| may_have(known, version, read)))
                 .then(|| not_listed(context, accepted, argument, word, text));
         }
-        (judges_numbers && !is_of(accepted.kind, text) && !stands_for_number(&argument.flag.value, text))
+        (judges_numbers && !is_of(accepted.kind, text) && !may_replace_number(&argument.flag.value, text))
             .then(|| not_of_kind(context, accepted.kind, argument, word, text))
     })
 }

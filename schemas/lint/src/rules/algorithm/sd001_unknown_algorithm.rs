@@ -41,7 +41,7 @@
 //!
 //! sglang `speculative/spec_info.py`, `arg_groups/speculative_hook.py`; before 0.5.12 `server_args.py`.
 
-use launch::placeholder::stands_for_another;
+use launch::placeholder::may_replace_value;
 use schemas::{
     algorithm::{Algorithm, parse_algorithm},
     diagnostic::{Safety, Severity},
@@ -84,7 +84,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         return None;
     }
     // `your_algorithm` is for the reader. Names in capitals are names of algorithms.
-    if stands_for_another(name.value) && name.value.contains(|letter: char| letter.is_lowercase()) {
+    if may_replace_value(name.value) && name.value.contains(|letter: char| letter.is_lowercase()) {
         return None;
     }
     let spell = |known: &str| context.launch.set(Key::SpeculativeAlgorithm, version, known);

@@ -1,14 +1,13 @@
-//! The result of interpreting a script: command lines of words.
+//! Commands of a shell after expansion: words, and what is known of where they run.
 
 use std::borrow::Cow;
 
 use schemas::text::{Located, Span};
 
-use super::super::{
+use super::{
     Value,
-    embedded::{Document, Surroundings, UNKNOWN},
+    document::{Surroundings, UNKNOWN},
     evidence::Stated,
-    shell::Trouble,
 };
 
 /// A word of a command line after expansion.
@@ -34,7 +33,7 @@ impl Text<'_> {
 
 /// A command line, or a list of words in a variable that no command of the script uses.
 #[derive(Clone, Debug, Default)]
-pub struct Line<'a> {
+pub struct ShellCommand<'a> {
     /// Its words.
     pub words: Vec<Field<'a>>,
     /// Words that may also be present: from branches that may or may not run together with this path.
@@ -56,7 +55,7 @@ pub struct Line<'a> {
     pub passed_to: Option<(String, Field<'a>)>,
 }
 
-impl Line<'_> {
+impl ShellCommand<'_> {
     /// Whether the words are only a part of a command that is assembled elsewhere: a text that no command here uses. An
     /// array of flags counts as whole, since launches are published in this form.
     pub fn is_part(&self, in_array: bool) -> bool {
@@ -80,15 +79,4 @@ pub struct ArrayPlace {
     pub name: Span,
     /// The whole assignment.
     pub span: Span,
-}
-
-/// The result of interpreting a script.
-#[derive(Clone, Debug, Default)]
-pub struct Script<'a> {
-    /// Commands in order, then the variables that no command uses.
-    pub lines: Vec<Line<'a>>,
-    /// Here-documents that contain scripts or YAML.
-    pub documents: Vec<Document>,
-    /// Constructs that were not closed.
-    pub troubles: Vec<Trouble>,
 }

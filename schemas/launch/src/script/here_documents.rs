@@ -1,24 +1,25 @@
 //! Here-documents that contain a script or YAML, as the shell expands them.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use schemas::text::{Located, Source, Span};
 
 use super::{
     super::{
-        embedded::{Document, Surroundings, UNKNOWN},
+        document::{Document, Surroundings, UNKNOWN},
         shell::{self, Chunk, Operator, Part, Parts},
         span_map::{MappedPart, SpanMap},
     },
     Interpreter, Used,
     destination::{Stage, kind_of},
-    fences::Region,
-    line::{Field, Text},
 };
 use crate::{
     Value,
+    command::{Field, Text},
+    context::TextContext,
     detect::{self, names_engine},
     kind::Kind,
+    origin::Pieces,
     quoting::is_plain,
 };
 
@@ -29,14 +30,6 @@ const MOST_DOCUMENTS: usize = 256;
 const MOST_FILLED: usize = 1 << 16;
 
 impl<'a> Interpreter<'a> {
-    /// Keeps a Markdown block that is not a script.
-    pub(super) fn embed(&mut self, region: Region<'_>) {
-        let text = self.source.slice(region.span);
-        if self.documents.len() < MOST_DOCUMENTS && (names_engine(text) || region.kind == Kind::Yaml) {
-            self.documents.push(Document::part_of(self.source, region.span, region.kind));
-        }
-    }
-
     /// Keeps a here-document if a command runs it.
     pub(super) fn document(&mut self, document: &shell::Document<'a>) {
         if self.documents.len() >= MOST_DOCUMENTS {
@@ -64,7 +57,8 @@ impl<'a> Interpreter<'a> {
         }
         let words: Vec<Field<'a>> = stages.into_iter().flat_map(|stage| stage.words).collect();
         let (surroundings, version) = (self.around(&words), self.version_beside(&words));
-        self.documents.push(Document { kind, text, pieces, surroundings, version });
+        let document = Document::new(kind, text, Rc::new(Pieces(pieces)), TextContext::default());
+        self.documents.push(Document { surroundings, version, ..document });
     }
 
     /// The environment of a document that is passed to commands: exports of this script may be missing there, or have

@@ -6,16 +6,17 @@ use schemas::text::Located;
 
 use super::{
     super::{
+        command::{ArrayPlace, Field, ShellCommand, Text},
         compose::Composed,
+        context::TextContext,
         detect,
-        embedded::Surroundings,
+        document::Surroundings,
         kind::Kind,
         shell::{Assignment, Command, Word},
     },
-    Interpreter, MOST_LINES, Scalar, Used, anything,
+    Interpreter, MOST_COMMANDS, Scalar, Used, anything,
     control_flow::{Elements, ways},
     inside::only_talks,
-    line::{ArrayPlace, Field, Line, Text},
 };
 
 /// Maximum number of words of a command without flags that are searched for an engine's program.
@@ -49,7 +50,8 @@ impl<'a> Interpreter<'a> {
         }
         self.note_requirement(command);
         // A command without a flag is not a launch; the texts that it names are inspected separately.
-        if self.lines.len() >= MOST_LINES || !(command.words.iter().any(may_hold_flag) || names_program(command)) {
+        if self.commands.len() >= MOST_COMMANDS || !(command.words.iter().any(may_hold_flag) || names_program(command))
+        {
             return;
         }
         let mut used = Used::default();
@@ -77,12 +79,12 @@ impl<'a> Interpreter<'a> {
         self.mark(&used);
         let mut looked_inside = false;
         for way in ways(words, &used.conditional, &self.gone) {
-            let mut line = Line {
+            let mut line = ShellCommand {
                 words: way.words,
                 perhaps: way.perhaps,
                 branches: way.branches,
                 arrays: arrays.clone(),
-                ..Line::default()
+                ..ShellCommand::default()
             };
             if let Some(detected) = detect::detect(&line, None) {
                 let before = line.words.get(..detected.first_argument).unwrap_or_default();
@@ -92,11 +94,11 @@ impl<'a> Interpreter<'a> {
                 line.version = self.version_beside(before);
                 line.surroundings = surroundings;
             } else if !std::mem::replace(&mut looked_inside, true) {
-                let from = self.lines.len();
+                let from = self.commands.len();
                 self.look_inside(command, nesting);
                 self.run_in_image(from, &line.words);
             }
-            self.lines.push(line);
+            self.commands.push(line);
         }
     }
 
@@ -105,7 +107,7 @@ impl<'a> Interpreter<'a> {
         let Some(image) = detect::image_of(outer) else { return };
         let version = self.version_beside(outer);
         let own = detect::image_with_own_entry_point(outer).map(|(image, first)| (image.to_owned(), first.clone()));
-        for line in self.lines.iter_mut().skip(from).filter(|line| line.surroundings.image.is_none()) {
+        for line in self.commands.iter_mut().skip(from).filter(|line| line.surroundings.image.is_none()) {
             line.surroundings.image = Some(image.clone());
             line.version = line.version.or(version);
             line.passed_to.clone_from(&own);
@@ -129,11 +131,11 @@ impl<'a> Interpreter<'a> {
 
     /// Keeps a text to parse as a separate command. False if it starts no engine.
     pub(super) fn run_later(&mut self, text: Composed, surroundings: Surroundings, used: &Used<'a>) -> bool {
-        if !detect::names_engine(&text.text) || self.documents.len() >= MOST_LINES {
+        if !detect::names_engine(&text.text) || self.documents.len() >= MOST_COMMANDS {
             return false;
         }
         self.mark(used);
-        let mut document = text.into_document(Kind::Script);
+        let mut document = text.into_document(Kind::Script, TextContext::default());
         (document.surroundings, document.version) = (surroundings, self.version_beside(&[]));
         self.documents.push(document);
         true

@@ -1,4 +1,4 @@
-//! The launch file with the place of every key and value.
+//! spectune's TOML launch files, with the place of every key and value.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,9 +18,9 @@ use toml::{
     de::{DeString, DeTable, DeValue, Deserializer},
 };
 
-use super::super::{
-    Argument, Engine, Insertion, Launch, Launcher, Options, Parsed, Setting, Syntax, Value, forks::Forks, problems,
-    writing::Writing,
+use super::{
+    Argument, Engine, Insertion, Launch, Launcher, Options, Setting, Syntax, Value, context::TextContext,
+    document::Read, forks::Forks, problems, writing::Writing,
 };
 
 /// Shortest key that is taken for a slip of the pen; a shorter one is near to everything.
@@ -33,11 +33,11 @@ const MOST_GUESSES: usize = 64;
 type Entry<'a> = (&'a Spanned<DeString<'a>>, &'a Spanned<DeValue<'a>>);
 
 /// The text is parsed once: the tree that gives the places is the one that the file's type is read from.
-pub(crate) fn parse(source: &Source, options: &Options) -> Parsed {
+pub(super) fn read(source: &Source, context: &TextContext, options: &Options) -> Read {
     let document = match DeTable::parse(source.text()) {
         Ok(document) => document,
         Err(error) => {
-            return Parsed { launches: Vec::new(), findings: vec![invalid(error.message(), error.span(), source)] };
+            return Read { reason: Some(invalid(error.message(), error.span(), source)), ..Read::default() };
         }
     };
     let mut findings = Vec::new();
@@ -48,13 +48,15 @@ pub(crate) fn parse(source: &Source, options: &Options) -> Parsed {
         Ok(file) => launch.engine = file.engine.map_or(launch.engine, engine),
         Err(_) if !holds_launch => {
             // Some other program's file.
-            return Parsed { launches: Vec::new(), findings: vec![super::super::arguments::no_launch(source)] };
+            return Read::default();
         }
         // With a wrong key or value the rest of the file is still looked at.
         Err(error) => findings.insert(0, invalid(error.message(), error.span(), source)),
     }
     launch.engine = options.engine.unwrap_or(launch.engine);
-    Parsed { launches: vec![launch], findings }
+    let mut launches = vec![launch];
+    context.mark(&mut launches, &mut findings);
+    Read { launches, findings, ..Read::default() }
 }
 
 /// The entries of a table with their spans.

@@ -1,0 +1,225 @@
+//! A launch from the words of a command.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use schemas::{
+    finding::{Doubt, Finding},
+    flags::Key,
+    text::{Located, Source, Span},
+    version::EngineVersion,
+};
+
+use super::{
+    super::{
+        Argument, Engine, Launch, Launcher, Options, Setting, Syntax, Value,
+        command::{Field, ShellCommand},
+        context::TextContext,
+        detect::{self, Detected, MOST_WORDS},
+        entry_point::{self, Runner},
+        forks::Forks,
+        problems, vllm,
+        writing::Writing,
+    },
+    numbers, place, split, unknown,
+};
+
+/// Builds the launches of one text.
+pub(super) struct Builder<'a> {
+    pub source: &'a Source,
+    pub context: &'a TextContext,
+    pub options: &'a Options,
+}
+
+impl Builder<'_> {
+    /// The launch of a command. What is wrong with its words is added to `findings`.
+    pub fn launch(&self, command: &ShellCommand<'_>, detected: &Detected, findings: &mut Vec<Finding>) -> Launch {
+        let engine = detected.engine;
+        let overrides;
+        let mut words = command.words.get(detected.first_argument..).unwrap_or_default();
+        if detected.launcher == Launcher::Hydra {
+            overrides = detect::as_flags(|span| self.source.slice(span), words);
+            words = &overrides;
+        }
+        let words = self.cut(words, findings);
+        self.check_entry_point(command, findings);
+        let stated = command.version.filter(|stated| stated.is_of(engine)).map(|stated| stated.version);
+        let version = self.options.version.or(stated.map(|version| version.value));
+        let mut troubles = Vec::new();
+        let mut arguments = split::split(self.source, words, engine, version, &mut troubles);
+        if engine == Engine::Vllm {
+            split::positional_model(&mut arguments);
+        }
+        for argument in &mut arguments {
+            argument.in_branch = command.branches.contains(&argument.flag.span);
+        }
+        // A page that lists flags for its readers leaves values out.
+        let is_mentioned = detected.is_bare && self.context.is_page();
+        self.sort_out_missing(&mut troubles, is_mentioned);
+        self.check(command, detected, &arguments, troubles, findings);
+        let syntax = if detected.array.is_some() { Syntax::ShellArray } else { Syntax::CommandLine };
+        let whole = || command.words.iter().map(|word| word.span).reduce(Span::join).unwrap_or(detected.anchor);
+        let span = detected.array.unwrap_or_else(whole);
+        let mut settings = settings(self.source, &arguments, syntax);
+        let perhaps = self.perhaps(command, engine, version, &mut arguments, &mut settings);
+        if engine == Engine::Vllm {
+            settings.extend(vllm::draft_setting(&arguments));
+        }
+        let insertion = place::insertion(self.source, &arguments, syntax, engine, span);
+        let is_part = !detected.is_sure
+            || command.is_part(detected.array.is_some())
+            || detected.launcher == Launcher::Hydra
+            || is_mentioned;
+        Launch {
+            engine,
+            launcher: detected.launcher,
+            syntax,
+            span,
+            anchor: detected.anchor,
+            program: program(command, detected.first_argument),
+            settings,
+            arguments,
+            is_part,
+            perhaps,
+            environment: Arc::clone(&command.surroundings.environment),
+            environment_is_open: command.surroundings.is_open,
+            engine_version: stated,
+            version_is_inferred: false,
+            image: command.surroundings.image.clone(),
+            is_changed: false,
+            is_shown: is_mentioned,
+            forks: Forks::default(),
+            insertion,
+        }
+    }
+
+    /// The words up to the input of GNU parallel, or up to the limit.
+    fn cut<'w, 'f>(&self, words: &'w [Field<'f>], findings: &mut Vec<Finding>) -> &'w [Field<'f>] {
+        // A quoted word is a value.
+        let ends = |word: &Field<'_>| {
+            let text = word.value.known().filter(|text| *text == self.source.slice(word.span));
+            text.is_some_and(|text| matches!(text, ":::" | "::::"))
+        };
+        let end = words.iter().position(ends).unwrap_or(words.len());
+        if let Some(first) = words.get(MOST_WORDS).filter(|_| end > MOST_WORDS) {
+            findings.push(problems::too_many_words(first.span, MOST_WORDS));
+        }
+        words.get(..end.min(MOST_WORDS)).unwrap_or_default()
+    }
+
+    /// Reports the first word after an image whose entry point does not take it.
+    fn check_entry_point(&self, command: &ShellCommand<'_>, findings: &mut Vec<Finding>) {
+        let passed = command.passed_to.as_ref().map(|(image, first)| (image.as_str(), first));
+        let given = detect::image_with_own_entry_point(&command.words).or(passed);
+        if let Some((image, first)) = given
+            && let Some(word) = first.value.known()
+        {
+            findings.extend(entry_point::check(image, word, first.span, Runner::Docker));
+        }
+    }
+
+    /// A variable that is set elsewhere or a template may supply a missing value, and a page that mentions flags leaves
+    /// values out.
+    fn sort_out_missing(&self, troubles: &mut Vec<Finding>, is_mentioned: bool) {
+        let is_missing = |trouble: &Finding| trouble.code == problems::MISSING_VALUE.code;
+        troubles.retain(|trouble| !is_mentioned || !is_missing(trouble));
+        for trouble in troubles.iter_mut().filter(|trouble| is_missing(trouble)) {
+            let after = self.source.text().get(trouble.span.end..).unwrap_or_default();
+            if after.trim_start_matches([' ', '\t', '=', '"']).starts_with(['$', '{', '<']) {
+                trouble.doubts.insert(Doubt::SetElsewhere);
+            }
+        }
+    }
+
+    /// Checks flags and values as the engine's parser does.
+    fn check(
+        &self,
+        command: &ShellCommand<'_>,
+        detected: &Detected,
+        arguments: &[Argument],
+        mut troubles: Vec<Finding>,
+        findings: &mut Vec<Finding>,
+    ) {
+        if detected.engine == Engine::Vllm {
+            findings.push(problems::vllm_unread(detected.anchor));
+            // Whether a word belongs to a flag that is not read is unknown.
+            findings.extend(troubles.into_iter().filter(|trouble| trouble.code == problems::MISSING_VALUE.code));
+            let mut wrong = vllm::bad_values(self.source, self.context, arguments, false);
+            // Hydra has its own grammar, and what splits a variable that is used elsewhere is unknown.
+            if detected.launcher == Launcher::Hydra || command.is_variable {
+                wrong.iter_mut().for_each(|one| _ = one.doubts.insert(Doubt::OtherQuoting));
+            }
+            findings.append(&mut wrong);
+            numbers::bad_values(arguments, detected.engine, findings);
+            return;
+        }
+        if !detected.is_sure || detected.launcher == Launcher::Hydra {
+            return;
+        }
+        findings.append(&mut troubles);
+        // Benchmarks accept the server's flags and additional ones.
+        if detected.launcher == Launcher::Benchmark {
+            return;
+        }
+        let mut found = Vec::new();
+        unknown::report(arguments, detected.engine, &self.context.forks, &mut found);
+        if detected.launcher == Launcher::Dynamo {
+            found.iter_mut().for_each(|one| _ = one.doubts.insert(Doubt::OwnFlags));
+        }
+        findings.append(&mut found);
+        numbers::bad_values(arguments, detected.engine, findings);
+    }
+
+    /// Flags that may also be given. For flags that are already given, the value becomes unknown.
+    fn perhaps(
+        &self,
+        command: &ShellCommand<'_>,
+        engine: Engine,
+        version: Option<EngineVersion>,
+        arguments: &mut Vec<Argument>,
+        settings: &mut BTreeMap<Key, Setting>,
+    ) -> BTreeSet<Key> {
+        let words = command.perhaps.get(..MOST_WORDS).unwrap_or(&command.perhaps);
+        let mut keys = BTreeSet::new();
+        for argument in split::split(self.source, words, engine, version, &mut Vec::new()) {
+            keys.extend(argument.key);
+            // It may hold any flag, there as here.
+            if argument.is_positional() && argument.values.iter().any(|value| value.value.known().is_none()) {
+                arguments.push(argument);
+            }
+        }
+        for (_, setting) in settings.iter_mut().filter(|(key, _)| keys.contains(key)) {
+            for value in &mut setting.values {
+                value.value = Value::Unknown(value.value.written().to_owned());
+            }
+        }
+        keys
+    }
+}
+
+/// The words that start the engine.
+fn program(command: &ShellCommand<'_>, first_argument: usize) -> Vec<Located<Value>> {
+    let words = command.words.iter().take(first_argument);
+    words.map(|word| Located::new(word.value.to_value(), word.span)).collect()
+}
+
+/// The settings of the flags that spectune knows. Of a flag that is given several times the last one counts.
+pub(super) fn settings(source: &Source, arguments: &[Argument], syntax: Syntax) -> BTreeMap<Key, Setting> {
+    let last: BTreeMap<Key, &Argument> =
+        arguments.iter().filter_map(|argument| Some((argument.key?, argument))).collect();
+    last.into_iter().map(|(key, argument)| (key, setting(source, argument, syntax))).collect()
+}
+
+pub(super) fn setting(source: &Source, argument: &Argument, syntax: Syntax) -> Setting {
+    Setting {
+        values: argument.values.clone(),
+        flag: argument.flag.span,
+        span: argument.span,
+        value: argument.values.iter().map(|value| value.span).reduce(Span::join),
+        spelling: argument.flag.value.clone(),
+        removal: place::removal(source, argument.span, syntax),
+        writing: Writing::shell(None),
+    }
+}

@@ -1,0 +1,38 @@
+//! Values that argparse cannot read: words where a number must be.
+
+use schemas::{engines::Engine, finding::Finding, flags::Takes};
+
+use super::super::{Argument, placeholder, problems};
+
+/// Reports values of flags that take a number and have something else.
+pub(super) fn bad_values(arguments: &[Argument], engine: Engine, findings: &mut Vec<Finding>) {
+    for argument in arguments {
+        let Some(key) = argument.key else { continue };
+        let (what, is_read): (_, fn(&str) -> bool) = match key.flag().takes {
+            Takes::Integer | Takes::Integers => ("int", is_integer),
+            Takes::Number => ("float", |text| text.trim().replace('_', "").parse::<f64>().is_ok()),
+            Takes::Nothing | Takes::Text | Takes::Choice(_) | Takes::Size | Takes::Texts => continue,
+        };
+        let is_bad = |text: &str| !is_read(text) && !placeholder::may_replace_number(&argument.flag.value, text);
+        let bad = argument.values.iter().find(|value| value.value.known().is_some_and(is_bad));
+        if let Some(bad) = bad {
+            let shown: String = bad.value.written().chars().take(60).collect();
+            let message = format!("`{}` takes a number, but got `{shown}`", argument.flag.value);
+            let mut finding = problems::BAD_VALUE.at(bad.span, message, "not a number");
+            let who = if engine == Engine::Vllm { "vllm" } else { "sglang" };
+            finding.notes.push(format!("{who}: \"invalid {what} value: '{shown}'\""));
+            findings.push(finding);
+        }
+    }
+}
+
+/// Whether Python's `int` takes a text.
+fn is_integer(text: &str) -> bool {
+    let text = text.trim();
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text).as_bytes();
+    let between = |pair: &[u8]| pair != b"__";
+    digits.first().is_some_and(u8::is_ascii_digit)
+        && digits.last().is_some_and(u8::is_ascii_digit)
+        && digits.iter().all(|byte| byte.is_ascii_digit() || *byte == b'_')
+        && digits.windows(2).all(between)
+}

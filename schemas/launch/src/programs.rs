@@ -1,0 +1,103 @@
+//! Programs that occur in launches, and what they do: the table `data/programs.toml`.
+
+use std::{collections::BTreeMap, sync::LazyLock};
+
+use serde::Deserialize;
+
+/// What a program does with its arguments. The table explains each role.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Role {
+    Applier,
+    Client,
+    Container,
+    Engine,
+    Launcher,
+    Printer,
+    Remote,
+    Scheduler,
+    Shell,
+    Start,
+    Tool,
+    Wrapper,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Table {
+    programs: BTreeMap<String, Vec<Role>>,
+    flags: OtherFlags,
+}
+
+/// Flags that show that a program is none of the engines.
+#[derive(Debug, Default, Deserialize)]
+struct OtherFlags {
+    diffusion: Vec<String>,
+    trainer: Vec<String>,
+}
+
+const TEXT: &str = include_str!("../data/programs.toml");
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| toml::from_str(TEXT).unwrap_or_default());
+
+/// The name of a program without its folder.
+pub(super) fn base(word: &str) -> &str {
+    word.rsplit('/').next().unwrap_or_default()
+}
+
+/// Whether a program, with or without its folder, has a role.
+pub(super) fn has(word: &str, role: Role) -> bool {
+    TABLE.programs.get(base(word)).is_some_and(|roles| roles.contains(&role))
+}
+
+/// Whether a program runs its arguments, or a script among them.
+pub(super) fn runs_arguments(word: &str) -> bool {
+    [Role::Shell, Role::Wrapper, Role::Remote, Role::Launcher, Role::Scheduler].into_iter().any(|role| has(word, role))
+}
+
+/// Whether a word is the first one of a command.
+pub(super) fn starts_command(word: &str) -> bool {
+    has(word, Role::Start) || runs_arguments(word) || base(word).starts_with("python")
+}
+
+/// Whether flags are those of a server for diffusion models.
+pub(super) fn has_flag_of_diffusion(flags: &[&str]) -> bool {
+    has_any(flags, &TABLE.flags.diffusion)
+}
+
+/// Whether flags are those of a trainer that forwards flags to an engine.
+pub(super) fn has_flag_of_trainer(flags: &[&str]) -> bool {
+    has_any(flags, &TABLE.flags.trainer)
+}
+
+fn has_any(flags: &[&str], names: &[String]) -> bool {
+    let name = |flag: &&str| flag.strip_prefix("--")?.split('=').next().map(|name| name.replace('_', "-"));
+    flags.iter().filter_map(name).any(|name| names.contains(&name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_is_sorted_and_its_roles_are_known() {
+        let table: Table = toml::from_str(TEXT).expect("a table of programs with known roles");
+        let section =
+            TEXT.split_once("[programs]\n").and_then(|(_, rest)| rest.split_once("\n\n")).expect("a section").0;
+        let names: Vec<&str> =
+            section.lines().filter_map(|line| Some(line.split_once(" = ")?.0.trim_matches('"'))).collect();
+        assert_eq!(names.len(), table.programs.len());
+        assert!(names.is_sorted(), "{names:?}");
+        for (name, roles) in &table.programs {
+            assert!(!roles.is_empty() && roles.windows(2).all(|pair| pair[0] < pair[1]), "{name}: {roles:?}");
+        }
+        for list in [&table.flags.diffusion, &table.flags.trainer] {
+            assert!(!list.is_empty() && list.windows(2).all(|pair| pair[0] < pair[1]), "{list:?}");
+        }
+    }
+
+    #[test]
+    fn folders_are_not_part_of_a_name() {
+        assert!(has("/usr/bin/bash", Role::Shell) && runs_arguments("ssh") && starts_command("python3.12"));
+        assert!(!has("bash", Role::Client) && !runs_arguments("vllm") && !starts_command("echo"));
+    }
+}
