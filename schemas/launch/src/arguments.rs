@@ -25,7 +25,7 @@ use self::{
 use super::{
     Argument, Engine, Insertion, Launch, Launcher, Options, Syntax,
     command::{Field, ShellCommand, Text},
-    context::TextContext,
+    context::{TextContext, TextForm},
     detect::{self, MOST_WORDS},
     document::{Read, UNKNOWN},
     forks::Forks,
@@ -52,7 +52,8 @@ pub(super) fn read(source: &Source, context: &TextContext, options: &Options) ->
         };
         // A page mentions single flags, and what a sentence speaks of looks like flags of an unknown program.
         let is_mention = detected.is_bare && context.is_page() && !detect::is_list_of_flags(&command.words);
-        if is_mention || (detected.launcher == Launcher::Wrapper && !context.is_run()) {
+        let is_prose = !context.is_run() && context.form != TextForm::OtherFile;
+        if is_mention || (detected.launcher == Launcher::Wrapper && is_prose) {
             continue;
         }
         let mut found = Vec::from_iter(command.broken_at.map(broken));

@@ -30,7 +30,8 @@ pub fn comments(source: &Source) -> Vec<Span> {
             Kind::Markdown => (Vec::new(), markdown::read(&inner, &document.context).documents),
             Kind::Script => {
                 let found = shell::comments(inner.text(), Span::new(0, inner.text().len()));
-                let documents = if inner.text().contains("<<") { script::read(&inner, None).documents } else { Vec::new() };
+                let documents =
+                    if inner.text().contains("<<") { script::read(&inner, None).documents } else { Vec::new() };
                 (found, documents)
             }
             Kind::Toml | Kind::Unread(_) => continue,

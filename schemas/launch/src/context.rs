@@ -10,7 +10,7 @@ use schemas::{
 use super::{
     Launch,
     forks::Forks,
-    kind::{Kind, base_of, ending_of, has_fences, is_makefile, is_script_name},
+    kind::{Kind, base_of, ending_of, has_fences, is_makefile, is_page_name, is_script_name},
 };
 
 /// The form of a text that contains launches. An error needs a text that someone runs as it is written; in all other forms a
@@ -142,6 +142,7 @@ impl TextForm {
             _ if source.text().starts_with("#!") && !has_fences(source) => Self::Input,
             Kind::Python => Self::PythonText,
             Kind::Markdown => Self::Page,
+            Kind::Script if is_page_name(source.name()) => Self::Page,
             Kind::Yaml if is_named => Self::OtherYaml,
             _ if is_makefile(source.name()) => Self::Makefile,
             Kind::Script if is_script_name(source.name()) => Self::Script,

@@ -115,7 +115,7 @@ fn prose_is_no_launch() {
     codes("a.yaml", &changelog.replace("description", "entries"), &["LT02"]);
     codes("a.yaml", "x: \"uses --speculative-algorithm EAGLE, see --model-path.\"\n", &["LT02"]);
     codes("a.md", "Use `--speculative-algorithm EAGLE` with --speculative-num-steps 3, please.\n", &["LT02"]);
-    codes("a.rst", "Start it. Then run sglang serve with --tp 2, and --model-path m.\n", &["LT02"]);
+    codes("a.md", "Start it. Then run sglang serve with `--tp 2`, and --model-path m.\n\n```\nhi\n```\n", &["LT02"]);
     codes("a.sh", "echo hi\n: 'Enable (--speculative-algorithm EAGLE, --tp 2)'\n", &["LT02"]);
 }
 
