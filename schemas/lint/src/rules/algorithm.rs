@@ -24,6 +24,7 @@ pub(super) mod sd013_draft_lm_head_missing;
 pub(super) mod sd014_draft_tie_word_embeddings;
 pub(super) mod sd015_draft_vocab_size_null;
 pub(super) mod sd016_draft_revision_replaced;
+pub(super) mod sd017_not_switched_on;
 pub(super) mod sd105_deepseek_v4_algorithms;
 pub(super) mod sd193_known_crash;
 pub(super) mod sd194_known_corruption;

@@ -34,6 +34,9 @@ pub(super) mod sd142_dflash_target_layers;
 pub(super) mod sd143_dflash_trtllm;
 pub(super) mod sd144_block_size_and_tokens;
 pub(super) mod sd145_draft_window;
+pub(super) mod sd146_ragged_verify_table;
+pub(super) mod sd147_block_of_head;
+pub(super) mod sd148_block_draft_width;
 pub(super) mod sd160_negative_speedup;
 
 use super::Context;

@@ -1,0 +1,4 @@
+# expect: VL24 error
+pip install vllm==0.28.0
+vllm serve Qwen/Qwen3.8-Flash-Next-FP8 --speculative-config '{"method": "mtp", "num_speculative_tokens": 3}' \
+  --kv-transfer-config '{"kv_connector": "MooncakeStoreConnector", "kv_role": "kv_both"}'

@@ -1,0 +1,81 @@
+//! # SD148: block-draft-width
+//!
+//! The block draft is for hidden states of another width than the target's.
+//!
+//! ## What it does
+//!
+//! Under DFLASH and DSPARK, compares the draft's `hidden_size` (or its `target_hidden_size`) with the target's.
+//!
+//! ## Why is this bad?
+//!
+//! The draft reads the target's hidden states and looks its tokens up in the target's embeddings. With another width
+//! neither fits: the draft is for another model.
+//!
+//! ## What SGLang does
+//!
+//! It fails in the first draft pass: `RuntimeError: mat1 and mat2 shapes cannot be multiplied`.
+//!
+//! ## Example
+//!
+//! ```launch bad version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm DFLASH --speculative-draft-model-path draft --max-running-requests 16 \
+//!   --attention-backend fa3
+//! ```
+//! ```target
+//! {"architectures": ["Qwen3ForCausalLM"], "hidden_size": 5120, "torch_dtype": "bfloat16"}
+//! ```
+//! ```draft
+//! {"architectures": ["DFlashDraftModel"], "hidden_size": 4096, "block_size": 16, "torch_dtype": "bfloat16"}
+//! ```
+//!
+//! ## Use instead
+//!
+//! ```launch good version:0.5.23
+//! sglang serve --model-path target --speculative-algorithm DFLASH --speculative-draft-model-path draft --max-running-requests 16 \
+//!   --attention-backend fa3
+//! ```
+//! ```target
+//! {"architectures": ["Qwen3ForCausalLM"], "hidden_size": 4096, "torch_dtype": "bfloat16"}
+//! ```
+//! ```draft
+//! {"architectures": ["DFlashDraftModel"], "hidden_size": 4096, "block_size": 16, "torch_dtype": "bfloat16"}
+//! ```
+//!
+//! ## Versions
+//!
+//! Since the algorithms were added; read in 0.5.23. Drafts with an own `target_hidden_size` are compared by it.
+//!
+//! ## Source
+//!
+//! sglang `models/dflash.py`, `models/dspark.py`.
+
+use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
+
+use crate::rules::{Applies, Check, Context, Finding, Rule};
+
+pub(in crate::rules) const RULE: Rule = Rule {
+    code: "SD148",
+    name: "block-draft-width",
+    severity: Severity::Error,
+    applies: Applies::Sglang,
+    file: include_str!("sd148_block_draft_width.rs"),
+    check: Check::One(check),
+};
+
+fn check(context: &Context<'_>) -> Option<Finding> {
+    context.algorithm().filter(|one| matches!(one, Algorithm::Dflash | Algorithm::Dspark))?;
+    let (target, facts) = (context.target_config()?.hidden_size?, context.draft?);
+    let draft = context.draft_config()?;
+    // If the config is only partly known, the field that explains the difference may exist.
+    let own = || draft.hidden_size.filter(|own| !facts.partial || *own == target);
+    let expected = draft.target_hidden_size.or_else(own)?;
+    (expected != target).then(|| {
+        let message = format!("the draft is for hidden states of width {expected}, and the target's are {target} wide");
+        Finding::new(context.value_place(Key::SpeculativeDraftModelPath), message, format!("for {expected}"))
+            .related(context.span(Key::ModelPath), format!("hidden size {target}"))
+            .engine_says("RuntimeError: mat1 and mat2 shapes cannot be multiplied")
+            .on_facts("target", context.target)
+            .on_facts("draft", context.draft)
+            .help("use the draft that was trained for this target")
+    })
+}
