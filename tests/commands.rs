@@ -346,6 +346,31 @@ fn a_sweep_leaves_a_journal_a_tuned_file_and_a_report_that_the_other_commands_ta
 }
 
 #[test]
+fn a_check_of_a_newer_run_needs_several_older_ones() {
+    let (folder, sweep) = sweep_folder(|content| content);
+    let out = folder.path().join("a");
+    check(&["sweep", text(&sweep), "--out", text(&out)], 0, &[]);
+    // Runs that do not scatter at all.
+    let copies: Vec<PathBuf> = ["b", "c", "d"].map(|name| folder.path().join(name)).into();
+    for copy in &copies {
+        fs::create_dir(copy).expect("a folder");
+        fs::copy(out.join("journal.jsonl"), copy.join("journal.jsonl")).expect("a journal");
+    }
+    let [b, c, d] = [0, 1, 2].map(|at| text(&copies[at]));
+    let all = ["report", "--compare", text(&out), b, c, d, "--fail-if"];
+    let passed = check(&[&all[..], &["throughput < 0.97"]].concat(), 0, &[]).stdout;
+    assert_eq!(passed.matches("1.000 (1.000 to 1.000) passes").count(), 2, "{passed}");
+    let failed = check(&[&all[..], &["latency > 0.9", "--load", "1"]].concat(), 1, &[]).stdout;
+    assert!(failed.starts_with("batch 1, ") && failed.trim_end().ends_with("fails"), "{failed}");
+    let few = ["report", "--compare", text(&out), b, "--fail-if", "throughput < 0.97"];
+    let unknown = check(&few, 4, &["give more folders"]).stdout;
+    assert!(unknown.contains("cannot tell"), "{unknown}");
+    check(&[&all[..], &["speed < 0.97"]].concat(), 2, &["throughput, latency, ttft, itl, accept_length"]);
+    check(&[&all[..], &["itl > 1.1", "--load", "99"]].concat(), 2, &["the load 99 was not measured"]);
+    check(&["report", b, "--fail-if", "itl > 1.1"], 2, &["measured in turns"]);
+}
+
+#[test]
 fn wrong_sweeps_point_at_the_line() {
     let with = |from: &str, to: &str, words: &[&str]| {
         let (folder, sweep) = sweep_folder(|content| content.replace(from, to));

@@ -7,6 +7,9 @@ mod sglang;
 #[path = "servers/launch_files.rs"]
 mod launch_files;
 
+#[path = "servers/launch_forms.rs"]
+mod launch_forms;
+
 #[path = "servers/ends.rs"]
 mod ends;
 

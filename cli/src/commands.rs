@@ -82,7 +82,7 @@ pub enum Command {
     Sweep(sweep::Arguments),
     /// Measure a running server as it is, or compare two of them
     #[cfg(feature = "engine")]
-    Tune(tune::Arguments),
+    Tune(Box<tune::Arguments>),
     /// Merge the shards of a sweep into one folder
     #[cfg(feature = "engine")]
     Merge(merge::Arguments),
@@ -135,7 +135,7 @@ impl Command {
             #[cfg(feature = "engine")]
             Self::Sweep(arguments) => sweep::run(arguments),
             #[cfg(feature = "engine")]
-            Self::Tune(arguments) => tune::run(arguments),
+            Self::Tune(arguments) => tune::run(*arguments),
             #[cfg(feature = "engine")]
             Self::Merge(arguments) => merge::run(arguments),
             #[cfg(feature = "engine")]

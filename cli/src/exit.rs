@@ -17,6 +17,9 @@ pub enum Exit {
     /// The device or the engine failed.
     #[cfg(feature = "engine")]
     Failure = 3,
+    /// A comparison cannot tell: the runs differ, or scatter too much.
+    #[cfg(feature = "engine")]
+    Unknown = 4,
     /// Interrupted by Ctrl-C or SIGTERM, with all finished work kept: 128 + SIGINT, by the convention of shells.
     #[cfg(feature = "engine")]
     Interrupted = 130,
@@ -27,9 +30,10 @@ pub enum Exit {
 pub const AFTER_HELP: &str = "\
 Exit codes:
   0  success
-  1  findings (lint), or nothing eligible
+  1  findings (lint), nothing eligible, or worse (report --fail-if)
   2  wrong usage, invalid input, or a file that cannot be read or written
   3  device or engine failure
+  4  a comparison cannot tell (report --fail-if)
   130  interrupted (Ctrl-C, SIGTERM); finished trials are kept, and --resume continues
        (a second one ends the command at once)
 

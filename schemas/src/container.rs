@@ -73,6 +73,27 @@ impl RunOptions {
         found
     }
 
+    /// The options as words, without those that `leave_out` names.
+    pub fn words(&self, leave_out: &[&str]) -> Vec<String> {
+        let kept = self.given.iter().filter(|(name, _)| !leave_out.contains(&name.as_str()));
+        let words = kept.flat_map(|(name, value)| {
+            let dashes = if name.len() == 1 { "-" } else { "--" };
+            let is_switch = SWITCHES.contains(&name.as_str());
+            match value {
+                // A switch takes its value only after `=`.
+                Some(value) if is_switch => vec![format!("{dashes}{name}={value}")],
+                Some(value) => vec![format!("{dashes}{name}"), value.clone()],
+                None => vec![format!("{dashes}{name}")],
+            }
+        });
+        words.collect()
+    }
+
+    /// All values of an option, by its name or letter, in order.
+    pub fn values(&self, option: &str) -> impl Iterator<Item = &str> {
+        self.given.iter().filter(move |(name, _)| name == option).filter_map(|(_, value)| value.as_deref())
+    }
+
     /// Whether an option is given, by its name or letter.
     pub fn has(&self, option: &str) -> bool {
         self.given.iter().any(|(name, value)| name == option && value.as_deref() != Some("false"))
@@ -115,5 +136,8 @@ mod tests {
         assert_eq!((value("p"), value("e"), value("rm")), (Some("80:80"), Some("A"), None));
         assert!(options.has("i") && options.has("t") && !options.has("rm") && !options.has("d"));
         assert!(!parse("--detach=false img").has("detach"));
+        let options = parse("-itd --gpus all -v /a:/b -p80:80 --init=true -e A=1 --env B img");
+        assert_eq!(options.words(&["i", "t", "d", "p"]).join(" "), "--gpus all -v /a:/b --init=true -e A=1 --env B");
+        assert_eq!(options.values("e").chain(options.values("env")).collect::<Vec<_>>(), ["A=1", "B"]);
     }
 }

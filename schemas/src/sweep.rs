@@ -19,7 +19,7 @@ pub use self::{
     engine::{Acceptance, EngineSettings, Models, cuda_name},
     search::{Capture, Metric, Objective, Search, StrategyName, Until},
     space::{KnobLists, Space},
-    system::{SystemKind, SystemSettings},
+    system::{SIMULATED_LENGTH, SystemKind, SystemSettings},
     workload::{Arrivals, Batch, RandomPrompts, UserTurn, Workload},
 };
 

@@ -6,10 +6,12 @@
 
 mod arguments;
 mod choose;
+mod container;
 mod missing;
 mod program;
 mod rewrite;
 mod speculation;
+mod start;
 #[cfg(test)]
 mod tests;
 
@@ -28,13 +30,16 @@ use schemas::{
 };
 
 pub use choose::choose;
+pub use container::{mount_models, on_host};
 pub use rewrite::{Rewritten, rewrite};
+pub use start::Start;
 
 /// Seconds that a server may take to start: large models load for a quarter of an hour.
 const LONGEST_START_S: f64 = 1_800.0;
-/// Draft steps, branches and verified nodes that are tried in addition to the launch's own shape.
+/// Draft steps of chains and trees, and branches and verified nodes of trees, that are tried in addition to the launch's
+/// own shape.
 const STEPS: [usize; 5] = [1, 2, 3, 5, 7];
-const BRANCHES: [usize; 2] = [1, 4];
+const BRANCHES: [usize; 1] = [4];
 const NODES: [usize; 2] = [8, 16];
 
 /// What the user asks for.
@@ -52,6 +57,14 @@ pub struct Wanted {
     pub draft: Option<Draft>,
     /// The words that start the engine, in place of the launch's program.
     pub command: Option<Vec<String>>,
+    /// Commands that start and end what the engine does not run as one process here.
+    pub start: Option<Start>,
+    /// Whether a container's command is started without the container.
+    pub local: bool,
+    /// Whether the prefix cache stays as the launch has it.
+    pub keep_prefix_cache: bool,
+    /// The variables with which the launch was read, for those of its container.
+    pub variables: Option<Arc<Variables>>,
 }
 
 /// A draft, and how it drafts.
@@ -72,6 +85,8 @@ pub struct LaunchSweep {
     pub treated: Vec<Treated>,
     /// The launch's own shape, if it speculates and its shape is known.
     pub own: Option<TreeShape>,
+    /// The draft, as the launch or the user names it.
+    pub draft: Draft,
 }
 
 /// A flag of the launch, and what is measured in its place.
@@ -85,24 +100,35 @@ pub struct Treated {
     pub why: &'static str,
 }
 
-/// Reads the launches of a text with the words that are run: variables have the values of this process's environment, or
-/// the given ones whatever the text assigns.
-pub fn read_to_run(source: &Source, given: BTreeMap<String, String>) -> Parsed {
+/// How the servers of a launch are started.
+#[derive(Debug)]
+struct Program {
+    command: Vec<String>,
+    env: BTreeMap<String, String>,
+    treated: Vec<Treated>,
+}
+
+/// Reads the launches of a text with the words that are run.
+pub fn read_to_run(source: &Source, variables: &Arc<Variables>) -> Parsed {
+    parse(source, &Options { variables: Some(Arc::clone(variables)), ..Options::default() })
+}
+
+/// The variables of this process's environment, and the given ones.
+pub fn variables(given: BTreeMap<String, String>) -> Arc<Variables> {
     let environment =
         std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    let variables = Variables { environment: environment.collect(), fixed: given };
-    parse(source, &Options { variables: Some(Arc::new(variables)), ..Options::default() })
+    Arc::new(Variables { environment: environment.collect(), fixed: given })
 }
 
 /// The sweep of a launch, as read by [`read_to_run`].
 ///
 /// # Errors
 /// With every reason why it cannot be measured so, each a sentence that says what to do.
-pub fn sweep_of(launch: &Launch, wanted: &Wanted) -> Result<LaunchSweep, Vec<String>> {
-    let mut wrong = choose::unfit(launch);
+pub fn sweep_of(source: &Source, launch: &Launch, wanted: &Wanted) -> Result<LaunchSweep, Vec<String>> {
+    let mut wrong = choose::unfit(launch, wanted.start.is_some());
     let mut missing = missing::Missing::default();
-    let program = program::of(launch, wanted, &mut missing);
-    let arguments = arguments::of(launch, &mut missing);
+    let program = program::of(source, launch, wanted, &mut missing);
+    let arguments = arguments::of(launch, wanted, &mut missing);
     let speculation = speculation::of(launch, wanted.draft.as_ref());
     wrong.extend(missing.reasons());
     wrong.extend(program.as_ref().err().cloned());
@@ -132,10 +158,17 @@ pub fn sweep_of(launch: &Launch, wanted: &Wanted) -> Result<LaunchSweep, Vec<Str
             command: program.command,
             extra_args: arguments.kept.clone(),
             env: program.env,
+            speculative_config: speculation.keys,
+            keep_prefix_cache: arguments.keeps_cache,
+            address: wanted.start.as_ref().and_then(|start| start.address.clone()),
             start_timeout_s: LONGEST_START_S,
             ..SystemSettings::default()
         },
-        engine: EngineSettings { context_length: arguments.context_length, ..EngineSettings::default() },
+        engine: EngineSettings {
+            context_length: arguments.context_length,
+            capture_sizes: arguments.capture_sizes.clone(),
+            ..EngineSettings::default()
+        },
         workload: wanted.workload.clone(),
         batch: Batch { sizes: Some(wanted.concurrency.clone()) },
         arrivals: Arrivals::default(),
@@ -152,7 +185,14 @@ pub fn sweep_of(launch: &Launch, wanted: &Wanted) -> Result<LaunchSweep, Vec<Str
     };
     let mut treated = program.treated;
     treated.extend(arguments.treated);
-    Ok(LaunchSweep { file, treated, own: speculation.own })
+    if file.system.simulates_acceptance() {
+        treated.push(Treated {
+            launch: "simulated acceptance".into(),
+            measured: "as it is".into(),
+            why: "accept lengths and speed-ups say nothing about text",
+        });
+    }
+    Ok(LaunchSweep { file, treated, own: speculation.own, draft: speculation.draft })
 }
 
 /// The algorithm that a draft is for, judging by its tensors; `None` if target or draft are not folders of models that
@@ -176,17 +216,15 @@ fn kind(engine: Engine) -> SystemKind {
 
 /// The launch's own shape, and those around what engines use.
 fn space(engine: Engine, own: Option<TreeShape>) -> Space {
-    let (topk, num_draft_tokens) = match engine {
-        Engine::Vllm => (vec![1], Vec::new()),
-        Engine::Sglang | Engine::Slime | Engine::Spectune => (BRANCHES.to_vec(), NODES.to_vec()),
-    };
+    let is_chain = engine == Engine::Vllm;
+    let mut shapes: Vec<TreeShape> = STEPS.map(TreeShape::chain).to_vec();
+    let trees = STEPS.iter().flat_map(|steps| BRANCHES.map(|topk| (*steps, topk)));
+    let trees = trees.flat_map(|(steps, topk)| NODES.map(|nodes| TreeShape::new(steps, topk, nodes)));
+    shapes.extend(trees.filter_map(Result::ok).filter(|_| !is_chain));
     Space {
-        num_steps: STEPS.to_vec(),
-        topk,
-        num_draft_tokens,
-        tables: Vec::new(),
-        shapes: Vec::new(),
+        shapes: shapes.iter().map(ToString::to_string).collect(),
         current: own.map(|own| own.to_string()),
+        ..Space::default()
     }
 }
 

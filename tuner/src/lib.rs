@@ -32,6 +32,7 @@ pub mod merge;
 mod nvidia_smi;
 pub mod outcome;
 pub mod record;
+pub mod regression;
 pub mod runner;
 pub mod running;
 pub mod selection;

@@ -99,6 +99,8 @@ pub struct Outline {
     pub confirms: bool,
     /// What is known of the models and the image that servers need.
     pub lookups: Vec<Lookup>,
+    /// Why a guided search on servers does not replay acceptance; `None` if it does.
+    pub not_replayed: Option<String>,
 }
 
 /// Lists what a sweep would measure. Loads no weights and is quick.
@@ -115,7 +117,12 @@ pub fn outline(request: &SweepRequest<'_>) -> Result<Outline, TunerError> {
     let lookups = on_servers::lookups(request, &space);
     let planned = planned(request, &experiment);
     let confirms = search.confirm && experiment.looks == Looks::PlannedStarts;
-    Ok(Outline { planned, trials, space, loads: experiment.loads, starts, confirms, lookups })
+    let is_guided = search.strategy == StrategyName::Guided && experiment.restarts;
+    let not_replayed = match is_guided {
+        true => on_servers::not_replayed(request, &prepare::options(request, &space)?),
+        false => None,
+    };
+    Ok(Outline { planned, trials, space, loads: experiment.loads, starts, confirms, lookups, not_replayed })
 }
 
 /// Reports what a sweep would do, with a duration estimated from short measurements. Writes nothing.

@@ -1,9 +1,12 @@
 //! `spectune report`: the ranked report of one or several sweeps.
 
+mod fail_if;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use reports::{ReportInput, Sweep};
+use tuner::regression::Condition;
 
 use super::drift;
 use crate::{exit::Exit, terminal};
@@ -12,7 +15,15 @@ const EXAMPLES: &str = "\
 Examples:
   spectune report results/demo
   spectune report results-1 results-2 --out merged
-  spectune report before after --compare --out before-and-after";
+  spectune report before after --compare --out before-and-after
+  spectune report --compare monday today saturday sunday --fail-if 'throughput < 0.97'
+  spectune report results/two-servers --fail-if 'latency > 1.05'
+
+--fail-if is a check for CI. The second folder is compared with the mean of all others, for the configuration that the
+first chose under each load. The runs must be of one host with the same models, workload and settings; only the
+version of the engine may differ. Since hours differ, the interval comes from the scatter between at least three older
+runs, or from two servers that `spectune tune --url URL --url URL2` measured in turns. Exit code 1 if the whole interval
+is beyond the ratio, 4 if the comparison cannot tell.";
 
 /// Write the ranked report of one or several sweeps.
 #[derive(Debug, clap::Args)]
@@ -24,6 +35,13 @@ pub struct Arguments {
     /// Compare two sweeps by configuration, even if their fingerprints differ
     #[arg(long)]
     compare: bool,
+    /// Fail if this holds for the second folder relative to the others: METRIC < RATIO or METRIC > RATIO, with throughput,
+    /// latency, ttft, itl or accept_length
+    #[arg(long, value_name = "CONDITION")]
+    fail_if: Option<Condition>,
+    /// With --fail-if: only under this load, such as 8 (batch size) or "4 requests/s"
+    #[arg(long, value_name = "LOAD", requires = "fail_if")]
+    load: Option<String>,
     /// Folder for the report (default: the first sweep's)
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -31,6 +49,9 @@ pub struct Arguments {
 
 /// Runs the command.
 pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
+    if let Some(condition) = arguments.fail_if {
+        return fail_if::run(&arguments.folders, arguments.load.as_deref(), condition);
+    }
     if arguments.compare && arguments.folders.len() != 2 {
         bail!("--compare takes two folders, the baseline first; {} given", arguments.folders.len());
     }

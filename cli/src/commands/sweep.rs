@@ -17,6 +17,7 @@ use schemas::{
     sweep::{SweepFile, Until},
     text::Source,
     toml_file::Wrong,
+    version::EngineVersion,
 };
 use tuner::{
     TunerError,
@@ -136,12 +137,13 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
         device: arguments.device,
         keep_states: arguments.keep_states.saturating_mul(1 << 30),
         again,
+        check_version: None,
     })
     .map(|measured| measured.exit)
 }
 
 /// A sweep with everything that a command line says of it.
-pub(super) struct Job {
+pub(super) struct Job<'a> {
     /// What is measured.
     pub file: SweepFile,
     /// Folder to which its paths refer.
@@ -162,7 +164,12 @@ pub(super) struct Job {
     pub keep_states: u64,
     /// "continue with: …".
     pub again: String,
+    /// Checks the version of a server's engine once one runs.
+    pub check_version: Option<&'a CheckVersion<'a>>,
 }
+
+/// A check of the version of an engine, whose error ends the sweep before its first trial.
+pub(super) type CheckVersion<'a> = dyn Fn(EngineVersion) -> Result<(), TunerError> + 'a;
 
 /// How a sweep ended.
 pub(super) struct Measured {
@@ -182,8 +189,8 @@ impl From<Exit> for Measured {
 ///
 /// # Errors
 /// When its inputs are wrong, or nothing could be measured.
-pub(super) fn measure(job: Job) -> anyhow::Result<Measured> {
-    let Job { file, folder, source, out, resume, dry_run, shard, device, keep_states, again } = job;
+pub(super) fn measure(job: Job<'_>) -> anyhow::Result<Measured> {
+    let Job { file, folder, source, out, resume, dry_run, shard, device, keep_states, again, check_version } = job;
     let file =
         sweep_inputs::resolve(file, &folder, &source).map_err(|findings| WrongFile::all(source.clone(), findings))?;
     results_folder::check_for_sweep(&out, resume)?;
@@ -208,7 +215,7 @@ pub(super) fn measure(job: Job) -> anyhow::Result<Measured> {
         return Ok(Exit::Fine.into());
     }
     interrupt::advise(again.clone());
-    let mut bar = Bar::default();
+    let mut bar = Bar::checking(check_version);
     let ended = tuner::sweep::run(&request, &mut bar);
     bar.finish();
     match ended {

@@ -1,6 +1,7 @@
 //! `spectune tune`: finds the fastest speculation for a launch, or measures running servers as they are.
 
 mod launch;
+mod request_log;
 
 use std::path::{Path, PathBuf};
 
@@ -10,16 +11,24 @@ use schemas::{
     secrets,
     sweep::{RandomPrompts, Workload},
 };
-use tuner::{configuration::Load, running::record::RunningSettings};
+use tuner::{configuration::Load, from_launch::Start, running::record::RunningSettings, strategy::Shard};
 
+use self::request_log::Logged;
 use super::running;
 use crate::{data_set, exit::Exit};
 
+/// New tokens of a request, if neither the command line nor a log gives their number.
+const OUTPUT_LENGTH: usize = 128;
+
 const EXAMPLES: &str = "\
 Examples:
-  spectune tune run.sh --prompts prompts.jsonl --concurrency 8
-  spectune tune run.sh --input-len 1000 --output-len 200 --dry-run
-  spectune tune run.sh --prompts prompts.jsonl --set MODEL_DIR=/models --max-time 20m --write
+  spectune tune run.sh --prompts prompts.jsonl --concurrency 8 --dry-run
+  spectune tune run.sh --prompts prompts.jsonl --concurrency 8 --max-time 20m
+  spectune tune run.sh --request-log requests.jsonl --set MODEL_DIR=/models --write
+  spectune tune compose.yaml --launch 2 --input-len 1000 --output-len 200
+  spectune tune compose.yaml --input-len 1000 --local
+  spectune tune job.sh --prompts prompts.jsonl --start 'srun -N 2 ./serve.sh' --stop 'scancel -n serve' \
+      --address http://node-1:30000
   spectune tune run.sh --prompts prompts.jsonl --print-sweep > sweep.toml
   spectune tune --url http://127.0.0.1:30000 --prompts prompts.jsonl --concurrency 1,8,32
   spectune tune --url http://127.0.0.1:8000 --launch run.sh --input-len 1000 --output-len 200
@@ -64,6 +73,25 @@ pub struct Arguments {
     /// The words that start the engine, in place of those in FILE
     #[arg(long, value_name = "WORDS", conflicts_with = "url")]
     command: Option<String>,
+    /// Run the command of a container here, without the container
+    #[arg(long, conflicts_with_all = ["url", "command"])]
+    local: bool,
+    /// Shell command that starts the servers, for what is not one process here (srun, Ray, a router with its workers): it
+    /// gets the flags of each configuration in place of {flags}, or at its end
+    #[arg(long, value_name = "COMMAND", conflicts_with_all = ["url", "command", "local"])]
+    start: Option<String>,
+    /// Shell command that ends what --start started
+    #[arg(long, value_name = "COMMAND", requires = "start")]
+    stop: Option<String>,
+    /// Where the servers of --start answer (default: the --host and --port among the flags that --start gets)
+    #[arg(long, value_name = "URL", requires = "start")]
+    address: Option<String>,
+    /// Measure with the prefix cache of the launch, flushed before every trial; by default it is off
+    #[arg(long, conflicts_with = "url")]
+    keep_prefix_cache: bool,
+    /// Measure one of several parts of the space
+    #[arg(long, value_name = "I/N", conflicts_with = "url")]
+    shard: Option<Shard>,
     /// Draft to try, in place of the launch's or where it has none: a folder, or an id in the Hugging Face cache
     #[arg(long, value_name = "DIR", conflicts_with = "url")]
     draft: Option<String>,
@@ -85,12 +113,16 @@ pub struct Arguments {
     /// Prompts: a file in one of the forms that a sweep file takes, or the id of a data set in the local Hugging Face cache
     #[arg(long, value_name = "FILE", conflicts_with = "input_len")]
     prompts: Option<PathBuf>,
+    /// Prompts from the log of a server (`spectune serve --log-requests`); number of new tokens and temperature are the
+    /// log's medians, if not given
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompts", "input_len"])]
+    request_log: Option<PathBuf>,
     /// Random prompts of this many tokens; accept lengths on them say nothing about text
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     input_len: Option<u32>,
-    /// New tokens of each request
-    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
-    output_len: u32,
+    /// New tokens of each request (default: 128)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    output_len: Option<u32>,
     /// Numbers of requests that run together, each measured separately
     #[arg(long, value_name = "N,…", value_delimiter = ',', default_value = "1,8", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     concurrency: Vec<u32>,
@@ -109,9 +141,9 @@ pub struct Arguments {
     /// End requests at the model's end-of-text token instead of generating all new tokens
     #[arg(long)]
     stop_at_end: bool,
-    /// Sampling temperature; 0 is greedy
-    #[arg(long, value_name = "T", default_value_t = 0.0)]
-    temperature: f32,
+    /// Sampling temperature; 0 is greedy (default: 0)
+    #[arg(long, value_name = "T")]
+    temperature: Option<f32>,
     /// Seed of random prompts and sampling
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -134,7 +166,7 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     if arguments.url.len() > 2 {
         bail!("{} URLs are given, but one server is measured or two are compared", arguments.url.len());
     }
-    if !(arguments.temperature >= 0.0 && arguments.temperature.is_finite()) {
+    if arguments.temperature.is_some_and(|temperature| !(temperature >= 0.0 && temperature.is_finite())) {
         bail!("--temperature takes a number of at least 0");
     }
     if let Some(file) = &arguments.file {
@@ -174,6 +206,15 @@ fn of_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Inputs>
         number,
         set: arguments.set.clone(),
         command: arguments.command.clone(),
+        start: arguments.start.clone().map(|start| Start {
+            start,
+            stop: arguments.stop.clone(),
+            address: arguments.address.clone(),
+        }),
+        local: arguments.local,
+        keep_prefix_cache: arguments.keep_prefix_cache,
+        model_path: arguments.model_path.clone(),
+        shard: arguments.shard,
         draft: arguments.draft.clone(),
         algorithm: arguments.algorithm.clone(),
         concurrency: asked.loads.iter().filter_map(|load| load.batch_size()).collect(),
@@ -190,12 +231,14 @@ fn of_file(file: &Path, arguments: &Arguments) -> anyhow::Result<launch::Inputs>
 
 fn asked(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
     let folder = std::env::current_dir()?;
-    let random = match (&arguments.prompts, arguments.input_len) {
+    let file = arguments.prompts.as_ref().or(arguments.request_log.as_ref());
+    let random = match (file, arguments.input_len) {
         (Some(_), _) => None,
         (None, Some(length)) => Some(RandomPrompts { input_length: length as usize, ratio: 1.0 }),
-        (None, None) => bail!("give prompts: --prompts FILE, or --input-len N for random ones"),
+        (None, None) => bail!("give prompts: --prompts FILE, --request-log FILE, or --input-len N for random ones"),
     };
-    let named = arguments.prompts.as_ref().map(|file| file.display().to_string());
+    let logged = arguments.request_log.as_deref().map(Logged::read).transpose()?;
+    let named = file.map(|file| file.display().to_string());
     let prompts = named.map(|name| data_set::file(&folder, &name)).transpose()?;
     if let Some(file) = prompts.as_ref().filter(|file| !folder.join(file).is_file()) {
         bail!("there is no file {file}");
@@ -215,10 +258,12 @@ fn asked(arguments: &Arguments) -> anyhow::Result<RunningSettings> {
             turn: None,
             max_prompt_tokens: None,
             requests: arguments.requests as usize,
-            output_length: arguments.output_len as usize,
+            output_length: arguments
+                .output_len
+                .map_or_else(|| logged.map_or(OUTPUT_LENGTH, |log| log.output_length), |length| length as usize),
             warm_up_tokens: 8,
             ignore_eos: !arguments.stop_at_end,
-            temperature: arguments.temperature,
+            temperature: arguments.temperature.or(logged.map(|log| log.temperature)).unwrap_or_default(),
             top_p: 1.0,
             top_k: 0,
             seed: arguments.seed,
@@ -247,21 +292,28 @@ fn again(arguments: &Arguments, out: Option<&Path>) -> String {
     add("--launch", arguments.launch.as_ref().map(path));
     arguments.set.iter().for_each(|pair| add("--set", Some(secrets::masked_text(pair))));
     add("--command", arguments.command.clone());
+    add("--start", arguments.start.as_deref().map(secrets::masked_text));
+    add("--stop", arguments.stop.as_deref().map(secrets::masked_text));
+    add("--address", arguments.address.clone());
+    add("--shard", arguments.shard.map(|shard| shard.to_string()));
     add("--draft", arguments.draft.clone());
     add("--algorithm", arguments.algorithm.clone());
     add("--api-key-env", arguments.api_key_env.clone());
     add("--prompts", arguments.prompts.as_ref().map(path));
     add("--input-len", arguments.input_len.map(|length| length.to_string()));
-    add("--output-len", Some(arguments.output_len.to_string()));
+    add("--request-log", arguments.request_log.as_ref().map(path));
+    add("--output-len", arguments.output_len.map(|length| length.to_string()));
     let sizes: Vec<String> = arguments.concurrency.iter().map(ToString::to_string).collect();
     add("--concurrency", Some(sizes.join(",")));
     add("--requests", Some(arguments.requests.to_string()));
     add("--repeats", Some(repeats(arguments).to_string()));
     add("--max-time", arguments.max_time.map(|seconds| format!("{seconds}s")));
-    add("--temperature", (arguments.temperature > 0.0).then(|| arguments.temperature.to_string()));
+    add("--temperature", arguments.temperature.map(|temperature| temperature.to_string()));
     add("--seed", (arguments.seed > 0).then(|| arguments.seed.to_string()));
     add("--model-path", arguments.model_path.as_ref().map(path));
     add("--out", out.map(|out| out.display().to_string()));
+    words.extend(arguments.local.then(|| "--local".to_owned()));
+    words.extend(arguments.keep_prefix_cache.then(|| "--keep-prefix-cache".to_owned()));
     words.extend(arguments.write.then(|| "--write".to_owned()));
     words.extend(arguments.force.then(|| "--force".to_owned()));
     words.extend(arguments.flush.then(|| "--flush".to_owned()));

@@ -51,6 +51,7 @@ pub use forks::Forks;
 pub use launcher::Launcher;
 pub use shell::unset_names;
 pub use vllm::{VllmKey, VllmSpeculation};
+pub use yaml::{ContainerRun, container_of};
 
 use schemas::{
     engines::Engine,

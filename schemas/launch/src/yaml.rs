@@ -7,6 +7,7 @@ mod excerpt;
 mod no_shell;
 mod node;
 mod remap;
+mod runtime;
 mod sections;
 mod structure;
 mod variables;
@@ -28,6 +29,8 @@ use schemas::{
     flags::Key,
     text::{Source, Span},
 };
+
+pub use runtime::{ContainerRun, container_of};
 
 use self::structure::Structure;
 use super::{

@@ -23,6 +23,16 @@ pub struct SystemSettings {
     pub extra_args: Vec<String>,
     /// Environment variables of every start, in addition to those of this process.
     pub env: BTreeMap<String, String>,
+    /// vLLM: further keys of `--speculative-config` of every start that speculates.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub speculative_config: BTreeMap<String, serde_json::Value>,
+    /// Keep the prefix cache on. It is flushed before every trial, so that repeats do not find their own prompts in it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub keep_prefix_cache: bool,
+    /// The address at which the server that `command` starts answers, such as "http://node-1:30000", if that is another
+    /// machine or a router in front of it. By default, every start gets a free port of 127.0.0.1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
     /// Instead of `command`: a running server, such as "http://127.0.0.1:30000". It is measured as it is, in the one
     /// configuration that it runs, and is never stopped.
     pub url: Option<String>,
@@ -48,6 +58,9 @@ pub enum SystemKind {
     /// A server of vLLM.
     Vllm,
 }
+
+/// SGLang's environment variable that simulates acceptance.
+pub const SIMULATED_LENGTH: &str = "SGLANG_SIMULATE_ACC_LEN";
 
 /// Maximum start timeout in seconds: one day, longer than any engine takes to start.
 const LONGEST_START_S: f64 = 86_400.0;
@@ -76,6 +89,15 @@ impl SystemSettings {
     pub fn secrets(&self) -> Secrets {
         let environment = self.env.iter().map(|(name, value)| (name.as_str(), value.as_str()));
         Secrets::of(&[self.command.as_slice(), &self.extra_args].concat(), environment)
+    }
+
+    /// Whether servers simulate acceptance because the user's own settings say so.
+    pub fn simulates_acceptance(&self) -> bool {
+        let is_set = |word: &String| word.strip_prefix(SIMULATED_LENGTH).is_some_and(|rest| rest.starts_with('='));
+        let method = self.speculative_config.get("rejection_sample_method").and_then(serde_json::Value::as_str);
+        self.env.contains_key(SIMULATED_LENGTH)
+            || self.command.iter().any(is_set)
+            || method.is_some_and(|method| method == "synthetic")
     }
 
     /// Number of GPUs of one server according to its arguments (default: 1).
@@ -118,6 +140,20 @@ impl SystemSettings {
             }
             _ => {}
         }
+        if !self.speculative_config.is_empty() && self.kind != SystemKind::Vllm {
+            let reason = "only vLLM has --speculative-config: remove this key, or set kind = \"vllm\"";
+            return Err(Wrong::at(&["system", "speculative_config"], reason));
+        }
+        let of_starts: [(&'static [&'static str], bool); 2] = [
+            (&["system", "keep_prefix_cache"], self.keep_prefix_cache),
+            (&["system", "address"], self.address.is_some()),
+        ];
+        if let Some((key, _)) = of_starts.into_iter().find(|(_, is_given)| *is_given && self.command.is_empty()) {
+            return Err(Wrong::at(key, format!("{} has no effect without command", key[1])));
+        }
+        if self.address.as_ref().is_some_and(|address| !address.starts_with("http://")) {
+            return Err(Wrong::at(&["system", "address"], "expected an address such as \"http://node-1:30000\""));
+        }
         if self.url.is_none() && self.flush {
             return Err(Wrong::at(
                 &["system", "flush"],
@@ -148,6 +184,9 @@ impl Default for SystemSettings {
             command: Vec::new(),
             extra_args: Vec::new(),
             env: BTreeMap::new(),
+            speculative_config: BTreeMap::new(),
+            keep_prefix_cache: false,
+            address: None,
             url: None,
             api_key_env: None,
             flush: false,

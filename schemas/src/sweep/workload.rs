@@ -13,8 +13,8 @@ pub struct Workload {
     /// A file of prompts, or the id of a data set in the local Hugging Face cache (`org/name`, or `org/name/path/of/file`
     /// to choose a file of it). JSON, one object per line or all in one list: EAGLE/FastChat questions (`turns`, the
     /// first one), ShareGPT (`conversations`), OpenAI (`messages`, also inside the `body` of a batch file), Alpaca
-    /// (`instruction` and `input`), `question`, or plain ones (`prompt` or `text`). CSV with a header of these names. Any
-    /// other text: one plain prompt per line.
+    /// (`instruction` and `input`), `question`, plain ones (`prompt` or `text`), or token ids (`prompt_ids`, as in the request
+    /// log of `spectune serve`). CSV with a header of these names. Any other text: one plain prompt per line.
     pub prompts: Option<String>,
     /// A JSON file with a list of token-id lists.
     pub input_ids: Option<String>,

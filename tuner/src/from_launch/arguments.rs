@@ -3,13 +3,17 @@
 use launch::{Argument, Launch};
 use schemas::{engines::Engine, flags::Key, quoting::quoted, secrets};
 
-use super::{Treated, missing::Missing};
+use super::{Treated, Wanted, missing::Missing, speculation};
 
 const VARIED: (&str, &str) = ("varied", "what the sweep tries");
 const OWN_ADDRESS: (&str, &str) =
     ("127.0.0.1 and a free port", "the measured server is reached from this machine only");
+const NO_KEY: (&str, &str) = ("none", OWN_ADDRESS.1);
 const OWN_NAME: (&str, &str) = ("a name for each start", "so that no other server is measured by mistake");
 const SET_BY_SWEEP: (&str, &str) = ("set by the sweep", "its figures come from there");
+const BY_START: (&str, &str) = ("left out", "the start command sets it");
+const CACHE_ON: (&str, &str) = ("flushed before every trial", "so that repeats do not find their own prompts in it");
+const PER_CHAIN: (&str, &str) = ("the same batch sizes", "they count tokens, which depend on the chain");
 const CACHE_OFF: (&str, &str) = ("off", "otherwise repeats find their own prompts in the cache");
 
 /// The arguments of a launch, taken apart.
@@ -27,19 +31,30 @@ pub struct Arguments {
     pub context_length: Option<usize>,
     /// Most requests that run together.
     pub max_running_requests: Option<usize>,
+    /// Whether the prefix cache is on while it is measured.
+    pub keeps_cache: bool,
+    /// Batch sizes with a CUDA graph, where the launch counts them in tokens.
+    pub capture_sizes: Vec<usize>,
 }
 
 /// Takes the arguments of a launch apart.
-pub fn of(launch: &Launch, missing: &mut Missing) -> Arguments {
+pub fn of(launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Arguments {
     let mut found = Arguments::default();
     let mut caches = true;
+    let verified = speculation::of(launch, None).ok().and_then(|own| own.own).map_or(1, |own| own.num_draft_tokens);
     for argument in &launch.arguments {
         let Some(name) = name(argument, launch.engine) else { continue };
         // Values of flags that are left out need not be known.
         let shown = shown(argument);
-        if let Some((measured, why)) = argument.key.and_then(set_by_the_sweep).or_else(|| replaced(&name)) {
+        let by_start = (wanted.start.is_some() && is_of_several(&name)).then_some(BY_START);
+        if let Some((measured, why)) =
+            by_start.or_else(|| argument.key.and_then(set_by_the_sweep)).or_else(|| replaced(&name))
+        {
             caches &= !(argument.key == Some(Key::DisableRadixCache) || name == "no-enable-prefix-caching");
-            found.treated.push(Treated { launch: shown, measured: measured.into(), why });
+            // Named once, below.
+            if name != "enable-prefix-caching" {
+                found.treated.push(Treated { launch: shown, measured: measured.into(), why });
+            }
             continue;
         }
         if is_of_the_script(argument) {
@@ -64,6 +79,10 @@ pub fn of(launch: &Launch, missing: &mut Missing) -> Arguments {
             (Some(Key::ModelPath), _) => found.target = values.into_iter().next(),
             (Some(Key::Dtype), _) => found.dtype = values.into_iter().next(),
             (Some(Key::ContextLength), _) if count(&values).is_some() => found.context_length = count(&values),
+            (_, "cudagraph-capture-sizes" | "cuda-graph-sizes") if per_request(&values, verified).is_some() => {
+                found.capture_sizes = per_request(&values, verified).unwrap_or_default();
+                found.treated.push(Treated { launch: shown, measured: PER_CHAIN.0.into(), why: PER_CHAIN.1 });
+            }
             (_, "rollout-num-gpus-per-engine") => {
                 found.kept.extend(["--tp-size".to_owned()].into_iter().chain(values));
             }
@@ -79,13 +98,27 @@ pub fn of(launch: &Launch, missing: &mut Missing) -> Arguments {
         }
     }
     if caches {
-        found.treated.push(Treated {
-            launch: "prefix cache on".into(),
-            measured: CACHE_OFF.0.into(),
-            why: CACHE_OFF.1,
-        });
+        found.keeps_cache = wanted.keep_prefix_cache;
+        let (measured, why) = if wanted.keep_prefix_cache { CACHE_ON } else { CACHE_OFF };
+        found.treated.push(Treated { launch: "prefix cache on".into(), measured: measured.into(), why });
     }
     found
+}
+
+/// Whether a flag says how several servers or nodes find each other.
+fn is_of_several(name: &str) -> bool {
+    const EXACT: [&str; 7] =
+        ["nnodes", "node-rank", "dist-init-addr", "master-addr", "master-port", "headless", "kv-transfer-config"];
+    EXACT.contains(&name)
+        || ["disaggregation-", "data-parallel-address", "data-parallel-rpc"].iter().any(|start| name.starts_with(start))
+}
+
+/// Batch sizes of capture sizes that count the tokens which each request verifies; `None` if one is no multiple.
+fn per_request(values: &[String], verified: usize) -> Option<Vec<usize>> {
+    let size = |value: &String| {
+        value.parse().ok().filter(|tokens: &usize| tokens.is_multiple_of(verified)).map(|tokens| tokens / verified)
+    };
+    values.iter().map(size).collect()
 }
 
 /// Whether an argument is all that the script itself is given.
@@ -126,9 +159,8 @@ fn set_by_the_sweep(key: Key) -> Option<(&'static str, &'static str)> {
 /// The same for flags that spectune has no meaning for.
 fn replaced(name: &str) -> Option<(&'static str, &'static str)> {
     match name {
-        "host" | "port" | "uds" | "api-key" | "admin-api-key" | "root-path" | "nccl-port" | "dist-init-addr" => {
-            Some(OWN_ADDRESS)
-        }
+        "api-key" | "admin-api-key" => Some(NO_KEY),
+        "host" | "port" | "uds" | "root-path" | "nccl-port" | "dist-init-addr" => Some(OWN_ADDRESS),
         "served-model-name" => Some(OWN_NAME),
         "no-enable-prefix-caching" | "enable-prefix-caching" => Some(CACHE_OFF),
         "enable-metrics" | "decode-log-interval" => Some(SET_BY_SWEEP),

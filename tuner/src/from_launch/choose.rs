@@ -26,8 +26,10 @@ pub fn choose<'a>(source: &Source, launches: &'a [Launch], number: Option<usize>
 }
 
 /// Reasons why a launch cannot be started by a sweep.
-pub(super) fn unfit(launch: &Launch) -> Vec<String> {
-    const RUNNING: &str = "start it as you do, and measure it with `spectune tune --url URL --launch FILE`";
+/// `is_started` says whether the user gives the commands that start and end it.
+pub(super) fn unfit(launch: &Launch, is_started: bool) -> Vec<String> {
+    const RUNNING: &str = "give commands that start and end it with --start and --stop, or start it as you do and \
+                           measure it with `spectune tune --url URL --launch FILE`";
     let mut wrong = Vec::new();
     let program = match launch.launcher {
         Launcher::Own | Launcher::Slime | Launcher::Miles | Launcher::SlimeOrMiles => None,
@@ -36,14 +38,15 @@ pub(super) fn unfit(launch: &Launch) -> Vec<String> {
         Launcher::Hydra => Some("a trainer starts the engine"),
         Launcher::Wrapper => Some("an unknown program starts the engine"),
     };
+    let program = program.filter(|_| !is_started);
     wrong.extend(program.map(|why| format!("{why}, so its command cannot be repeated alone: {RUNNING}")));
     let disaggregated = launch.text(Key::DisaggregationMode).is_some_and(|mode| mode.value != "null");
     let nodes = launch.arguments.iter().find(|argument| argument.flag.value.replace('_', "-").ends_with("-nnodes"));
     let nodes = nodes.and_then(|argument| argument.values.first()?.value.known());
-    if disaggregated {
+    if disaggregated && !is_started {
         wrong.push(format!("one server of a disaggregated pair does not serve alone: {RUNNING}"));
     }
-    if nodes.is_some_and(|count| count != "1") {
+    if nodes.is_some_and(|count| count != "1") && !is_started {
         wrong.push(format!("the launch spans several nodes: {RUNNING}"));
     }
     if launch.has(Key::Config) {

@@ -1,11 +1,14 @@
 //! The words that start the engine, and their environment.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, path::Path};
 
-use launch::{Launch, Syntax};
-use schemas::{engines::Engine, text::is_variable_name};
+use launch::{Launch, container_of};
+use schemas::{
+    engines::Engine,
+    text::{Source, is_variable_name},
+};
 
-use super::{Treated, Wanted, missing::Missing};
+use super::{Program, Treated, Wanted, container, missing::Missing};
 
 /// Programs that start another one in the same process or beside it: the sweep does that itself.
 const DROPPED: [&str; 6] = ["exec", "nohup", "setsid", "time", "command", "env"];
@@ -13,39 +16,39 @@ const DROPPED: [&str; 6] = ["exec", "nohup", "setsid", "time", "command", "env"]
 const ELSEWHERE: [&str; 9] =
     ["srun", "ssh", "kubectl", "ray", "torchrun", "mpirun", "accelerate", "singularity", "apptainer"];
 
-/// How servers are started.
-#[derive(Debug)]
-pub struct Program {
-    pub command: Vec<String>,
-    pub env: BTreeMap<String, String>,
-    pub treated: Vec<Treated>,
-}
-
-/// The program of a launch.
-pub fn of(launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Result<Program, String> {
+/// What starts the servers of a launch: the user's start command, the given words, the launch's container, or its own
+/// words.
+pub fn of(source: &Source, launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Result<Program, String> {
     // A value that is not known here may be one that the engine does not need.
     let known =
         launch.environment.iter().filter_map(|(name, value)| Some((name.clone(), value.value.known()?.to_owned())));
     let mut env: BTreeMap<String, String> = known.collect();
-    let default = || default_command(launch.engine);
-    let mut treated = Vec::new();
+    let alone = |command: Vec<String>, env| Ok(Program { command, env, treated: Vec::new() });
+    if let Some(start) = &wanted.start {
+        return alone(start.command(), env);
+    }
     if let Some(command) = &wanted.command {
-        return Ok(Program { command: command.clone(), env, treated });
+        return alone(command.clone(), env);
+    }
+    let folder = schemas::paths::folder_of(Path::new(source.name()));
+    if let Some(run) = container_of(source, launch, wanted.variables.as_deref()) {
+        if !wanted.local {
+            return container::of_text(&run, launch, &folder, env, missing);
+        }
+    } else if let (Some(image), true) = (&launch.image, launch.program.is_empty()) {
+        let treated = vec![Treated {
+            launch: format!("image {image}"),
+            measured: default_command(launch.engine).join(" "),
+            why: "the engine that is installed here is started; another one: --command",
+        }];
+        return Ok(Program { command: default_command(launch.engine), env, treated });
     }
     // slime starts its servers itself.
-    if launch.syntax != Syntax::CommandLine || launch.engine == Engine::Slime {
-        if let Some(image) = &launch.image {
-            treated.push(Treated {
-                launch: format!("image {image}"),
-                measured: default().join(" "),
-                why: "the engine that is installed here is started; another one: --command",
-            });
-        }
-        return Ok(Program { command: default(), env, treated });
+    if launch.engine == Engine::Slime {
+        return alone(default_command(launch.engine), env);
     }
-    let words = launch.program.iter().filter_map(|word| missing.word(&word.value));
     let mut command = Vec::new();
-    for word in words {
+    for word in launch.program.iter().filter_map(|word| missing.word(&word.value)) {
         match word.split_once('=') {
             Some((name, value)) if command.is_empty() && is_variable_name(name) => {
                 env.insert(name.to_owned(), value.to_owned());
@@ -54,15 +57,21 @@ pub fn of(launch: &Launch, wanted: &Wanted, missing: &mut Missing) -> Result<Pro
             _ => command.push(word),
         }
     }
+    if wanted.local {
+        command = container::without(&command).unwrap_or(command);
+    } else if let Some(program) = container::of_words(&command, &env) {
+        return Ok(program);
+    }
     match command.first() {
-        None => Ok(Program { command: default(), env, treated }),
+        None => alone(default_command(launch.engine), env),
         // Flags without a program.
-        Some(first) if first.starts_with('-') => Ok(Program { command: default(), env, treated }),
+        Some(first) if first.starts_with('-') => alone(default_command(launch.engine), env),
         Some(first) if ELSEWHERE.contains(&first.as_str()) => Err(format!(
-            "{first} starts the engine elsewhere: give the command that starts it here with --command, or start it as you \
-             do and measure it with `spectune tune --url URL --launch FILE`"
+            "{first} starts the engine elsewhere: give commands that start and end it with --start and --stop, the words \
+             that start it here with --command, or start it as you do and measure it with `spectune tune --url URL \
+             --launch FILE`"
         )),
-        Some(_) => Ok(Program { command, env, treated }),
+        Some(_) => alone(command, env),
     }
 }
 

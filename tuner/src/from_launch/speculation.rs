@@ -1,19 +1,26 @@
 //! The speculation of a launch.
 
+use std::collections::BTreeMap;
+
 use launch::Launch;
-use schemas::{engines::Engine, flags::Key, tree::TreeShape};
+use schemas::{chain_tables, engines::Engine, flags::Key, tree::TreeShape};
+use serde_json::Value;
 
 use super::Draft;
 use crate::system::server::vllm_method;
 
 /// Algorithms whose shapes a sweep varies.
-const VARIED: [&str; 3] = ["EAGLE", "EAGLE3", "NEXTN"];
+const VARIED: [&str; 4] = ["EAGLE", "EAGLE3", "NEXTN", "STANDALONE"];
+/// Keys of vLLM's configuration that the sweep sets.
+const SET_BY_SWEEP: [&str; 4] = ["method", "model", "num_speculative_tokens", chain_tables::VLLM_SCHEDULE];
 
 /// The draft, and the launch's own shape.
 #[derive(Debug)]
 pub struct Speculation {
     pub draft: Draft,
     pub own: Option<TreeShape>,
+    /// Further keys of vLLM's configuration.
+    pub keys: BTreeMap<String, Value>,
 }
 
 /// The speculation of a launch, or with the given draft.
@@ -23,10 +30,16 @@ pub fn of(launch: &Launch, given: Option<&Draft>) -> Result<Speculation, String>
         Engine::Sglang | Engine::Slime | Engine::Spectune => of_flags(launch),
     };
     if let Some(draft) = given {
-        let own = own.filter(|own| own.draft.algorithm == draft.algorithm).and_then(|own| own.own);
-        return Ok(Speculation { draft: draft.clone(), own });
+        let own = own.filter(|own| own.draft.algorithm == draft.algorithm);
+        let (own, keys) = own.map(|own| (own.own, own.keys)).unwrap_or_default();
+        return Ok(Speculation { draft: draft.clone(), own, keys });
     }
     let Some(own) = own else {
+        if launch.has(Key::SpeculativeAlgorithm) || launch.vllm_flag("--speculative-config").is_some() {
+            return Err("how the launch speculates is not known here: give --set NAME=VALUE for the variable that holds it, or \
+                        write it into a copy"
+                .into());
+        }
         return Err(
             "the launch does not speculate, so there is nothing to vary: give a draft for its target with --draft \
                     DIR, or --algorithm NEXTN if the target has MTP layers of its own"
@@ -54,7 +67,7 @@ fn of_flags(launch: &Launch) -> Option<Speculation> {
         let nodes = if topk == 1 { Some(steps + 1) } else { number(Key::SpeculativeNumDraftTokens) };
         TreeShape::new(steps, topk, nodes?).ok()
     });
-    Some(Speculation { draft: Draft { path, algorithm }, own })
+    Some(Speculation { draft: Draft { path, algorithm }, own, keys: BTreeMap::new() })
 }
 
 fn of_vllm(launch: &Launch) -> Option<Speculation> {
@@ -68,5 +81,9 @@ fn of_vllm(launch: &Launch) -> Option<Speculation> {
     let draft = Draft { path: speculation.model.unwrap_or_default(), algorithm: algorithm.to_owned() };
     let steps = speculation.num_speculative_tokens.and_then(|count| usize::try_from(count).ok());
     let own = steps.filter(|steps| (1..=TreeShape::LARGEST).contains(steps)).map(TreeShape::chain);
-    Some(Speculation { draft, own })
+    let keys = speculation.keys.iter().filter(|(name, _)| !SET_BY_SWEEP.contains(&name.as_str()));
+    let keys =
+        keys.filter_map(|(name, key)| Some((name.clone(), key.value.clone()?))).filter(|(_, value)| !value.is_null());
+    let keys = keys.collect();
+    Some(Speculation { draft, own, keys })
 }

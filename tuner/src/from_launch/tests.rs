@@ -7,7 +7,7 @@ use schemas::{
     tree::TreeShape,
 };
 
-use super::{Draft, LaunchSweep, Treated, Wanted, choose, read_to_run, rewrite, sweep_of};
+use super::{Draft, LaunchSweep, Start, Treated, Wanted, choose, read_to_run, rewrite, sweep_of, variables};
 
 const SGLANG: &str = "\
 #!/bin/bash
@@ -31,19 +31,32 @@ fn wanted() -> Wanted {
     let text = "[models]\ntarget='t'\ndraft='d'\nalgorithm='EAGLE3'\n[workload]\nrandom={input_length=8}\nrequests=4\n";
     let file = schemas::sweep::SweepFile::read(&Source::new("s", text)).expect("a sweep file");
     let workload = Workload { random: Some(RandomPrompts { input_length: 8, ratio: 1.0 }), ..file.workload };
-    Wanted { workload, concurrency: vec![1, 8], repeats: 3, seconds: None, draft: None, command: None }
+    Wanted {
+        workload,
+        concurrency: vec![1, 8],
+        repeats: 3,
+        seconds: None,
+        draft: None,
+        command: None,
+        start: None,
+        local: false,
+        keep_prefix_cache: false,
+        variables: None,
+    }
 }
 
 fn sweep(name: &str, text: &str, wanted: &Wanted) -> Result<LaunchSweep, Vec<String>> {
     sweep_with(name, text, wanted, &[])
 }
 
-fn sweep_with(name: &str, text: &str, wanted: &Wanted, variables: &[(&str, &str)]) -> Result<LaunchSweep, Vec<String>> {
+fn sweep_with(name: &str, text: &str, wanted: &Wanted, values: &[(&str, &str)]) -> Result<LaunchSweep, Vec<String>> {
     let source = Source::new(name, text);
     let given: BTreeMap<String, String> =
-        variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    let parsed = read_to_run(&source, given);
-    sweep_of(choose(&source, &parsed.launches, None).expect("one launch"), wanted)
+        values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let variables = self::variables(given);
+    let parsed = read_to_run(&source, &variables);
+    let wanted = Wanted { variables: Some(variables), ..wanted.clone() };
+    sweep_of(&source, choose(&source, &parsed.launches, None).expect("one launch"), &wanted)
 }
 
 fn treatment<'a>(sweep: &'a LaunchSweep, flag: &str) -> &'a Treated {
@@ -74,7 +87,10 @@ fn a_shell_launch_becomes_a_sweep_of_its_own_command() {
 fn what_the_sweep_sets_itself_is_told_and_secrets_are_hidden() {
     let sweep = sweep("run.sh", SGLANG, &wanted()).expect("a sweep");
     assert_eq!(treatment(&sweep, "--port").measured, "127.0.0.1 and a free port");
-    assert_eq!(treatment(&sweep, "--api-key").launch, "--api-key ***");
+    assert_eq!(
+        (treatment(&sweep, "--api-key").launch.as_str(), treatment(&sweep, "--api-key").measured.as_str()),
+        ("--api-key ***", "none")
+    );
     assert_eq!(treatment(&sweep, "--speculative-num-steps").measured, "varied");
     assert_eq!(treatment(&sweep, "prefix cache").measured, "off");
     assert!(!sweep.treated.iter().any(|one| one.launch.contains("sk-1234")));
@@ -91,7 +107,7 @@ fn a_vllm_launch_varies_chains_and_keeps_its_own() {
     assert_eq!(sweep.file.system.extra_args, ["--max-num-seqs", "16"]);
     assert_eq!((sweep.file.models.target.as_str(), sweep.file.models.algorithm.as_str()), ("org/model", "EAGLE3"));
     assert_eq!(sweep.own, Some(TreeShape::chain(7)));
-    assert_eq!(sweep.file.space.topk, [1]);
+    assert!(sweep.file.space.shapes.iter().all(|shape| shape.contains(",1,")));
 }
 
 #[test]
@@ -180,6 +196,23 @@ fn a_launch_without_speculation_takes_a_draft() {
 }
 
 #[test]
+fn a_speculation_that_a_branch_decides_is_given_by_the_user() {
+    let config =
+        |tokens: usize| format!("{{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": {tokens}}}");
+    let text = format!(
+        "if [ -n \"$FAST\" ]; then C='{}'; else C='{}'; fi\nvllm serve m --speculative-config \"$C\"\n",
+        config(1),
+        config(5)
+    );
+    let given = config(4);
+    let sweep = sweep_with("run.sh", &text, &wanted(), &[("C", &given)]).expect("a sweep");
+    assert_eq!(sweep.own, Some(TreeShape::chain(4)));
+    let computed = "vllm serve m --speculative-config \"$(cat c.json)\"\n";
+    let told = self::sweep("run.sh", computed, &wanted()).expect_err("unknown").join("\n");
+    assert!(told.contains("how the launch speculates is not known here"), "{told}");
+}
+
+#[test]
 fn several_launches_are_listed() {
     let (source, parsed) = read("run.sh", "vllm serve a --port 1 &\nvllm serve b --port 2\n");
     let told = choose(&source, &parsed.launches, None).expect_err("two").clone();
@@ -228,4 +261,86 @@ fn a_value_that_comes_from_outside_is_not_written_over() {
     let changed = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(3));
     assert_eq!(changed.text, None);
     assert!(changed.flags.contains("--speculative-num-steps 3"), "{}", changed.flags);
+}
+
+#[test]
+fn a_docker_run_gets_a_network_and_keeps_its_secrets_out_of_the_command() {
+    let text = "export HF_TOKEN=hf_1234567890abcdefghij\nsudo docker run -it -d --rm --gpus all -v /data:/models -p 8000:8000 \
+                --name llm -e HF_TOKEN=$HF_TOKEN -e A=1 vllm/vllm-openai:v0.26.0 --model /models/m \
+                --speculative-config '{\"method\": \"eagle3\", \"model\": \"/models/d\", \"num_speculative_tokens\": 3, \
+                \"rejection_sample_method\": \"synthetic\", \"synthetic_acceptance_length\": 1.9}'\n";
+    let sweep = sweep("run.sh", text, &wanted()).expect("a sweep");
+    let system = &sweep.file.system;
+    assert_eq!(
+        system.command.join(" "),
+        "sudo docker run --gpus all -v /data:/models --network host -e HF_TOKEN -e A=1 vllm/vllm-openai:v0.26.0"
+    );
+    assert_eq!(system.env.get("HF_TOKEN").map(String::as_str), Some("hf_1234567890abcdefghij"));
+    assert_eq!(treatment(&sweep, "docker run").measured, "--network host, no --name -d -i -t -p");
+    // Keys of the user's own, which simulate acceptance.
+    assert!(system.simulates_acceptance());
+    assert_eq!(system.speculative_config["synthetic_acceptance_length"], 1.9);
+    assert_eq!(treatment(&sweep, "simulated acceptance").measured, "as it is");
+    assert_eq!(super::on_host(&system.command, "/models/m").as_deref(), Some("/data/m"));
+    let mut command = system.command.clone();
+    super::mount_models(&mut command, &["/data/m", "/cache/models--o--d/snapshots/1", "org/m"]);
+    let mounted = "run --volume /cache/models--o--d:/cache/models--o--d:ro --volume /data/m:/data/m:ro --gpus";
+    assert!(command.join(" ").contains(mounted), "{command:?}");
+    let local = self::sweep("run.sh", text, &Wanted { local: true, ..wanted() }).expect("a sweep");
+    assert_eq!(local.file.system.command, ["vllm", "serve"]);
+}
+
+#[test]
+fn a_service_is_run_by_docker_or_without_it() {
+    let text = "services:\n  llm:\n    image: lmsysorg/sglang:v0.5.16\n    volumes: ['./models:/models']\n    environment:\n      \
+                HF_TOKEN: hf_1234567890abcdefghij\n      MISSING_HERE_X: ${MISSING_HERE_X}\n    command: >\n      python3 -m \
+                sglang.launch_server --model-path /models/m --speculative-algorithm EAGLE3 --speculative-draft-model-path \
+                /models/d --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4\n";
+    let sweep = sweep("/srv/compose.yaml", text, &wanted()).expect("a sweep");
+    assert_eq!(
+        sweep.file.system.command.join(" "),
+        "docker run --volume /srv/models:/models --network host -e HF_TOKEN --entrypoint python3 lmsysorg/sglang:v0.5.16 \
+         -m sglang.launch_server"
+    );
+    assert_eq!(treatment(&sweep, "MISSING_HERE_X").measured, "left out");
+    let local = self::sweep("/srv/compose.yaml", text, &Wanted { local: true, ..wanted() }).expect("a sweep");
+    assert_eq!(local.file.system.command, ["python3", "-m", "sglang.launch_server"]);
+    assert!(local.file.system.env.contains_key("HF_TOKEN"));
+}
+
+#[test]
+fn several_nodes_need_commands_that_start_and_end_them() {
+    let text = "srun python3 -m sglang.launch_server --model-path m --nnodes 2 --node-rank $SLURM_NODEID_X \
+                --dist-init-addr h:1 --speculative-algorithm EAGLE3 --speculative-draft-model-path d \
+                --speculative-num-steps 2 --tp 16\n";
+    let told = sweep("run.sh", text, &wanted()).expect_err("refused").join("\n");
+    assert!(told.contains("--start and --stop"), "{told}");
+    let start = Start {
+        start: "sbatch --wait s.sh".into(),
+        stop: Some("scancel -n s".into()),
+        address: Some("http://n1:30000".into()),
+    };
+    let sweep = self::sweep("run.sh", text, &Wanted { start: Some(start), ..wanted() }).expect("a sweep");
+    assert_eq!(sweep.file.system.extra_args, ["--tp", "16"]);
+    assert_eq!(sweep.file.system.address.as_deref(), Some("http://n1:30000"));
+    assert_eq!(treatment(&sweep, "--nnodes").why, "the start command sets it");
+}
+
+#[test]
+fn the_prefix_cache_stays_if_that_is_wanted_and_the_launch_has_one() {
+    let keep = Wanted { keep_prefix_cache: true, ..wanted() };
+    let sweep = self::sweep("run.sh", SGLANG, &keep).expect("a sweep");
+    assert!(sweep.file.system.keep_prefix_cache);
+    assert_eq!(treatment(&sweep, "prefix cache").measured, "flushed before every trial");
+    let without = SGLANG.replace("--tp 2", "--disable-radix-cache");
+    assert!(!self::sweep("run.sh", &without, &keep).expect("a sweep").file.system.keep_prefix_cache);
+}
+
+#[test]
+fn capture_sizes_of_vllm_follow_the_chain() {
+    let text = "vllm serve m --cudagraph-capture-sizes 8 16 32 --speculative-config \
+                '{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 7}'\n";
+    let sweep = sweep("run.sh", text, &wanted()).expect("a sweep");
+    assert_eq!(sweep.file.engine.capture_sizes, [1, 2, 4]);
+    assert!(sweep.file.system.extra_args.is_empty());
 }

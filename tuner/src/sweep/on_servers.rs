@@ -5,6 +5,7 @@
 
 use std::{collections::HashSet, fs, path::PathBuf, sync::atomic::Ordering, time::Instant};
 
+use engine::{EngineOptions, load};
 use external::{ServerError, api::ServerInfo};
 use schemas::sweep::StrategyName;
 
@@ -40,7 +41,7 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     fs::create_dir_all(&request.out).map_err(|source| TunerError::Write { path: request.out.clone(), source })?;
     let is_guided = file.search.strategy == StrategyName::Guided;
     let begin = Instant::now();
-    let acceptance = if is_guided { guidance::acceptance(request, &mut ready, progress)? } else { None };
+    let acceptance = if is_guided { acceptance(request, &mut ready, progress)? } else { None };
     let replay_s = begin.elapsed().as_secs_f64();
     ready.unload();
 
@@ -60,6 +61,11 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     progress.preparing("the first server", 1);
     let info = system.info(&first).map_err(|error| error.hiding(&file.system.secrets()))?;
     progress.prepared(1);
+    let version = info.version.as_deref().and_then(|version| version.parse().ok());
+    if let Err(error) = progress.engine_known(version.filter(|_| !info.is_spectune())) {
+        system.stop()?;
+        return Err(error);
+    }
     ready.fingerprint = fingerprint(request, &ready, &info);
 
     let planned = planned(request, &ready.experiment);
@@ -88,6 +94,42 @@ pub fn run(request: &SweepRequest<'_>, progress: &mut dyn Progress) -> Result<Sw
     let summary = finish(request, searched, measured, model.context_length, &ready.fingerprint, guide.as_ref());
     stopped?;
     summary
+}
+
+/// The acceptance of every tree of the space, imported or replayed. `None` if it has to be read from the counters of
+/// servers, or the user stopped the sweep.
+///
+/// # Errors
+/// When a replay that has begun fails.
+fn acceptance(
+    request: &SweepRequest<'_>,
+    ready: &mut Ready,
+    progress: &mut dyn Progress,
+) -> Result<Option<AcceptanceTable>, TunerError> {
+    let reason = match not_replayed(request, &ready.options) {
+        Some(reason) => reason,
+        None => match ready.imported.is_none().then(|| ready.load()).transpose() {
+            Ok(_) => return guidance::acceptance(request, ready, progress),
+            Err(error) => format!("spectune's own engine does not run the models: {error}"),
+        },
+    };
+    progress.note(&format!(
+        "acceptance is estimated from the servers' counters, with more starts, instead of replayed: {reason}"
+    ));
+    Ok(None)
+}
+
+/// Why acceptance is not replayed, as far as it shows before the models are loaded; `None` if it is, or is imported.
+pub fn not_replayed(request: &SweepRequest<'_>, options: &EngineOptions) -> Option<String> {
+    let file = &request.file;
+    if file.models.acceptance.is_some() {
+        return None;
+    }
+    if file.system.simulates_acceptance() {
+        return Some("the servers simulate it".into());
+    }
+    let error = load::draft_algorithm(options).err()?;
+    Some(format!("spectune's own engine does not run the models: {error}"))
 }
 
 /// The command lines of a sweep's servers.
@@ -216,6 +258,13 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
         .imported
         .as_ref()
         .map_or_else(String::new, |table| format!(", acceptance imported ({})", acceptance::hash(table)));
+    let cache = if system.keep_prefix_cache { ", prefix cache on" } else { "" };
+    let keys = match system.speculative_config.is_empty() {
+        true => String::new(),
+        false => {
+            format!(", speculative config {}", serde_json::to_string(&system.speculative_config).unwrap_or_default())
+        }
+    };
     let names: Vec<&str> = host.gpus.iter().map(|gpu| gpu.name.as_str()).collect();
     Fingerprint {
         device: if host.gpus.is_empty() { "cpu".into() } else { "gpu".into() },
@@ -227,7 +276,7 @@ fn fingerprint(request: &SweepRequest<'_>, ready: &Ready, info: &ServerInfo) -> 
         draft: prepare::model_hash(&request.folder, &models.draft),
         workload: ready.workload.hash.clone(),
         settings: format!(
-            "{}, dtype {}{quantised}{running}{made_up}, started by {start}{env}",
+            "{}, dtype {}{quantised}{running}{made_up}{cache}{keys}, started by {start}{env}",
             models.algorithm, models.dtype
         ),
     }

@@ -4,9 +4,10 @@ use std::{path::PathBuf, sync::atomic::AtomicBool};
 
 use engine::DeviceChoice;
 use external::supervisor::Program;
-use schemas::sweep::SweepFile;
+use schemas::{sweep::SweepFile, version::EngineVersion};
 
 use crate::{
+    TunerError,
     record::{Record, Trial},
     strategy::{Planned, Shard},
 };
@@ -49,6 +50,13 @@ pub trait Progress {
     fn starts_left(&mut self, _starts: usize) {}
     /// The start of a server took this many seconds, whether or not it became ready.
     fn server_started(&mut self, _seconds: f64) {}
+    /// The first server runs, and reports this version of its engine; `None` if it is not one of SGLang or vLLM.
+    ///
+    /// # Errors
+    /// To end the sweep before its first trial.
+    fn engine_known(&mut self, _version: Option<EngineVersion>) -> Result<(), TunerError> {
+        Ok(())
+    }
     /// A trial starts.
     fn started(&mut self, _trial: &Trial) {}
     /// A trial has been appended to the journal.

@@ -248,7 +248,8 @@ impl<'a> Servers<'a> {
             supervisor.add(&handle)?;
         }
         let mut server = Server::start(&launch, mark)?;
-        let api = Api::new(self.kind(), &format!("http://127.0.0.1:{port}"), Some(name), LONGEST_SILENCE);
+        let address = self.settings.address.clone().unwrap_or_else(|| format!("http://127.0.0.1:{port}"));
+        let api = Api::new(self.kind(), &address, Some(name), LONGEST_SILENCE);
         let longest = Duration::from_secs_f64(self.settings.start_timeout_s);
         let ready = wait_until_ready(&mut server, &api, longest, self.interrupted);
         let info = ready.and_then(|_| api.info());
@@ -362,8 +363,8 @@ impl<'a> Servers<'a> {
     fn flush(&self, running: &Running) -> Result<(), SystemError> {
         let deadline = Instant::now() + LONGEST_FLUSH;
         while !running.api.flush_cache()? && Instant::now() < deadline && !self.interrupted.load(Ordering::Relaxed) {
-            // A server that we started has no prefix cache to flush.
-            if running.server.is_some() {
+            // A server that we started without a prefix cache has nothing to flush.
+            if running.server.is_some() && !self.settings.keep_prefix_cache {
                 return Ok(());
             }
             thread::sleep(Duration::from_millis(100));
@@ -455,7 +456,7 @@ impl System for Servers<'_> {
             adaptive::check_drafted(&trial.configuration, batch, proposed, rounds)?;
         }
         let made_up = self.plan.made_up(&trial.configuration)?;
-        let simulated = made_up.is_some() || self.settings.env.contains_key(launch::SIMULATED_LENGTH);
+        let simulated = made_up.is_some() || self.settings.simulates_acceptance();
         let figures = measurement::of(&seen, &terms.objective, simulated)?;
         if let Some(length) = made_up {
             observed::check_made_up(f64::from(length), figures.accept_length)?;

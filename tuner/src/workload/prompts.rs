@@ -47,6 +47,8 @@ pub struct Entry {
     prompt: Option<String>,
     /// Plain text, under another name.
     text: Option<String>,
+    /// Token ids, as in spectune's request log.
+    prompt_ids: Option<Vec<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -71,6 +73,8 @@ pub enum Prompt {
     Conversation(Vec<ChatMessage>),
     /// Text to continue.
     Plain(String),
+    /// Tokens to continue.
+    Tokens(Vec<u32>),
     /// A conversation without a user message.
     Silence,
 }
@@ -132,7 +136,8 @@ fn read(entry: &entry::Entry<'_>, turn: Option<UserTurn>) -> Result<Vec<Prompt>,
         return Err(entry.wrong(match trace {
             true => "times and lengths without a prompt: such a trace is given as workload.trace, not workload.prompts",
             false => {
-                "no prompt in it: expected one of turns, messages, conversations, instruction, question, prompt, text"
+                "no prompt in it: expected one of turns, messages, conversations, instruction, question, prompt, text, \
+                 prompt_ids"
             }
         }));
     }
@@ -197,7 +202,8 @@ impl Entry {
         if let Some(question) = self.question {
             return Ok(vec![user(question)]);
         }
-        Ok(self.prompt.or(self.text).map(Prompt::Plain).into_iter().collect())
+        let plain = self.prompt.or(self.text).map(Prompt::Plain);
+        Ok(plain.or(self.prompt_ids.map(Prompt::Tokens)).into_iter().collect())
     }
 }
 
@@ -270,6 +276,7 @@ impl<'a> Encoder<'a> {
         let plain = TemplateVariables::new();
         let tokens = match prompt {
             Prompt::Silence => return Ok(None),
+            Prompt::Tokens(tokens) => return Ok(Some(tokens.clone())),
             Prompt::Conversation(messages) if self.chat.unwrap_or(self.text.has_chat_template()) => {
                 self.text.encode_chat(messages, &plain)
             }
@@ -307,6 +314,12 @@ mod tests {
                 assert!(reason.contains(expected), "{json}: {reason}");
             }
         }
+    }
+
+    #[test]
+    fn a_request_log_has_token_ids() {
+        let log = r#"{"format": 1, "prompt_ids": [5, 6], "output_ids": [7]}"#;
+        check(log, Ok(Some(Prompt::Tokens(vec![5, 6]))));
     }
 
     #[test]

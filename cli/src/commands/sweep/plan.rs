@@ -1,5 +1,6 @@
 //! The output of `--dry-run`: the plan, and an estimate of its duration from short measured batches.
 
+use schemas::sweep::StrategyName;
 use tuner::{
     estimate::Speculation,
     record::Role,
@@ -42,6 +43,13 @@ pub fn outline(outline: &Outline, request: &SweepRequest<'_>) -> String {
         text += "           a sweep stops here, before the first start\n";
     }
     if !outline.starts.is_empty() {
+        text += &match &outline.not_replayed {
+            Some(reason) => format!("acceptance from the servers' counters, with up to 3 more starts: {reason}\n"),
+            None if request.file.search.strategy == StrategyName::Guided => {
+                "acceptance replayed before the first start\n".into()
+            }
+            None => String::new(),
+        };
         text += if outline.lookups.is_empty() { "" } else { "\n" };
         text += "starts, one for each configuration that is measured (name and port differ):\n";
         for line in &outline.starts {

@@ -6,7 +6,9 @@ use std::{
 };
 
 use indicatif::ProgressBar;
+use schemas::version::EngineVersion;
 use tuner::{
+    TunerError,
     configuration::{Configuration, Load},
     record::{Outcome, Record, Trial},
     statistics::median,
@@ -14,15 +16,17 @@ use tuner::{
     sweep::Progress,
 };
 
+use super::CheckVersion;
 use crate::terminal;
 
 /// Minimum number of trials of this run for estimating the remaining time from their mean.
 const ENOUGH: usize = 3;
 
 /// Progress of a running sweep.
-#[derive(Debug, Default)]
-pub struct Bar {
+#[derive(Default)]
+pub struct Bar<'a> {
     bar: Option<ProgressBar>,
+    check_version: Option<&'a CheckVersion<'a>>,
     /// Number of trials in the journal.
     done: usize,
     planned: Option<Planned>,
@@ -37,7 +41,12 @@ pub struct Bar {
     rates: HashMap<Load, HashMap<Configuration, Vec<f64>>>,
 }
 
-impl Bar {
+impl<'a> Bar<'a> {
+    /// With a check of the engine's version.
+    pub fn checking(check_version: Option<&'a CheckVersion<'a>>) -> Self {
+        Self { check_version, ..Self::default() }
+    }
+
     /// Removes the bar from the terminal.
     pub fn finish(&self) {
         if let Some(bar) = &self.bar {
@@ -162,7 +171,12 @@ fn rounded(seconds: f64) -> String {
     }
 }
 
-impl Progress for Bar {
+impl Progress for Bar<'_> {
+    fn engine_known(&mut self, version: Option<EngineVersion>) -> Result<(), TunerError> {
+        self.finish();
+        version.zip(self.check_version).map_or(Ok(()), |(version, check)| check(version))
+    }
+
     fn planned(&mut self, planned: Planned, done: usize) {
         (self.planned, self.done) = (Some(planned), done);
         self.show(planned.trials, "{bar:12} {prefix}, {elapsed} elapsed{wide_msg}");

@@ -1,5 +1,9 @@
 //! `spectune tune FILE`: measures what a launch file starts, with other shapes, and changes the launch to the fastest.
 
+mod checks;
+mod conclude;
+mod plan;
+
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
@@ -8,30 +12,24 @@ use std::{
 use anyhow::{Context, bail};
 use launch::Launch;
 use schemas::{
-    diagnostic::{Findings, Format, Severity, render},
     flags::Key,
     quoting::quoted,
     secrets::masked_text,
-    sweep::Workload,
+    sweep::{SweepFile, Workload},
     text::{Source, is_variable_name},
-    tree::TreeShape,
 };
 use tuner::{
-    configuration::Load,
-    from_launch::{Draft, LaunchSweep, Treated, Wanted, algorithm_of, choose, read_to_run, rewrite, sweep_of},
-    selection::{LoadRanking, Verdict},
+    from_launch::{
+        Draft, Start, Wanted, algorithm_of, choose, mount_models, on_host, read_to_run, sweep_of, variables,
+    },
+    strategy::Shard,
 };
 
-use crate::{
-    commands::{lint, sweep},
-    exit::Exit,
-    interrupt, setup, terminal,
-};
+use self::{checks::Checks, conclude::Conclusion};
+use crate::{checkpoint, commands::sweep, exit::Exit, interrupt, setup, terminal};
 
 /// Disk space for hidden states, as of a sweep.
 const KEEP_STATES: u64 = 4 << 30;
-/// The widest column of the table of flags.
-const WIDEST: usize = 44;
 
 /// What is tuned, and how.
 pub struct Inputs {
@@ -43,6 +41,16 @@ pub struct Inputs {
     pub set: Vec<String>,
     /// The words that start the engine.
     pub command: Option<String>,
+    /// Commands that start and end several processes.
+    pub start: Option<Start>,
+    /// Whether a container's command runs without the container.
+    pub local: bool,
+    /// Whether the prefix cache stays on.
+    pub keep_prefix_cache: bool,
+    /// Folder with tokenizer and config.json of the target, if the launch's is not here.
+    pub model_path: Option<PathBuf>,
+    /// Which part of the sweep.
+    pub shard: Option<Shard>,
     /// Folder or id of a draft.
     pub draft: Option<String>,
     /// How it drafts.
@@ -86,20 +94,26 @@ pub enum Mode {
 /// When the launch has errors or cannot be started here, or nothing could be measured.
 pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
     let source = setup::read_source(&inputs.file)?;
-    let parsed = read_to_run(&source, variables(&inputs.set)?);
+    let variables = variables(given(&inputs.set)?);
+    let parsed = read_to_run(&source, &variables);
     let launch = choose(&source, &parsed.launches, inputs.number).map_err(anyhow::Error::msg)?;
-    if !is_sound(&source, launch, inputs)? {
+    let checks = Checks::of(&source, launch, inputs.force);
+    if !checks.is_sound()? {
         return Ok(Exit::Findings);
     }
-    let wanted = wanted(inputs, launch)?;
-    let plan = sweep_of(launch, &wanted)
+    let wanted = Wanted { variables: Some(variables), ..wanted(inputs, launch)? };
+    let mut plan = sweep_of(&source, launch, &wanted)
         .map_err(|reasons| anyhow::anyhow!("{} cannot be tuned:\n  {}", source.name(), reasons.join("\n  ")))?;
-    let text = plan.file.write().context("the sweep cannot be written")?;
+    // The plan is printed even if a model is missing here.
+    let found = find_models(&mut plan.file, inputs.model_path.as_deref());
+    let refused = checks.keep_sound_shapes(&mut plan.file.space, &plan.draft)?;
+    let text = plan::sweep_text(source.name(), &plan.file).context("the sweep cannot be written")?;
     if inputs.mode == Mode::PrintSweep {
-        terminal::print(&format!("# The sweep that `spectune tune {}` runs\n{text}", inputs.file.display()))?;
+        terminal::print(&text)?;
         return Ok(Exit::Fine);
     }
-    terminal::note(&table(&source, launch, &plan.treated));
+    terminal::note(&plan::table(&source, launch, &plan, &refused));
+    found?;
     let out = inputs.out.clone().unwrap_or_else(|| default_out(&inputs.file));
     let measured = sweep::measure(sweep::Job {
         file: plan.file.clone(),
@@ -108,32 +122,41 @@ pub fn tune(inputs: &Inputs) -> anyhow::Result<Exit> {
         out: out.clone(),
         resume: inputs.resume,
         dry_run: inputs.mode == Mode::DryRun,
-        shard: None,
+        shard: inputs.shard,
         device: None,
         keep_states: KEEP_STATES,
         again: interrupt::go_on(&format!("{} --out {} --resume", inputs.again, word(&out))),
+        check_version: Some(&|version| checks.of_version(version)),
     })?;
     if let (Exit::Fine, Some(summary)) = (measured.exit, &measured.summary) {
-        conclude(&source, launch, &plan, &summary.ranking, inputs)?;
+        let (file, mode) = (inputs.file.as_path(), inputs.mode);
+        Conclusion { source: &source, file, launch, plan: &plan, summary, mode, out: &out }.show()?;
     }
     Ok(measured.exit)
 }
 
-/// Shows what the linter finds in the launch; false if that has errors.
-fn is_sound(source: &Source, launch: &Launch, inputs: &Inputs) -> anyhow::Result<bool> {
-    let mut findings = lint::findings_of(source, None)?;
-    findings.retain(|finding| launch.span.start <= finding.span.start && finding.span.end <= launch.span.end);
-    findings.retain(|finding| finding.severity >= Severity::Warning);
-    if findings.is_empty() {
-        return Ok(true);
+/// Replaces the models of a launch by folders of this machine, and makes them visible in its container, if it runs in one:
+/// prompts are tokenised here.
+fn find_models(file: &mut SweepFile, target: Option<&Path>) -> anyhow::Result<()> {
+    let folder = std::env::current_dir()?;
+    if let Some(target) = target {
+        file.models.target = target.display().to_string();
     }
-    let shown = render(&[Findings { source, diagnostics: &findings }], Format::Full, terminal::stderr_is_coloured());
-    terminal::note(shown.trim_end());
-    let is_wrong = findings.iter().any(|finding| finding.severity == Severity::Error);
-    if is_wrong && !inputs.force {
-        terminal::note("the launch has errors, so it is not started; mend them, or start it anyway with --force");
+    let command = &mut file.system.command;
+    let mut places = Vec::new();
+    for name in [&mut file.models.target, &mut file.models.draft] {
+        if name.is_empty() {
+            continue;
+        }
+        if let Some(place) = on_host(command, name) {
+            *name = place;
+        }
+        *name = checkpoint::folder(&folder, name)?;
+        let place = folder.join(&*name);
+        places.push(place.canonicalize().unwrap_or(place).display().to_string());
     }
-    Ok(!is_wrong || inputs.force)
+    mount_models(command, &places.iter().map(String::as_str).collect::<Vec<_>>());
+    Ok(())
 }
 
 fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<Wanted> {
@@ -159,11 +182,15 @@ fn wanted(inputs: &Inputs, launch: &Launch) -> anyhow::Result<Wanted> {
         seconds: inputs.seconds,
         draft,
         command,
+        start: inputs.start.clone(),
+        local: inputs.local,
+        keep_prefix_cache: inputs.keep_prefix_cache,
+        variables: None,
     })
 }
 
 /// The variables of `--set`.
-fn variables(set: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+fn given(set: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let pair = |pair: &String| match pair.split_once('=').filter(|(name, _)| is_variable_name(name)) {
         Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
         None => bail!("--set takes NAME=VALUE, but got {}", masked_text(pair)),
@@ -173,117 +200,6 @@ fn variables(set: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
 
 fn given_draft(launch: &Launch) -> Option<String> {
     Some(launch.text(Key::SpeculativeDraftModelPath)?.value.to_owned())
-}
-
-/// The flags that are not measured as the launch has them.
-fn table(source: &Source, launch: &Launch, treated: &[Treated]) -> String {
-    let line = source.position(launch.anchor.start).line;
-    let mut text = format!("{}, line {line}: {}\n", source.name(), source.slice(launch.anchor).trim());
-    let short = |text: &str| match text.char_indices().nth(WIDEST) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    };
-    let rows: Vec<(String, String, &str)> =
-        treated.iter().map(|row| (short(&row.launch), short(&row.measured), row.why)).collect();
-    let width = |of: fn(&(String, String, &str)) -> usize| rows.iter().map(of).max().unwrap_or_default();
-    let (first, second) = (width(|row| row.0.chars().count()), width(|row| row.1.chars().count()));
-    text += &format!("  {:<first$}  {:<second$}  why\n", "launch", "measured");
-    for (launch, measured, why) in &rows {
-        text += &format!("  {launch:<first$}  {measured:<second$}  {why}\n");
-    }
-    text.trim_end().to_owned()
-}
-
-/// Prints the change of the launch, and writes it if requested.
-fn conclude(
-    source: &Source,
-    launch: &Launch,
-    plan: &LaunchSweep,
-    rankings: &[LoadRanking],
-    inputs: &Inputs,
-) -> anyhow::Result<()> {
-    let name = source.name();
-    let decided: Vec<(Load, Option<TreeShape>)> = rankings.iter().map(|one| (one.load, decision(one))).collect();
-    let shape = match decided.as_slice() {
-        [(_, first), rest @ ..] if rest.iter().all(|(_, shape)| shape == first) => *first,
-        _ => {
-            terminal::note(&differing(name, &decided));
-            return Ok(());
-        }
-    };
-    let Some(shape) = shape else {
-        terminal::note(&format!("{name} stays as it is: nothing is shown to be faster; see the verdicts above"));
-        return Ok(());
-    };
-    let runs_already = if shape.is_off() { !speculates(launch) } else { plan.own == Some(shape) };
-    if runs_already {
-        terminal::note(&format!("{name} stays as it is: nothing faster was found"));
-        return Ok(());
-    }
-    let draft = Draft { path: plan.file.models.draft.clone(), algorithm: plan.file.models.algorithm.clone() };
-    let changed = rewrite(source, launch, &draft, shape);
-    let why = gain(shape, plan.own, rankings);
-    match (&changed.text, inputs.mode) {
-        (Some(text), Mode::Write) => {
-            lint::write_changed(text, &inputs.file, source)?;
-            terminal::note(&format!("{name} is changed: {why}"));
-        }
-        (Some(text), _) => {
-            terminal::print(&lint::difference(source, text))?;
-            terminal::note(&format!("{why}; to write this into {name}: the same command with --write --resume"));
-        }
-        (None, _) if shape.is_off() => {
-            terminal::note(&format!("{why}: remove the speculative flags from {name}, which cannot be edited here"));
-        }
-        (None, _) => {
-            terminal::print(&format!("{}\n", changed.flags))?;
-            terminal::note(&format!("{why}; {name} cannot be edited here: change these flags by hand"));
-        }
-    }
-    Ok(())
-}
-
-/// The shape that a launch for this load should have; `None` if that is not known.
-fn decision(ranking: &LoadRanking) -> Option<TreeShape> {
-    match ranking.verdict {
-        Verdict::Pays => Some(ranking.chosen.as_ref()?.shape),
-        Verdict::DoesNotPay => Some(TreeShape::OFF),
-        Verdict::Tie | Verdict::CannotTell(_) | Verdict::AllFailed | Verdict::NotCompared => None,
-    }
-}
-
-/// What each load would take, if they differ.
-fn differing(name: &str, decided: &[(Load, Option<TreeShape>)]) -> String {
-    let mut text = format!("{name} stays as it is: it runs one shape, but the loads differ:\n");
-    for (load, shape) in decided {
-        let what = match shape {
-            None => "not decided".to_owned(),
-            Some(shape) if shape.is_off() => "no speculation".to_owned(),
-            Some(shape) => shape.to_string(),
-        };
-        text += &format!("  {load}: {what}\n");
-    }
-    text + "tune for the load that counts (--concurrency N), or give the engine a policy if it follows one (spectune export --help)"
-}
-
-/// Why a shape is better than what the launch runs now.
-fn gain(shape: TreeShape, own: Option<TreeShape>, rankings: &[LoadRanking]) -> String {
-    let speed = |ranking: &LoadRanking, shape: TreeShape| {
-        let entry = ranking.entries.iter().find(|entry| entry.configuration.shape == shape)?;
-        Some(entry.output_tokens_per_s?.median)
-    };
-    let shown = |shape: TreeShape| if shape.is_off() { "no speculation".to_owned() } else { shape.to_string() };
-    let of_load = |ranking: &LoadRanking| {
-        let new = speed(ranking, shape)?;
-        let old = own.and_then(|own| Some(format!(", {:.0} with {own}", speed(ranking, own)?)));
-        Some(format!("{}: {new:.0} tokens/s{}", ranking.load, old.unwrap_or_default()))
-    };
-    let figures: Vec<String> = rankings.iter().filter_map(of_load).collect();
-    format!("{} is faster ({})", shown(shape), figures.join("; "))
-}
-
-fn speculates(launch: &Launch) -> bool {
-    launch.has(Key::SpeculativeAlgorithm) || launch.vllm_speculation().is_some()
 }
 
 fn default_out(file: &Path) -> PathBuf {

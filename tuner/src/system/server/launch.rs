@@ -10,7 +10,7 @@ use external::{
 use schemas::{
     flags::vllm,
     secrets,
-    sweep::{SweepFile, SystemKind, SystemSettings},
+    sweep::{SIMULATED_LENGTH, SweepFile, SystemKind, SystemSettings},
     tree::TreeShape,
     version::EngineVersion,
 };
@@ -23,8 +23,7 @@ use crate::{
     guide::AcceptanceTable,
 };
 
-/// SGLang's variables that simulate acceptance, and the method that varies the length between rounds the least.
-pub(super) const SIMULATED_LENGTH: &str = "SGLANG_SIMULATE_ACC_LEN";
+/// SGLang's method of simulating acceptance that varies the length between rounds the least.
 const SIMULATED_HOW: (&str, &str) = ("SGLANG_SIMULATE_ACC_METHOD", "match-expected");
 /// vLLM's environment variable without which it neither reports its configuration nor clears its cache.
 const DEVELOPMENT: &str = "VLLM_SERVER_DEV_MODE";
@@ -179,13 +178,16 @@ impl LaunchPlan {
         let mut args = first.to_vec();
         let made_up = self.made_up(configuration)?;
         args.extend(match self.kind {
-            SystemKind::Vllm => self.vllm(configuration, made_up),
-            SystemKind::Spectune | SystemKind::Sglang => self.sglang(configuration, &log),
+            SystemKind::Vllm => self.vllm(settings, configuration, made_up),
+            SystemKind::Spectune | SystemKind::Sglang => self.sglang(settings, configuration, &log),
         });
         let flag = |name: &str, value: &str| [format!("--{name}"), value.to_owned()];
         args.extend(flag("served-model-name", served_name));
-        args.extend(flag("host", "127.0.0.1"));
-        args.extend(flag("port", &port.to_string()));
+        // A server that is reached at another address has its own.
+        if settings.address.is_none() {
+            args.extend(flag("host", "127.0.0.1"));
+            args.extend(flag("port", &port.to_string()));
+        }
         args.extend(settings.extra_args.iter().cloned());
         let mut env: Vec<(String, String)> =
             settings.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
@@ -203,7 +205,7 @@ impl LaunchPlan {
     }
 
     /// `log` is the log of the start; the file of a table is next to it ([`table_file`]).
-    fn sglang(&self, configuration: &Configuration, log: &Path) -> Vec<String> {
+    fn sglang(&self, settings: &SystemSettings, configuration: &Configuration, log: &Path) -> Vec<String> {
         let mut flags = Flags::default();
         flags.add("model-path", &self.target);
         let TreeShape { num_steps, topk, num_draft_tokens } = adaptive::largest(configuration);
@@ -233,7 +235,9 @@ impl LaunchPlan {
             flags.0.extend(self.capture_sizes.iter().map(ToString::to_string));
         }
         // Otherwise repeats of a workload would find their own prompts in the cache.
-        flags.0.push("--disable-radix-cache".into());
+        if !settings.keep_prefix_cache {
+            flags.0.push("--disable-radix-cache".into());
+        }
         // Counters of running and retracted requests.
         flags.0.push("--enable-metrics".into());
         // Only these lines show whether rounds run in graphs. At the first start of a sweep the engine is not known
@@ -242,7 +246,7 @@ impl LaunchPlan {
         flags.0
     }
 
-    fn vllm(&self, configuration: &Configuration, made_up: Option<f32>) -> Vec<String> {
+    fn vllm(&self, settings: &SystemSettings, configuration: &Configuration, made_up: Option<f32>) -> Vec<String> {
         let mut flags = Flags(vec![self.target.clone()]);
         if !configuration.is_off() {
             let mut speculation = json!({
@@ -259,6 +263,9 @@ impl LaunchPlan {
             if let Some(length) = made_up {
                 speculation["rejection_sample_method"] = json!("synthetic");
                 speculation["synthetic_acceptance_length"] = json!(length);
+            }
+            for (key, value) in &settings.speculative_config {
+                speculation[key] = value.clone();
             }
             flags.add("speculative-config", speculation);
             let tells =
@@ -279,7 +286,9 @@ impl LaunchPlan {
             flags.0.push("--cudagraph-capture-sizes".into());
             flags.0.extend(sizes.iter().map(ToString::to_string));
         }
-        flags.0.push("--no-enable-prefix-caching".into());
+        if !settings.keep_prefix_cache {
+            flags.0.push("--no-enable-prefix-caching".into());
+        }
         flags.0
     }
 

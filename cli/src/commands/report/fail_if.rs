@@ -1,0 +1,98 @@
+//! `spectune report --fail-if`: a check that a newer run is not worse than older ones.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::bail;
+use reports::Sweep;
+use tuner::{
+    configuration::Load,
+    regression::{Check, Condition, FEWEST_RUNS, Outcome, Run, check, check_paired},
+    running::{journal, result::paired},
+    selection::Comparison,
+};
+
+use crate::{exit::Exit, terminal};
+
+/// Checks a condition. Of several folders the second is the newer run, all others are older ones; a single folder holds two
+/// servers that were measured in turns.
+///
+/// # Errors
+/// When a folder cannot be read, or there is nothing to check.
+pub fn run(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> anyhow::Result<Exit> {
+    let checks = match folders {
+        [one] => of_servers(one, load, condition)?,
+        [_, _, ..] => of_runs(folders, load, condition)?,
+        [] => Vec::new(),
+    };
+    if checks.is_empty() {
+        bail!("there is nothing to check{}", load.map_or_else(String::new, |load| format!(" under the load {load}")));
+    }
+    for check in &checks {
+        terminal::print(&format!("{}\n", line(check)))?;
+    }
+    let is = |wanted: fn(&Outcome) -> bool| checks.iter().any(|check| wanted(&check.outcome));
+    Ok(match () {
+        () if is(|outcome| *outcome == Outcome::Worse) => Exit::Findings,
+        () if is(|outcome| matches!(outcome, Outcome::Unknown(_))) => Exit::Unknown,
+        () => Exit::Fine,
+    })
+}
+
+fn of_runs(folders: &[PathBuf], load: Option<&str>, condition: Condition) -> anyhow::Result<Vec<Check>> {
+    let sweeps = folders.iter().map(|folder| Sweep::read(folder)).collect::<Result<Vec<_>, _>>()?;
+    sweeps.iter().flat_map(Sweep::named_notices).for_each(|notice| terminal::note(&notice));
+    let runs: Vec<Run<'_>> = sweeps.iter().map(|sweep| Run { name: &sweep.name, records: &sweep.records }).collect();
+    let (Some(first), Some(newer)) = (runs.first(), runs.get(1)) else { return Ok(Vec::new()) };
+    let load = load.map(|load| named(load, first.records.iter().map(|record| record.trial.load))).transpose()?;
+    let older: Vec<Run<'_>> = std::iter::once(first).chain(runs.iter().skip(2)).copied().collect();
+    if older.len() < FEWEST_RUNS {
+        terminal::note(&format!(
+            "{} older runs are given; the scatter between runs needs {FEWEST_RUNS}: give more folders",
+            older.len()
+        ));
+    }
+    let comparison = sweeps[0].file().map_or_else(|| Comparison::from(sweeps[0].metric()), Comparison::of);
+    Ok(check(&older, *newer, comparison, load, condition))
+}
+
+fn of_servers(folder: &Path, load: Option<&str>, condition: Condition) -> anyhow::Result<Vec<Check>> {
+    if !journal::is_running(folder) {
+        bail!(
+            "{} is one run: give an older and a newer one, and further older ones, or a folder of two servers that were \
+             measured in turns",
+            folder.display()
+        );
+    }
+    let paired = paired(&journal::read(folder)?.records);
+    if paired.is_empty() {
+        bail!("{} has no two servers that were measured in turns", folder.display());
+    }
+    let load = load.map(|load| named(load, paired.iter().map(|pair| pair.load))).transpose()?;
+    Ok(check_paired(&paired, load, condition))
+}
+
+/// The load with a name, or a batch size.
+fn named(name: &str, loads: impl Iterator<Item = Load>) -> anyhow::Result<Load> {
+    let mut known: Vec<Load> = loads.collect();
+    known.sort_unstable();
+    known.dedup();
+    let wanted = name.parse().map_or_else(|_| name.to_owned(), |size| Load::BatchSize(size).to_string());
+    if let Some(load) = known.iter().find(|load| load.to_string() == wanted) {
+        return Ok(*load);
+    }
+    let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+    bail!("the load {name} was not measured; measured were {}", known.join(", "))
+}
+
+fn line(check: &Check) -> String {
+    let what = check.configuration.as_ref().map_or_else(String::new, |configuration| format!(", {configuration}"));
+    let ratio = check
+        .ratio
+        .map_or_else(String::new, |ratio| format!(" {:.3} ({:.3} to {:.3})", ratio.median, ratio.low, ratio.high));
+    let outcome = match &check.outcome {
+        Outcome::Fine => "passes".to_owned(),
+        Outcome::Worse => "fails".to_owned(),
+        Outcome::Unknown(reason) => format!("cannot tell: {reason}"),
+    };
+    format!("{}{what}:{ratio} {outcome}", check.load)
+}

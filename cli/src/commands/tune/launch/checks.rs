@@ -1,0 +1,122 @@
+//! What the linter says of a launch that is tuned: before the first start, once the engine's version is known, and of the
+//! shapes that would be tried.
+
+use std::cell::RefCell;
+
+use launch::Launch;
+use schemas::{
+    diagnostic::{Diagnostic, Findings, Format, Severity, render},
+    sweep::Space,
+    text::{Source, Span},
+    tree::TreeShape,
+    version::EngineVersion,
+};
+use tuner::{
+    TunerError,
+    from_launch::{Draft, rewrite},
+};
+
+use crate::{commands::lint, terminal};
+
+/// The linter's findings in a launch.
+pub struct Checks<'a> {
+    source: &'a Source,
+    launch: &'a Launch,
+    /// Whether errors are ignored.
+    force: bool,
+    /// What was shown already.
+    shown: RefCell<Vec<(&'static str, Span)>>,
+}
+
+impl<'a> Checks<'a> {
+    /// Of a launch.
+    pub fn of(source: &'a Source, launch: &'a Launch, force: bool) -> Self {
+        Self { source, launch, force, shown: RefCell::default() }
+    }
+
+    /// Shows what is found in the launch, for the version that the text states; false if that has errors that stop.
+    ///
+    /// # Errors
+    /// When a settings file of the linter is wrong.
+    pub fn is_sound(&self) -> anyhow::Result<bool> {
+        let errors = self.show(None)?;
+        if errors > 0 && !self.force {
+            terminal::note(
+                "the launch has errors, so it is not started: correct them, or start it anyway with --force",
+            );
+        }
+        Ok(errors == 0 || self.force)
+    }
+
+    /// Shows what is found in addition for the version that runs.
+    ///
+    /// # Errors
+    /// When the launch has errors in this version, unless they are ignored.
+    pub fn of_version(&self, version: EngineVersion) -> Result<(), TunerError> {
+        let errors = self.show(Some(version)).map_err(|error| TunerError::Configuration(error.to_string()))?;
+        if errors == 0 || self.force {
+            return Ok(());
+        }
+        Err(TunerError::Configuration(format!(
+            "the launch has errors for {} {version}, the version that runs: correct them, or measure it anyway with --force",
+            self.launch.engine
+        )))
+    }
+
+    /// Prints findings that were not printed yet; returns the number of errors among them.
+    fn show(&self, version: Option<EngineVersion>) -> anyhow::Result<usize> {
+        let mut shown = self.shown.borrow_mut();
+        let mut findings = within(lint::findings_of(self.source, version)?, self.launch.span);
+        findings.retain(|finding| !shown.contains(&(finding.code, finding.span)));
+        shown.extend(findings.iter().map(|finding| (finding.code, finding.span)));
+        if findings.is_empty() {
+            return Ok(0);
+        }
+        if let Some(version) = version {
+            terminal::note(&format!("{} {version} runs; for this version the linter adds:", self.launch.engine));
+        }
+        let found = [Findings { source: self.source, diagnostics: &findings }];
+        terminal::note(render(&found, Format::Full, terminal::stderr_is_coloured()).trim_end());
+        Ok(findings.iter().filter(|finding| finding.severity == Severity::Error).count())
+    }
+
+    /// Removes the shapes that the engine would refuse in this launch, and says which, with the linter's reason.
+    ///
+    /// # Errors
+    /// When a settings file of the linter is wrong.
+    pub fn keep_sound_shapes(&self, space: &mut Space, draft: &Draft) -> anyhow::Result<Vec<String>> {
+        let mut refused = Vec::new();
+        let mut kept = Vec::new();
+        for text in std::mem::take(&mut space.shapes) {
+            match text.parse().ok().map(|shape| self.refusal(shape, draft)).transpose()?.flatten() {
+                Some(reason) => refused.push(format!("{text}: {reason}")),
+                None => kept.push(text),
+            }
+        }
+        space.shapes = kept;
+        Ok(refused)
+    }
+
+    /// Why the launch would not run a shape; `None` if it would, or if it cannot be written with it.
+    fn refusal(&self, shape: TreeShape, draft: &Draft) -> anyhow::Result<Option<String>> {
+        let Some(text) = rewrite(self.source, self.launch, draft, shape).text else { return Ok(None) };
+        let end = self.launch.span.end + text.len().saturating_sub(self.source.text().len());
+        let place = Span::new(self.launch.span.start, end);
+        let changed = Source::new(self.source.name(), text);
+        let known = self.shown.borrow();
+        let found = within(lint::findings_of(&changed, None)?, place);
+        let error = found.into_iter().find(|finding| {
+            finding.severity == Severity::Error && !known.iter().any(|(code, _)| *code == finding.code)
+        });
+        Ok(error.map(|finding| format!("{} ({})", finding.message, finding.code)))
+    }
+}
+
+/// The warnings and errors of a launch.
+fn within(mut findings: Vec<Diagnostic>, launch: Span) -> Vec<Diagnostic> {
+    findings.retain(|finding| {
+        let is_inside = launch.start <= finding.span.start && finding.span.end <= launch.end;
+        is_inside && finding.severity >= Severity::Warning
+    });
+    findings
+}

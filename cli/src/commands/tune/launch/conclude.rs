@@ -1,0 +1,201 @@
+//! The end of a tuned launch: its change, or why it stays as it is, and the policy of an engine that follows one.
+
+use std::path::{Path, PathBuf};
+
+use launch::Launch;
+use schemas::{
+    engines::Engine,
+    export::{Form, Tuning, export},
+    flags::Key,
+    quoting::quoted,
+    text::Source,
+    tree::TreeShape,
+};
+use tuner::{
+    configuration::Load,
+    from_launch::{LaunchSweep, rewrite},
+    selection::{LoadRanking, Verdict},
+    sweep::SweepSummary,
+};
+
+use super::Mode;
+use crate::{commands::lint, setup, terminal};
+
+/// A tuned launch.
+pub struct Conclusion<'a> {
+    pub source: &'a Source,
+    pub file: &'a Path,
+    pub launch: &'a Launch,
+    pub plan: &'a LaunchSweep,
+    pub summary: &'a SweepSummary,
+    pub mode: Mode,
+    /// Folder of the results.
+    pub out: &'a Path,
+}
+
+impl Conclusion<'_> {
+    /// Prints the change of the launch, and writes it if requested.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn show(&self) -> anyhow::Result<()> {
+        let name = self.source.name();
+        let rankings = self.summary.ranking.as_slice();
+        let decided: Vec<(Load, Option<TreeShape>)> = rankings.iter().map(|one| (one.load, decision(one))).collect();
+        let shape = match decided.as_slice() {
+            [(_, first), rest @ ..] if rest.iter().all(|(_, shape)| shape == first) => *first,
+            _ => {
+                terminal::note(&differing(name, &decided));
+                return self.policy(&decided);
+            }
+        };
+        let runs_now = if speculates(self.launch) { self.plan.own } else { Some(TreeShape::OFF) };
+        let margin = || {
+            let margins = rankings.iter().filter_map(|one| margin(one, runs_now?)).collect::<Vec<_>>().join("; ");
+            if margins.is_empty() { margins } else { format!(" ({margins})") }
+        };
+        let Some(shape) = shape else {
+            terminal::note(&format!(
+                "{name} stays as it is: nothing is shown to be faster{}{}; see the verdicts above",
+                margin(),
+                self.of_simulation()
+            ));
+            return Ok(());
+        };
+        if runs_now == Some(shape) {
+            let end = self.of_simulation();
+            terminal::note(&format!("{name} stays as it is: nothing faster was found{}{end}", margin()));
+            return Ok(());
+        }
+        self.change(shape)
+    }
+
+    /// Prints or writes the launch with another shape.
+    fn change(&self, shape: TreeShape) -> anyhow::Result<()> {
+        let name = self.source.name();
+        let draft = &self.plan.draft;
+        let changed = rewrite(self.source, self.launch, draft, shape);
+        let why = format!("{}{}", gain(shape, self.plan.own, &self.summary.ranking), self.of_simulation());
+        match (&changed.text, self.mode) {
+            (Some(text), Mode::Write) => {
+                lint::write_changed(text, self.file, self.source)?;
+                terminal::note(&format!("{name} is changed: {why}"));
+            }
+            (Some(text), _) => {
+                terminal::print(&lint::difference(self.source, text))?;
+                terminal::note(&format!("{why}; to write this into {name}: the same command with --write --resume"));
+            }
+            (None, _) if shape.is_off() => {
+                terminal::note(&format!(
+                    "{why}: remove the speculative flags from {name}, which cannot be edited here"
+                ));
+            }
+            (None, _) => {
+                terminal::print(&format!("{}\n", changed.flags))?;
+                terminal::note(&format!("{why}; {name} cannot be edited here: change these flags by hand"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the table of the loads as the file that the engine follows, if it follows one.
+    fn policy(&self, decided: &[(Load, Option<TreeShape>)]) -> anyhow::Result<()> {
+        let Some(tuned) = self.summary.tuned.as_ref().filter(|_| decided.iter().all(|(_, shape)| shape.is_some()))
+        else {
+            return Ok(());
+        };
+        let tuning = Tuning::from(&setup::read_tuned(tuned)?);
+        let form = if self.launch.engine == Engine::Vllm { Form::Vllm } else { Form::SglangAdaptive };
+        let exported = match export(&tuning, form, None, None) {
+            Ok(exported) => exported,
+            Err(reason) => {
+                terminal::note(&format!("this engine follows no table of these shapes: {reason}"));
+                return Ok(());
+            }
+        };
+        if form == Form::Vllm {
+            terminal::note("vLLM follows a schedule of these chains, in --speculative-config:");
+            return terminal::print(&exported.text);
+        }
+        let place = self.policy_file();
+        std::fs::write(&place, &exported.text)?;
+        terminal::note(&format!(
+            "SGLang follows a table of these chains, written to {}: add --speculative-adaptive \
+             --speculative-adaptive-config {} to {}",
+            place.display(),
+            quoted(&place.display().to_string()),
+            self.source.name()
+        ));
+        Ok(())
+    }
+
+    /// Next to the launch if that may be changed, else with the results.
+    fn policy_file(&self) -> PathBuf {
+        let stem = self.file.file_stem().map_or_else(|| "launch".into(), |stem| stem.to_string_lossy().into_owned());
+        let folder = match self.mode {
+            Mode::Write => schemas::paths::folder_of(self.file),
+            Mode::Measure | Mode::DryRun | Mode::PrintSweep => self.out.to_owned(),
+        };
+        folder.join(format!("{stem}.adaptive.json"))
+    }
+
+    /// That acceptance is simulated, where it is.
+    fn of_simulation(&self) -> &'static str {
+        let is_simulated = self.plan.file.system.simulates_acceptance();
+        if is_simulated { ", with simulated acceptance, which says nothing about text" } else { "" }
+    }
+}
+
+/// The shape that a launch for this load should have; `None` if that is not known.
+fn decision(ranking: &LoadRanking) -> Option<TreeShape> {
+    match ranking.verdict {
+        Verdict::Pays => Some(ranking.chosen.as_ref()?.shape),
+        Verdict::DoesNotPay => Some(TreeShape::OFF),
+        Verdict::Tie | Verdict::CannotTell(_) | Verdict::AllFailed | Verdict::NotCompared => None,
+    }
+}
+
+/// What each load would take, if they differ.
+fn differing(name: &str, decided: &[(Load, Option<TreeShape>)]) -> String {
+    let mut text = format!("{name} stays as it is: it runs one shape, but the loads differ:\n");
+    for (load, shape) in decided {
+        let what = shape.map_or_else(|| "not decided".to_owned(), in_words);
+        text += &format!("  {load}: {what}\n");
+    }
+    text + "tune for the load that counts: --concurrency N"
+}
+
+/// Why a shape is better than what the launch runs now.
+fn gain(shape: TreeShape, own: Option<TreeShape>, rankings: &[LoadRanking]) -> String {
+    let of_load = |ranking: &LoadRanking| {
+        let new = speed(ranking, shape)?;
+        let old = own.and_then(|own| Some(format!(", {:.0} with {own}", speed(ranking, own)?)));
+        Some(format!("{}: {new:.0} tokens/s{}", ranking.load, old.unwrap_or_default()))
+    };
+    let figures: Vec<String> = rankings.iter().filter_map(of_load).collect();
+    format!("{} is faster ({})", in_words(shape), figures.join("; "))
+}
+
+/// How a shape compares with the fastest other one under a load.
+fn margin(ranking: &LoadRanking, shape: TreeShape) -> Option<String> {
+    let own = speed(ranking, shape)?;
+    let others = ranking.entries.iter().filter(|entry| entry.configuration.shape != shape);
+    let others = others.filter_map(|entry| Some((entry.output_tokens_per_s?.median, entry.configuration.shape)));
+    let (next, other) = others.max_by(|one, two| one.0.total_cmp(&two.0))?;
+    let share = 100.0 * (own / next - 1.0);
+    let (shape, other) = (in_words(shape), in_words(other));
+    Some(format!("{}: {shape} at {own:.0} tokens/s, {other} at {next:.0}, a difference of {share:+.1}%", ranking.load))
+}
+
+fn speed(ranking: &LoadRanking, shape: TreeShape) -> Option<f64> {
+    let entry = ranking.entries.iter().find(|entry| entry.configuration.shape == shape)?;
+    Some(entry.output_tokens_per_s?.median)
+}
+
+fn in_words(shape: TreeShape) -> String {
+    if shape.is_off() { "no speculation".to_owned() } else { shape.to_string() }
+}
+
+fn speculates(launch: &Launch) -> bool {
+    launch.has(Key::SpeculativeAlgorithm) || launch.vllm_speculation().is_some()
+}

@@ -1,0 +1,64 @@
+//! What is printed before a launch is measured: how its flags are measured, and what is not varied.
+
+use launch::Launch;
+use schemas::{engines::Engine, secrets, sweep::SweepFile, text::Source};
+use tuner::from_launch::LaunchSweep;
+
+/// The widest column of the table of flags.
+const WIDEST: usize = 60;
+
+/// The flags that are not measured as the launch has them, and what is not varied.
+pub fn table(source: &Source, launch: &Launch, plan: &LaunchSweep, refused: &[String]) -> String {
+    let line = source.position(launch.anchor.start).line;
+    let mut text = format!("{}, line {line}: {}\n", source.name(), source.slice(launch.anchor).trim());
+    let short = |text: &str| match text.char_indices().nth(WIDEST) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    };
+    let rows: Vec<(String, String, &str)> =
+        plan.treated.iter().map(|row| (short(&row.launch), short(&row.measured), row.why)).collect();
+    let width = |of: fn(&(String, String, &str)) -> usize| rows.iter().map(of).max().unwrap_or_default();
+    let (first, second) = (width(|row| row.0.chars().count()), width(|row| row.1.chars().count()));
+    text += &format!("  {:<first$}  {:<second$}  why\n", "launch", "measured");
+    for (launch, measured, why) in &rows {
+        text += &format!("  {launch:<first$}  {measured:<second$}  {why}\n");
+    }
+    text += "not varied:\n";
+    for line in not_varied(launch, plan) {
+        text += &format!("  {line}\n");
+    }
+    for shape in refused {
+        text += &format!("  {shape}\n");
+    }
+    text.trim_end().to_owned()
+}
+
+fn not_varied(launch: &Launch, plan: &LaunchSweep) -> Vec<String> {
+    let mut lines = vec!["all other flags: as in the launch, or the engine's default".to_owned()];
+    lines.push(match plan.file.engine.capture_sizes.is_empty() {
+        true => "capture sizes: every start captures what the launch or its engine says for that chain or tree".into(),
+        false => "capture sizes: the launch's batch sizes, in tokens of each chain".to_owned(),
+    });
+    lines.push("the draft: try another one with --draft".into());
+    lines.extend((launch.engine == Engine::Vllm).then(|| "trees: vLLM drafts chains".into()));
+    if plan.file.system.address.is_some() {
+        lines.push("host and port: the start command sets them".into());
+    }
+    lines
+}
+
+/// The sweep file as text. Secrets are not in it: the variables that hold them are inherited.
+///
+/// # Errors
+/// When a number is too large for TOML.
+pub fn sweep_text(name: &str, file: &SweepFile) -> anyhow::Result<String> {
+    let mut public = file.clone();
+    public.system.env.retain(|name, value| !secrets::is_secret_variable(name, value));
+    let hidden: Vec<&str> =
+        file.system.env.keys().filter(|name| !public.system.env.contains_key(*name)).map(String::as_str).collect();
+    let mut text = format!("# The sweep that `spectune tune {name}` runs\n");
+    if !hidden.is_empty() {
+        text += &format!("# Set these variables before: {}\n", hidden.join(", "));
+    }
+    Ok(text + &public.write()?)
+}
