@@ -35,5 +35,6 @@ pub mod train;
 pub mod training_record;
 pub mod tree;
 pub mod tuned;
+pub mod variables;
 pub mod version;
 pub mod words;

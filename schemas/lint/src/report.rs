@@ -32,6 +32,9 @@ pub struct Options {
     pub expected_concurrency: Option<usize>,
 }
 
+/// Codes of rules about defaults, whose findings are alike in all launches of a text.
+const ONCE_A_TEXT: [&str; 1] = ["SD090"];
+
 /// Facts of a launch's target and draft, if anything is known of them.
 pub type Models = (Option<ModelFacts>, Option<ModelFacts>);
 
@@ -61,7 +64,29 @@ pub fn report(source: &Source, parsed: Parsed, mut facts: impl FnMut(&Launch) ->
     }
     let mut findings = suppression::apply(source, found, &options.selection);
     tidy(&mut findings);
-    Report { findings, resolved: all_resolved }
+    Report { findings: once_a_text(findings), resolved: all_resolved }
+}
+
+/// Reports a finding about a default once, for all launches of the text that keep it.
+fn once_a_text(findings: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let mut kept: Vec<Diagnostic> = Vec::with_capacity(findings.len());
+    let mut repeats: Vec<usize> = Vec::with_capacity(findings.len());
+    for found in findings {
+        let is_once = ONCE_A_TEXT.contains(&found.code) && found.fix.is_none();
+        let same = |other: &Diagnostic| is_once && other.code == found.code && other.message == found.message;
+        match kept.iter().position(same) {
+            Some(first) => repeats[first] += 1,
+            None => {
+                kept.push(found);
+                repeats.push(0);
+            }
+        }
+    }
+    for (found, repeats) in kept.iter_mut().zip(repeats).filter(|(_, repeats)| *repeats > 0) {
+        let others = if repeats == 1 { "another launch".to_owned() } else { format!("{repeats} other launches") };
+        found.notes.push(format!("the same is true of {others} in this text"));
+    }
+    kept
 }
 
 /// Reads a text and checks it with the facts of published models: `spectune lint` without access to files.

@@ -10,10 +10,12 @@ mod examples;
 mod explain;
 mod known;
 mod page;
+mod platform;
 mod registry;
 mod selection;
 mod support;
 mod unstated;
+mod variables;
 mod versions;
 
 mod algorithm;

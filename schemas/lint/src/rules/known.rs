@@ -18,7 +18,12 @@ use schemas::{
 };
 use serde::Deserialize;
 
-use super::{Context, Finding, support::method_of, unstated};
+use super::{
+    Context, Finding,
+    platform::{Platform, platform_of},
+    support::method_of,
+    unstated,
+};
 
 /// The kind of fault, which decides the rule that reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -43,9 +48,6 @@ pub(super) struct Fault {
     since: Option<String>,
     /// First version without the fault; omitted if none is known.
     until: Option<String>,
-    /// Whether a launch without a version counts as fixed: most such launches are newer than the fault.
-    #[serde(default)]
-    old: bool,
     /// SGLang's resolved algorithms, or vLLM's methods (`none`: no method is given, and the draft's name implies none);
     /// any of them. Empty if the fault does not depend on speculation.
     methods: Vec<String>,
@@ -157,9 +159,8 @@ impl Fault {
         if is_told && !self.is_in(context.version()) {
             return None;
         }
-        // A fixed crash that does not always happen is reported only for launches that state an affected version.
-        let is_over = self.old || (self.harm == Harm::Crash && !self.certain);
-        if !is_told && is_over && self.until.is_some() {
+        // A fixed fault is reported only for launches that state an affected version.
+        if (!is_told && self.until.is_some()) || !self.is_platform(context) {
             return None;
         }
         let (place, method) = self.method(context)?;
@@ -281,6 +282,16 @@ impl Fault {
         self.images.is_empty() || self.images.iter().any(|part| name.contains(part.as_str()))
     }
 
+    /// Ascend's plugin has its own kernels and its own rows; rows about NVIDIA's architectures are for its GPUs.
+    fn is_platform(&self, context: &Context<'_>) -> bool {
+        let is_ascend = || self.images.iter().chain(&self.sources).any(|text| text.contains("ascend"));
+        match platform_of(context) {
+            Some(Platform::Ascend) => is_ascend(),
+            Some(Platform::Rocm | Platform::Other) => self.gpus.is_empty(),
+            Some(Platform::Cuda) | None => true,
+        }
+    }
+
     fn is_gpu(&self, context: &Context<'_>) -> bool {
         let own = context.gpu_memory.and_then(architecture_of).map(|architecture| architecture.to_string());
         self.gpus.is_empty() || own.is_some_and(|own| self.gpus.contains(&own))
@@ -372,7 +383,7 @@ mod tests {
             }
             let small = |parts: &[String]| parts.iter().all(|part| *part == part.to_ascii_lowercase());
             assert!(small(&row.models) && small(&row.formats) && small(&row.drafts), "{}", row.id);
-            assert!(small(&row.not_models) && (!row.old || row.until.is_some()), "{}", row.id);
+            assert!(small(&row.not_models), "{}", row.id);
         }
         assert!(rows.len() >= 12, "{} rows only", rows.len());
     }

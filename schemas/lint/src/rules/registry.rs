@@ -177,6 +177,7 @@ pub const RULES: &[Rule] = &[
     sd198_uno_limits::RULE,
     sd199_two_attention_backends::RULE,
     sd200_decoupled_spec_endpoints::RULE,
+    sd201_variable_not_read::RULE,
     vl01_draft_vocabulary::RULE,
     vl02_num_speculative_tokens_missing::RULE,
     vl03_draft_context::RULE,
@@ -210,4 +211,5 @@ pub const RULES: &[Rule] = &[
     vl32_model_runner::RULE,
     vl33_vllm_block_draft_width::RULE,
     vl34_context_lowered::RULE,
+    vl35_vllm_variable_not_read::RULE,
 ];

@@ -29,3 +29,4 @@ pub(super) mod sd197_dspark_limits;
 pub(super) mod sd198_uno_limits;
 pub(super) mod sd199_two_attention_backends;
 pub(super) mod sd200_decoupled_spec_endpoints;
+pub(super) mod sd201_variable_not_read;

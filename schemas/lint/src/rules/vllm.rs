@@ -33,6 +33,7 @@ pub(super) mod vl31_json_replaced;
 pub(super) mod vl32_model_runner;
 pub(super) mod vl33_vllm_block_draft_width;
 pub(super) mod vl34_context_lowered;
+pub(super) mod vl35_vllm_variable_not_read;
 
 mod eagle3_targets;
 

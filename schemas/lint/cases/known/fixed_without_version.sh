@@ -1,0 +1,2 @@
+# expect: nothing
+vllm serve zai-org/GLM-OCR --speculative-config '{"method": "mtp", "num_speculative_tokens": 1}'

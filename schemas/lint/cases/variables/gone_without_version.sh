@@ -1,0 +1,2 @@
+# expect: nothing
+VLLM_ATTENTION_BACKEND=FLASHINFER vllm serve org/m
