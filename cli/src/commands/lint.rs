@@ -11,6 +11,7 @@ mod parallel;
 mod server;
 mod settings;
 mod summary;
+mod unchecked;
 
 use std::path::PathBuf;
 
@@ -39,6 +40,7 @@ Examples:
   spectune lint run.sh --diff
   spectune lint run.sh --fix
   spectune lint run.sh --resolved
+  spectune lint run.sh --unchecked
   spectune lint run.sh --url http://127.0.0.1:30000
   spectune lint scripts/*.sh --statistics
   spectune lint scripts/*.sh --format sarif > findings.sarif
@@ -124,6 +126,9 @@ pub struct Arguments {
     /// Print the configuration that SGLang will run, with the reason for every value; with json, in addition to the findings
     #[arg(long, conflicts_with_all = ["fix", "diff", "statistics"])]
     resolved: bool,
+    /// Print the rules that could not be checked in each launch, and what each lacks; with json, in addition to the findings
+    #[arg(long, conflicts_with_all = ["fix", "diff", "statistics", "resolved"])]
+    unchecked: bool,
 }
 
 /// The result for one file.
@@ -142,6 +147,9 @@ pub fn run(arguments: Arguments) -> anyhow::Result<Exit> {
     }
     if arguments.resolved && matches!(arguments.format, Format::Sarif | Format::Github) {
         anyhow::bail!("--resolved supports --format full, concise and json, not {}", arguments.format);
+    }
+    if arguments.unchecked && matches!(arguments.format, Format::Sarif | Format::Github) {
+        anyhow::bail!("--unchecked supports --format full, concise and json, not {}", arguments.format);
     }
     if arguments.url.is_some() && matches!(arguments.format, Format::Sarif | Format::Github) {
         anyhow::bail!("--url supports --format full, concise and json, not {}", arguments.format);
@@ -222,6 +230,7 @@ fn print(arguments: &Arguments, all: &[FileResult], running: Option<(&Running, &
         _ if arguments.statistics => statistics::table(&findings),
         _ if arguments.diff => diff(),
         _ if arguments.resolved => resolved(all, arguments.format, &rendered())?,
+        _ if arguments.unchecked => unchecked::with_findings(all, arguments.format, &rendered())?,
         _ => rendered(),
     };
     let output = match running {

@@ -9,13 +9,13 @@ use schemas::{
     diagnostic::{self, Diagnostic, Findings, Format, sarif, tidy},
     finding::settle_all,
     model::ModelFacts,
-    text::Source,
+    text::{Source, Span},
     version::EngineVersion,
 };
 
 use crate::{
     published_models,
-    rules::{self, Context, Selection, lint},
+    rules::{self, Context, Selection, Unchecked, lint, unchecked},
     suppression,
 };
 
@@ -30,6 +30,8 @@ pub struct Options {
     pub gpu_memory: Option<u64>,
     /// Number of requests that are expected to run together.
     pub expected_concurrency: Option<usize>,
+    /// Whether to list the rules that could not be checked.
+    pub unchecked: bool,
 }
 
 /// Codes of rules about defaults, whose findings are alike in all launches of a text.
@@ -45,6 +47,8 @@ pub struct Report {
     pub findings: Vec<Diagnostic>,
     /// The configuration of each launch, in their order.
     pub resolved: Vec<Resolved>,
+    /// The rules that could not be checked in each launch, if they are listed.
+    pub unchecked: Vec<(Span, Vec<Unchecked>)>,
 }
 
 /// Checks the launches of a text. `facts` returns what is known of the models of a launch.
@@ -52,6 +56,7 @@ pub fn report(source: &Source, parsed: Parsed, mut facts: impl FnMut(&Launch) ->
     let mut found = settle_all(parsed.findings);
     found.retain(|finding| options.selection.admits_finding(finding));
     let mut all_resolved = Vec::with_capacity(parsed.launches.len());
+    let mut all_unchecked = Vec::new();
     for launch in &parsed.launches {
         let (target, draft) = facts(launch);
         let (target, draft) = (target.as_ref(), draft.as_ref());
@@ -60,11 +65,14 @@ pub fn report(source: &Source, parsed: Parsed, mut facts: impl FnMut(&Launch) ->
         let Options { gpu_memory, expected_concurrency, .. } = *options;
         let context = Context { launch, resolved: &resolved, target, draft, expected_concurrency, gpu_memory };
         found.extend(lint(&context, &options.selection));
+        if options.unchecked {
+            all_unchecked.push((launch.anchor, unchecked(&context, &options.selection)));
+        }
         all_resolved.push(resolved);
     }
     let mut findings = suppression::apply(source, found, &options.selection);
     tidy(&mut findings);
-    Report { findings: once_a_text(findings), resolved: all_resolved }
+    Report { findings: once_a_text(findings), resolved: all_resolved, unchecked: all_unchecked }
 }
 
 /// Reports a finding about a default once, for all launches of the text that keep it.

@@ -14,6 +14,7 @@ mod platform;
 mod registry;
 mod selection;
 mod support;
+mod unchecked;
 mod unstated;
 mod variables;
 mod versions;
@@ -40,6 +41,8 @@ pub use registry::RULES;
 pub use selection::{Selection, SelectionError};
 pub(crate) use selection::{Selector, keys};
 
+pub(crate) use unchecked::unchecked;
+pub use unchecked::{Fact, Unchecked};
 use unstated::Candidates;
 
 use launch::{Launch, resolve::Resolved};

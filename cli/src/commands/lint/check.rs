@@ -8,12 +8,12 @@ use std::{
 use launch::{Launch, resolve::Resolved};
 use lint::{
     report::{self, report},
-    rules::Selection,
+    rules::{Selection, Unchecked},
 };
 use schemas::{
     diagnostic::{Diagnostic, Findings},
     engines::Engine,
-    text::Source,
+    text::{Source, Span},
     version::EngineVersion,
 };
 
@@ -67,6 +67,8 @@ pub(super) struct Checked {
     /// What its SGLang launches resolve to, each with its branches of the script. Resolution is not implemented for
     /// vLLM.
     pub resolved: Vec<(Way, Resolved)>,
+    /// The rules that could not be checked in each launch, if they are listed.
+    pub unchecked: Vec<(Span, Vec<Unchecked>)>,
     /// Whether there is a launch that cannot be edited.
     pub has_composed: bool,
     /// Whether there is a vLLM launch.
@@ -81,6 +83,7 @@ impl Checked {
             source,
             diagnostics: Vec::new(),
             resolved: Vec::new(),
+            unchecked: Vec::new(),
             has_composed: false,
             has_vllm: false,
             passed_over: false,
@@ -145,9 +148,11 @@ impl<'a> Linter<'a> {
             version: settings.engine_version,
             gpu_memory: settings.gpu_memory,
             expected_concurrency: settings.expected_concurrency,
+            unchecked: self.arguments.unchecked,
         };
         let report = report(&checked.source, parsed, facts, &options);
         checked.diagnostics = report.findings;
+        checked.unchecked = report.unchecked;
         let resolved = branches.into_iter().zip(report.resolved);
         checked.resolved = resolved.filter_map(|(branch, resolved)| Some((branch?, resolved))).collect();
         checked
