@@ -1,7 +1,14 @@
 //! The launch changed to another shape, by edits of the user's text.
 
 use launch::{Launch, Options, Syntax, parse, resolve::version_of};
-use schemas::{diagnostic::Edit, engines::Engine, flags::Key, quoting::quoted, text::Source, tree::TreeShape};
+use schemas::{
+    diagnostic::Edit,
+    engines::Engine,
+    flags::Key,
+    quoting::quoted,
+    text::{Source, Span},
+    tree::TreeShape,
+};
 use serde_json::{Map, Value};
 
 use super::{Draft, speculation};
@@ -74,16 +81,28 @@ fn values(draft: &Draft, shape: TreeShape) -> impl Iterator<Item = (Key, String)
     values.into_iter().filter(|(_, value)| !value.is_empty())
 }
 
-/// The edit of vLLM's JSON, if all of its keys are known and it stands in single quotes.
+/// The edit of vLLM's JSON: its number of drafts, or all of it. `None` if that is not in the text.
 fn edits_of_vllm(source: &Source, launch: &Launch, shape: TreeShape) -> Option<Vec<Edit>> {
-    if shape.is_off() || launch.syntax != Syntax::CommandLine {
-        return None;
-    }
     let argument = launch.vllm_flag("--speculative-config")?;
-    let word = argument.values.first()?;
-    let is_quoted = source.slice(word.span).starts_with('\'');
-    let json = configuration(launch, shape)?;
-    is_quoted.then(|| vec![Edit { span: word.span, replacement: quoted(&json) }])
+    if !shape.is_off() {
+        let number = number_after(source, argument.values.first()?.span, "num_speculative_tokens")?;
+        return Some(vec![Edit { span: number, replacement: shape.num_steps.to_string() }]);
+    }
+    // With the blanks and the line continuation before it.
+    let before = source.text().get(..argument.span.start)?.trim_end_matches([' ', '\t', '\r', '\n', '\\']);
+    let span = Span::new(before.len(), argument.span.end);
+    (launch.syntax == Syntax::CommandLine).then(|| vec![Edit { span, replacement: String::new() }])
+}
+
+/// The place of the number that a key of JSON has, however the JSON is quoted.
+fn number_after(source: &Source, json: Span, key: &str) -> Option<Span> {
+    let text = source.slice(json);
+    let after = text.find(key)? + key.len();
+    let rest = text.get(after..)?;
+    let number = rest.trim_start_matches(['\\', '"', '\'', ':', ' ', '\t']);
+    let length = number.bytes().take_while(u8::is_ascii_digit).count();
+    let start = json.start + after + (rest.len() - number.len());
+    (length > 0).then(|| Span::new(start, start + length))
 }
 
 /// vLLM's JSON with another number of drafts.

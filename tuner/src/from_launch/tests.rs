@@ -241,7 +241,21 @@ fn the_winner_is_written_into_the_launch() {
     let (source, parsed) = read("run.sh", vllm);
     let changed = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(2));
     let text = changed.text.expect("written");
-    assert!(text.contains("\"num_speculative_tokens\":2}' --x 1"), "{text}");
+    assert_eq!(text, vllm.replace(": 7}", ": 2}"), "blanks are kept");
+    let off = rewrite(&source, &parsed.launches[0], &draft, TreeShape::OFF).text.expect("written");
+    assert_eq!(off, "vllm serve m --x 1\n");
+    let escaped = "vllm serve m \\\n  --speculative-config \"{\\\"method\\\": \\\"eagle3\\\", \\\"model\\\": \\\"d\\\", \
+                   \\\"num_speculative_tokens\\\": 7}\" \\\n  --x 1\n";
+    let (source, parsed) = read("run.sh", escaped);
+    let text = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(2)).text.expect("written");
+    assert_eq!(text, escaped.replace(": 7}", ": 2}"));
+    let off = rewrite(&source, &parsed.launches[0], &draft, TreeShape::OFF).text.expect("written");
+    assert_eq!(off, "vllm serve m \\\n  --x 1\n");
+    let pod = "kind: Pod\nspec:\n  containers:\n  - image: vllm/vllm-openai:v0.26.0\n    args: [--model, m, --speculative-config,\n      \
+               '{\"method\": \"eagle3\", \"model\": \"d\", \"num_speculative_tokens\": 7}']\n";
+    let (source, parsed) = read("pod.yaml", pod);
+    let text = rewrite(&source, &parsed.launches[0], &draft, TreeShape::chain(2)).text.expect("written");
+    assert_eq!(text, pod.replace(": 7}", ": 2}"));
 
     let plain = "python3 -m sglang.launch_server --model-path m\n";
     let (source, parsed) = read("run.sh", plain);
