@@ -50,7 +50,7 @@ use launch::Argument;
 use schemas::{
     diagnostic::Severity,
     engines::Engine,
-    flags::{self, Key, Lookup},
+    flags::{self, Arity, Key, Lookup},
 };
 
 use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
@@ -89,6 +89,10 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     if launch.arguments.iter().any(|argument| explains(&argument.flag.value)) {
         return None;
     }
+    // A flag without its value shows that the text was read as several launches.
+    if own.iter().any(|(argument, name)| argument.values.is_empty() && takes_value(name)) {
+        return None;
+    }
     let (first, _) = own.iter().find(|(argument, _)| !argument.in_branch)?;
     let algorithm = own.iter().find_map(|(_, name)| {
         OF_ALGORITHM.iter().find(|(start, _)| name.starts_with(start)).map(|(_, algorithm)| *algorithm)
@@ -112,6 +116,10 @@ fn check(context: &Context<'_>) -> Option<Finding> {
         ));
     }
     Some(finding.at_most(Severity::Warning))
+}
+
+fn takes_value(name: &str) -> bool {
+    flags::spelling(name).is_some_and(|flag| matches!(flag.arity, Arity::One | Arity::Several))
 }
 
 /// The canonical name of a flag of speculation.
