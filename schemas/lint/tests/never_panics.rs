@@ -61,7 +61,7 @@ fn judge(source: &Source, parsed: &Parsed, models: impl Fn(&Launch) -> Models) {
                 expected_concurrency: Some(64),
                 ..report::Options::default()
             };
-            let Report { findings, resolved } = report(source, parsed.clone(), &models, &options);
+            let Report { findings, resolved, .. } = report(source, parsed.clone(), &models, &options);
             for resolved in &resolved {
                 let _ = (resolved.table(source), resolved.to_json(source));
             }
