@@ -5,7 +5,10 @@
 //! The tiny pair ships with the repository. For the small one, set `SPECTUNE_MODELS` to a folder that contains
 //! `small/{target,eagle3,eagle2}` and `SPECTUNE_REFERENCE` to the folder of `small.json`. For trained checkpoints of
 //! other families, set `SPECTUNE_FAMILIES` to a folder of `NAME/{target,reference.json}`, with `NAME/eagle3` if the
-//! family drafts with a head instead of its own MTP layer. Both tests run only with `--ignored`.
+//! family drafts with a head instead of its own MTP layer. For DFLASH and DSPARK heads, set `SPECTUNE_BLOCKS` to a folder
+//! of `PAIR/HEAD/{config.json, model.safetensors, reference.json}`, `SPECTUNE_MODELS` to one of `PAIR/target`, and
+//! `SPECTUNE_REFERENCE` to one of `PAIR.json`; `SPECTUNE_BLOCK=PAIR/HEAD` checks a single head. These tests run only with
+//! `--ignored`.
 //! `SPECTUNE_DEVICE=cuda:0` runs them on a GPU, in float32 and batch-invariant mode. With `SPECTUNE_DTYPE=bfloat16`
 //! they run in that type and in the default mode, where text may deviate from the reference at near ties, and accept
 //! lengths must be within 5% of the float32 replay's (deviations of more than 3% from that or from SGLang's are
@@ -123,6 +126,100 @@ fn families_agree_with_their_references() {
     }
     assert!(!found.is_empty(), "no family in {}", folder.display());
     println!("checked: {}", found.join(", "));
+}
+
+/// The reference of a block head. Keys of chains are numbers of drafts; trees are `own nodes=N topk=K`, N with the root.
+#[derive(Deserialize)]
+struct BlockReference {
+    new_tokens: usize,
+    block_size: usize,
+    drafts: usize,
+    chain: BlockChains,
+    trees: BTreeMap<String, Float32>,
+}
+
+#[derive(Deserialize)]
+struct BlockChains {
+    prefix_of_full_block: BTreeMap<usize, Float32>,
+    block_of_its_own: BTreeMap<usize, Float32>,
+}
+
+#[test]
+#[ignore = "needs SPECTUNE_BLOCKS, SPECTUNE_MODELS and SPECTUNE_REFERENCE: see the top of this file"]
+fn block_heads_agree_with_their_references() {
+    let folder = |name: &str| PathBuf::from(std::env::var_os(name).unwrap_or_else(|| panic!("{name} is not set")));
+    let wanted = std::env::var("SPECTUNE_BLOCK").ok();
+    let children = |path: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(path).into_iter().flatten();
+        let mut found: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        found.sort();
+        found
+    };
+    let mut checked = 0;
+    for head in children(&folder("SPECTUNE_BLOCKS")).iter().flat_map(|pair| children(pair)) {
+        let (pair, name) = (head.parent().and_then(Path::file_name), head.file_name());
+        let pair = pair.expect("a pair's folder").to_string_lossy();
+        let name = format!("{pair}/{}", name.expect("a head's folder").to_string_lossy());
+        if !head.join("reference.json").exists() || wanted.as_ref().is_some_and(|wanted| *wanted != name) {
+            continue;
+        }
+        let prompts = folder("SPECTUNE_REFERENCE").join(format!("{pair}.json"));
+        let prompts = std::fs::read_to_string(prompts).expect("the pair's reference");
+        let reference: Reference = serde_json::from_str(&prompts).expect("a reference");
+        check_block_head(&name, &folder("SPECTUNE_MODELS").join(&*pair).join("target"), &head, reference);
+        checked += 1;
+    }
+    assert!(checked > 0, "no block head was found");
+}
+
+fn check_block_head(name: &str, target: &Path, head: &Path, mut reference: Reference) {
+    let text = std::fs::read_to_string(head.join("reference.json")).expect("the head's reference");
+    let expected: BlockReference = serde_json::from_str(&text).expect("a reference of a block head");
+    reference.max_new_tokens = expected.new_tokens;
+    reference.prompts.iter_mut().for_each(|prompt| prompt.output_ids_float32.truncate(expected.new_tokens));
+    let reference = &reference;
+    let engine = |draft_block_size| {
+        let options = EngineOptions {
+            model_path: target.to_owned(),
+            draft_model_path: Some(head.to_owned()),
+            max_running_requests: 20,
+            page_size: 16,
+            context_length: Some(512),
+            device: DeviceChoice::Cpu,
+            draft_block_size,
+            ..EngineOptions::default()
+        };
+        Engine::load(options).expect("the models load")
+    };
+    let mut of_the_shape = engine(None);
+    let without = run(&mut of_the_shape, reference, TreeShape::OFF);
+    check_greedy(reference, &without);
+    println!("{name}\ndrafted    shape     accept  float32  requests with equal rounds");
+    let check = |engine: &mut Engine, what: &str, shape: TreeShape, float32: Float32| {
+        let completions = run(engine, reference, shape);
+        assert_eq!(ids(&completions), ids(&without), "{name} {what}: output differs from plain decoding");
+        // Only rounds are compared: the reference also counts the drafts that a last round accepts past the end.
+        let rounds: Vec<usize> = completions.iter().map(|completion| completion.rounds).collect();
+        let equal = rounds.iter().zip(&float32.rounds).filter(|(found, expected)| found == expected).count();
+        let (found, expected) = (accept_length(&completions), float32.accept_length);
+        println!("{what:<10} {shape:<8} {found:>7.4} {expected:>8.4}  {equal} of {}", rounds.len());
+        assert_eq!(rounds, float32.rounds, "{name} {what} {shape}: rounds");
+    };
+    for (drafts, float32) in expected.chain.block_of_its_own {
+        check(&mut of_the_shape, "own block", TreeShape::chain(drafts), float32);
+    }
+    for (tree, float32) in expected.trees {
+        // The other kinds of trees correct a row less exactly; this engine does not draft them.
+        let Some(numbers) = tree.strip_prefix("own nodes=") else { continue };
+        let (nodes, topk) = numbers.split_once(" topk=").expect("two numbers");
+        let (nodes, topk): (usize, usize) = (nodes.parse().expect("nodes"), topk.parse().expect("topk"));
+        let shape = TreeShape { num_steps: expected.drafts.min(nodes - 1), topk, num_draft_tokens: nodes };
+        check(&mut of_the_shape, "tree", shape, float32);
+    }
+    let mut of_the_head = engine(Some(expected.block_size));
+    for (drafts, float32) in expected.chain.prefix_of_full_block {
+        check(&mut of_the_head, "prefix", TreeShape::chain(drafts), float32);
+    }
 }
 
 /// The dtype, unless it is float32.

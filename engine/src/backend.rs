@@ -180,6 +180,8 @@ pub struct ReplayPlace<'a> {
     pub slot: Slot,
     /// Position of the root: the number of tokens of the text before it.
     pub position: usize,
+    /// The root's token.
+    pub root: u32,
     /// The tokens of the text after the root.
     pub text: &'a [u32],
     /// What the pool must answer.
@@ -362,13 +364,13 @@ pub trait Backend: Send {
     /// device fails.
     fn prefill_traced(&mut self, chunks: &[PrefillChunk<'_>], states: TargetStates<'_>) -> Result<(), EngineError>;
 
-    /// What the draft would have proposed in rounds that start at these places of texts, for trees of this shape. A
-    /// pool may omit whatever does not change the answer for this shape and for shapes of the same `topk` that are
-    /// neither deeper nor larger. The caches of the texts are unchanged.
+    /// What the draft would have proposed in rounds that start at these places of texts, for trees of these shapes, which
+    /// are of one family ([`NodeSource::family`](schemas::tree::NodeSource::family)). A pool may omit whatever does not
+    /// change the answer for them. The caches of the texts are unchanged.
     ///
     /// # Errors
     /// When the draft's state before a place was not kept, or the device fails.
-    fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError>;
+    fn pools(&mut self, places: &[ReplayPlace<'_>], shapes: &[TreeShape]) -> Result<Vec<Pool>, EngineError>;
 
     /// The probabilities of tokens at places of texts, under each slot's sampling parameters.
     ///

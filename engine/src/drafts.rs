@@ -3,6 +3,7 @@
 //! The tensors decide what kind of draft it is. Names and architectures in config files are often copied from other models;
 //! shapes are not.
 
+mod block;
 mod detect;
 mod eagle;
 mod mtp;
@@ -13,7 +14,7 @@ use crate::{
     error::EngineError,
     families::{self, Config},
     options::EngineOptions,
-    spec::{DraftSpec, TargetSpec, VocabularySource},
+    spec::{DraftSpec, RecurrentSpec, TargetSpec, VocabularySource},
 };
 
 /// The source of a draft.
@@ -27,13 +28,14 @@ pub enum DraftFrom {
 
 impl DraftFrom {
     /// The draft that the options select: the folder that they name; the target's own MTP layer if they speculate or
-    /// name an algorithm without a folder (as in SGLang); else none.
+    /// name an algorithm without a folder (as in SGLang); else none. DSPARK heads may be in a folder `dspark` of the
+    /// target's.
     ///
     /// # Errors
     /// When the folder cannot be opened.
     pub fn options(options: &EngineOptions) -> Result<Option<Self>, EngineError> {
-        match &options.draft_model_path {
-            Some(path) => Ok(Some(Self::Folder(Box::new(Folder::open(path)?)))),
+        match options.draft_folder() {
+            Some(path) => Ok(Some(Self::Folder(Box::new(Folder::open(&path)?)))),
             None if options.policy.speculates() || options.algorithm.is_some() => Ok(Some(Self::Target)),
             None => Ok(None),
         }
@@ -71,8 +73,18 @@ pub fn read_draft(
         Kind::Eagle { layer } => eagle::eagle(&config, layer, target)?,
         Kind::Eagle3 { layer } => eagle::eagle3(&config, layer, weights, target)?,
         Kind::Mtp { family, layout } => mtp::in_folder(&config, family, layout, target)?,
+        Kind::Block { .. } if options.token_map.is_some() => return Err(no_token_map()),
+        Kind::Block { .. } => {
+            return Ok(DraftSpec::Block(block::read(&config, weights, target, options.draft_block_size)?));
+        }
     };
-    with_token_map(spec, target, options)
+    if options.draft_block_size.is_some() {
+        return Err(EngineError::Configuration(format!(
+            "the size of a block is given, but {} contains no block head (DFLASH, DSPARK): remove it",
+            folder.path().display()
+        )));
+    }
+    with_token_map(spec, target, options).map(DraftSpec::Recurrent)
 }
 
 /// Reads the MTP layer of a target's own checkpoint.
@@ -91,11 +103,16 @@ pub fn read_own_draft(
              draft with the MTP layer of the target's own checkpoint)"
         )));
     }
-    with_token_map(mtp::of_target(&Config::new(target.folder, weights), target)?, target, options)
+    let spec = mtp::of_target(&Config::new(target.folder, weights), target)?;
+    with_token_map(spec, target, options).map(DraftSpec::Recurrent)
 }
 
 /// Restricts a draft to the hot tokens of FR-Spec.
-fn with_token_map(spec: DraftSpec, target: DraftTarget<'_>, options: &EngineOptions) -> Result<DraftSpec, EngineError> {
+fn with_token_map(
+    spec: RecurrentSpec,
+    target: DraftTarget<'_>,
+    options: &EngineOptions,
+) -> Result<RecurrentSpec, EngineError> {
     let Some(path) = &options.token_map else { return Ok(spec) };
     let tokens = read_token_map(path, target.spec.vocabulary)?;
     restricted(spec, tokens)
@@ -105,13 +122,31 @@ fn with_token_map(spec: DraftSpec, target: DraftTarget<'_>, options: &EngineOpti
 ///
 /// # Errors
 /// When it has its own vocabulary, as EAGLE-3 heads do.
-pub fn restricted(spec: DraftSpec, tokens: Vec<u32>) -> Result<DraftSpec, EngineError> {
+pub fn restricted(spec: RecurrentSpec, tokens: Vec<u32>) -> Result<RecurrentSpec, EngineError> {
     if spec.algorithm() == "EAGLE3" || spec.head != VocabularySource::Target {
-        return Err(EngineError::Configuration(
-            "--speculative-token-map is for EAGLE-1/2 heads and MTP layers: an EAGLE-3 head has its own map (d2t), \
-             and SGLang ignores this one; remove the flag"
-                .into(),
-        ));
+        return Err(no_token_map());
     }
-    Ok(DraftSpec { vocabulary: tokens.len(), head_rows: tokens.len(), tokens: Some(tokens), ..spec })
+    Ok(RecurrentSpec { vocabulary: tokens.len(), head_rows: tokens.len(), tokens: Some(tokens), ..spec })
+}
+
+fn no_token_map() -> EngineError {
+    EngineError::Configuration(
+        "--speculative-token-map is for EAGLE-1/2 heads and MTP layers: an EAGLE-3 head has its own map (d2t), a block \
+         head has none, and SGLang ignores this one; remove the flag"
+            .into(),
+    )
+}
+
+/// The target's tokens for the draft's: d2t holds offsets, so the target's token is the draft's plus its entry.
+fn hot_tokens(config: &Config<'_>, weights: &Weights, rows: usize, vocabulary: usize) -> Result<Vec<u32>, EngineError> {
+    let name = ["d2t", "model.d2t"].into_iter().find(|name| weights.shape(name).is_some()).unwrap_or("d2t");
+    let offsets = weights.integers(name, rows)?;
+    let tokens = offsets.iter().enumerate().map(|(draft, offset)| {
+        let token = (draft as i64).checked_add(*offset).filter(|token| (0..vocabulary as i64).contains(token));
+        token.map(|token| token as u32).ok_or_else(|| EngineError::Malformed {
+            path: config.folder().path().to_owned(),
+            reason: format!("d2t[{draft}] = {offset} points outside the target's {vocabulary} tokens"),
+        })
+    });
+    tokens.collect()
 }

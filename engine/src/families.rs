@@ -19,13 +19,13 @@ mod unread;
 use crate::{
     checkpoint::{Folder, Weights},
     error::EngineError,
-    spec::{DraftTensorLayout, Join, LayerSpec, TargetSpec},
+    spec::{Join, LayerSpec, RecurrentTensorLayout, TargetSpec},
 };
 
 pub(crate) use self::{
     config::{Attention, Config},
     quantised::check_method as check_quantisation,
-    settings::{check as check_settings, check_activation},
+    settings::{check as check_settings, check_activation, check_but_windows},
 };
 
 /// A model family, and how to read its checkpoints.
@@ -46,7 +46,7 @@ pub struct Family {
 pub struct MtpFamily {
     /// The possible tensor names in a checkpoint with this many layers: first in the target's own checkpoint, then in
     /// folders that contain nothing else.
-    pub layouts: fn(usize) -> Vec<DraftTensorLayout>,
+    pub layouts: fn(usize) -> Vec<RecurrentTensorLayout>,
     /// Reads its decoder layer under a prefix.
     pub layer: fn(&Config<'_>, &str) -> Result<LayerSpec, EngineError>,
     /// How embedding and hidden state are joined.
@@ -115,7 +115,7 @@ pub fn read_target(folder: &Folder, weights: &Weights) -> Result<TargetSpec, Eng
 
 /// The MTP layer in a draft's folder, for a target with this many layers: its family and the names of its tensors. It
 /// is detected by the tensors; among families with the same layout, the folder's architecture decides.
-pub(crate) fn mtp_family(config: &Config<'_>, layers: usize) -> Option<(&'static MtpFamily, DraftTensorLayout)> {
+pub(crate) fn mtp_family(config: &Config<'_>, layers: usize) -> Option<(&'static MtpFamily, RecurrentTensorLayout)> {
     let own = config.fields().num_hidden_layers.unwrap_or(layers);
     let architecture = config.fields().architecture().unwrap_or_default();
     let of = |family: &&'static Family| {

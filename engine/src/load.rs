@@ -17,7 +17,7 @@ use crate::{
     identity::Identity,
     options::{DeviceChoice, EngineOptions, LoadFormat},
     quantization::{Quantization, StoredIn, described, quantised_draft, quantised_target},
-    spec::{DraftSpec, TargetSpec, published},
+    spec::{DraftSpec, RecurrentSpec, TargetSpec, published},
     text::Text,
 };
 
@@ -94,7 +94,7 @@ pub fn target_context_length(options: &EngineOptions) -> Result<usize, EngineErr
     context_length(&options.model_path.display().to_string(), made_for, options.context_length)
 }
 
-/// The algorithm that the options' draft is for (EAGLE, EAGLE3 or NEXTN), judging by the headers of its files; `None`
+/// The algorithm that the options' draft is for (EAGLE, EAGLE3, NEXTN, DFLASH or DSPARK), judging by the headers of its files; `None`
 /// without a draft.
 ///
 /// # Errors
@@ -134,7 +134,8 @@ fn checkpoint(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result
             check_quantization(options, element)?;
             // If the kernels compute in float32, FP8 weights are dequantised to float32 at load time.
             let plain = element == Element::F32;
-            let draft = own_draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
+            let draft = own_draft.map(|(spec, own)| Ok::<_, EngineError>((on_gpu(spec)?, own))).transpose()?;
+            let draft = draft.map(|(spec, own)| (if plain { spec.in_plain() } else { spec }, own));
             let spec = if plain { spec.in_plain() } else { spec };
             let models = SharedModels { target: (spec, Some(weights)), draft };
             on_devices(devices, models, cuda_options(options, element, context_length))?
@@ -175,6 +176,14 @@ fn draft_of(
     Ok((quantised_draft(spec, stored, options.draft_quantization)?, own))
 }
 
+/// A draft that a GPU can run.
+///
+/// # Errors
+/// When it drafts a block.
+pub(crate) fn on_gpu(spec: DraftSpec) -> Result<RecurrentSpec, EngineError> {
+    spec.recurrent("block heads run on the CPU backend only so far: give --device cpu for")
+}
+
 /// The hash of files, extended if their weights are quantised at load time.
 fn quantised_hash(hash: String, by: Option<Quantization>) -> String {
     match by {
@@ -197,7 +206,8 @@ fn random(options: &EngineOptions, devices: Vec<(Device, String)>) -> Result<Loa
     }
     let context_length = context_length(name, shape.context_length, options.context_length)?;
     let target = quantised_target(shape.target(options.num_layers)?, StoredIn::Nowhere, options.quantization)?;
-    let draft = quantised_draft(shape.draft(&target), StoredIn::Nowhere, options.draft_quantization)?;
+    let draft = DraftSpec::Recurrent(shape.draft(&target));
+    let draft = on_gpu(quantised_draft(draft, StoredIn::Nowhere, options.draft_quantization)?)?;
     let draft = match &options.token_map {
         Some(path) => restricted(draft, read_token_map(path, target.vocabulary)?)?,
         None => draft,

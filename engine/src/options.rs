@@ -9,7 +9,11 @@ use std::{
     str::FromStr,
 };
 
-use schemas::{defaults::default_capture_sizes, tree::TreeShape, tuned::TunedFile};
+use schemas::{
+    defaults::default_capture_sizes,
+    tree::{NodeSource, TreeShape},
+    tuned::TunedFile,
+};
 
 pub use self::flags::with_launch;
 pub use crate::quantization::Quantization;
@@ -88,6 +92,9 @@ pub struct EngineOptions {
     pub batch_invariant: bool,
     /// Attention kernels of a GPU, one of [`ATTENTION_BACKENDS`]; `None` for the engine's choice. Ignored by the CPU.
     pub attention_backend: Option<String>,
+    /// Rows of a block head's block, as `--speculative-dflash-block-size` counts them; `None` if the shape decides
+    /// ([`Block`](schemas::tree::Block)).
+    pub draft_block_size: Option<usize>,
     /// FR-Spec: a file that lists the tokens of the target's vocabulary that an EAGLE-1/2 head may propose.
     pub token_map: Option<PathBuf>,
     /// Simulates acceptance of this many tokens per round on average (bonus token included), for timing rounds. The
@@ -168,6 +175,7 @@ impl Default for EngineOptions {
             disable_cuda_graph: false,
             batch_invariant: false,
             attention_backend: None,
+            draft_block_size: None,
             token_map: None,
             simulate_accept_length: None,
             verify_plan: None,
@@ -186,7 +194,18 @@ pub fn padded(capture_sizes: &[usize], batch: usize) -> usize {
     capture_sizes.get(capture_sizes.partition_point(|size| *size < batch)).copied().unwrap_or(batch)
 }
 
+/// The folder of a DSPARK head in its target's folder.
+const BUNDLED: &str = "dspark";
+
 impl EngineOptions {
+    /// The folder of a draft that is not part of the target's checkpoint: the given one, or that of a DSPARK head in the
+    /// target's folder.
+    pub fn draft_folder(&self) -> Option<PathBuf> {
+        let dspark = || self.algorithm.as_deref().is_some_and(|name| name.eq_ignore_ascii_case("DSPARK"));
+        let bundled = self.model_path.join(BUNDLED);
+        self.draft_model_path.clone().or_else(|| (dspark() && bundled.is_dir()).then_some(bundled))
+    }
+
     /// Whether acceptance is simulated, so that outputs are meaningless.
     pub fn makes_up_acceptance(&self) -> bool {
         self.simulate_accept_length.is_some() && self.policy.speculates()
@@ -277,6 +296,12 @@ pub fn quantization(key: &str, name: Option<&str>) -> Result<Option<Quantization
 /// When the shape is unknown.
 pub fn default_shape_of(model_shape: &str) -> Result<TreeShape, EngineError> {
     Ok(schemas::defaults::default_shape(published(model_shape)?.architecture))
+}
+
+/// What a head in a folder makes of a shape; `None` if the folder has no readable config.json.
+pub fn nodes_of(draft: &Path) -> Option<NodeSource> {
+    let folder = Folder::open(draft).ok()?;
+    Some(folder.config.block().map_or(NodeSource::Beams, NodeSource::Block))
 }
 
 /// The tree shape that SGLang chooses for the target's architecture.

@@ -12,7 +12,7 @@ use crate::{
     error::EngineError,
     spec::{
         AttentionTensors, DraftSpec, FfnSpec, FfnTensors, GatedTensors, GroupedQuery, LayerFormats, LayerSpec,
-        LayerTensors, Pairing, TargetSpec, TensorSpec, WeightFormat,
+        LayerTensors, Pairing, RecurrentSpec, TargetSpec, TensorSpec, WeightFormat,
     },
 };
 
@@ -72,7 +72,7 @@ pub fn quantised_target(
     Ok(target)
 }
 
-/// A draft with the format of its layer: as stored, or quantised.
+/// A draft with the formats of its layers: as stored, or quantised.
 ///
 /// # Errors
 /// As [`quantised_target`].
@@ -81,7 +81,17 @@ pub fn quantised_draft(
     stored: StoredIn<'_>,
     by: Option<Quantization>,
 ) -> Result<DraftSpec, EngineError> {
-    draft.layer.formats = formats(&draft.layer, &draft.tensors.layer_prefix(), stored, by)?;
+    match &mut draft {
+        DraftSpec::Recurrent(draft) => {
+            draft.layer.formats = formats(&draft.layer, &draft.tensors.layer_prefix(), stored, by)?;
+        }
+        DraftSpec::Block(block) => {
+            for at in 0..block.layers.len() {
+                let prefix = block.layer_prefix(at);
+                block.layers[at].layer.formats = formats(&block.layers[at].layer, &prefix, stored, by)?;
+            }
+        }
+    }
     Ok(draft)
 }
 
@@ -207,7 +217,7 @@ impl TargetSpec {
     }
 }
 
-impl DraftSpec {
+impl RecurrentSpec {
     /// The same with all matrices in the type that the engine computes in.
     #[must_use]
     pub fn in_plain(&self) -> Self {

@@ -3,7 +3,8 @@
 //! Speculation is lossless, so every shape produces the same text. One pass over it fills the caches with the same
 //! values as rounds would. Then only the draft runs: at a position it yields the tree that it would have drafted, and
 //! so the number of tokens that a round would have accepted. Each shape visits the positions at which its rounds start.
-//! One expansion of a position serves all shapes with the same `topk`, and only visited positions are expanded.
+//! One expansion of a position serves all shapes of a family (with the same `topk`, or with blocks of the same size), and
+//! only visited positions are expanded.
 //!
 //! The target runs once per text, for any number of shapes. If its states are [kept](KeepStates), a later replay of the
 //! same texts does not run it at all.
@@ -118,9 +119,9 @@ pub(crate) fn run(
     keeping: Option<Keeping<'_, '_>>,
     progress: &mut dyn FnMut(ReplayProgress) -> ControlFlow<()>,
 ) -> Result<Option<Vec<Vec<Acceptance>>>, EngineError> {
+    let nodes = backend.cost().nodes;
     for shape in shapes {
-        let TreeShape { num_steps, topk, num_draft_tokens } = *shape;
-        TreeShape::new(num_steps, topk, num_draft_tokens).map_err(|error| {
+        nodes.check(*shape).map_err(|error| {
             EngineError::Configuration(format!("the tree shape {shape} cannot be replayed: {error}"))
         })?;
     }

@@ -70,7 +70,7 @@ const CPU: Plan = Plan {
     dtypes: &["float32"],
     default_dtypes: &[],
     fp8_dtypes: &["float32"],
-    pairs: &models::PAIRS,
+    pairs: &models::ALL,
     shapes: &["1,1,2", "5,1,6", "1,6,7", "3,2,6", "4,4,20", "3,8,64", "4,8,80"],
     batches: &[1, 3, 9],
     page_sizes: &[1, 16],

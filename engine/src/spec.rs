@@ -1,16 +1,19 @@
 //! The description of a model without the values of its tensors: pure data, independent of files and devices.
 //!
-//! Families read a config.json into a [`TargetSpec`] and a [`DraftSpec`]. Both backends, memory accounting, cost
+//! Families read a config.json into a [`TargetSpec`] and a [`RecurrentSpec`]. Both backends, memory accounting, cost
 //! models, random weights and the self-test depend on nothing else: only [`tensors`] spells the names and shapes of
 //! tensors, and only [`cost`] counts the bytes and operations of a pass.
 
 mod attention;
+mod block;
 mod cost;
 mod draft;
+mod features;
 mod ffn;
 mod format;
 mod layer;
 mod published;
+mod recurrent;
 mod rope;
 mod share;
 mod target;
@@ -18,20 +21,21 @@ mod tensors;
 
 pub use self::{
     attention::{AttentionSpec, GroupedQuery, KvLayout, MultiHeadLatent},
+    block::{BlockLayer, BlockSpec, BlockTensorLayout, ConfidenceSpec, MarkovKind, MarkovSpec},
     cost::{Cost, ExpertCost, ModelCost, PassCost},
-    draft::{
-        CaptureNorms, CapturedFeatures, DraftSource, DraftSpec, DraftTensorLayout, EmbeddingSource, Features, Feedback,
-        Join, LinearSpec, VocabularySource,
-    },
+    draft::DraftSpec,
+    features::{CaptureNorms, CapturedFeatures, DraftSource, EmbeddingSource, Features, LinearSpec, VocabularySource},
     ffn::{DenseSpec, ExpertsSpec, FfnSpec, RouterPrecision, RouterScore, RouterSpec},
     format::{LayerFormats, WeightFormat},
     layer::LayerSpec,
     published::{PUBLISHED, PublishedModel, published},
+    recurrent::{Feedback, Join, RecurrentSpec, RecurrentTensorLayout},
     rope::{Pairing, RopeSpec},
     share::Share,
     target::TargetSpec,
     tensors::{
-        AttentionTensors, DraftTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, JoinTensors,
-        LatentTensors, LayerTensors, LinearTensors, Role, Split, TargetTensors, TensorSpec,
+        AttentionTensors, BlockTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, JoinTensors,
+        LatentTensors, LayerTensors, LinearTensors, MarkovTensors, RecurrentTensors, Role, Split, TargetTensors,
+        TensorSpec,
     },
 };

@@ -1,8 +1,10 @@
-//! The dynamic draft tree of EAGLE-2/3, as pure functions of scores, independent of tensors, devices and requests.
+//! Draft trees, as pure functions of scores, independent of tensors, devices and requests. Beams (EAGLE-2/3) and the depths
+//! of a block fill a pool of proposals; choosing and accepting a tree know only the pool.
 
 mod draft_tree;
 mod expansion;
 mod growth;
+mod levels;
 mod pool;
 mod simulation;
 mod trail;
@@ -10,7 +12,8 @@ mod walk;
 
 pub use draft_tree::DraftTree;
 pub use expansion::Expansion;
-pub use growth::{BeamRow, grow};
+pub use growth::{BeamRow, grow, largest};
+pub use levels::Levels;
 pub use pool::Pool;
 pub use simulation::{simulated_count, simulated_walk};
 pub use trail::{Wanted, accepted, offered};

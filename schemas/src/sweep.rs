@@ -13,6 +13,7 @@ use crate::{
     diagnostic::Diagnostic,
     text::Source,
     toml_file::{self, Wrong},
+    tree::NodeSource,
 };
 
 pub use self::{
@@ -130,7 +131,7 @@ impl SweepFile {
             self.workload.check(),
             self.check_batch(),
             self.arrivals.check(&self.workload),
-            self.space.check(),
+            self.space.check(NodeSource::named(&self.models.algorithm)),
             self.knobs.check(self.system.kind),
             self.capture.check(),
             self.search.check(),

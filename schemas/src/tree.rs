@@ -1,9 +1,13 @@
 //! The tree shape: (num_steps, topk, num_draft_tokens).
 
+mod source;
+
 use std::{fmt, str::FromStr};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+pub use self::source::{Block, NodeSource};
 
 /// How a round drafts: depth, branching and size of the tree that the target verifies.
 ///
@@ -27,15 +31,24 @@ pub enum ShapeError {
     #[error("topk and num_draft_tokens must be at least 1, and a tree with steps needs at least 2 draft tokens")]
     Zero,
     /// More nodes than expansion can produce.
-    #[error(
-        "num_draft_tokens {found} is larger than the {bound} nodes that this tree can have (1 + topk + (num_steps − \
-         1)·topk²)"
-    )]
+    #[error("num_draft_tokens {found} is larger than the {bound} nodes that this tree can have ({formula})")]
     TooLarge {
         /// The requested number.
         found: usize,
         /// The largest possible.
         bound: usize,
+        /// What the largest possible number is.
+        formula: &'static str,
+    },
+    /// More steps than the block of a head has positions.
+    #[error("num_steps {found} is too deep: a block of {rows} rows is {most} deep")]
+    DeeperThanBlock {
+        /// The requested number.
+        found: usize,
+        /// The largest possible.
+        most: usize,
+        /// Rows of the block.
+        rows: usize,
     },
     /// A chain whose size is not steps + 1.
     #[error("with topk 1 the tree is a chain: num_draft_tokens must be num_steps + 1 = {expected}, not {found}")]
@@ -76,32 +89,12 @@ impl TreeShape {
     /// Largest [pool](Self::pool_size): each of its candidates needs memory and is ranked in every round.
     pub const LARGEST_POOL: usize = 1 << 18;
 
-    /// A checked shape.
+    /// A checked shape of a draft that proposes by beams; for other drafts see [`NodeSource::shape`].
     ///
     /// # Errors
     /// If the triple is not a valid tree, or is too large: see [`ShapeError`].
     pub fn new(num_steps: usize, topk: usize, num_draft_tokens: usize) -> Result<Self, ShapeError> {
-        let shape = Self { num_steps, topk, num_draft_tokens };
-        if shape == Self::OFF {
-            return Ok(shape);
-        }
-        if num_steps == 0 || topk == 0 || num_draft_tokens < 2 {
-            return Err(ShapeError::Zero);
-        }
-        if num_steps.max(topk).max(num_draft_tokens) > Self::LARGEST {
-            return Err(ShapeError::OutOfRange { most: Self::LARGEST });
-        }
-        if shape.pool_size() > Self::LARGEST_POOL {
-            return Err(ShapeError::TooManyCandidates { found: shape.pool_size(), most: Self::LARGEST_POOL });
-        }
-        if topk == 1 && num_draft_tokens != num_steps + 1 {
-            return Err(ShapeError::NotAChain { found: num_draft_tokens, expected: num_steps + 1 });
-        }
-        let bound = shape.largest_num_draft_tokens();
-        if num_draft_tokens > bound {
-            return Err(ShapeError::TooLarge { found: num_draft_tokens, bound });
-        }
-        Ok(shape)
+        NodeSource::Beams.shape(num_steps, topk, num_draft_tokens)
     }
 
     /// The chain of `num_steps` drafts.
@@ -159,13 +152,7 @@ impl FromStr for TreeShape {
     type Err = ShapeError;
 
     fn from_str(text: &str) -> Result<Self, ShapeError> {
-        let mut numbers = text.split(',').map(|part| part.trim().parse::<usize>().map_err(|_| ShapeError::Syntax));
-        let mut next = || numbers.next().unwrap_or(Err(ShapeError::Syntax));
-        let (num_steps, topk, num_draft_tokens) = (next()?, next()?, next()?);
-        if numbers.next().is_some() {
-            return Err(ShapeError::Syntax);
-        }
-        Self::new(num_steps, topk, num_draft_tokens)
+        NodeSource::Beams.parse(text)
     }
 }
 
@@ -176,7 +163,10 @@ mod tests {
     #[test]
     fn the_bound_is_the_pool_plus_the_root() {
         assert!(TreeShape::new(3, 4, 37).is_ok());
-        assert_eq!(TreeShape::new(3, 4, 38), Err(ShapeError::TooLarge { found: 38, bound: 37 }));
+        assert_eq!(
+            TreeShape::new(3, 4, 38),
+            Err(ShapeError::TooLarge { found: 38, bound: 37, formula: "1 + topk + (num_steps − 1)·topk²" })
+        );
         assert_eq!(TreeShape::new(1, 8, 9).map(TreeShape::pool_size), Ok(8));
     }
 

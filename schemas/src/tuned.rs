@@ -10,7 +10,7 @@ use crate::{
     sweep::{LARGEST, each_within, within},
     text::Source,
     toml_file::{self, Wrong},
-    tree::TreeShape,
+    tree::{NodeSource, TreeShape},
 };
 
 /// The format version that this program writes. It reads all versions from 1 on.
@@ -284,7 +284,7 @@ impl TunedFile {
             return Err(wrong.element(at + 1));
         }
         for (at, row) in self.policy.iter().enumerate() {
-            TreeShape::new(row.num_steps, row.topk, row.num_draft_tokens)
+            (NodeSource::named(algorithm).shape(row.num_steps, row.topk, row.num_draft_tokens))
                 .map_err(|error| Wrong::at(&["policy"], error.to_string()).element(at))?;
             row.check().map_err(|reason| Wrong::at(&["policy"], reason).element(at))?;
         }

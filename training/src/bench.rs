@@ -3,7 +3,7 @@
 use std::{cell::RefCell, time::Instant};
 
 use candle_core::{DType, Result, Tensor};
-use engine::spec::{self, DraftSpec, Role, TargetSpec, TensorSpec};
+use engine::spec::{self, RecurrentSpec, Role, TargetSpec, TensorSpec};
 
 use crate::{
     batch::{Batch, Known, Left, Window},
@@ -131,7 +131,7 @@ fn value(tensor: &TensorSpec, random: &mut Random) -> f32 {
 }
 
 /// Random texts with random states.
-fn texts(timed: &Timed<'_>, target: &TargetSpec, draft: &DraftSpec, compute: &Compute) -> Result<Vec<Known>> {
+fn texts(timed: &Timed<'_>, target: &TargetSpec, draft: &RecurrentSpec, compute: &Compute) -> Result<Vec<Known>> {
     let positions = timed.window + 1;
     let states = |width: usize| Tensor::randn(0_f32, 1.0, (positions, width), &compute.device)?.to_dtype(compute.dtype);
     let mut random = Random::new(11);
@@ -146,7 +146,7 @@ fn texts(timed: &Timed<'_>, target: &TargetSpec, draft: &DraftSpec, compute: &Co
 }
 
 /// Speed of one product by the library: all rows with the draft's widest layer.
-fn product(timed: &Timed<'_>, draft: &DraftSpec, compute: &Compute) -> Result<f64> {
+fn product(timed: &Timed<'_>, draft: &RecurrentSpec, compute: &Compute) -> Result<f64> {
     const TIMES: usize = 20;
     let (rows, hidden, wide) = (timed.batch_size * timed.window, draft.hidden(), draft.layer.ffn.widest());
     let random = |rows, columns| Tensor::randn(0_f32, 1.0, (rows, columns), &compute.device)?.to_dtype(compute.dtype);

@@ -1,4 +1,4 @@
-//! A draft head with gradients, built from its [`DraftSpec`] alone, which gives names and shapes of tensors, the
+//! A draft head with gradients, built from its [`RecurrentSpec`] alone, which gives names and shapes of tensors, the
 //! features of the target, how they are joined with embeddings, and what is fed back. The computation is the same as in
 //! `engine::backend::cpu`; tests compare the two.
 
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use engine::spec::{
-    AttentionSpec, AttentionTensors, DraftSpec, DraftTensors, Features, Feedback, FfnSpec, FfnTensors, Join,
+    AttentionSpec, AttentionTensors, Features, Feedback, FfnSpec, FfnTensors, Join, RecurrentSpec, RecurrentTensors,
     TensorSpec, VocabularySource,
 };
 
@@ -48,7 +48,7 @@ pub struct Step {
 
 /// A trainable draft head.
 pub struct Head {
-    spec: DraftSpec,
+    spec: RecurrentSpec,
     trained: BTreeMap<String, Var>,
     embedding: Tensor,
     vocabulary: Tensor,
@@ -69,7 +69,7 @@ pub struct Head {
 
 /// The tensors of a draft that are trained: all in its checkpoint except its embedding, which published heads copy from
 /// the target and keep.
-pub fn trained_tensors(spec: &DraftSpec, target_vocabulary: usize) -> Vec<TensorSpec> {
+pub fn trained_tensors(spec: &RecurrentSpec, target_vocabulary: usize) -> Vec<TensorSpec> {
     let tensors = spec.tensors(target_vocabulary);
     let embedding = tensors.embedding.as_ref().map(|tensor| tensor.name.clone());
     tensors.all().into_iter().filter(|tensor| Some(&tensor.name) != embedding.as_ref()).cloned().collect()
@@ -79,7 +79,7 @@ pub fn trained_tensors(spec: &DraftSpec, target_vocabulary: usize) -> Vec<Tensor
 ///
 /// # Errors
 /// The part that cannot be trained.
-pub fn check(spec: &DraftSpec) -> std::result::Result<(), TrainingError> {
+pub fn check(spec: &RecurrentSpec) -> std::result::Result<(), TrainingError> {
     match (&spec.layer.attention, &spec.layer.ffn) {
         (AttentionSpec::Latent(_), _) => Err(unsupported("latent attention (MLA)")),
         (_, FfnSpec::Experts(_)) => Err(unsupported("experts")),
@@ -93,13 +93,13 @@ impl Head {
     /// # Errors
     /// When the spec contains what cannot be trained yet, or values are missing or have the wrong shape.
     pub fn new(
-        spec: &DraftSpec,
+        spec: &RecurrentSpec,
         values: &Values<'_>,
         shared: &Shared,
         (dtype, device): (DType, &Device),
     ) -> std::result::Result<Self, TrainingError> {
         let target_vocabulary = shared.embedding.dim(0)?;
-        let DraftTensors { embedding, head, joined_norm, capture_norms, reduce, join, layer, output_norm } =
+        let RecurrentTensors { embedding, head, joined_norm, capture_norms, reduce, join, layer, output_norm } =
             spec.tensors(target_vocabulary);
         let (grouped, grouped_tensors, dense) = match (&spec.layer.attention, &layer.attention, &layer.ffn) {
             (AttentionSpec::Grouped(spec), AttentionTensors::Grouped(tensors), FfnTensors::Dense(dense)) => {
@@ -154,7 +154,7 @@ impl Head {
     }
 
     /// Its spec.
-    pub fn spec(&self) -> &DraftSpec {
+    pub fn spec(&self) -> &RecurrentSpec {
         &self.spec
     }
 

@@ -5,8 +5,8 @@ use std::{fs, path::Path};
 use engine::{
     EngineOptions, ModelFiles, ReplayText,
     spec::{
-        AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
-        EmbeddingSource, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, Role,
+        AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, Features, Feedback,
+        FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, RecurrentSpec, RecurrentTensorLayout, Role,
         TargetSpec, TensorSpec, VocabularySource,
     },
 };
@@ -79,7 +79,7 @@ fn hot_tokens(vocabulary: usize, wanted: Option<usize>, texts: &[&ReplayText]) -
 }
 
 /// The head's spec.
-fn describe(target: &TargetSpec, hot: &[u32]) -> Result<(DraftSpec, GroupedQuery), TrainingError> {
+fn describe(target: &TargetSpec, hot: &[u32]) -> Result<(RecurrentSpec, GroupedQuery), TrainingError> {
     let layers = target.layers.len();
     let first = target.layers.first().filter(|_| layers >= 4).ok_or_else(|| {
         TrainingError::Configuration(format!(
@@ -105,9 +105,9 @@ fn describe(target: &TargetSpec, hot: &[u32]) -> Result<(DraftSpec, GroupedQuery
         head_norms: false,
         ..*heads
     };
-    let spec = DraftSpec {
+    let spec = RecurrentSpec {
         source: DraftSource::Folder,
-        tensors: DraftTensorLayout::Eagle3 { layer: "midlayer".into() },
+        tensors: RecurrentTensorLayout::Eagle3 { layer: "midlayer".into() },
         features: Features::Captured(CapturedFeatures {
             at: vec![2, layers / 2, layers - 3],
             width: hidden,
@@ -146,7 +146,7 @@ fn config(
     target_config: &Path,
     target: &TargetSpec,
     heads: GroupedQuery,
-    spec: &DraftSpec,
+    spec: &RecurrentSpec,
     vocabulary: usize,
 ) -> Result<Value, TrainingError> {
     const SHARED: [&str; 6] =

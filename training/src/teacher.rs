@@ -1,7 +1,7 @@
 //! The labels of training: the target's predictions after each position.
 
 use candle_core::{Result, Tensor};
-use engine::spec::DraftSpec;
+use engine::spec::RecurrentSpec;
 
 use crate::{head::indices, math};
 
@@ -38,7 +38,7 @@ impl Teacher {
     ///
     /// # Errors
     /// When tensors cannot be created.
-    pub fn new(head: &Tensor, draft: &DraftSpec, wants_mass: bool) -> Result<Self> {
+    pub fn new(head: &Tensor, draft: &RecurrentSpec, wants_mass: bool) -> Result<Self> {
         let own = draft.tokens.as_ref().map(|tokens| {
             let mut own = vec![None; head.dim(0).unwrap_or_default()];
             for (at, token) in (0..).zip(tokens) {

@@ -7,7 +7,10 @@ use engine::{
     replay::{Acceptance, ReplayText},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use schemas::{sweep, tree::TreeShape};
+use schemas::{
+    sweep,
+    tree::{NodeSource, TreeShape},
+};
 use serde::Deserialize;
 
 use crate::{
@@ -110,7 +113,8 @@ pub fn import(folder: &Path, from: &sweep::Acceptance) -> Result<AcceptanceTable
             continue;
         }
         let wrong = |reason: String| malformed(format!("row {}: {reason}", at + 1));
-        let shape = TreeShape::new(num_steps, topk, num_draft_tokens).map_err(|error| wrong(error.to_string()))?;
+        let shape = TreeShape { num_steps, topk, num_draft_tokens };
+        NodeSource::check_any(shape).map_err(|error| wrong(error.to_string()))?;
         if !(accept_length >= 1.0 && accept_length <= shape.most_tokens_a_round() as f64) {
             return Err(wrong(format!(
                 "accept length {accept_length} of {shape}: expected 1 to {}",

@@ -11,7 +11,10 @@ mod slurm;
 use std::path::{Path, PathBuf};
 
 use engine::{DeviceChoice, options::default_shape};
-use schemas::{sweep::SweepFile, tree::TreeShape};
+use schemas::{
+    sweep::SweepFile,
+    tree::{NodeSource, TreeShape},
+};
 
 use crate::{TunerError, record::Role, space::expand};
 
@@ -171,7 +174,8 @@ fn quote(text: &str) -> String {
 fn configurations(file: &SweepFile, path: &Path) -> usize {
     // If the target is not on this machine, its default shape is unknown; it may equal one candidate of the space.
     let default = default_shape(&schemas::paths::folder_of(path).join(&file.models.target)).unwrap_or(TreeShape::OFF);
-    let entrants = expand(&file.space, &file.knobs, &[], default).entrants;
+    let nodes = NodeSource::named(&file.models.algorithm);
+    let entrants = expand(&file.space, &file.knobs, &[], nodes, default).entrants;
     let candidates = entrants.iter().filter(|one| one.role == Role::Candidate).count();
     candidates.saturating_add(file.space.tables.len()).max(1)
 }

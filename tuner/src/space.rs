@@ -7,7 +7,7 @@ use std::{
 
 use schemas::{
     sweep::{KnobLists, Space},
-    tree::{ShapeError, TreeShape},
+    tree::{NodeSource, ShapeError, TreeShape},
 };
 
 use crate::{
@@ -119,32 +119,45 @@ impl Expanded {
     }
 }
 
-/// All configurations of a space, with no speculation, the engine's default and what runs now. Combinations that are not valid trees
-/// are dropped and counted; with topk 1 the number of draft tokens follows from the steps. Each combination of settings
+/// All configurations of a space, with no speculation, the engine's default and what runs now. Combinations that are not
+/// valid trees for the draft are dropped and counted; with topk 1 the number of draft tokens follows from the steps. Each combination of settings
 /// is combined with every shape.
-pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], default: TreeShape) -> Expanded {
-    let mut shapes: Vec<TreeShape> = space.shapes.iter().filter_map(|shape| shape.parse().ok()).collect();
+pub fn expand(
+    space: &Space,
+    knobs: &KnobLists,
+    tables: &[Vec<TableRow>],
+    nodes: NodeSource,
+    default: TreeShape,
+) -> Expanded {
+    let mut shapes: Vec<TreeShape> = space.shapes.iter().filter_map(|shape| nodes.parse(shape).ok()).collect();
     let mut dropped = Vec::new();
     for num_steps in unique(&space.num_steps) {
         for topk in unique(&space.topk) {
             if topk == 1 {
-                shapes.push(TreeShape::chain(num_steps));
+                let shape = TreeShape::chain(num_steps);
+                match nodes.check(shape) {
+                    Ok(()) => shapes.push(shape),
+                    Err(reason) => {
+                        let num_draft_tokens = shape.num_draft_tokens;
+                        dropped.push(Dropped { num_steps, topk, num_draft_tokens, reason });
+                    }
+                }
                 continue;
             }
             for num_draft_tokens in unique(&space.num_draft_tokens) {
-                match TreeShape::new(num_steps, topk, num_draft_tokens) {
+                match nodes.shape(num_steps, topk, num_draft_tokens) {
                     Ok(shape) => shapes.push(shape),
                     Err(reason) => dropped.push(Dropped { num_steps, topk, num_draft_tokens, reason }),
                 }
             }
         }
     }
-    let current = space.current.as_ref().and_then(|shape| shape.parse().ok());
+    let current = space.current.as_ref().and_then(|shape| nodes.parse(shape).ok());
     let current = current.filter(|shape| *shape != TreeShape::OFF && *shape != default);
     shapes.retain(|shape| *shape != TreeShape::OFF && *shape != default && Some(*shape) != current);
     shapes.sort_unstable();
     shapes.dedup();
-    let same_tree = without_equal_trees(&mut shapes, default);
+    let same_tree = without_equal_trees(&mut shapes, nodes, default);
     let candidate = |configuration| Candidate { configuration, role: Role::Candidate };
     let mut entrants = vec![
         Candidate { configuration: Configuration::of(TreeShape::OFF), role: Role::NoSpeculation },
@@ -165,15 +178,16 @@ pub fn expand(space: &Space, knobs: &KnobLists, tables: &[Vec<TableRow>], defaul
 
 /// Keeps the cheapest of the sorted shapes that draft the same tree, and returns the others. The engine's default is
 /// measured in any case, so it replaces shapes that are not cheaper.
-fn without_equal_trees(shapes: &mut Vec<TreeShape>, default: TreeShape) -> Vec<SameTree> {
+fn without_equal_trees(shapes: &mut Vec<TreeShape>, nodes: NodeSource, default: TreeShape) -> Vec<SameTree> {
     // Draft steps are passes of the draft one after the other; branches are rows of these passes.
     let cost = |shape: &TreeShape| (shape.num_steps, shape.topk);
-    let mut cheapest = BTreeMap::from([(default.smallest_with_same_tree(), default)]);
+    let smallest = |shape: &TreeShape| nodes.smallest_with_same_tree(*shape);
+    let mut cheapest = BTreeMap::from([(smallest(&default), default)]);
     for shape in shapes.iter() {
-        let known = cheapest.entry(shape.smallest_with_same_tree()).or_insert(*shape);
+        let known = cheapest.entry(smallest(shape)).or_insert(*shape);
         *known = *std::cmp::min_by_key(&*known, shape, |shape| cost(shape));
     }
-    let measured = |shape: &TreeShape| cheapest.get(&shape.smallest_with_same_tree()).copied().unwrap_or(*shape);
+    let measured = |shape: &TreeShape| cheapest.get(&smallest(shape)).copied().unwrap_or(*shape);
     let same = shapes.extract_if(.., |shape| measured(shape) != *shape);
     same.map(|shape| SameTree { shape, measured: measured(&shape) }).collect()
 }
@@ -215,7 +229,7 @@ mod tests {
     use super::*;
 
     fn check(space: Space, expected: &[&str], dropped: usize) {
-        let expanded = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3));
+        let expanded = expand(&space, &KnobLists::default(), &[], NodeSource::Beams, TreeShape::chain(3));
         let shapes: Vec<String> = expanded.entrants.iter().map(|one| one.configuration.shape.to_string()).collect();
         assert_eq!(
             (shapes.iter().map(String::as_str).collect::<Vec<_>>(), expanded.dropped.len()),
@@ -245,7 +259,7 @@ mod tests {
             num_draft_tokens: vec![2, 3],
             ..Space::default()
         };
-        let expanded = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3));
+        let expanded = expand(&space, &KnobLists::default(), &[], NodeSource::Beams, TreeShape::chain(3));
         let shapes: Vec<String> = expanded.entrants.iter().map(|one| one.configuration.shape.to_string()).collect();
         assert_eq!(shapes, ["0,1,1", "3,1,4", "1,1,2", "1,2,3", "2,1,3", "2,2,3", "5,1,6"]);
         let words = expanded.skipped().join("\n");
@@ -262,20 +276,24 @@ mod tests {
     #[test]
     fn what_runs_now_is_a_baseline_even_if_a_cheaper_shape_has_the_same_tree() {
         let space = Space { shapes: vec!["1,2,2".into()], current: Some("1,8,2".into()), ..Space::default() };
-        let expanded = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3));
+        let expanded = expand(&space, &KnobLists::default(), &[], NodeSource::Beams, TreeShape::chain(3));
         let found: Vec<_> = expanded.entrants.iter().map(|one| (one.configuration.to_string(), one.role)).collect();
         assert!(found.contains(&("1,8,2".to_owned(), Role::Current)), "{found:?}");
         assert!(found.contains(&("1,2,2".to_owned(), Role::Candidate)), "{found:?}");
         // The engine's default is measured in any case.
         let space = Space { current: Some("3,1,4".into()), ..Space::default() };
-        assert_eq!(expand(&space, &KnobLists::default(), &[], TreeShape::chain(3)).entrants.len(), 2);
+        assert_eq!(
+            expand(&space, &KnobLists::default(), &[], NodeSource::Beams, TreeShape::chain(3)).entrants.len(),
+            2
+        );
     }
 
     #[test]
     fn the_engines_default_replaces_only_what_is_not_cheaper() {
         let check = |default: &str, shape: &str, expected: &[&str]| {
             let space = Space { shapes: vec![shape.into()], ..Space::default() };
-            let expanded = expand(&space, &KnobLists::default(), &[], default.parse().expect("a shape"));
+            let expanded =
+                expand(&space, &KnobLists::default(), &[], NodeSource::Beams, default.parse().expect("a shape"));
             let shapes: Vec<String> = expanded.entrants.iter().map(|one| one.configuration.shape.to_string()).collect();
             assert_eq!(shapes, expected, "{default} {shape}");
         };
@@ -288,7 +306,7 @@ mod tests {
         let space = Space { shapes: vec!["2,2,4".into()], ..Space::default() };
         let knobs =
             KnobLists { page_size: vec![1, 16], chunked_prefill_size: vec![512, 2048, 512], ..KnobLists::default() };
-        let all = expand(&space, &knobs, &[], TreeShape::chain(3)).entrants;
+        let all = expand(&space, &knobs, &[], NodeSource::Beams, TreeShape::chain(3)).entrants;
         let words: Vec<String> = all.iter().map(|one| one.configuration.to_string()).collect();
         assert_eq!(
             (words.len(), words[3].as_str()),
@@ -309,7 +327,7 @@ mod tests {
             num_steps in numbers(), topk in numbers(), num_draft_tokens in numbers(), default in 1..6_usize,
         ) {
             let space = Space { num_steps, topk, num_draft_tokens, ..Space::default() };
-            let expanded = expand(&space, &KnobLists::default(), &[], TreeShape::chain(default));
+            let expanded = expand(&space, &KnobLists::default(), &[], NodeSource::Beams, TreeShape::chain(default));
             let shapes: BTreeSet<TreeShape> = expanded.entrants.iter().map(|one| one.configuration.shape).collect();
             prop_assert_eq!(shapes.len(), expanded.entrants.len(), "nothing is there twice");
             prop_assert_eq!(expanded.entrants[0].role, Role::NoSpeculation);

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use schemas::{
     sweep::{Metric, Search, SweepFile},
     text::Source,
-    tree::TreeShape,
+    tree::{NodeSource, TreeShape},
 };
 use tuner::{
     configuration::Load,
@@ -51,7 +51,7 @@ fn fingerprint() -> Fingerprint {
 }
 
 fn entrants() -> Vec<Candidate> {
-    expand(&file().space, &file().knobs, &[], DEFAULT).entrants
+    expand(&file().space, &file().knobs, &[], NodeSource::Beams, DEFAULT).entrants
 }
 
 /// The trials of a shard, in order.

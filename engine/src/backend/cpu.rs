@@ -3,7 +3,8 @@
 
 mod attention;
 mod bandwidth;
-mod draft;
+mod beams;
+mod block;
 mod ffn;
 mod layer;
 mod linear;
@@ -11,14 +12,15 @@ mod load;
 mod passes;
 mod prefill;
 mod quality;
+mod recurrent;
 mod replay;
 mod round;
 mod slot;
+mod source;
 mod states;
 mod target;
 #[cfg(test)]
 mod tests;
-mod trees;
 
 use std::{
     collections::VecDeque,
@@ -30,8 +32,8 @@ use schemas::tree::TreeShape;
 
 use self::{
     attention::Cache,
-    draft::Draft,
     slot::{SlotState, Slots},
+    source::Source,
     target::Target,
 };
 pub use self::{
@@ -48,12 +50,12 @@ use crate::{adjust::Adjuster, error::EngineError, options::EngineOptions, reques
 #[derive(Debug)]
 pub struct CpuBackend {
     target: Target,
-    draft: Option<Draft>,
+    draft: Option<Box<dyn Source>>,
     capacity: Capacity,
     /// One per target layer, with a row for each position of each page.
     caches: Vec<Cache>,
-    /// For the draft's layer: the same rows, then scratch rows for the beams of a round.
-    draft_cache: Option<Cache>,
+    /// One per draft layer: the same rows, then scratch rows for the draft's rows of a round.
+    draft_caches: Vec<Cache>,
     slots: Slots,
     /// Simulated accept length: tokens per round on average.
     simulate: Option<f32>,
@@ -67,11 +69,11 @@ pub struct CpuBackend {
 
 impl CpuBackend {
     /// Allocates the caches.
-    fn new(target: Target, draft: Option<Draft>, capacity: Capacity, simulate: Option<f32>) -> Self {
+    fn new(target: Target, draft: Option<Box<dyn Source>>, capacity: Capacity, simulate: Option<f32>) -> Self {
         let rows = capacity.pages * capacity.page_size;
         Self {
             caches: target.caches(rows),
-            draft_cache: draft.as_ref().map(|draft| draft.cache(rows)),
+            draft_caches: draft.as_ref().map(|draft| draft.caches(rows)).unwrap_or_default(),
             slots: Slots::new(capacity.slots),
             target,
             draft,
@@ -85,7 +87,7 @@ impl CpuBackend {
     }
 
     /// Bytes per token in the caches of a target and a draft.
-    fn bytes_a_token(target: &Target, draft: Option<&Draft>) -> u64 {
+    fn bytes_a_token(target: &Target, draft: Option<&dyn Source>) -> u64 {
         const ELEMENT: usize = size_of::<f32>();
         target.spec().cache_row(ELEMENT) + draft.map_or(0, |draft| draft.spec().cache_row(ELEMENT))
     }
@@ -133,26 +135,29 @@ impl Backend for CpuBackend {
             )));
         }
         self.follows = shapes.iter().any(|shape| !shape.is_off());
-        let scratch = shapes.iter().map(|shape| scratch_rows(*shape)).max().unwrap_or_default() * self.capacity.slots;
-        let rows = self.capacity.pages * self.capacity.page_size + scratch;
-        if let Some(cache) = &mut self.draft_cache {
-            cache.grow(rows);
+        if let Some(draft) = &self.draft {
+            shapes.iter().try_for_each(|shape| draft.nodes().check(*shape)).map_err(|error| {
+                EngineError::Configuration(format!("the tree shape does not fit the draft: {error}"))
+            })?;
+            let each = shapes.iter().map(|shape| draft.nodes().scratch_rows(*shape)).max().unwrap_or_default();
+            let rows = self.capacity.pages * self.capacity.page_size + each * self.capacity.slots;
+            self.draft_caches.iter_mut().for_each(|cache| cache.grow(rows));
         }
         Ok(())
     }
 
     fn commit_memory(&mut self) {
-        self.caches.iter_mut().chain(&mut self.draft_cache).for_each(Cache::clear);
+        self.caches.iter_mut().chain(&mut self.draft_caches).for_each(Cache::clear);
     }
 
     fn exchange(&mut self, options: &EngineOptions, which: Exchange) -> Result<bool, EngineError> {
         match which {
             Exchange::Draft => {
                 let Some(draft) = &mut self.draft else { return Ok(false) };
-                *draft = load::other_draft(draft, &self.target, options)?;
+                *draft = load::other_draft(&**draft, &self.target, options)?;
             }
             Exchange::All => {
-                (self.target, self.draft) = load::other_models(&self.target, self.draft.as_ref(), options)?;
+                (self.target, self.draft) = load::other_models(&self.target, self.draft.as_deref(), options)?;
             }
         }
         Ok(true)
@@ -238,8 +243,8 @@ impl Backend for CpuBackend {
         })
     }
 
-    fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
-        rayon::scope(|_| self.run_pools(places, shape))
+    fn pools(&mut self, places: &[ReplayPlace<'_>], shapes: &[TreeShape]) -> Result<Vec<Pool>, EngineError> {
+        rayon::scope(|_| self.run_pools(places, shapes))
     }
 
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {
@@ -264,12 +269,6 @@ impl Backend for CpuBackend {
     fn close(&mut self, slot: Slot) {
         self.slots.close(slot);
     }
-}
-
-/// Draft cache rows that the beams of one request use in a round: those of all steps except the last, which the draft
-/// does not run on.
-fn scratch_rows(shape: TreeShape) -> usize {
-    shape.num_steps.saturating_sub(1) * shape.topk
 }
 
 fn processor() -> String {

@@ -414,8 +414,8 @@ impl Backend for CudaBackend {
         expect_finite(&first)
     }
 
-    fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
-        self.run_pools(places, shape)
+    fn pools(&mut self, places: &[ReplayPlace<'_>], shapes: &[TreeShape]) -> Result<Vec<Pool>, EngineError> {
+        self.run_pools(places, shapes)
     }
 
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {

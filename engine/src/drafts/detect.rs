@@ -2,12 +2,12 @@
 
 use schemas::paths::tidy;
 
-use super::DraftTarget;
+use super::{DraftTarget, block};
 use crate::{
     checkpoint::Folder,
     error::EngineError,
     families::{Config, MtpFamily, mtp_family},
-    spec::DraftTensorLayout,
+    spec::RecurrentTensorLayout,
 };
 
 /// A kind of draft, and the location of its layer.
@@ -23,12 +23,17 @@ pub enum Kind {
         /// Common prefix of the names of its layer.
         layer: &'static str,
     },
+    /// A head that drafts a block in one pass.
+    Block {
+        /// Whether a token corrects the next position (DSPARK).
+        dspark: bool,
+    },
     /// A multi-token-prediction layer.
     Mtp {
         /// Its family.
         family: &'static MtpFamily,
         /// Names of its tensors.
-        layout: DraftTensorLayout,
+        layout: RecurrentTensorLayout,
     },
 }
 
@@ -39,6 +44,10 @@ pub fn kind(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Kind, Engine
     }
     if config.tensors.has("mtp.fc.weight") {
         return Err(config.unsupported("an MTP layer in Qwen's layout (mtp.fc)", SUPPORTED));
+    }
+    block::check_kind(config)?;
+    if block::is_block(config) {
+        return Ok(Kind::Block { dspark: block::is_dspark(config) });
     }
     let layer = ["midlayer", "layers.0"]
         .into_iter()
@@ -58,31 +67,34 @@ pub fn kind(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Kind, Engine
     }
     Err(config.unsupported(
         "a draft without fc.weight",
-        "this looks like a whole model: supported: EAGLE-1/2 and EAGLE-3 heads and MTP layers",
+        "this looks like a whole model: supported: EAGLE-1/2, EAGLE-3, DFLASH and DSPARK heads and MTP layers",
     ))
 }
 
-const SUPPORTED: &str = "supported: EAGLE-1/2 and EAGLE-3 heads and the MTP layers of DeepSeek-V3, GLM-4.5 and \
-                         MiMo in their published layouts";
+const SUPPORTED: &str = "supported: EAGLE-1/2, EAGLE-3, DFLASH and DSPARK heads and the MTP layers of DeepSeek-V3, \
+                         GLM-4.5 and MiMo in their published layouts";
 
 /// Checks the requested algorithm against the checkpoint.
 pub fn check_algorithm(folder: &Folder, kind: &Kind, algorithm: &str) -> Result<(), EngineError> {
     let (found, expected) = match kind {
         Kind::Eagle { .. } => ("an EAGLE-1/2 head", "EAGLE"),
         Kind::Eagle3 { .. } => ("an EAGLE-3 head", "EAGLE3"),
+        Kind::Block { dspark: false } => ("a DFLASH head", "DFLASH"),
+        Kind::Block { dspark: true } => ("a DSPARK head", "DSPARK"),
         Kind::Mtp { .. } => ("an MTP layer", "NEXTN"),
     };
     // NEXTN is an alias of EAGLE in SGLang.
     match (algorithm.to_ascii_uppercase().as_str(), expected) {
-        ("EAGLE3", "EAGLE3") | ("EAGLE" | "NEXTN", "EAGLE" | "NEXTN") => Ok(()),
-        ("EAGLE" | "NEXTN" | "EAGLE3", _) => Err(EngineError::Configuration(format!(
+        ("EAGLE" | "NEXTN", "EAGLE" | "NEXTN") => Ok(()),
+        (asked, found) if asked == found => Ok(()),
+        ("EAGLE" | "NEXTN" | "EAGLE3" | "DFLASH" | "DSPARK", _) => Err(EngineError::Configuration(format!(
             "--speculative-algorithm {algorithm}, but {} holds {found} (judging by its tensors); use \
              --speculative-algorithm {expected}",
             tidy(folder.path()).display()
         ))),
         _ => Err(EngineError::Configuration(format!(
-            "--speculative-algorithm {algorithm} is not implemented by this engine; it drafts with EAGLE, EAGLE3 and \
-             NEXTN"
+            "--speculative-algorithm {algorithm} is not implemented by this engine; it drafts with EAGLE, EAGLE3, \
+             NEXTN, DFLASH and DSPARK"
         ))),
     }
 }

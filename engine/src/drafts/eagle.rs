@@ -1,18 +1,18 @@
 //! EAGLE-1/2 and EAGLE-3 heads.
 
-use super::DraftTarget;
+use super::{DraftTarget, hot_tokens};
 use crate::{
     checkpoint::Weights,
     error::EngineError,
     families::{self, Attention, Config},
     spec::{
-        AttentionSpec, CaptureNorms, CapturedFeatures, DraftSource, DraftSpec, DraftTensorLayout, EmbeddingSource,
-        Features, Feedback, Join, LayerFormats, LayerSpec, LinearSpec, VocabularySource,
+        AttentionSpec, CaptureNorms, CapturedFeatures, DraftSource, EmbeddingSource, Features, Feedback, Join,
+        LayerFormats, LayerSpec, LinearSpec, RecurrentSpec, RecurrentTensorLayout, VocabularySource,
     },
 };
 
 /// EAGLE-1/2: embedding and head are the target's, as in SGLang, even if the checkpoint contains copies.
-pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Result<DraftSpec, EngineError> {
+pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Result<RecurrentSpec, EngineError> {
     families::check_activation(config)?;
     check_one_layer(config)?;
     let hidden = config.hidden()?;
@@ -22,9 +22,9 @@ pub fn eagle(config: &Config<'_>, layer: &str, target: DraftTarget<'_>) -> Resul
             config.malformed(format!("hidden_size is {hidden}, but the target's is {expected}: they must be equal"))
         );
     }
-    Ok(DraftSpec {
+    Ok(RecurrentSpec {
         source: DraftSource::Folder,
-        tensors: DraftTensorLayout::Eagle { layer: layer.to_owned() },
+        tensors: RecurrentTensorLayout::Eagle { layer: layer.to_owned() },
         features: Features::Final,
         // The key `bias` defaults to true; a checkpoint that has the tensor has a bias.
         join: Join::Linear { bias: config.tensors.has("fc.bias") || config.fields().bias.unwrap_or(true) },
@@ -44,7 +44,7 @@ pub fn eagle3(
     layer: &str,
     weights: &Weights,
     target: DraftTarget<'_>,
-) -> Result<DraftSpec, EngineError> {
+) -> Result<RecurrentSpec, EngineError> {
     families::check_activation(config)?;
     check_one_layer(config)?;
     let fields = config.fields();
@@ -73,9 +73,9 @@ pub fn eagle3(
     let absent = !config.tensors.has("lm_head.weight") && whole;
     let nested = fields.eagle_config.as_ref();
     let norm_output = fields.norm_output.or(nested.and_then(|eagle| eagle.norm_output)).unwrap_or(false);
-    Ok(DraftSpec {
+    Ok(RecurrentSpec {
         source: DraftSource::Folder,
-        tensors: DraftTensorLayout::Eagle3 { layer: layer.to_owned() },
+        tensors: RecurrentTensorLayout::Eagle3 { layer: layer.to_owned() },
         features: features(config, hidden, target)?,
         join: Join::NormedIntoAttention { residual_is_normed: fields.norm_before_residual.unwrap_or(false) },
         layer: decoder_layer(config, layer, 2 * hidden)?,
@@ -179,18 +179,4 @@ fn captured(config: &Config<'_>, target: DraftTarget<'_>) -> Result<Vec<usize>, 
         );
     }
     Ok(places)
-}
-
-/// The target's tokens for the draft's: d2t holds offsets, so the target's token is the draft's plus its entry.
-fn hot_tokens(config: &Config<'_>, weights: &Weights, rows: usize, vocabulary: usize) -> Result<Vec<u32>, EngineError> {
-    let name = ["d2t", "model.d2t"].into_iter().find(|name| weights.shape(name).is_some()).unwrap_or("d2t");
-    let offsets = weights.integers(name, rows)?;
-    let tokens = offsets.iter().enumerate().map(|(draft, offset)| {
-        let token = (draft as i64).checked_add(*offset).filter(|token| (0..vocabulary as i64).contains(token));
-        token.map(|token| token as u32).ok_or_else(|| EngineError::Malformed {
-            path: config.folder().path().to_owned(),
-            reason: format!("d2t[{draft}] = {offset} points outside the target's {vocabulary} tokens"),
-        })
-    });
-    tokens.collect()
 }

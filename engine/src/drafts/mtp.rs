@@ -8,11 +8,11 @@ use super::DraftTarget;
 use crate::{
     error::EngineError,
     families::{self, Config, MtpFamily},
-    spec::{DraftSource, DraftSpec, DraftTensorLayout, EmbeddingSource, Features, Feedback, VocabularySource},
+    spec::{DraftSource, EmbeddingSource, Features, Feedback, RecurrentSpec, RecurrentTensorLayout, VocabularySource},
 };
 
 /// The MTP layer of the target's own checkpoint.
-pub fn of_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<DraftSpec, EngineError> {
+pub fn of_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<RecurrentSpec, EngineError> {
     let layers = target.spec.layers.len();
     let Some(mtp) = &families::family(target.folder)?.mtp else {
         return Err(EngineError::Configuration(format!(
@@ -37,9 +37,9 @@ pub fn of_target(config: &Config<'_>, target: DraftTarget<'_>) -> Result<DraftSp
 pub fn in_folder(
     config: &Config<'_>,
     family: &MtpFamily,
-    layout: DraftTensorLayout,
+    layout: RecurrentTensorLayout,
     target: DraftTarget<'_>,
-) -> Result<DraftSpec, EngineError> {
+) -> Result<RecurrentSpec, EngineError> {
     families::check_settings(config)?;
     let hidden = config.hidden()?;
     if hidden != target.spec.hidden {
@@ -54,10 +54,10 @@ pub fn in_folder(
 fn read(
     config: &Config<'_>,
     family: &MtpFamily,
-    layout: DraftTensorLayout,
+    layout: RecurrentTensorLayout,
     source: DraftSource,
     target: DraftTarget<'_>,
-) -> Result<DraftSpec, EngineError> {
+) -> Result<RecurrentSpec, EngineError> {
     let layers = config.fields().mtp_layers().unwrap_or(1);
     if layers > 1 {
         return Err(config.unsupported(
@@ -65,7 +65,7 @@ fn read(
             "only one MTP layer that is used for every step is supported",
         ));
     }
-    Ok(DraftSpec {
+    Ok(RecurrentSpec {
         source,
         features: Features::Final,
         join: family.join,

@@ -10,8 +10,8 @@ use super::{
 use crate::{
     error::EngineError,
     spec::{
-        AttentionSpec, DraftTensorLayout, ExpertsSpec, FfnSpec, Join, LayerFormats, LayerSpec, MultiHeadLatent,
-        Pairing, RopeSpec, TargetSpec,
+        AttentionSpec, ExpertsSpec, FfnSpec, Join, LayerFormats, LayerSpec, MultiHeadLatent, Pairing,
+        RecurrentTensorLayout, RopeSpec, TargetSpec,
     },
 };
 
@@ -22,7 +22,7 @@ pub static FAMILY: Family = Family {
     mtp: Some(MtpFamily {
         // In a folder with only the MTP layer, it is layer 0.
         layouts: |layers| {
-            [layers, 0].map(|at| DraftTensorLayout::NextN { prefix: TargetSpec::layer_prefix(at) }).into()
+            [layers, 0].map(|at| RecurrentTensorLayout::NextN { prefix: TargetSpec::layer_prefix(at) }).into()
         },
         layer: |config, prefix| layer(config, config.experts(prefix, &experts(config)?)?),
         join: Join::NormedLinear { hidden_first: false, zero_first_embedding: false },

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     error::EngineError,
-    spec::{DraftTensorLayout, ExpertsSpec, Join, LayerSpec, TargetSpec},
+    spec::{ExpertsSpec, Join, LayerSpec, RecurrentTensorLayout, TargetSpec},
 };
 
 /// The family of `Glm4MoeForCausalLM`.
@@ -18,7 +18,7 @@ pub static FAMILY: Family = Family {
     mtp: Some(MtpFamily {
         // In a folder with only the MTP layer, it is layer 0.
         layouts: |layers| {
-            [layers, 0].map(|at| DraftTensorLayout::NextN { prefix: TargetSpec::layer_prefix(at) }).into()
+            [layers, 0].map(|at| RecurrentTensorLayout::NextN { prefix: TargetSpec::layer_prefix(at) }).into()
         },
         layer: |config, prefix| config.layer(prefix, attention(config), config.experts(prefix, &experts(config)?)?),
         join: Join::NormedLinear { hidden_first: false, zero_first_embedding: false },

@@ -130,9 +130,17 @@ const READ: &[&str] = &[
 /// # Errors
 /// An error with the setting and its value.
 pub fn check(config: &Config<'_>) -> Result<(), EngineError> {
+    check_windows(config)?;
+    check_but_windows(config)
+}
+
+/// The same for models that read the windows of attention.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_but_windows(config: &Config<'_>) -> Result<(), EngineError> {
     check_readable(config)?;
     check_activation(config)?;
-    check_windows(config)?;
     let fields = config.fields();
     quantised::check(config)?;
     for (name, neutral) in SETTINGS {

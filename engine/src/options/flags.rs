@@ -1,5 +1,7 @@
 //! Engine flags, spelled as SGLang spells them.
 
+mod block;
+
 use std::{fs::File, io::Read};
 
 use launch::{Launch, Setting};
@@ -8,6 +10,7 @@ use schemas::{
     tree::TreeShape,
 };
 
+use self::block::{block, block_shape, block_size};
 use super::{
     ATTENTION_BACKENDS, EngineOptions, LoadFormat, Quantization, ShapePolicy, default_shape, default_shape_of,
 };
@@ -84,6 +87,9 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
     if let Some(name) = text(Key::AttentionBackend) {
         options.attention_backend = attention_backend(&name)?;
     }
+    if let Some(size) = block_size(launch)? {
+        options.draft_block_size = Some(size);
+    }
     if let Some(path) = text(Key::SpeculativeTokenMap) {
         options.token_map = Some(path.into());
     }
@@ -94,9 +100,11 @@ pub fn with_launch(mut options: EngineOptions, launch: &Launch) -> Result<Engine
             Some(length.ok_or_else(|| no_sense(setting, "a number of at least 1, which is the bonus token"))?);
     }
     // A triple on the command line replaces the whole table of a tuned file.
-    const SHAPE: [Key; 5] = [
+    const SHAPE: [Key; 7] = [
         Key::SpeculativeAlgorithm,
+        Key::SpeculativeDflashBlockSize,
         Key::SpeculativeDraftModelPath,
+        Key::SpeculativeDsparkBlockSize,
         Key::SpeculativeEagleTopk,
         Key::SpeculativeNumDraftTokens,
         Key::SpeculativeNumSteps,
@@ -115,9 +123,14 @@ fn shape(launch: &Launch, options: &EngineOptions) -> Result<TreeShape, EngineEr
     let steps = count(launch, Key::SpeculativeNumSteps)?;
     let topk = count(launch, Key::SpeculativeEagleTopk)?;
     let drafts = count(launch, Key::SpeculativeNumDraftTokens)?;
-    let shape = match (steps, topk, drafts) {
+    if steps == Some(0) {
         // An explicit 0 means no speculation.
-        (Some(0), _, _) => return Ok(TreeShape::OFF),
+        return Ok(TreeShape::OFF);
+    }
+    if let Some(block) = block(options)? {
+        return block_shape(block, steps, topk, drafts);
+    }
+    let shape = match (steps, topk, drafts) {
         (None, None, None) => {
             return match &options.model_shape {
                 Some(shape) => default_shape_of(shape),

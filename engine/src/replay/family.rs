@@ -1,8 +1,8 @@
-//! Shapes with the same `topk`, which share their expansions.
+//! Shapes that share their expansions.
 
 use std::collections::HashMap;
 
-use schemas::tree::TreeShape;
+use schemas::tree::{NodeSource, TreeShape};
 
 use super::expected::Chances;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     tree::{accepted, offered},
 };
 
-/// Shapes with the same `topk`, and the known outcomes of their rounds.
+/// Shapes whose trees are read off the same pools ([`NodeSource::family`]), and the known outcomes of their rounds.
 pub struct Family {
     /// Without duplicates.
     shapes: Vec<TreeShape>,
@@ -29,27 +29,17 @@ pub struct Outcome {
 
 impl Family {
     /// Groups shapes into families; shapes without speculation are in none.
-    pub fn all(shapes: &[TreeShape]) -> Vec<Self> {
+    pub fn all(shapes: &[TreeShape], nodes: NodeSource) -> Vec<Self> {
         let mut shapes: Vec<TreeShape> = shapes.iter().copied().filter(|shape| !shape.is_off()).collect();
-        shapes.sort_unstable_by_key(|shape| (shape.topk, *shape));
+        shapes.sort_unstable_by_key(|shape| (nodes.family(*shape), *shape));
         shapes.dedup();
-        let of_one_topk = shapes.chunk_by(|a, b| a.topk == b.topk);
-        of_one_topk.map(|shapes| Self { shapes: shapes.to_vec(), known: HashMap::new() }).collect()
+        let families = shapes.chunk_by(|a, b| nodes.family(*a) == nodes.family(*b));
+        families.map(|shapes| Self { shapes: shapes.to_vec(), known: HashMap::new() }).collect()
     }
 
-    /// The shapes' `topk`.
-    pub fn topk(&self) -> usize {
-        self.shapes.first().map_or(1, |shape| shape.topk)
-    }
-
-    /// A tree as deep as the deepest shape and as large as the largest.
-    pub fn largest(&self) -> TreeShape {
-        let most = |of: fn(&TreeShape) -> usize| self.shapes.iter().map(of).max().unwrap_or_default();
-        TreeShape {
-            num_steps: most(|shape| shape.num_steps),
-            topk: self.topk(),
-            num_draft_tokens: most(|shape| shape.num_draft_tokens),
-        }
+    /// The shapes, without duplicates.
+    pub fn shapes(&self) -> &[TreeShape] {
+        &self.shapes
     }
 
     /// The outcome of a round of a shape at a (text, position), if known.

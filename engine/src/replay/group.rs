@@ -80,7 +80,7 @@ impl<'a> Group<'a> {
         };
         let walks = (0..count).flat_map(|text| shapes.iter().map(move |shape| (text, shape))).map(walk).collect();
         Ok(Self {
-            families: Family::all(shapes),
+            families: Family::all(shapes, backend.cost().nodes),
             walks,
             shapes: shapes.len(),
             chances: Chances::default(),
@@ -220,7 +220,9 @@ impl<'a> Group<'a> {
                     walk.at += walk.counted.count(walk.shape, 0, left);
                     continue;
                 }
-                let Some(at) = self.families.iter().position(|family| family.topk() == walk.shape.topk) else { break };
+                let Some(at) = self.families.iter().position(|family| family.shapes().contains(&walk.shape)) else {
+                    break;
+                };
                 let Some(outcome) = self.families[at].outcome((walk.text, walk.at), walk.shape) else {
                     needed.entry(at).or_default().insert((walk.text, walk.at));
                     break;
@@ -241,11 +243,12 @@ impl<'a> Group<'a> {
             .map(|(text, position)| ReplayPlace {
                 slot: Slot(*text as u32),
                 position: *position,
+                root: self.texts[*text].tokens[*position],
                 text: &self.texts[*text].tokens[position + 1..],
                 wanted: if self.texts[*text].sampling.is_greedy() { Wanted::Accepted } else { Wanted::Offered },
             })
             .collect();
-        let pools = self.backend.pools(&asked, family.largest())?;
+        let pools = self.backend.pools(&asked, family.shapes())?;
         self.chances.ask(self.backend, &asked, &pools, |place, pool| family.offers(place, pool))?;
         for ((place, asked), pool) in places.iter().zip(&asked).zip(&pools) {
             family.learn(*place, asked, pool, &self.chances);

@@ -200,7 +200,7 @@ fn grow(shape: TreeShape, context: &[u32]) -> DraftTree {
         let proposals: Vec<_> = ways.iter().map(|way| draft(way, shape.topk)).collect();
         expansion.expand(&proposals);
     }
-    expansion.finish(root)
+    expansion.pool().tree(shape, root)
 }
 
 /// A tree with equal siblings, as from a token map that contains a token twice.

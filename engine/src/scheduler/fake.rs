@@ -301,7 +301,7 @@ impl Backend for Fake {
         Err(no_draft())
     }
 
-    fn pools(&mut self, _places: &[ReplayPlace<'_>], _shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
+    fn pools(&mut self, _places: &[ReplayPlace<'_>], _shapes: &[TreeShape]) -> Result<Vec<Pool>, EngineError> {
         Err(no_draft())
     }
 

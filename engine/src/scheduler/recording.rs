@@ -160,8 +160,8 @@ impl Backend for Recording {
         self.backend.prefill_traced(chunks, states)
     }
 
-    fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
-        self.backend.pools(places, shape)
+    fn pools(&mut self, places: &[ReplayPlace<'_>], shapes: &[TreeShape]) -> Result<Vec<Pool>, EngineError> {
+        self.backend.pools(places, shapes)
     }
 
     fn probabilities(&mut self, asked: &[Asked]) -> Result<Vec<Vec<f64>>, EngineError> {

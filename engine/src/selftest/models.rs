@@ -1,5 +1,7 @@
 //! A small random target with its drafts, in the published format, in a temporary folder.
 
+mod blocks;
+
 use std::{
     collections::BTreeMap,
     fmt,
@@ -14,9 +16,9 @@ use crate::{
     error::EngineError,
     sampling::uniform,
     spec::{
-        AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
-        EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec,
-        LinearSpec, MultiHeadLatent, Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec,
+        AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, ExpertsSpec, Features,
+        Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, MultiHeadLatent, Pairing,
+        RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec,
         TensorSpec, VocabularySource,
     },
 };
@@ -38,10 +40,19 @@ pub enum Pair {
     Mimo,
     /// DeepSeek-V3's layers with their MTP layer.
     DeepSeek,
+    /// A dense target with a DFLASH head.
+    Dflash,
+    /// The same with a DSPARK head.
+    Dspark,
 }
 
-/// All pairs.
+/// All pairs that every device runs.
 pub const PAIRS: [Pair; 6] = [Pair::Eagle3, Pair::Eagle, Pair::Qwen3Moe, Pair::Glm, Pair::Mimo, Pair::DeepSeek];
+/// All pairs.
+pub const ALL: [Pair; 8] = {
+    let [eagle3, eagle, qwen, glm, mimo, deepseek] = PAIRS;
+    [eagle3, eagle, qwen, glm, mimo, deepseek, Pair::Dflash, Pair::Dspark]
+};
 
 const HIDDEN: usize = 48;
 const INTERMEDIATE: usize = 80;
@@ -75,12 +86,14 @@ impl Pair {
             Self::Eagle3 | Self::Qwen3Moe => "EAGLE3",
             Self::Eagle => "EAGLE",
             Self::Glm | Self::Mimo | Self::DeepSeek => "NEXTN",
+            Self::Dflash => "DFLASH",
+            Self::Dspark => "DSPARK",
         }
     }
 
     fn target(self) -> &'static str {
         match self {
-            Self::Eagle3 | Self::Eagle => "llama",
+            Self::Eagle3 | Self::Eagle | Self::Dflash | Self::Dspark => "llama",
             Self::Qwen3Moe => "qwen3_moe",
             Self::Glm => "glm4_moe",
             Self::Mimo => "mimo",
@@ -92,7 +105,7 @@ impl Pair {
 impl fmt::Display for Pair {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Eagle3 | Self::Eagle => formatter.write_str(self.algorithm()),
+            Self::Eagle3 | Self::Eagle | Self::Dflash | Self::Dspark => formatter.write_str(self.algorithm()),
             _ => write!(formatter, "{} of {}", self.algorithm(), self.target()),
         }
     }
@@ -147,6 +160,10 @@ impl RandomModels {
             shapes(eagle().tensors(VOCABULARY).all()),
             seed,
         )?;
+        for pair in [Pair::Dflash, Pair::Dspark] {
+            let tensors = shapes(blocks::spec(pair).tensors(VOCABULARY).all());
+            save(&models.folder.join(pair.algorithm()), with(&base, blocks::config(pair)), tensors, seed)?;
+        }
         Ok(models)
     }
 
@@ -171,7 +188,7 @@ impl Drop for RandomModels {
 /// The part of a target's config.json that depends on its family.
 fn config(pair: Pair) -> Value {
     match pair {
-        Pair::Eagle3 | Pair::Eagle => json!({"architectures": ["LlamaForCausalLM"]}),
+        Pair::Eagle3 | Pair::Eagle | Pair::Dflash | Pair::Dspark => json!({"architectures": ["LlamaForCausalLM"]}),
         Pair::Qwen3Moe => json!({
             "architectures": ["Qwen3MoeForCausalLM"], "model_type": "qwen3_moe", "num_experts": EXPERTS,
             "num_experts_per_tok": EXPERTS_PER_TOKEN, "moe_intermediate_size": EXPERT_INTERMEDIATE,
@@ -265,13 +282,15 @@ fn latent() -> MultiHeadLatent {
 }
 
 /// The MTP layer of a target's own checkpoint.
-fn mtp(pair: Pair) -> Option<DraftSpec> {
+fn mtp(pair: Pair) -> Option<RecurrentSpec> {
     let (tensors, hidden_first) = match pair {
-        Pair::Glm | Pair::DeepSeek => (DraftTensorLayout::NextN { prefix: TargetSpec::layer_prefix(LAYERS) }, false),
-        Pair::Mimo => (DraftTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() }, true),
+        Pair::Glm | Pair::DeepSeek => {
+            (RecurrentTensorLayout::NextN { prefix: TargetSpec::layer_prefix(LAYERS) }, false)
+        }
+        Pair::Mimo => (RecurrentTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() }, true),
         _ => return None,
     };
-    Some(DraftSpec {
+    Some(RecurrentSpec {
         source: DraftSource::Target,
         tensors,
         join: Join::NormedLinear { hidden_first, zero_first_embedding: hidden_first },
@@ -282,10 +301,10 @@ fn mtp(pair: Pair) -> Option<DraftSpec> {
 }
 
 /// An EAGLE-1/2 head.
-fn eagle() -> DraftSpec {
-    DraftSpec {
+fn eagle() -> RecurrentSpec {
+    RecurrentSpec {
         source: DraftSource::Folder,
-        tensors: DraftTensorLayout::Eagle { layer: "layers.0".into() },
+        tensors: RecurrentTensorLayout::Eagle { layer: "layers.0".into() },
         features: Features::Final,
         join: Join::Linear { bias: false },
         layer: layer(HIDDEN),
@@ -299,15 +318,15 @@ fn eagle() -> DraftSpec {
 }
 
 /// An EAGLE-3 head that captures three layers.
-fn eagle3() -> DraftSpec {
+fn eagle3() -> RecurrentSpec {
     let captured = CapturedFeatures {
         at: vec![2, LAYERS / 2, LAYERS - 3],
         width: HIDDEN,
         norms: CaptureNorms::default(),
         fc: Some(LinearSpec { bias: false }),
     };
-    DraftSpec {
-        tensors: DraftTensorLayout::Eagle3 { layer: "midlayer".into() },
+    RecurrentSpec {
+        tensors: RecurrentTensorLayout::Eagle3 { layer: "midlayer".into() },
         features: Features::Captured(captured),
         join: Join::NormedIntoAttention { residual_is_normed: false },
         layer: layer(2 * HIDDEN),

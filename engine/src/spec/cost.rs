@@ -6,10 +6,13 @@
 
 use std::ops::Add;
 
-use schemas::tree::TreeShape;
+use schemas::tree::{NodeSource, TreeShape};
 use serde::{Deserialize, Serialize};
 
-use super::{DraftSpec, LayerSpec, Role, TargetSpec, TensorSpec, VocabularySource, ffn::share_touched};
+use super::{
+    AttentionTensors, BlockSpec, DraftSpec, LayerSpec, LinearTensors, RecurrentSpec, Role, TargetSpec, TensorSpec,
+    VocabularySource, ffn::share_touched,
+};
 
 /// Bytes read and floating-point operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -55,10 +58,17 @@ pub struct ModelCost {
     pub second_pass: Option<u64>,
     /// Bytes per token of the context in the target's caches.
     pub target_cache_row: u64,
+    /// What fills the pool of the draft's trees: how many passes of how many rows a shape takes.
+    #[serde(default)]
+    pub nodes: NodeSource,
     /// A pass of the draft, including its vocabulary head; zero without a draft.
     pub draft: PassCost,
-    /// Additional cost of the draft's pass over accepted tokens: reducing captured layers.
+    /// The draft's work on accepted tokens: for beams in addition to a pass over them (reducing captured layers), for a
+    /// block all of it (keys and values).
     pub draft_extension: PassCost,
+    /// Additional cost of each depth of a block, with the nodes of that depth as rows: correcting their logits.
+    #[serde(default)]
+    pub draft_level: PassCost,
     /// Bytes per token of the context in the draft's cache.
     pub draft_cache_row: u64,
     /// Bytes of one value.
@@ -197,6 +207,73 @@ impl TargetSpec {
 impl DraftSpec {
     /// The cost of each of its passes, including its vocabulary head.
     pub fn cost(&self, target: &TargetSpec, element: usize) -> PassCost {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.cost(target, element),
+            Self::Block(block) => block.cost(target, element),
+        }
+    }
+
+    /// The cost of its work on prompts and accepted tokens: see [`ModelCost::draft_extension`].
+    pub fn extension_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.extension_cost(target, element),
+            Self::Block(block) => block.extension_cost(target, element),
+        }
+    }
+
+    /// The additional cost of each depth of a tree: see [`ModelCost::draft_level`].
+    pub fn level_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
+        match self {
+            Self::Recurrent(_) => PassCost::default(),
+            Self::Block(block) => block.level_cost(target, element),
+        }
+    }
+
+    /// Bytes of the draft's weights in memory, in addition to the target's.
+    pub fn weight_bytes(&self, target: &TargetSpec, element: usize) -> u64 {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.weight_bytes(target, element),
+            Self::Block(block) => {
+                let tensors = block.tensors(target.vocabulary);
+                let unused = tensors.confidence.iter().flat_map(LinearTensors::all).map(|tensor| tensor.bytes(element));
+                let all = tensors.all().into_iter().map(|tensor| tensor.bytes(element)).sum::<u64>();
+                all - unused.sum::<u64>()
+            }
+        }
+    }
+
+    /// Bytes per token in its caches.
+    pub fn cache_row(&self, element: usize) -> u64 {
+        self.layers().iter().map(|layer| (layer.attention.kv().values() * element) as u64).sum()
+    }
+}
+
+impl BlockSpec {
+    fn cost(&self, target: &TargetSpec, element: usize) -> PassCost {
+        let layers = self.layers.iter().map(|layer| PassCost::of_layer(&layer.layer, element));
+        let norm = PassCost::of([&self.tensors(target.vocabulary).norm], element, 0.0);
+        layers.fold(norm + PassCost::of_matrix(self.vocabulary, self.hidden(), element), Add::add)
+    }
+
+    /// The features' projection, and the keys and values of every layer.
+    fn extension_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
+        let tensors = self.tensors(target.vocabulary);
+        let kept = tensors.layers.iter().flat_map(|layer| match &layer.attention {
+            AttentionTensors::Grouped(grouped) => vec![&grouped.key.weight, &grouped.value.weight],
+            AttentionTensors::Latent(latent) => vec![&latent.compress.weight],
+        });
+        PassCost::of(tensors.reduce.all().chain([&tensors.context_norm]).chain(kept), element, 0.0)
+    }
+
+    fn level_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
+        let markov = self.tensors(target.vocabulary).markov;
+        PassCost::of(markov.iter().flat_map(super::MarkovTensors::all), element, 0.0)
+    }
+}
+
+impl RecurrentSpec {
+    /// The cost of each of its passes, including its vocabulary head.
+    fn cost(&self, target: &TargetSpec, element: usize) -> PassCost {
         let tensors = self.tensors(target.vocabulary);
         let hidden = self.hidden();
         let small = tensors.join.embedding_norm.iter().chain(&tensors.join.feature_norm).chain(&tensors.output_norm);
@@ -211,7 +288,7 @@ impl DraftSpec {
     }
 
     /// The cost of reducing the target's features, in the passes that do so: over prompts and accepted tokens.
-    pub fn extension_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
+    fn extension_cost(&self, target: &TargetSpec, element: usize) -> PassCost {
         let tensors = self.tensors(target.vocabulary);
         let norms = tensors.joined_norm.iter().chain(&tensors.capture_norms);
         PassCost::of(norms.chain(tensors.reduce.iter().flat_map(super::LinearTensors::all)), element, 0.0)
@@ -239,8 +316,10 @@ impl ModelCost {
             target_vocabulary: target.vocabulary_cost(element).bytes,
             second_pass: None,
             target_cache_row: target.cache_row(element),
+            nodes: draft.map(DraftSpec::nodes).unwrap_or_default(),
             draft: draft.map(|draft| draft.cost(target, element)).unwrap_or_default(),
             draft_extension: draft.map(|draft| draft.extension_cost(target, element)).unwrap_or_default(),
+            draft_level: draft.map(|draft| draft.level_cost(target, element)).unwrap_or_default(),
             draft_cache_row: draft.map_or(0, |draft| draft.cache_row(element)),
             element: element as u64,
         }
@@ -254,11 +333,18 @@ impl ModelCost {
         if shape.is_off() {
             return target as u64;
         }
-        // The extension over the accepted tokens is a pass, which replaces that of the first step.
-        let extension = self.draft.bytes(batch * (shape.num_steps + 1)) + self.draft_extension.bytes as f64;
-        let step = self.draft.bytes(batch * shape.topk);
-        let steps = shape.num_steps as f64;
-        (target + extension + (steps - 1.0) * step + steps * cached * self.draft_cache_row as f64) as u64
+        let accepted = batch * (shape.num_steps + 1);
+        let (passes, rows) = self.nodes.passes(shape);
+        let (passes, context) = (passes as f64, cached * self.draft_cache_row as f64);
+        let drafted = passes * (self.draft.bytes(batch * rows) + context);
+        let extended = match self.nodes {
+            // The extension over the accepted tokens is a pass, which replaces that of the first step.
+            NodeSource::Beams => self.draft.bytes(accepted) + self.draft_extension.bytes as f64 + context,
+            NodeSource::Block(_) => {
+                self.draft_extension.bytes(accepted) + shape.num_steps as f64 * self.draft_level.bytes as f64
+            }
+        };
+        (target + drafted + extended) as u64
     }
 }
 

@@ -1,212 +1,81 @@
-//! A draft: one decoder layer that reads features of the target and proposes tokens.
-//!
-//! Row i consumes token i + 1 and the feature of position i, is rotated at position i, and predicts token i + 2.
+//! A draft: what proposes tokens. It describes itself as a source of nodes; what is built on it knows nothing else.
 
-use super::LayerSpec;
+use schemas::tree::NodeSource;
 
-/// A draft head or an MTP layer.
+use super::{BlockSpec, LayerSpec, RecurrentSpec};
+use crate::error::EngineError;
+
+/// A draft, by how it fills the pool of proposals.
 #[derive(Clone, Debug, PartialEq)]
-pub struct DraftSpec {
-    /// The checkpoint that contains its tensors.
-    pub source: DraftSource,
-    /// Names of its tensors.
-    pub tensors: DraftTensorLayout,
-    /// What it reads of the target.
-    pub features: Features,
-    /// How embedding and feature become the layer's input.
-    pub join: Join,
-    /// Its decoder layer.
-    pub layer: LayerSpec,
-    /// What proposes tokens, and what enters the next step.
-    pub feedback: Feedback,
-    /// The embedding in which it looks up tokens.
-    pub embedding: EmbeddingSource,
-    /// The matrix that proposes tokens.
-    pub head: VocabularySource,
-    /// Number of rows of that matrix.
-    pub vocabulary: usize,
-    /// Number of its rows on this rank: all, or one rank's part ([`Share`](super::Share)).
-    pub head_rows: usize,
-    /// Target tokens of these rows; `None` if the two vocabularies are the same.
-    pub tokens: Option<Vec<u32>>,
-}
-
-/// The checkpoint that contains a draft's tensors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DraftSource {
-    /// A separate folder.
-    Folder,
-    /// The target's: its MTP layer.
-    Target,
-}
-
-/// The published layouts of tensor names of drafts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DraftTensorLayout {
-    /// EAGLE-1/2: `fc`, then one layer under this prefix (`layers.0`).
-    Eagle {
-        /// Without a trailing dot.
-        layer: String,
-    },
-    /// EAGLE-3: `fc`, one layer under this prefix (`midlayer` or `layers.0`), `norm`, `lm_head`, `d2t`.
-    Eagle3 {
-        /// Without a trailing dot.
-        layer: String,
-    },
-    /// MiMo: `input_proj`, `hidden_layernorm`, `token_layernorm`, `final_layernorm` next to the layer's own tensors under
-    /// one prefix (`model.mtp_layers.0`).
-    Mimo {
-        /// Without a trailing dot.
-        prefix: String,
-    },
-    /// DeepSeek-V3 and GLM-4.5: `eh_proj`, `enorm`, `hnorm`, `shared_head.norm` next to the layer's own tensors under one
-    /// prefix (`model.layers.61`).
-    NextN {
-        /// Without a trailing dot.
-        prefix: String,
-    },
-    /// Qwen3-MoE and Qwen3-Next: `mtp.fc`, `mtp.pre_fc_norm_embedding`, `mtp.pre_fc_norm_hidden`, `mtp.layers.0`,
-    /// `mtp.norm`.
-    QwenMtp,
-}
-
-/// What a draft reads of the target at a position.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Features {
-    /// The final hidden state, after the target's final norm.
-    Final,
-    /// The residual stream before some layers.
-    Captured(CapturedFeatures),
-}
-
-/// Features of several layers, concatenated, and reduced by `fc` to the draft's width.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CapturedFeatures {
-    /// The target's layers before which the stream is captured, ascending; the number of layers means the stream after
-    /// the last one.
-    pub at: Vec<usize>,
-    /// Width of each: the target's hidden size.
-    pub width: usize,
-    /// EAGLE-3.1: norms before `fc`.
-    pub norms: CaptureNorms,
-    /// The projection to the draft's width; `None` if there is a single feature that already has this width.
-    pub fc: Option<LinearSpec>,
-}
-
-/// Norms of captured features before `fc`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct CaptureNorms {
-    /// `input_norm`: one norm over their concatenation (`norm_before_fc`). Comes first.
-    pub joined: bool,
-    /// `fc_norm.N`: one norm for each (`fc_norm`).
-    pub each: bool,
-}
-
-/// Properties of a linear layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LinearSpec {
-    /// Whether it has a bias.
-    pub bias: bool,
-}
-
-/// How embedding and feature, both of the draft's width, become the layer's input.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Join {
-    /// EAGLE-1/2: `fc([embedding, feature])` is the stream.
-    Linear {
-        /// Whether `fc` has a bias.
-        bias: bool,
-    },
-    /// EAGLE-3: attention reads `[norm(embedding), norm(feature)]`; the feature is the stream.
-    NormedIntoAttention {
-        /// The normed feature is the stream (vLLM's `norm_before_residual`).
-        residual_is_normed: bool,
-    },
-    /// MTP: the stream is a projection of both, each normed.
-    NormedLinear {
-        /// Whether the order is `[feature, embedding]` instead of `[embedding, feature]`.
-        hidden_first: bool,
-        /// Whether the embedding of the row at position 0 is zeroed, before its norm.
-        zero_first_embedding: bool,
-    },
-}
-
-/// What proposes tokens, and what becomes the next step's feature.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Feedback {
-    /// The layer's output is used for both, without a norm (EAGLE-1/2).
-    Output,
-    /// The normed output proposes tokens; the output before the norm enters the next step (EAGLE-3).
-    NormedForTokens,
-    /// The normed output is used for both (MTP, EAGLE-3.1's `norm_output`).
-    Normed,
-}
-
-/// The embedding that a draft uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EmbeddingSource {
-    /// Its own.
-    Own,
-    /// The target's.
-    Target,
-}
-
-/// The matrix that proposes tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VocabularySource {
-    /// The draft's own `lm_head`.
-    Own,
-    /// The same matrix as its embedding.
-    Embedding,
-    /// The target's head; with [`DraftSpec::tokens`], these rows of it (FR-Spec).
-    Target,
+pub enum DraftSpec {
+    /// One layer that reads its own state step by step: EAGLE heads and MTP layers.
+    Recurrent(RecurrentSpec),
+    /// A pass over all positions of a block at once: DFLASH and DSPARK heads.
+    Block(BlockSpec),
 }
 
 impl DraftSpec {
-    /// Width of the draft's stream and of its recurrent state.
-    pub fn hidden(&self) -> usize {
-        self.layer.hidden
-    }
-
-    /// The target's layers before which the stream is captured; empty if the draft reads the final state.
-    pub fn captured(&self) -> &[usize] {
-        match &self.features {
-            Features::Final => &[],
-            Features::Captured(captured) => &captured.at,
+    /// What fills the pool of its trees, and so what a shape means.
+    pub fn nodes(&self) -> NodeSource {
+        match self {
+            Self::Recurrent(_) => NodeSource::Beams,
+            Self::Block(block) => NodeSource::Block(block.block),
         }
-    }
-
-    /// Values kept per row of a target of this width, for the draft to read.
-    pub fn feature_width(&self, target_hidden: usize) -> usize {
-        match &self.features {
-            Features::Final => target_hidden,
-            Features::Captured(captured) => captured.width(),
-        }
-    }
-
-    /// Whether it reads the target's final state instead of captured layers.
-    pub fn sees_final(&self) -> bool {
-        matches!(self.features, Features::Final)
-    }
-
-    /// Whether a norm follows its layer.
-    pub fn output_norm(&self) -> bool {
-        self.feedback != Feedback::Output
     }
 
     /// SGLang's name of the algorithm.
     pub fn algorithm(&self) -> &'static str {
-        match self.join {
-            Join::Linear { .. } => "EAGLE",
-            Join::NormedIntoAttention { .. } => "EAGLE3",
-            Join::NormedLinear { .. } => "NEXTN",
+        match self {
+            Self::Recurrent(recurrent) => recurrent.algorithm(),
+            Self::Block(block) => block.algorithm(),
         }
     }
-}
 
-impl CapturedFeatures {
-    /// Width of all features together.
-    pub fn width(&self) -> usize {
-        self.at.len() * self.width
+    /// The target's layers before which the stream is captured; empty if the draft reads the final state.
+    pub fn captured(&self) -> &[usize] {
+        match self {
+            Self::Recurrent(recurrent) => recurrent.captured(),
+            Self::Block(block) => &block.features.at,
+        }
+    }
+
+    /// Its decoder layers.
+    pub fn layers(&self) -> Vec<&LayerSpec> {
+        match self {
+            Self::Recurrent(recurrent) => vec![&recurrent.layer],
+            Self::Block(block) => block.layers.iter().map(|layer| &layer.layer).collect(),
+        }
+    }
+
+    /// The same with all matrices in the type that the engine computes in.
+    #[must_use]
+    pub fn in_plain(&self) -> Self {
+        match self {
+            Self::Recurrent(recurrent) => Self::Recurrent(recurrent.in_plain()),
+            Self::Block(block) => Self::Block(block.in_plain()),
+        }
+    }
+
+    /// Whether weights of the other draft can replace its own while requests run: what is kept of a sequence has the
+    /// same layout and meaning.
+    pub fn keeps_the_same(&self, other: &Self) -> bool {
+        match (self.in_plain(), other.in_plain()) {
+            (Self::Recurrent(one), Self::Recurrent(other)) => {
+                (one.layer, one.features) == (other.layer, other.features)
+            }
+            (Self::Block(one), Self::Block(other)) => one == BlockSpec { tokens: one.tokens.clone(), ..other },
+            _ => false,
+        }
+    }
+
+    /// A head that drafts step by step, for code that runs nothing else. `what` begins the message.
+    ///
+    /// # Errors
+    /// When it drafts a block.
+    pub fn recurrent(self, what: &str) -> Result<RecurrentSpec, EngineError> {
+        match self {
+            Self::Recurrent(recurrent) => Ok(recurrent),
+            Self::Block(block) => Err(EngineError::Configuration(format!("{what} a {} head", block.algorithm()))),
+        }
     }
 }

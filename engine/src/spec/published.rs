@@ -3,9 +3,10 @@
 use kernels::reference::RopeScaling;
 
 use super::{
-    AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, DraftSpec, DraftTensorLayout,
-    EmbeddingSource, ExpertsSpec, Features, Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec,
-    MultiHeadLatent, Pairing, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec, VocabularySource,
+    AttentionSpec, CaptureNorms, CapturedFeatures, DenseSpec, DraftSource, EmbeddingSource, ExpertsSpec, Features,
+    Feedback, FfnSpec, GroupedQuery, Join, LayerFormats, LayerSpec, LinearSpec, MultiHeadLatent, Pairing,
+    RecurrentSpec, RecurrentTensorLayout, RopeSpec, RouterPrecision, RouterScore, RouterSpec, TargetSpec,
+    VocabularySource,
 };
 use crate::error::EngineError;
 
@@ -126,9 +127,9 @@ impl PublishedModel {
     }
 
     /// The draft of a target of this shape.
-    pub fn draft(&self, target: &TargetSpec) -> DraftSpec {
+    pub fn draft(&self, target: &TargetSpec) -> RecurrentSpec {
         let vocabulary = self.vocabulary;
-        let mtp = |tensors, join| DraftSpec {
+        let mtp = |tensors, join| RecurrentSpec {
             source: DraftSource::Target,
             tensors,
             features: Features::Final,
@@ -142,26 +143,26 @@ impl PublishedModel {
             tokens: None,
         };
         match self.draft {
-            Draft::Eagle2 => DraftSpec {
+            Draft::Eagle2 => RecurrentSpec {
                 source: DraftSource::Folder,
-                tensors: DraftTensorLayout::Eagle { layer: "layers.0".into() },
+                tensors: RecurrentTensorLayout::Eagle { layer: "layers.0".into() },
                 layer: LayerSpec { input_norm: false, ..self.layer(self.ffn.at(0)) },
                 feedback: Feedback::Output,
-                ..mtp(DraftTensorLayout::QwenMtp, Join::Linear { bias: true })
+                ..mtp(RecurrentTensorLayout::QwenMtp, Join::Linear { bias: true })
             },
             Draft::Eagle3 { vocabulary, intermediate } => self.eagle3(target, vocabulary, intermediate),
             Draft::MimoMtp => mtp(
-                DraftTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() },
+                RecurrentTensorLayout::Mimo { prefix: "model.mtp_layers.0".into() },
                 Join::NormedLinear { hidden_first: true, zero_first_embedding: true },
             ),
             Draft::NextN => mtp(
-                DraftTensorLayout::NextN { prefix: TargetSpec::layer_prefix(self.layers) },
+                RecurrentTensorLayout::NextN { prefix: TargetSpec::layer_prefix(self.layers) },
                 Join::NormedLinear { hidden_first: false, zero_first_embedding: false },
             ),
         }
     }
 
-    fn eagle3(&self, target: &TargetSpec, vocabulary: usize, intermediate: usize) -> DraftSpec {
+    fn eagle3(&self, target: &TargetSpec, vocabulary: usize, intermediate: usize) -> RecurrentSpec {
         let layers = target.layers.len();
         let heads = match self.heads {
             Heads::Grouped { queries, keys, dim, .. } => {
@@ -171,9 +172,9 @@ impl PublishedModel {
         };
         let rope = Rotation { theta: 10_000.0, scaling: RopeScaling::None, dims: None };
         let attention = attention(self.hidden, 2 * self.hidden, heads, rope);
-        DraftSpec {
+        RecurrentSpec {
             source: DraftSource::Folder,
-            tensors: DraftTensorLayout::Eagle3 { layer: "midlayer".into() },
+            tensors: RecurrentTensorLayout::Eagle3 { layer: "midlayer".into() },
             features: Features::Captured(CapturedFeatures {
                 // The default layers; for a shortened target, as far as they exist.
                 at: vec![2.min(layers), layers / 2, layers.saturating_sub(3)],

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{AttentionSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec};
+use super::{AttentionSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, RecurrentSpec, TargetSpec};
 
 /// Rows of vocabulary heads are split in multiples of this.
 const HEAD_UNIT: usize = 8;
@@ -64,7 +64,7 @@ impl TargetSpec {
     }
 }
 
-impl DraftSpec {
+impl RecurrentSpec {
     /// The spec of each rank's part: its head is split, and with `splits_layer` its layer too.
     ///
     /// # Errors

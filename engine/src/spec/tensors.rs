@@ -3,15 +3,17 @@
 //! Names are those of the Hugging Face releases. Exporters differ in a leading `model.`: a reader accepts a tensor
 //! under its name here, or with that prefix added or removed.
 
-mod draft;
+mod block;
 mod layer;
+mod recurrent;
 mod target;
 
 use super::WeightFormat;
 
 pub use self::{
-    draft::{DraftTensors, JoinTensors},
+    block::{BlockTensors, MarkovTensors},
     layer::{AttentionTensors, ExpertsTensors, FfnTensors, GatedTensors, GroupedTensors, LatentTensors, LayerTensors},
+    recurrent::{JoinTensors, RecurrentTensors},
     target::TargetTensors,
 };
 
@@ -53,6 +55,8 @@ pub enum Role {
     SharedExpert,
     /// Joins embedding and feature, or reduces features; or the bias of such a layer.
     Join,
+    /// Corrects logits by the token before, or estimates acceptance.
+    Markov,
 }
 
 /// How the ranks of a tensor-parallel group split a tensor.

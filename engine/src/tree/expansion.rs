@@ -4,15 +4,11 @@
 //! `topk` of them, by the sum of log-probabilities from the root, are the next beams. At the end, the best
 //! `num_draft_tokens − 1` proposals of the whole pool form the tree.
 //!
-//! Ties always go to the lower place in the pool. Since a proposal scores at most as high as its parent and comes after
-//! it, its parent is always kept with it.
+//! Ties always go to the lower place in the pool.
 
 use schemas::tree::TreeShape;
 
-use super::{
-    draft_tree::DraftTree,
-    pool::{Pool, Proposal, best},
-};
+use super::pool::{Pool, Proposal, best};
 
 /// A beam: a row of the next draft step.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,9 +36,8 @@ pub struct Expansion {
 impl Expansion {
     /// Starts from the best tokens after the root with their log-probabilities, best first.
     pub fn new(shape: TreeShape, first: &[(u32, f32)]) -> Self {
-        let proposals = first.iter().take(shape.topk);
         let mut pool = Pool::default();
-        pool.push_step(proposals.map(|(token, score)| Proposal { token: *token, score: sane(*score), parent: None }));
+        pool.push_step(Proposal::children(None, shape.topk, first));
         let beams: Vec<Beam> = (pool.all().iter().enumerate())
             .map(|(at, proposal)| Beam { token: proposal.token, source: 0, path: vec![at], place: at })
             .collect();
@@ -82,47 +77,22 @@ impl Expansion {
         let mut sources = Vec::new();
         for (row, (beam, proposals)) in self.beams.iter().zip(proposals).enumerate() {
             let parent = self.pool.all()[beam.place];
-            for (token, score) in proposals.iter().take(self.shape.topk) {
-                let score = parent.score + sane(*score);
-                step.push(Proposal { token: *token, score, parent: Some(beam.place) });
-                sources.push(row);
-            }
+            step.extend(Proposal::children(Some((beam.place, parent.score)), self.shape.topk, proposals));
+            sources.resize(step.len(), row);
         }
-        let beams: Vec<Beam> = (best(&step, self.shape.topk).into_iter().zip(self.numbered..))
-            .map(|(at, number)| {
-                let source = sources[at];
-                let mut path = self.beams[source].path.clone();
-                path.push(number);
-                Beam { token: step[at].token, source, path, place: start + at }
-            })
-            .collect();
+        let beams: Vec<Beam> =
+            (best(&step, (0..step.len()).collect(), self.shape.topk).into_iter().zip(self.numbered..))
+                .map(|(at, number)| {
+                    let source = sources[at];
+                    let mut path = self.beams[source].path.clone();
+                    path.push(number);
+                    Beam { token: step[at].token, source, path, place: start + at }
+                })
+                .collect();
         self.numbered += beams.len();
         self.beams = beams;
         self.pool.push_step(step);
     }
-
-    /// The best of the pool as a tree below `root`. It has fewer nodes than the shape's only if the draft's vocabulary
-    /// is smaller than `topk`.
-    pub fn finish(&self, root: u32) -> DraftTree {
-        let pool = self.pool.all();
-        let mut kept = best(pool, self.shape.num_draft_tokens.saturating_sub(1));
-        kept.sort_unstable();
-        let mut tree = DraftTree::root(root);
-        let mut nodes = vec![None; pool.len()];
-        for at in kept {
-            let Proposal { token, parent, .. } = pool[at];
-            // The parent exists: see the top of this file.
-            let Some(parent) = parent.map_or(Some(0), |parent| nodes[parent]) else { continue };
-            nodes[at] = Some(tree.add(parent, token));
-        }
-        tree
-    }
-}
-
-/// Log-probabilities are at most 0; NaN counts as impossible. Adding 0 turns −0 into +0: `total_cmp` distinguishes
-/// them, and a certain child (+0) would rank above its certain parent (−0).
-fn sane(score: f32) -> f32 {
-    if score.is_nan() { f32::NEG_INFINITY } else { score.min(0.0) + 0.0 }
 }
 
 #[cfg(test)]
@@ -132,6 +102,7 @@ pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::tree::DraftTree;
 
     /// A draft whose log-probabilities are a function of the tokens on the path from the root.
     pub fn propose(seed: u64, way: &[u32], topk: usize, coarse: bool) -> Vec<(u32, f32)> {
@@ -162,7 +133,7 @@ pub(super) mod tests {
             let proposals: Vec<_> = ways.iter().map(|way| propose(seed, way, vocabulary, coarse)).collect();
             expansion.expand(&proposals);
         }
-        expansion.finish(99)
+        expansion.pool().tree(shape, 99)
     }
 
     /// The definition, without the bookkeeping of beams: the path of every proposal in the order of the pool.
@@ -249,7 +220,7 @@ pub(super) mod tests {
         let mut expansion = Expansion::new(shape, &[(1, f32::NAN), (2, -0.5)]);
         expansion.expand(&[vec![(3, f32::NAN), (4, f32::INFINITY)], vec![(5, -1.0), (6, f32::NEG_INFINITY)]]);
         assert_eq!(expansion.beams()[0].token, 5);
-        assert_eq!(expansion.finish(0).nodes().len(), 7);
+        assert_eq!(expansion.pool().tree(shape, 0).nodes().len(), 7);
     }
 
     #[test]
@@ -257,7 +228,7 @@ pub(super) mod tests {
         let shape = TreeShape::new(2, 2, 3).expect("a shape");
         let mut expansion = Expansion::new(shape, &[(1, -0.0), (2, f32::NEG_INFINITY)]);
         expansion.expand(&[vec![(3, 0.0), (4, 0.0)], vec![(5, 0.0), (6, 0.0)]]);
-        let tree = expansion.finish(0);
+        let tree = expansion.pool().tree(shape, 0);
         let tokens: Vec<u32> = tree.nodes().iter().map(|node| node.token).collect();
         assert_eq!((tokens.as_slice(), tree.nodes()[2].parent), ([0, 1, 3].as_slice(), Some(1)));
     }
@@ -265,6 +236,6 @@ pub(super) mod tests {
     #[test]
     fn a_draft_vocabulary_smaller_than_topk_gives_a_smaller_tree() {
         let shape = TreeShape::new(1, 4, 5).expect("a shape");
-        assert_eq!(Expansion::new(shape, &[(1, -0.1), (2, -0.2)]).finish(0).nodes().len(), 3);
+        assert_eq!(Expansion::new(shape, &[(1, -0.1), (2, -0.2)]).pool().tree(shape, 0).nodes().len(), 3);
     }
 }

@@ -15,6 +15,17 @@ pub struct BeamRow<'a> {
     pub source: usize,
 }
 
+/// The shape whose expansion serves all of some shapes with the same `topk`: as deep as the deepest and as large as the
+/// largest.
+pub fn largest(shapes: &[TreeShape]) -> TreeShape {
+    let most = |of: fn(&TreeShape) -> usize| shapes.iter().map(of).max().unwrap_or_default();
+    TreeShape {
+        num_steps: most(|shape| shape.num_steps),
+        topk: most(|shape| shape.topk),
+        num_draft_tokens: most(|shape| shape.num_draft_tokens),
+    }
+}
+
 /// Grows a tree from each set of first proposals. `prune` may drop beams of a tree before they run. `run` receives the
 /// number of the step, starting at 1, and its rows, tree by tree; it returns the proposals of each row, best first.
 ///

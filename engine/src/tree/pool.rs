@@ -1,9 +1,14 @@
-//! The draft's proposals after a root: the pool from which the tree of every shape with the same `topk` is chosen.
+//! The draft's proposals after a root: the pool from which trees are chosen, whatever filled it.
 //!
-//! The pool after some steps is a prefix of the pool after more steps, and does not depend on how many of its proposals
-//! a tree keeps. So one expansion yields every smaller tree.
+//! What a shape's expansion proposes is a part of the pool of a deeper or wider shape of the same family
+//! ([`NodeSource::family`](schemas::tree::NodeSource::family)), and does not depend on how many proposals a tree keeps. So
+//! one expansion yields every smaller tree.
 
-/// A token that a beam proposes.
+use schemas::tree::TreeShape;
+
+use super::draft_tree::DraftTree;
+
+/// A token that a draft proposes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Proposal {
     /// The token.
@@ -12,9 +17,11 @@ pub struct Proposal {
     pub score: f32,
     /// The place in the pool of the proposal that it continues; `None` for a child of the root.
     pub parent: Option<usize>,
+    /// Number of better proposals of the same parent.
+    pub rank: usize,
 }
 
-/// Proposals ordered by step, and within a step by beam.
+/// Proposals ordered by step, and within a step by parent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pool {
     proposals: Vec<Proposal>,
@@ -22,8 +29,27 @@ pub struct Pool {
     ends: Vec<usize>,
 }
 
+impl Proposal {
+    /// The `topk` best tokens after a proposal, or after the root, from their log-probabilities, best first.
+    pub fn children(parent: Option<(usize, f32)>, topk: usize, best: &[(u32, f32)]) -> impl Iterator<Item = Self> {
+        let (place, above) = parent.map_or((None, 0.0), |(place, score)| (Some(place), score));
+        best.iter().take(topk).enumerate().map(move |(rank, (token, score))| Self {
+            token: *token,
+            score: above + sane(*score),
+            parent: place,
+            rank,
+        })
+    }
+}
+
+/// Log-probabilities are at most 0; NaN counts as impossible. Adding 0 turns −0 into +0: `total_cmp` distinguishes
+/// them, and a certain child (+0) would rank above its certain parent (−0).
+fn sane(score: f32) -> f32 {
+    if score.is_nan() { f32::NEG_INFINITY } else { score.min(0.0) + 0.0 }
+}
+
 impl Pool {
-    /// Adds a step with the proposals of its beams.
+    /// Adds a step with the proposals of its parents.
     pub fn push_step(&mut self, proposals: impl IntoIterator<Item = Proposal>) {
         self.proposals.extend(proposals);
         self.ends.push(self.proposals.len());
@@ -39,17 +65,48 @@ impl Pool {
         self.ends.len()
     }
 
-    /// The pool after at most this many steps.
-    pub fn within(&self, steps: usize) -> &[Proposal] {
-        let last = steps.min(self.ends.len());
-        let end = last.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or_default();
-        &self.proposals[..end]
+    /// Places of the proposals of the last step.
+    pub fn last_step(&self) -> std::ops::Range<usize> {
+        let before = self.ends.len().checked_sub(2).map_or(0, |at| self.ends[at]);
+        before..self.proposals.len()
+    }
+
+    /// Places of the proposals that a shape's own expansion makes, ascending.
+    pub fn of(&self, shape: TreeShape) -> Vec<usize> {
+        let last = shape.num_steps.min(self.ends.len());
+        let end = last.checked_sub(1).map_or(0, |last| self.ends[last]);
+        let mut within = vec![false; end];
+        for at in 0..end {
+            let Proposal { parent, rank, .. } = self.proposals[at];
+            within[at] = rank < shape.topk && parent.is_none_or(|parent| within[parent]);
+        }
+        (0..end).filter(|at| within[*at]).collect()
+    }
+
+    /// Places of the drafts of a shape's tree, ascending. Since a proposal scores at most as high as its parent and comes
+    /// after it, its parent is always kept with it.
+    pub fn kept(&self, shape: TreeShape) -> Vec<usize> {
+        let mut kept = best(&self.proposals, self.of(shape), shape.num_draft_tokens.saturating_sub(1));
+        kept.sort_unstable();
+        kept
+    }
+
+    /// A shape's tree below `root`. It has fewer nodes than the shape's only if the draft's vocabulary is smaller than
+    /// `topk`.
+    pub fn tree(&self, shape: TreeShape, root: u32) -> DraftTree {
+        let mut tree = DraftTree::root(root);
+        let mut nodes = vec![None; self.proposals.len()];
+        for at in self.kept(shape) {
+            let Proposal { token, parent, .. } = self.proposals[at];
+            let Some(parent) = parent.map_or(Some(0), |parent| nodes[parent]) else { continue };
+            nodes[at] = Some(tree.add(parent, token));
+        }
+        tree
     }
 }
 
-/// Places of the best proposals, best first; ties are ordered by place.
-pub fn best(pool: &[Proposal], count: usize) -> Vec<usize> {
-    let mut places: Vec<usize> = (0..pool.len()).collect();
+/// The best of some places of a pool, best first; ties are ordered by place.
+pub fn best(pool: &[Proposal], mut places: Vec<usize>, count: usize) -> Vec<usize> {
     // Scores are never NaN; a stable sort keeps ties in the order of their places.
     places.sort_by(|a, b| pool[*b].score.total_cmp(&pool[*a].score));
     places.truncate(count);

@@ -5,7 +5,7 @@ use schemas::tree::TreeShape;
 
 use super::{
     expansion::Expansion,
-    pool::{Pool, Proposal, best},
+    pool::{Pool, Proposal},
 };
 
 /// What the replay of a round must know of its tree. This bounds what has to be expanded.
@@ -19,19 +19,17 @@ pub enum Wanted {
 
 /// Number of tokens of `text`, which follows the root, that the tree of a shape accepts.
 pub fn accepted(pool: &Pool, shape: TreeShape, text: &[u32]) -> usize {
-    let pool = pool.within(shape.num_steps);
+    let (places, pool) = (pool.of(shape), pool.all());
     let drafts = shape.num_draft_tokens.saturating_sub(1);
-    trail(pool, text).into_iter().take_while(|place| rank(pool, *place) < drafts).count()
+    trail(pool, &places, text).into_iter().take_while(|place| rank(pool, &places, *place) < drafts).count()
 }
 
 /// The tokens that the tree of a shape offers after the root and after each accepted token of `text`, as long as the
 /// text has a next token there.
 pub fn offered(pool: &Pool, shape: TreeShape, text: &[u32]) -> Vec<Vec<u32>> {
-    let pool = pool.within(shape.num_steps);
-    let mut kept = best(pool, shape.num_draft_tokens.saturating_sub(1));
-    kept.sort_unstable();
-    let trail = trail(pool, text).into_iter().take_while(|place| kept.binary_search(place).is_ok());
-    let nodes = std::iter::once(None).chain(trail.map(Some)).take(text.len());
+    let kept = pool.kept(shape);
+    let pool = pool.all();
+    let nodes = std::iter::once(None).chain(trail(pool, &kept, text).into_iter().map(Some)).take(text.len());
     nodes
         .map(|node| {
             let mut tokens: Vec<u32> =
@@ -44,24 +42,24 @@ pub fn offered(pool: &Pool, shape: TreeShape, text: &[u32]) -> Vec<Vec<u32>> {
         .collect()
 }
 
-/// The places of the text's tokens, one per step, as far as they were proposed. If several siblings have the same
-/// token, the first one is taken, since it ranks highest.
-fn trail(pool: &[Proposal], text: &[u32]) -> Vec<usize> {
+/// Those of some ascending places that hold the text's tokens, one per step, as far as there are any. If several siblings
+/// have the same token, the first one is taken, since it ranks highest.
+fn trail(pool: &[Proposal], among: &[usize], text: &[u32]) -> Vec<usize> {
     let mut places: Vec<usize> = Vec::new();
     for token in text {
         let parent = places.last().copied();
-        let behind = parent.map_or(0, |parent| parent + 1);
-        let child = |at: &usize| pool[*at].parent == parent && pool[*at].token == *token;
-        let Some(child) = (behind..pool.len()).find(child) else { break };
-        places.push(child);
+        let child = |at: &&usize| pool[**at].parent == parent && pool[**at].token == *token;
+        let Some(child) = among.iter().find(child) else { break };
+        places.push(*child);
     }
     places
 }
 
-/// Number of proposals that rank above one.
-fn rank(pool: &[Proposal], place: usize) -> usize {
+/// Number of proposals among some places that rank above one.
+fn rank(pool: &[Proposal], among: &[usize], place: usize) -> usize {
     let own = pool[place].score;
-    pool.iter().enumerate().filter(|(at, other)| other.score > own || (other.score == own && *at < place)).count()
+    let above = |at: &&usize| pool[**at].score > own || (pool[**at].score == own && **at < place);
+    among.iter().filter(above).count()
 }
 
 impl Expansion {
@@ -72,11 +70,10 @@ impl Expansion {
     ///   displace any of these.
     pub fn prune(&mut self, text: &[u32], wanted: Wanted) {
         let (pool, steps) = (self.pool().all(), self.pool().steps());
+        let places = self.pool().kept(self.shape());
         let mut kept = vec![false; pool.len()];
-        for place in best(pool, self.shape().num_draft_tokens.saturating_sub(1)) {
-            kept[place] = true;
-        }
-        let trail: Vec<usize> = trail(pool, text).into_iter().take_while(|place| kept[*place]).collect();
+        places.iter().for_each(|place| kept[*place] = true);
+        let trail = trail(pool, &places, text);
         let runs = |place: &usize| self.beams().iter().any(|beam| beam.place == *place);
         let goes_on = trail.len() == steps && steps < text.len() && trail.last().is_some_and(runs);
         let lowest = match wanted {
@@ -151,7 +148,7 @@ mod tests {
             let shapes = smaller.iter().map(|(less, size)| sized((*less).min(steps), *size, largest.num_draft_tokens));
             for shape in shapes.chain([largest]) {
                 let (whole, _) = expand(shape, seed, coarse, |_| {});
-                let tree = whole.finish(99);
+                let tree = whole.pool().tree(shape, 99);
                 let path = walk(&tree, |node| text.get(tree.nodes()[node].depth).copied().unwrap_or(2000));
                 prop_assert_eq!(accepted(pruned.pool(), shape, &text), path.len() - 1, "{}", shape);
                 prop_assert_eq!(accepted(wider.pool(), shape, &text), path.len() - 1, "{}", shape);

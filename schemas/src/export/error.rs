@@ -33,6 +33,11 @@ pub enum ExportError {
         topk = .0.topk
     )]
     Tree(TreeShape),
+    /// SGLang verifies a block as a chain.
+    #[error(
+        "SGLang runs a block as a chain, and {0} is a tree over it, which only spectune's engine verifies: sweep with topk 1"
+    )]
+    BlockTree(TreeShape),
     /// TensorRT-LLM's dynamic trees are of other sizes.
     #[error(
         "TensorRT-LLM's dynamic trees have at least num_steps and at most topk * num_steps = {most} draft tokens; {0} \

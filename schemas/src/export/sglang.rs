@@ -8,7 +8,7 @@ use crate::{
     flags::{Key, SGLANG_ATTENTION_BACKENDS},
     launch_file::EngineName,
     quoting::quoted,
-    tree::TreeShape,
+    tree::{NodeSource, TreeShape},
     version::EngineVersion,
 };
 
@@ -215,15 +215,22 @@ fn place(flag: &Flag) -> usize {
 fn speculation(shape: TreeShape, tuning: &Tuning, flags: &mut Vec<Flag>) -> Result<(), ExportError> {
     let Some(algorithm) = &tuning.launch.speculative_algorithm else { return Err(ExportError::NoAlgorithm(shape)) };
     // EAGLE and NEXTN may draft with an MTP layer of the target's own checkpoint.
-    let needs_draft = matches!(algorithm.as_str(), "EAGLE3" | "STANDALONE");
+    let is_block = NodeSource::named(algorithm) != NodeSource::Beams;
+    let needs_draft = is_block || matches!(algorithm.as_str(), "EAGLE3" | "STANDALONE");
     if needs_draft && tuning.launch.speculative_draft_model_path.is_none() {
         return Err(ExportError::NoDraft(algorithm.clone()));
+    }
+    if is_block && shape.topk > 1 {
+        return Err(ExportError::BlockTree(shape));
     }
     let triple = [
         (Key::SpeculativeNumSteps, shape.num_steps),
         (Key::SpeculativeEagleTopk, shape.topk),
         (Key::SpeculativeNumDraftTokens, shape.num_draft_tokens),
     ];
+    // SGLang overwrites steps and topk of a block, whose size is the number of draft tokens.
+    let written = |key: &Key| !is_block || *key == Key::SpeculativeNumDraftTokens;
+    let triple = triple.into_iter().filter(|(key, _)| written(key));
     flags.extend(triple.map(|(key, number)| Flag { key, words: vec![number.to_string()] }));
     Ok(())
 }

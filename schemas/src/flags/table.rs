@@ -435,7 +435,8 @@ pub const FLAGS: &[Flag] = &[
     )
     .since(EngineVersion::new(0, 5, 2)),
     Flag::new(Key::SpeculativeDflashBlockSize, "speculative-dflash-block-size", Integer, "DFLASH: tokens per block")
-        .since(EngineVersion::new(0, 5, 11)),
+        .since(EngineVersion::new(0, 5, 11))
+        .ours(),
     Flag::new(
         Key::SpeculativeDraftAttentionBackend,
         "speculative-draft-attention-backend",
@@ -488,7 +489,8 @@ pub const FLAGS: &[Flag] = &[
         Integer,
         "DSPARK: proposed tokens per block",
     )
-    .since(EngineVersion::new(0, 5, 16)),
+    .since(EngineVersion::new(0, 5, 16))
+    .ours(),
     Flag::new(
         Key::SpeculativeEagleTopk,
         "speculative-eagle-topk",

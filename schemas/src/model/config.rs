@@ -229,6 +229,9 @@ pub struct EagleConfig {
 pub struct DflashConfig {
     /// Number of layers of the target that the draft was trained with.
     pub num_target_layers: Option<usize>,
+    /// Other fields, unchanged.
+    #[serde(flatten)]
+    pub other: BTreeMap<String, Json>,
 }
 
 /// The text is not a usable config.json.

@@ -1,6 +1,7 @@
 //! Values that engines derive from a config.json, derived in the same way.
 
 use super::{ModelConfig, RopeScaling, TensorHeaders};
+use crate::tree::Block;
 
 /// The context length that SGLang assumes if no key gives one (`hf_transformers/common.py`, `get_context_length`).
 const FALLBACK_CONTEXT_LENGTH: usize = 2048;
@@ -98,6 +99,24 @@ impl ModelConfig {
     /// Number of layers of the target that a block draft was trained with, if its config says so.
     pub fn trained_target_layers(&self) -> Option<usize> {
         self.dflash_config.as_ref().and_then(|dflash| dflash.num_target_layers).or(self.num_target_layers)
+    }
+
+    /// The block of a DFLASH or DSPARK head, judging by its class and settings; `None` for other models.
+    pub fn block(&self) -> Option<Block> {
+        let setting = |name: &str| {
+            let nested = self.dflash_config.as_ref().and_then(|dflash| dflash.other.get(name));
+            nested.or_else(|| self.other.get(name))
+        };
+        let class = self.architecture().unwrap_or_default();
+        let dspark = class.contains("DSpark") || setting("markov_rank").is_some_and(|rank| rank.as_u64() > Some(0));
+        if !dspark && !class.contains("DFlash") && self.dflash_config.is_none() {
+            return None;
+        }
+        let mut block = if dspark { Block::DSPARK } else { Block::DFLASH };
+        block.anchored &= setting("sample_from_anchor").and_then(serde_json::Value::as_bool) != Some(false);
+        let nested = setting("block_size").and_then(serde_json::Value::as_u64);
+        let size = nested.and_then(|size| usize::try_from(size).ok()).or(self.block_size);
+        Some(block.of_size(size.unwrap_or(block.rows)))
     }
 
     /// Base and scaling of the rotary embedding, from whichever of the two forms the config uses. The base defaults to

@@ -4,7 +4,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{LARGEST, SystemKind, each_within};
-use crate::{toml_file::Wrong, tree::TreeShape};
+use crate::{
+    toml_file::Wrong,
+    tree::{NodeSource, TreeShape},
+};
 
 /// The tree shapes to try: all combinations of three lists, and explicit shapes. Combinations that are not valid trees
 /// are skipped; an invalid explicit shape is an error.
@@ -45,7 +48,8 @@ pub struct KnobLists {
 }
 
 impl Space {
-    pub(super) fn check(&self) -> Result<(), Wrong> {
+    /// Checks the lists for drafts of this source.
+    pub(super) fn check(&self, nodes: NodeSource) -> Result<(), Wrong> {
         each_within(&["space", "num_steps"], &self.num_steps, TreeShape::LARGEST)?;
         each_within(&["space", "topk"], &self.topk, TreeShape::LARGEST)?;
         each_within(&["space", "num_draft_tokens"], &self.num_draft_tokens, TreeShape::LARGEST)?;
@@ -64,11 +68,11 @@ impl Space {
         }
         for (at, shape) in self.shapes.iter().enumerate() {
             let wrong = |reason: String| Wrong::at(&["space", "shapes"], format!("{shape:?}: {reason}")).element(at);
-            shape.parse::<TreeShape>().map_err(|error| wrong(error.to_string()))?;
+            nodes.parse(shape).map_err(|error| wrong(error.to_string()))?;
         }
         if let Some(shape) = &self.current {
             let wrong = |reason: String| Wrong::at(&["space", "current"], format!("{shape:?}: {reason}"));
-            shape.parse::<TreeShape>().map_err(|error| wrong(error.to_string()))?;
+            nodes.parse(shape).map_err(|error| wrong(error.to_string()))?;
         }
         Ok(())
     }

@@ -38,8 +38,8 @@ fn check(pair: &str) {
         let mut drafted: Vec<(u32, f32)> = Vec::new();
         for _ in 0..STEPS {
             let followed: Vec<u32> = drafted.iter().map(|(token, _)| *token).chain([0]).collect();
-            let place = ReplayPlace { slot, position, text: &followed, wanted: Wanted::Offered };
-            let pool = backend.pools(&[place], shape).expect("a pool").remove(0);
+            let place = ReplayPlace { slot, position, root: text[position], text: &followed, wanted: Wanted::Offered };
+            let pool = backend.pools(&[place], &[shape]).expect("a pool").remove(0);
             drafted = pool.all().iter().map(|proposal| (proposal.token, proposal.score)).collect();
         }
         assert_eq!(drafted.len(), STEPS, "{pair}");

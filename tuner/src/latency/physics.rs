@@ -7,6 +7,7 @@
 //! previous extension), and the extension over the accepted tokens.
 
 use engine::spec::PassCost;
+use schemas::tree::NodeSource;
 use serde::{Deserialize, Serialize};
 
 use super::{Machine, Point};
@@ -140,16 +141,30 @@ pub fn round_ms(machine: &Machine, parameters: &Parameters, point: &Point) -> f6
     let (first, second) = point.target_passes(cost);
     let mut ms = target(first) + second.map_or(0.0, target);
     if !point.shape.is_off() {
-        let steps = point.shape.num_steps;
-        let draft = |rows, more| Pass {
+        let pass = |rows: usize, cost: PassCost, cache_row| Pass {
             rows,
-            cost: cost.draft + more,
-            cache_row: cost.draft_cache_row,
+            cost,
+            cache_row,
             efficiency: parameters.draft_efficiency,
         };
-        ms += steps as f64 * parameters.draft_pass_us / 1e3;
-        ms += (steps - 1) as f64 * pass_ms(draft(point.draft_rows(), PassCost::default()));
-        ms += pass_ms(draft(point.batch.saturating_mul(steps.saturating_add(1)), cost.draft_extension));
+        let draft = |rows, more| pass(rows, cost.draft + more, cost.draft_cache_row);
+        let accepted = point.batch.saturating_mul(point.shape.num_steps.saturating_add(1));
+        let (passes, rows) = cost.nodes.passes(point.shape);
+        let rows = point.batch.saturating_mul(rows);
+        ms += passes as f64 * pass_ms(draft(rows, PassCost::default()));
+        ms += match cost.nodes {
+            NodeSource::Beams => {
+                pass_ms(draft(accepted, cost.draft_extension)) + (passes + 1) as f64 * parameters.draft_pass_us / 1e3
+            }
+            // Neither step reads the context: accepted tokens only write it, and corrections are over rows alone.
+            NodeSource::Block(_) => {
+                let levels = point.shape.num_steps as f64;
+                let corrected = point.batch.saturating_mul(point.shape.topk);
+                pass_ms(pass(accepted, cost.draft_extension, 0))
+                    + levels * pass_ms(pass(corrected, cost.draft_level, 0))
+                    + 2.0 * parameters.draft_pass_us / 1e3
+            }
+        };
     }
     ms
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use engine::{backend, spec::ModelCost, timing::RoundTimes};
-use schemas::tree::TreeShape;
+use schemas::tree::{NodeSource, TreeShape};
 use serde::{Deserialize, Serialize};
 
 use super::{LatencyError, Range};
@@ -162,8 +162,7 @@ impl Sample {
     fn summary(&self, number: usize) -> Result<Summary, LatencyError> {
         let Self { point, ms } = self;
         let wrong = |reason: String| Err(LatencyError::Point { number, point: *point, reason });
-        let TreeShape { num_steps, topk, num_draft_tokens } = point.shape;
-        if let Err(error) = TreeShape::new(num_steps, topk, num_draft_tokens) {
+        if let Err(error) = NodeSource::check_any(point.shape) {
             return wrong(error.to_string());
         }
         if point.batch == 0 || !point.context.is_finite() || point.context < 0.0 {

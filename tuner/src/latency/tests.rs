@@ -5,7 +5,7 @@ use engine::{
     timing::TimingPoint,
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use schemas::tree::TreeShape;
+use schemas::tree::{NodeSource, TreeShape};
 
 use super::{
     design::{Space, design},
@@ -23,6 +23,8 @@ const MACHINE: Machine = Machine {
         draft_extension: dense(100_000_000),
         draft_cache_row: 4096,
         element: 2,
+        nodes: NodeSource::Beams,
+        draft_level: dense(0),
     },
     bandwidth: 4.2e12,
     few_rows: 16,

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use schemas::{
     sweep::{KnobLists, Metric, Search, Space, StrategyName},
-    tree::TreeShape,
+    tree::{NodeSource, TreeShape},
 };
 
 use super::*;
@@ -77,7 +77,7 @@ fn experiment(repeats: usize, large: bool) -> Experiment {
             Space { num_steps: vec![1, 2, 3, 4], topk: vec![1, 2], num_draft_tokens: vec![2, 3], ..Space::default() }
         }
     };
-    let entrants = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3)).entrants;
+    let entrants = expand(&space, &KnobLists::default(), &[], NodeSource::Beams, TreeShape::chain(3)).entrants;
     Experiment {
         entrants,
         loads: vec![Load::BatchSize(1), Load::BatchSize(8)],

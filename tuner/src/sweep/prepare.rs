@@ -5,11 +5,11 @@ use std::{path::Path, sync::Arc};
 use engine::{
     Engine, EngineError, EngineOptions, ShapePolicy,
     checkpoint::Folder,
-    options::{default_shape, default_shape_of, quantization},
+    options::{default_shape, default_shape_of, nodes_of, quantization},
 };
 use schemas::{
     sweep::{SweepFile, SystemKind},
-    tree::TreeShape,
+    tree::{NodeSource, TreeShape},
 };
 
 use super::SweepRequest;
@@ -115,7 +115,12 @@ pub fn imported(request: &SweepRequest<'_>) -> Result<Option<AcceptanceTable>, T
 pub fn space(request: &SweepRequest<'_>, imported: Option<&AcceptanceTable>) -> Result<Expanded, TunerError> {
     let file = &request.file;
     let tables = file.space.tables.iter().map(|path| table(request, path)).collect::<Result<Vec<_>, _>>()?;
-    let mut space = expand(&file.space, &file.knobs, &tables, default(request)?);
+    let nodes = nodes(request);
+    let mut space = expand(&file.space, &file.knobs, &tables, nodes, default(request, nodes)?);
+    if nodes != NodeSource::Beams && file.system.kind != SystemKind::Spectune {
+        // Other engines verify a block as a chain, whatever the number of branches.
+        space.entrants.retain(|one| one.configuration.shape.topk <= 1);
+    }
     if file.system.kind == SystemKind::Vllm {
         only_chains(&mut space, &file.models.algorithm);
     }
@@ -276,8 +281,21 @@ fn gone() -> EngineError {
     EngineError::Device("the engine could not be started again after a failure".into())
 }
 
+/// What the draft makes of a shape.
+fn nodes(request: &SweepRequest<'_>) -> NodeSource {
+    let models = &request.file.models;
+    match NodeSource::named(&models.algorithm) {
+        NodeSource::Beams => NodeSource::Beams,
+        // A server may load the draft from elsewhere.
+        unknown => nodes_of(&request.folder.join(&models.draft)).unwrap_or(unknown),
+    }
+}
+
 /// The engine's default shape; our own engine uses SGLang's.
-fn default(request: &SweepRequest<'_>) -> Result<TreeShape, TunerError> {
+fn default(request: &SweepRequest<'_>, nodes: NodeSource) -> Result<TreeShape, TunerError> {
+    if let NodeSource::Block(block) = nodes {
+        return Ok(block.chain());
+    }
     let models = &request.file.models;
     if request.file.system.kind == SystemKind::Vllm {
         // One token per MTP layer. For a head there is no default; three is the number in vLLM's documentation.

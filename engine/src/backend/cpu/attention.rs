@@ -79,6 +79,26 @@ impl Attention {
     }
 }
 
+impl Attention {
+    /// Writes keys and values of rows to the cache without attending.
+    ///
+    /// # Panics
+    /// When the cache belongs to a different kind of layer.
+    pub fn store(&self, x: &[f32], rows: Rows<'_>, cache: &mut Cache) {
+        match (self, cache) {
+            (Self::Grouped(grouped), Cache::KeyValues(cache)) => grouped.store(x, rows, cache),
+            _ => panic!("only the keys and values of grouped attention are written alone"),
+        }
+    }
+
+    /// Multiplies the values by a factor from now on.
+    pub fn scale_values(&mut self, factor: f32) {
+        if let Self::Grouped(grouped) = self {
+            grouped.value_scale = factor;
+        }
+    }
+}
+
 impl Cache {
     /// Makes room for at least `rows` rows; existing rows are kept.
     pub fn grow(&mut self, rows: usize) {

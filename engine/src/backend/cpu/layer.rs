@@ -42,6 +42,17 @@ impl Layer {
         self.attention.cache(rows)
     }
 
+    /// Writes keys and values of rows of `x`, `[rows, attention's input]`, to the cache, without norm and without
+    /// attending.
+    pub fn store(&self, x: &[f32], rows: Rows<'_>, cache: &mut Cache) {
+        self.attention.store(x, rows, cache);
+    }
+
+    /// Multiplies the values of attention by a factor from now on.
+    pub fn scale_values(&mut self, factor: f32) {
+        self.attention.scale_values(factor);
+    }
+
     /// Runs the stream `x`, `[rows, hidden]`, through the layer.
     pub fn forward(&self, x: &mut [f32], rows: Rows<'_>, cache: &mut Cache) {
         let normed = self.input_norm.as_ref().map(|norm| rms_norm(x, norm, self.epsilon));

@@ -29,6 +29,12 @@ impl Linear {
         from.linear(tensors).map(Self)
     }
 
+    /// A layer with this weight and no bias.
+    #[cfg(test)]
+    pub fn of(weight: kernels::reference::Matrix) -> Self {
+        Self(LinearWeights { weight, bias: None })
+    }
+
     /// `x` is `[rows, inputs]`, the result `[rows, outputs]`.
     pub fn forward(&self, x: &[f32]) -> Vec<f32> {
         linear(x, &self.0.weight, self.0.bias.as_deref())

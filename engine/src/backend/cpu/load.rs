@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{CpuBackend, draft::Draft, target::Target};
+use super::{CpuBackend, block::BlockDraft, recurrent::Recurrent, source::Source, target::Target};
 use crate::{
     backend::Capacity,
     checkpoint::{Folder, Weights},
@@ -29,24 +29,39 @@ pub fn load(
 ) -> Result<CpuBackend, EngineError> {
     check_memory(&spec, draft.as_ref().map(|(spec, _)| spec))?;
     let target = Target::load(weights, spec)?;
-    let draft = draft.map(|(spec, weights)| Draft::load(weights, spec, &target)).transpose()?;
-    let capacity = capacity(options, &target, draft.as_ref(), context_length)?;
+    let draft = draft.map(|(spec, weights)| load_draft(weights, spec, &target)).transpose()?;
+    let capacity = capacity(options, &target, draft.as_deref(), context_length)?;
     Ok(CpuBackend::new(target, draft, capacity, options.simulate_accept_length))
+}
+
+/// Loads the draft of a spec. `weights` come from its own folder, or from the target's.
+///
+/// # Errors
+/// When a tensor is missing or has the wrong shape.
+pub(super) fn load_draft(weights: &Weights, spec: DraftSpec, target: &Target) -> Result<Box<dyn Source>, EngineError> {
+    Ok(match spec {
+        DraftSpec::Recurrent(spec) => Box::new(Recurrent::load(weights, spec, target)?),
+        DraftSpec::Block(spec) => Box::new(BlockDraft::load(weights, spec, target)?),
+    })
 }
 
 /// Loads the draft of the options' folder, which must have the same description as the loaded one.
 ///
 /// # Errors
 /// When the folder cannot be read, or holds another kind of draft.
-pub(super) fn other_draft(loaded: &Draft, target: &Target, options: &EngineOptions) -> Result<Draft, EngineError> {
+pub(super) fn other_draft(
+    loaded: &dyn Source,
+    target: &Target,
+    options: &EngineOptions,
+) -> Result<Box<dyn Source>, EngineError> {
     let folder = Folder::open(&options.model_path)?;
     let Some(DraftFrom::Folder(own)) = DraftFrom::options(options)? else {
         return Err(EngineError::Configuration("swapping drafts across checkpoint folders".into()));
     };
     let weights = own.weights()?;
     let spec = read_draft(&own, &weights, DraftTarget { folder: &folder, spec: target.spec() }, options)?;
-    check_draft(&spec, loaded.spec(), own.path())?;
-    Draft::load(&weights, spec, target)
+    check_draft(&spec, &loaded.spec(), own.path())?;
+    load_draft(&weights, spec, target)
 }
 
 /// Loads both models of the options' folders, which must have the same descriptions as the loaded ones.
@@ -55,9 +70,9 @@ pub(super) fn other_draft(loaded: &Draft, target: &Target, options: &EngineOptio
 /// When a folder cannot be read or holds different models, or memory for both sets of weights is missing.
 pub(super) fn other_models(
     loaded: &Target,
-    loaded_draft: Option<&Draft>,
+    loaded_draft: Option<&dyn Source>,
     options: &EngineOptions,
-) -> Result<(Target, Option<Draft>), EngineError> {
+) -> Result<(Target, Option<Box<dyn Source>>), EngineError> {
     let Described { folder, weights, spec, draft } = describe(options)?;
     if spec.in_plain() != loaded.spec().in_plain() {
         return Err(EngineError::Configuration(format!(
@@ -67,18 +82,18 @@ pub(super) fn other_models(
     }
     if let (Some(loaded), Some((spec, _))) = (loaded_draft, &draft) {
         let path = options.draft_model_path.as_ref().unwrap_or(&options.model_path);
-        check_draft(spec, loaded.spec(), path)?;
+        check_draft(spec, &loaded.spec(), path)?;
     }
     check_memory(&spec, draft.as_ref().map(|(spec, _)| spec))?;
     let target = Target::load(&weights, spec)?;
-    let own = draft.map(|(spec, own)| Draft::load(own.as_ref().unwrap_or(&weights), spec, &target));
+    let own = draft.map(|(spec, own)| load_draft(own.as_ref().unwrap_or(&weights), spec, &target));
     let draft = own.transpose()?;
     Ok((target, draft))
 }
 
-/// Checks that the cache of the draft's layer, and what is captured of the target, can be kept.
+/// Checks that the caches of the draft's layers, and what is captured of the target, can be kept.
 fn check_draft(found: &DraftSpec, loaded: &DraftSpec, path: &Path) -> Result<(), EngineError> {
-    if (found.layer.in_plain(), &found.features) == (loaded.layer.in_plain(), &loaded.features) {
+    if found.keeps_the_same(loaded) {
         return Ok(());
     }
     let path = path.display();
@@ -105,7 +120,7 @@ fn check_memory(target: &TargetSpec, draft: Option<&DraftSpec>) -> Result<(), En
 fn capacity(
     options: &EngineOptions,
     target: &Target,
-    draft: Option<&Draft>,
+    draft: Option<&dyn Source>,
     context_length: usize,
 ) -> Result<Capacity, EngineError> {
     let tree = options.policy.shapes().map(|shape| shape.num_draft_tokens).max().unwrap_or(1);

@@ -59,7 +59,7 @@ impl CpuBackend {
             stack.push_causal(chunk.tokens, chunk.start, &state.rows);
             lasts.push(stack.len() - 1);
         }
-        let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.capture());
+        let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.captured());
         let pass = match kept {
             Some(TargetStates::In(kept)) => self.take_in(chunks, &states, kept)?,
             kept => {
@@ -102,16 +102,15 @@ impl CpuBackend {
 
         let (mut states_behind, mut width) = (Vec::new(), 0);
         let reads = self.follows || states.iter().any(|state| state.trace.is_some());
-        if let (Some(draft), Some(cache), true) = (&self.draft, &mut self.draft_cache, reads) {
+        if let (Some(draft), true) = (&self.draft, reads) {
             let mut stack = Stack::default();
             for ((chunk, state), first) in chunks.iter().zip(&states).zip(&first) {
                 let next = chunk.next.unwrap_or_else(|| first_token(first));
                 let shifted: Vec<u32> = chunk.tokens.iter().skip(1).copied().chain([next]).collect();
                 stack.push_causal(&shifted, chunk.start, &state.rows);
             }
-            let features = draft.features(&pass);
-            states_behind = stack.run(|tokens, rows| draft.forward(tokens, &features, rows, cache));
-            width = draft.hidden_size();
+            states_behind = draft.read(&pass, &stack, &mut self.draft_caches);
+            width = draft.state_width();
         }
 
         let hidden = self.target.hidden_size();
@@ -128,7 +127,7 @@ impl CpuBackend {
             if first.is_some() {
                 state.root = first_token(first);
             }
-            state.recurrent = states_behind[last * width..(last + 1) * width].to_vec();
+            state.drafted = reads.then(|| states_behind[last * width..(last + 1) * width].to_vec());
         }
         Ok(())
     }

@@ -5,15 +5,11 @@ use std::ops::Range;
 use rayon::prelude::*;
 use schemas::tree::TreeShape;
 
-use super::{
-    CpuBackend,
-    trees::{Root, grow_trees},
-};
+use super::{CpuBackend, source::Root};
 use crate::{
     backend::{Asked, Pool, PrefillChunk, ReplayPlace, Slot},
     error::EngineError,
     memory, sampling,
-    tree::Expansion,
 };
 
 /// Maximum number of beams of a draft pass, and of rows of logits, in memory at a time.
@@ -23,6 +19,8 @@ const MOST_ROWS: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Trace {
     positions: Range<usize>,
+    /// Number of these positions that were read.
+    read: usize,
     /// The draft's, `[positions read, draft hidden]`.
     draft: Vec<f32>,
     /// The target's after its final norm, `[positions read, hidden]`, if requested.
@@ -34,6 +32,7 @@ impl Trace {
     pub fn keep(&mut self, chunk: &PrefillChunk<'_>, draft: &[f32], target: &[f32]) {
         let (rows, count) = (chunk.rows_within(&self.positions), chunk.tokens.len());
         let part = |all: &[f32], width: usize| all[rows.start * width..rows.end * width].to_vec();
+        self.read += rows.len();
         self.draft.extend(part(draft, draft.len() / count.max(1)));
         if let Some(kept) = &mut self.target {
             kept.extend(part(target, target.len() / count.max(1)));
@@ -56,7 +55,7 @@ impl Trace {
     }
 
     fn row<'a>(&self, kept: &'a [f32], width: usize, position: usize) -> Option<&'a [f32]> {
-        let at = position.checked_sub(self.positions.start)?;
+        let at = position.checked_sub(self.positions.start).filter(|at| *at < self.read)?;
         kept.get(at * width..(at + 1) * width)
     }
 }
@@ -69,7 +68,7 @@ impl CpuBackend {
                 "replay needs a draft, but none is loaded; give --speculative-draft-model-path".into(),
             ));
         };
-        let draft_width = draft.hidden_size();
+        let draft_width = draft.state_width();
         let target_width = if target { self.target.hidden_size() } else { 0 };
         let state = self.slots.get_mut(slot)?;
         if state.length > positions.start {
@@ -89,34 +88,39 @@ impl CpuBackend {
         }
         state.trace = Some(Trace {
             positions,
+            read: 0,
             draft: Vec::with_capacity(count * draft_width),
             target: target.then(|| Vec::with_capacity(count * target_width)),
         });
         Ok(())
     }
 
-    /// Grows the pools of places, as many together as there is room for.
-    pub(super) fn run_pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
+    /// Fills the pools of places, as many together as there is room for.
+    pub(super) fn run_pools(
+        &mut self,
+        places: &[ReplayPlace<'_>],
+        shapes: &[TreeShape],
+    ) -> Result<Vec<Pool>, EngineError> {
         let scratch = self.capacity.pages * self.capacity.page_size;
-        let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else {
+        let Some(draft) = &self.draft else {
             return Err(EngineError::Configuration("replay needs a draft, but none is loaded".into()));
         };
-        let width = draft.hidden_size();
+        let width = draft.state_width();
+        let rows = shapes.iter().map(|shape| draft.nodes().passes(*shape).1).max().unwrap_or(1);
         let mut pools = Vec::with_capacity(places.len());
-        for places in places.chunks((MOST_ROWS / shape.topk.max(1)).max(1)) {
+        for places in places.chunks((MOST_ROWS / rows.max(1)).max(1)) {
             let states = self.slots.get(places.iter().map(|place| place.slot))?;
             let mut roots = Vec::with_capacity(places.len());
             for (state, place) in states.iter().zip(places) {
                 let last = place.position.checked_sub(1);
-                let recurrent = last.and_then(|last| state.trace.as_ref()?.draft_row(width, last));
-                let (Some(prefix), Some(recurrent)) = (state.rows.get(..place.position), recurrent) else {
+                let kept = last.and_then(|last| state.trace.as_ref()?.draft_row(width, last));
+                let (Some(prefix), Some(kept)) = (state.rows.get(..place.position), kept) else {
                     return Err(not_kept(place.slot, place.position));
                 };
-                roots.push(Root::of(prefix, recurrent));
+                let followed = Some((place.text, place.wanted));
+                roots.push(Root { token: place.root, prefix, state: kept, followed });
             }
-            let prune = |at: usize, tree: &mut Expansion| tree.prune(places[at].text, places[at].wanted);
-            let trees = grow_trees(draft, cache, scratch, shape, &roots, prune);
-            pools.extend(trees.into_iter().map(Expansion::into_pool));
+            pools.extend(draft.pools(&mut self.draft_caches, scratch, shapes, &roots));
         }
         Ok(pools)
     }

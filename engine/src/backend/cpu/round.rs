@@ -8,8 +8,8 @@ use super::{
     CpuBackend,
     passes::{Stack, produce, select},
     slot::{PendingDraft, SlotState},
+    source::Root,
     target::Pass,
-    trees::{Root, grow_trees},
 };
 use crate::{
     backend::{MAX_PENDING_DRAFT, ProducedToken, Round, RoundOutput, RoundTiming, Slot, Yield},
@@ -56,23 +56,25 @@ impl CpuBackend {
         Ok(RoundOutput { yields, timing })
     }
 
-    /// Grows the trees of all requests together, one step at a time.
+    /// Drafts the trees of all requests together.
     fn draft_trees(&mut self, shape: TreeShape, slots: &[Slot]) -> Result<Vec<DraftTree>, EngineError> {
         let states = self.slots.get(slots.iter().copied())?;
         if shape.is_off() {
             return Ok(states.iter().map(|state| DraftTree::root(state.root)).collect());
         }
         let scratch = self.capacity.pages * self.capacity.page_size;
-        let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else {
+        let Some(draft) = &self.draft else {
             return Err(EngineError::Configuration(format!(
                 "the tree shape {shape} needs a draft, but none is loaded"
             )));
         };
-        slots.iter().zip(&states).try_for_each(|(slot, state)| followed(*slot, state))?;
-        let roots: Vec<Root<'_>> =
-            states.iter().map(|state| Root::of(&state.rows[..state.length], &state.recurrent)).collect();
-        let trees = grow_trees(draft, cache, scratch, shape, &roots, |_, _| {});
-        Ok(trees.iter().zip(&states).map(|(tree, state)| tree.finish(state.root)).collect())
+        let mut roots = Vec::with_capacity(states.len());
+        for (slot, state) in slots.iter().zip(&states) {
+            let drafted = followed(*slot, state)?;
+            roots.push(Root { token: state.root, prefix: &state.rows[..state.length], state: drafted, followed: None });
+        }
+        let pools = draft.pools(&mut self.draft_caches, scratch, &[shape], &roots);
+        Ok(pools.iter().zip(&states).map(|(pool, state)| pool.tree(shape, state.root)).collect())
     }
 
     /// One pass of the target over all nodes of all trees, and acceptance.
@@ -92,7 +94,7 @@ impl CpuBackend {
                 stack.push(node.token, state.length + node.depth, ahead[at], &state.rows[..state.length], path);
             }
         }
-        let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.capture());
+        let capture = self.draft.as_ref().map_or(&[][..], |draft| draft.captured());
         let pass = stack.run(|tokens, rows| self.target.forward(tokens, rows, &mut self.caches, capture));
         let logits = self.target.logits(&pass.hidden);
 
@@ -147,7 +149,7 @@ impl CpuBackend {
     /// Appends the accepted tokens to the sequences, and keeps what the draft needs to process them.
     fn advance(&mut self, pass: &Pass, verified: Vec<Verified>, slots: &[Slot]) -> Result<Vec<Yield>, EngineError> {
         let hidden = self.target.hidden_size();
-        let captured = self.draft.as_ref().map_or(0, |draft| hidden * draft.capture().len());
+        let captured = self.draft.as_ref().map_or(0, |draft| hidden * draft.captured().len());
         let mut yields = Vec::new();
         for (verified, slot) in verified.into_iter().zip(slots) {
             let state = self.slots.get_mut(*slot)?;
@@ -161,7 +163,7 @@ impl CpuBackend {
                 state.pending.pass.captured.extend(select(&pass.captured, captured, rows()));
             } else {
                 // From here on the draft cannot follow the sequence, since it skips these tokens.
-                state.recurrent.clear();
+                state.drafted = None;
             }
             yields.push(Yield { tokens: verified.tokens, not_finite: verified.not_finite });
         }
@@ -171,7 +173,7 @@ impl CpuBackend {
     /// Runs the draft over the pending tokens of some sequences, with the target's features, and keeps its state after
     /// the last token of each.
     fn read_pending(&mut self, slots: &[Slot]) -> Result<(), EngineError> {
-        let (Some(draft), Some(cache)) = (&self.draft, &mut self.draft_cache) else { return Ok(()) };
+        let Some(draft) = &self.draft else { return Ok(()) };
         let late: Vec<Slot> = slots.iter().copied().filter(|slot| self.slots.pending_draft_tokens(*slot) > 0).collect();
         if late.is_empty() {
             return Ok(());
@@ -188,25 +190,23 @@ impl CpuBackend {
             all.captured.extend(&pass.captured);
             lasts.push(stack.len() - 1);
         }
-        let features = draft.features(&all);
-        let recurrent = stack.run(|tokens, rows| draft.forward(tokens, &features, rows, cache));
-        let width = draft.hidden_size();
+        let drafted = draft.read(&all, &stack, &mut self.draft_caches);
+        let width = draft.state_width();
         for (slot, last) in late.iter().zip(lasts) {
             let state = self.slots.get_mut(*slot)?;
-            state.recurrent = recurrent[last * width..(last + 1) * width].to_vec();
+            state.drafted = Some(drafted[last * width..(last + 1) * width].to_vec());
             state.pending = PendingDraft::default();
         }
         Ok(())
     }
 }
 
-/// Checks that the draft has processed the whole sequence; only then can it continue.
-fn followed(slot: Slot, state: &SlotState) -> Result<(), EngineError> {
-    if state.recurrent.is_empty() {
-        return Err(EngineError::Device(format!(
+/// The draft's state after a sequence. It can continue only if it has processed the whole sequence.
+fn followed(slot: Slot, state: &SlotState) -> Result<&[f32], EngineError> {
+    state.drafted.as_deref().ok_or_else(|| {
+        EngineError::Device(format!(
             "the draft has no cache for slot {}: it was opened while no shape speculated",
             slot.0
-        )));
-    }
-    Ok(())
+        ))
+    })
 }

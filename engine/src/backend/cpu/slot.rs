@@ -19,8 +19,9 @@ pub struct SlotState {
     pub length: usize,
     /// The last produced token, which is not in the caches yet: the root of the next tree.
     pub root: u32,
-    /// The draft's state after the last position that it has processed.
-    pub recurrent: Vec<f32>,
+    /// The draft's state after the last position that it has processed, which may have no values; `None` if it does not
+    /// follow the sequence.
+    pub drafted: Option<Vec<f32>>,
     /// The last positions that the draft has not processed.
     pub pending: PendingDraft,
     /// States kept for replay.
@@ -54,7 +55,7 @@ impl SlotState {
             rows,
             length,
             root: 0,
-            recurrent: Vec::new(),
+            drafted: None,
             pending: PendingDraft::default(),
             trace: None,
             adjuster: None,

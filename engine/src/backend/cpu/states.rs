@@ -13,7 +13,7 @@ const ELEMENT: usize = size_of::<f32>();
 impl CpuBackend {
     /// The layout of the kept states of a position.
     pub(super) fn kept_row(&self) -> Option<StateRow> {
-        let captured = self.draft.as_ref()?.capture();
+        let captured = self.draft.as_ref()?.captured();
         let hidden = self.target.hidden_size() * ELEMENT;
         let (features, last) = if captured.is_empty() { (hidden, 0) } else { (captured.len() * hidden, hidden) };
         Some(StateRow { element: "float32".into(), captured: captured.to_vec(), features, last })

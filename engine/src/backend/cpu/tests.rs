@@ -1,6 +1,7 @@
 //! A request's output does not depend on the location of its pages, the chunks of its prompt, the rest of the batch, or
 //! which tree runs in which round: each is compared, token by token, with the request run alone without speculation.
 
+mod blocks;
 mod families;
 
 use std::path::{Path, PathBuf};
@@ -33,7 +34,7 @@ fn root() -> PathBuf {
 }
 
 /// A target with its draft: from a separate folder, or else the target's MTP layer, if it has one.
-fn models(target: &Path, draft: Option<&Path>) -> (Target, Option<Draft>) {
+fn models(target: &Path, draft: Option<&Path>) -> (Target, Option<Box<dyn Source>>) {
     let folder = Folder::open(target).expect("a folder");
     let weights = folder.weights().expect("its tensors");
     let spec = read_target(&folder, &weights).expect("a target");
@@ -45,11 +46,11 @@ fn models(target: &Path, draft: Option<&Path>) -> (Target, Option<Draft>) {
             let folder = Folder::open(path).expect("a folder");
             let own = folder.weights().expect("its tensors");
             let draft = read_draft(&folder, &own, read_for, &options).expect("a draft");
-            Some(Draft::load(&own, draft, &target).expect("a draft"))
+            Some(load::load_draft(&own, draft, &target).expect("a draft"))
         }
         None => read_own_draft(&weights, read_for, &options)
             .ok()
-            .map(|draft| Draft::load(&weights, draft, &target).expect("its MTP layer")),
+            .map(|draft| load::load_draft(&weights, draft, &target).expect("its MTP layer")),
     };
     (target, draft)
 }

@@ -11,15 +11,15 @@ use crate::{
     backend::Exchange,
     checkpoint::Weights,
     error::EngineError,
-    load::{Described, describe},
+    load::{Described, describe, on_gpu},
     options::EngineOptions,
-    spec::DraftSpec,
+    spec::RecurrentSpec,
 };
 
 /// New weights that fit the loaded models.
 struct Fitting {
     target: Weights,
-    draft: Option<(DraftSpec, Option<Weights>)>,
+    draft: Option<(RecurrentSpec, Option<Weights>)>,
 }
 
 impl CudaBackend {
@@ -54,6 +54,7 @@ impl CudaBackend {
     fn fitting(&self, options: &EngineOptions, which: Exchange) -> Result<Fitting, EngineError> {
         let machine = &self.machine;
         let Described { folder, weights, spec, draft } = describe(options)?;
+        let draft = draft.map(|(spec, own)| Ok::<_, EngineError>((on_gpu(spec)?, own))).transpose()?;
         let is_float = self.options.element == Element::F32;
         let spec = if is_float { spec.in_plain() } else { spec };
         let draft = draft.map(|(spec, own)| (if is_float { spec.in_plain() } else { spec }, own));
@@ -78,7 +79,7 @@ impl CudaBackend {
             return Err(other(folder.path(), "model"));
         }
         let path = options.draft_model_path.as_ref().unwrap_or(&options.model_path);
-        let described = |spec: &DraftSpec| DraftSpec { tokens: None, ..spec.clone() };
+        let described = |spec: &RecurrentSpec| RecurrentSpec { tokens: None, ..spec.clone() };
         let draft = drafted.map(|(spec, _)| spec).zip(draft.map(|(_, own)| own));
         match (&machine.draft, &draft) {
             (Some(loaded), Some((spec, _))) if described(spec) == described(&loaded.spec) => {}

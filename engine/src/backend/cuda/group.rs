@@ -32,7 +32,7 @@ use crate::{
     error::EngineError,
     options::EngineOptions,
     request::SamplingParams,
-    spec::{DraftSpec, ModelCost, TargetSpec},
+    spec::{ModelCost, RecurrentSpec, TargetSpec},
 };
 
 /// Interval for checking that ranks are alive while their answers are missing.
@@ -50,7 +50,7 @@ pub struct SharedModels {
     /// The target.
     pub target: (TargetSpec, Option<Weights>),
     /// The draft, with its own weights if it is not stored with the target's.
-    pub draft: Option<(DraftSpec, Option<Weights>)>,
+    pub draft: Option<(RecurrentSpec, Option<Weights>)>,
 }
 
 /// One model on several devices.
@@ -93,6 +93,7 @@ struct Piece {
 struct Place {
     slot: Slot,
     position: usize,
+    root: u32,
     text: Vec<u32>,
     wanted: Wanted,
 }
@@ -393,7 +394,8 @@ impl Piece {
 
 impl Place {
     fn replayed(&self) -> ReplayPlace<'_> {
-        ReplayPlace { slot: self.slot, position: self.position, text: &self.text, wanted: self.wanted }
+        let Self { slot, position, root, text, wanted } = self;
+        ReplayPlace { slot: *slot, position: *position, root: *root, text, wanted: *wanted }
     }
 }
 
@@ -568,17 +570,19 @@ impl Backend for Group {
         }
     }
 
-    fn pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
+    fn pools(&mut self, places: &[ReplayPlace<'_>], shapes: &[TreeShape]) -> Result<Vec<Pool>, EngineError> {
         let own = |place: &ReplayPlace<'_>| Place {
             slot: place.slot,
             position: place.position,
+            root: place.root,
             text: place.text.to_vec(),
             wanted: place.wanted,
         };
         let places: Arc<Vec<Place>> = Arc::new(places.iter().map(own).collect());
+        let shapes = shapes.to_vec();
         self.first(move |backend| {
             let places: Vec<ReplayPlace<'_>> = places.iter().map(Place::replayed).collect();
-            backend.pools(&places, shape)
+            backend.pools(&places, &shapes)
         })
     }
 

@@ -25,8 +25,8 @@ use crate::{
     checkpoint::Tensors,
     error::EngineError,
     spec::{
-        AttentionSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, PassCost, Share, TargetSpec, TensorSpec,
-        VocabularySource,
+        AttentionSpec, DraftSpec, FfnSpec, LayerSpec, ModelCost, PassCost, RecurrentSpec, Share, TargetSpec,
+        TensorSpec, VocabularySource,
     },
 };
 
@@ -66,7 +66,7 @@ pub struct Models<'a> {
     /// The target.
     pub target: (TargetSpec, WeightSource<'a>),
     /// The draft.
-    pub draft: Option<(DraftSpec, WeightSource<'a>)>,
+    pub draft: Option<(RecurrentSpec, WeightSource<'a>)>,
 }
 
 /// Positions past the context that a round may write: its tree, and the tokens of a request that has ended but still
@@ -106,7 +106,7 @@ pub fn load(
         batch_invariant: options.batch_invariant,
         expanded_positions,
     };
-    let cost = ModelCost::new(&target_spec, draft_spec, element);
+    let cost = ModelCost::new(&target_spec, draft_spec.cloned().map(DraftSpec::Recurrent).as_ref(), element);
     let prefill = WorkspaceShape::of_prefill(options.prefill_chunk.min(options.context_length).max(1));
     let extent = prefill.and(WorkspaceShape::of_rounds(&options.shapes, options.slots));
     let capacity = agreed(capacity(&device, &options, &sizes, extent)?, ranks.as_ref())?;

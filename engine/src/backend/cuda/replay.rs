@@ -20,7 +20,7 @@ use crate::{
     backend::{Asked, Pool, PrefillChunk, ReplayPlace, Slot},
     error::EngineError,
     sampling,
-    tree::{BeamRow, Expansion, grow},
+    tree::{BeamRow, Expansion, grow, largest},
 };
 
 /// Maximum number of places whose pools grow together, if memory allows.
@@ -103,7 +103,12 @@ impl CudaBackend {
     }
 
     /// Grows the pools of places, as many together as there is room for.
-    pub(super) fn run_pools(&mut self, places: &[ReplayPlace<'_>], shape: TreeShape) -> Result<Vec<Pool>, EngineError> {
+    pub(super) fn run_pools(
+        &mut self,
+        places: &[ReplayPlace<'_>],
+        shapes: &[TreeShape],
+    ) -> Result<Vec<Pool>, EngineError> {
+        let shape = largest(shapes);
         check_shape(&self.machine, shape)?;
         let together = self.make_room(shape)?;
         let mut pools = Vec::with_capacity(places.len());

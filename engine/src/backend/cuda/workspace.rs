@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     backend::{Capacity, MAX_PENDING_DRAFT, inner_rows},
-    spec::{AttentionSpec, DraftSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, TargetSpec},
+    spec::{AttentionSpec, FfnSpec, GroupedQuery, LayerSpec, MultiHeadLatent, RecurrentSpec, TargetSpec},
 };
 
 /// Maximum sizes of a pass and its parts.
@@ -294,7 +294,7 @@ impl WorkspaceShape {
 #[derive(Clone, Copy, Debug)]
 pub struct WorkspaceSizes<'a> {
     pub target: &'a TargetSpec,
-    pub draft: Option<&'a DraftSpec>,
+    pub draft: Option<&'a RecurrentSpec>,
     pub element: Element,
     /// Number of parts into which attention splits its keys.
     pub splits: usize,
@@ -343,7 +343,7 @@ impl WorkspaceSizes<'_> {
     fn activations(&self, extent: WorkspaceShape) -> [usize; 24] {
         let WorkspaceShape { rows, .. } = extent;
         let hidden = self.widest(|layer| layer.hidden);
-        let draft = self.draft.map_or(1, DraftSpec::hidden);
+        let draft = self.draft.map_or(1, RecurrentSpec::hidden);
         let attended = self.widest_latent(|latent| latent.value_width().max(latent.query_rank.unwrap_or_default()));
         let attended = attended.max(self.widest_attention(GroupedQuery::query_width));
         let latent_queries = self.widest_latent(|latent| latent.query_width().max(latent.value_width()));

@@ -504,3 +504,15 @@ fn the_version_is_that_of_the_measured_engine_if_it_is_launched() {
     assert_eq!(version(Form::Vllm, "vLLM 0.26.0"), "0.26.0");
     assert_eq!(version(Form::Sglang, "SGLang of an unknown version"), NEWEST_SGLANG.to_string());
 }
+
+#[test]
+fn a_block_is_exported_by_its_size_and_a_tree_over_it_is_refused() {
+    let text = |shape| {
+        let launch = LaunchFile { speculative_algorithm: Some("DFLASH".into()), ..launch_file() };
+        export(&tuning(launch, &[(8, shape)]), Form::Sglang, None, None).map(|exported| exported.text)
+    };
+    let chain = text(TreeShape::chain(7)).expect("a chain");
+    assert!(chain.contains("--speculative-num-draft-tokens 8"), "{chain}");
+    assert!(!chain.contains("num-steps") && !chain.contains("topk"), "{chain}");
+    assert!(text(TREE).is_err_and(|error| error.to_string().contains("runs a block as a chain")));
+}

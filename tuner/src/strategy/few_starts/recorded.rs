@@ -2,7 +2,10 @@
 //! the `small` pair (28 M parameters, EAGLE-3), whose rounds are bound by the host. The whole grid took 14 starts
 //! (docs/notes/servers.md).
 
-use schemas::sweep::{KnobLists, Metric, Space};
+use schemas::{
+    sweep::{KnobLists, Metric, Space},
+    tree::NodeSource,
+};
 
 use super::*;
 use crate::{
@@ -71,7 +74,9 @@ impl TrialRunner for Server {
 fn four_starts_tell_what_fourteen_do() {
     let shapes = MEASURED[1..].iter().map(|row| row.0.to_owned()).collect();
     let space = Space { shapes, ..Space::default() };
-    let entrants = expand(&space, &KnobLists::default(), &[], "5,4,8".parse().expect("the engine's default")).entrants;
+    let entrants =
+        expand(&space, &KnobLists::default(), &[], NodeSource::Beams, "5,4,8".parse().expect("the engine's default"))
+            .entrants;
     let row = |one: &Candidate| AcceptanceRow {
         shape: one.configuration.shape,
         accept_length: measured(one.configuration.shape, LOADS[0]).1,

@@ -2,7 +2,10 @@
 //! each other and from the model's.
 
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use schemas::sweep::{KnobLists, Metric, Space};
+use schemas::{
+    sweep::{KnobLists, Metric, Space},
+    tree::NodeSource,
+};
 
 use super::*;
 use crate::{
@@ -39,7 +42,7 @@ impl Engine {
             num_draft_tokens: vec![4, 8, 16],
             ..Space::default()
         };
-        let entrants = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3)).entrants;
+        let entrants = expand(&space, &KnobLists::default(), &[], NodeSource::Beams, TreeShape::chain(3)).entrants;
         let experiment = Experiment {
             entrants,
             loads: LOADS.to_vec(),

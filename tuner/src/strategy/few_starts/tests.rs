@@ -1,6 +1,9 @@
 use std::collections::BTreeSet;
 
-use schemas::sweep::{KnobLists, Metric, Space};
+use schemas::{
+    sweep::{KnobLists, Metric, Space},
+    tree::NodeSource,
+};
 
 use super::*;
 use crate::{
@@ -29,7 +32,7 @@ impl Engine {
         let shapes = shapes.iter().map(ToString::to_string).collect();
         let topk = if steps.is_empty() { vec![] } else { vec![1] };
         let space = Space { num_steps: steps.to_vec(), topk, shapes, ..Space::default() };
-        let entrants = expand(&space, &KnobLists::default(), &[], TreeShape::chain(3)).entrants;
+        let entrants = expand(&space, &KnobLists::default(), &[], NodeSource::Beams, TreeShape::chain(3)).entrants;
         // Each step accepts less than the one before it; branches help.
         let length = |shape: TreeShape| {
             let chance = 0.55 + 0.05 * (shape.topk as f64).log2();

@@ -21,6 +21,8 @@ pub struct Grouped {
     norms: Option<(Vec<f32>, Vec<f32>)>,
     epsilon: f32,
     rotation: Rope,
+    /// Factor of the values.
+    pub value_scale: f32,
 }
 
 impl Grouped {
@@ -44,6 +46,7 @@ impl Grouped {
             norms: tensors.head_norms.as_ref().map(norms).transpose()?,
             epsilon,
             rotation: shape.rope.rotation(shape.head_dim),
+            value_scale: 1.0,
         })
     }
 
@@ -55,16 +58,26 @@ impl Grouped {
     /// Writes keys and values of the rows to the cache, then attends. `x` is `[rows, input]`, the result is `[rows,
     /// output]`.
     pub fn forward(&self, x: &[f32], rows: Rows<'_>, cache: &mut KeyValues) -> Vec<f32> {
+        self.store(x, rows, cache);
         let mut queries = self.query.forward(x);
-        let mut keys = self.key.forward(x);
-        let values = self.value.forward(x);
-        if let Some((query, key)) = &self.norms {
+        if let Some((query, _)) = &self.norms {
             queries = rms_norm(&queries, query, self.epsilon);
-            keys = rms_norm(&keys, key, self.epsilon);
         }
         self.rotation.apply(&mut queries, rows.positions);
-        self.rotation.apply(&mut keys, rows.positions);
-        cache.write(rows.write, &keys, &values);
         self.output.forward(&attention(&queries, self.shape.heads, rows.visible, cache))
+    }
+
+    /// Writes keys and values of the rows to the cache.
+    pub fn store(&self, x: &[f32], rows: Rows<'_>, cache: &mut KeyValues) {
+        let mut keys = self.key.forward(x);
+        let mut values = self.value.forward(x);
+        if let Some((_, key)) = &self.norms {
+            keys = rms_norm(&keys, key, self.epsilon);
+        }
+        self.rotation.apply(&mut keys, rows.positions);
+        if self.value_scale != 1.0 {
+            values.iter_mut().for_each(|value| *value *= self.value_scale);
+        }
+        cache.write(rows.write, &keys, &values);
     }
 }

@@ -7,10 +7,13 @@ use kernels::reference::{Visible, argmax};
 use safetensors::SafeTensors;
 
 use super::{
-    super::{attention::Rows, draft::Draft, target::Target},
+    super::{attention::Rows, recurrent::Recurrent, target::Target},
     *,
 };
-use crate::spec::{Feedback, Join};
+use crate::{
+    checkpoint::Weights,
+    spec::{DraftSpec, Feedback, Join, RecurrentSpec},
+};
 
 /// Tolerance between two float32 programs that sum in different orders.
 const CLOSE: f32 = 1e-4;
@@ -92,7 +95,7 @@ fn read(target: &Target, text: &[u32]) -> (Vec<f32>, Vec<f32>) {
 }
 
 /// Logits of the MTP layer over a text, and of as many further steps as the reference has.
-fn fill_and_chain(target: &Target, draft: &Draft, text: &[u32]) -> (Vec<f32>, Vec<f32>) {
+fn fill_and_chain(target: &Target, draft: &Recurrent, text: &[u32]) -> (Vec<f32>, Vec<f32>) {
     const STEPS: usize = 3;
     let (states, logits) = read(target, text);
     let (width, vocabulary) = (draft.hidden_size(), target.vocab_size());
@@ -112,6 +115,16 @@ fn fill_and_chain(target: &Target, draft: &Draft, text: &[u32]) -> (Vec<f32>, Ve
     (fill, chain)
 }
 
+/// A family's weights, its target, and its MTP layer's description.
+fn mtp_layer(name: &str) -> (Weights, Target, RecurrentSpec) {
+    let (target, draft) = models(&family(name), None);
+    let weights = Folder::open(&family(name)).and_then(|folder| folder.weights()).expect("its tensors");
+    match draft.map(|draft| draft.spec()) {
+        Some(DraftSpec::Recurrent(spec)) => (weights, target, spec),
+        other => panic!("{name} has an MTP layer: {other:?}"),
+    }
+}
+
 #[test]
 fn logits_are_those_of_transformers() {
     for name in FAMILIES {
@@ -125,8 +138,8 @@ fn logits_are_those_of_transformers() {
 #[test]
 fn an_mtp_layer_fills_and_chains_as_pytorch_says() {
     for name in WITH_MTP {
-        let (target, draft) = models(&family(name), None);
-        let draft = draft.unwrap_or_else(|| panic!("{name} has an MTP layer"));
+        let (weights, target, spec) = mtp_layer(name);
+        let draft = Recurrent::load(&weights, spec, &target).expect("an MTP layer");
         let Golden { prompt, tensors } = golden(name);
         let (fill, chain) = fill_and_chain(&target, &draft, &prompt);
         let width = target.vocab_size();
@@ -143,27 +156,23 @@ fn an_mtp_layer_fills_and_chains_as_pytorch_says() {
 fn feedback_and_order_are_what_the_description_says() {
     for name in WITH_MTP {
         let Golden { prompt, tensors } = golden(name);
-        let folder = Folder::open(&family(name)).expect("a folder");
-        let weights = folder.weights().expect("its tensors");
-        let (target, draft) = models(&family(name), None);
-        let spec = draft.expect("an MTP layer").spec().clone();
+        let (weights, target, spec) = mtp_layer(name);
         let Join::NormedLinear { hidden_first, zero_first_embedding } = spec.join else { panic!("{name}: {spec:?}") };
         assert_eq!((spec.feedback, hidden_first), (Feedback::Normed, name == "mimo"));
 
-        let raw = crate::spec::DraftSpec { feedback: Feedback::NormedForTokens, ..spec.clone() };
-        let raw = Draft::load(&weights, raw, &target).expect("the layer");
+        let raw = RecurrentSpec { feedback: Feedback::NormedForTokens, ..spec.clone() };
+        let raw = Recurrent::load(&weights, raw, &target).expect("the layer");
         let (_, chain) = fill_and_chain(&target, &raw, &prompt);
         check_close(&format!("{name} without norm"), &chain, &tensors["mtp.chain_without_norm"], target.vocab_size());
 
         let join = Join::NormedLinear { hidden_first: !hidden_first, zero_first_embedding };
-        let swapped =
-            Draft::load(&weights, crate::spec::DraftSpec { join, ..spec.clone() }, &target).expect("the layer");
+        let swapped = Recurrent::load(&weights, RecurrentSpec { join, ..spec.clone() }, &target).expect("the layer");
         let (fill, _) = fill_and_chain(&target, &swapped, &prompt);
         check_close(&format!("{name} swapped"), &fill, &tensors["mtp.fill_swapped"], target.vocab_size());
 
         // The embedding of the first position: only MiMo zeroes it, and the result depends on it in every family.
         let join = Join::NormedLinear { hidden_first, zero_first_embedding: !zero_first_embedding };
-        let other = Draft::load(&weights, crate::spec::DraftSpec { join, ..spec }, &target).expect("the layer");
+        let other = Recurrent::load(&weights, RecurrentSpec { join, ..spec }, &target).expect("the layer");
         let (fill, _) = fill_and_chain(&target, &other, &prompt);
         assert_eq!(zero_first_embedding, name == "mimo");
         assert!(difference(&fill, &tensors["mtp.fill"], target.vocab_size()).0 > APART, "{name}: position 0");
@@ -182,8 +191,11 @@ fn short_requests(count: u32) -> Vec<(Vec<u32>, SamplingParams)> {
 /// The draft's keys and values of a slot, position by position, and its state after the last.
 fn draft_state(backend: &CpuBackend, slot: Slot) -> (Vec<f32>, Vec<f32>) {
     let state = backend.slots.get([slot]).expect("an open slot")[0];
-    let cache = backend.draft_cache.as_ref().expect("a draft");
-    (state.rows[..state.length].iter().flat_map(|row| cache.row(*row)).collect(), state.recurrent.clone())
+    let cache = &backend.draft_caches[0];
+    (
+        state.rows[..state.length].iter().flat_map(|row| cache.row(*row)).collect(),
+        state.drafted.clone().expect("it follows"),
+    )
 }
 
 #[test]

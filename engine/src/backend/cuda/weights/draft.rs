@@ -8,16 +8,16 @@ use kernels::{
 use super::{LayerWeights, Loader, Projection, TargetWeights, WeightSource, layer::not_on_a_gpu};
 use crate::{
     error::EngineError,
-    spec::{DraftSpec, Join, JoinTensors, VocabularySource},
+    spec::{Join, JoinTensors, RecurrentSpec, VocabularySource},
 };
 
 /// Weights of a draft.
 #[derive(Debug)]
 pub struct DraftWeights {
-    pub spec: DraftSpec,
+    pub spec: RecurrentSpec,
     /// `None` if the draft uses the target's.
     pub embedding: Option<Buffer>,
-    /// `None` if it is shared or derived as [`DraftSpec::head`] describes.
+    /// `None` if it is shared or derived as [`RecurrentSpec::head`] describes.
     pub head: Option<Buffer>,
     /// Norm over the concatenation of all captured features.
     pub joined_norm: Option<Buffer>,
@@ -59,7 +59,7 @@ impl DraftWeights {
     pub fn load(
         kernels: &Kernels,
         source: WeightSource<'_>,
-        spec: DraftSpec,
+        spec: RecurrentSpec,
         target: &TargetWeights,
         splits_layer: bool,
     ) -> Result<Self, EngineError> {

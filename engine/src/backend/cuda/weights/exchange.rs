@@ -10,7 +10,7 @@ use super::{
     AttentionWeights, DraftWeights, ExpertBuffers, FfnWeights, JoinWeights, LayerWeights, Loader, Projection,
     TargetWeights, WeightSource,
 };
-use crate::{error::EngineError, spec::DraftSpec};
+use crate::{error::EngineError, spec::RecurrentSpec};
 
 impl TargetWeights {
     /// Loads the values of a checkpoint with the same description.
@@ -40,7 +40,7 @@ impl DraftWeights {
         &mut self,
         kernels: &Kernels,
         source: WeightSource<'_>,
-        spec: DraftSpec,
+        spec: RecurrentSpec,
         target: &TargetWeights,
     ) -> Result<(), EngineError> {
         let new = Self::load(kernels, source, spec, target, self.splits_layer)?;

@@ -12,7 +12,7 @@
 //!
 //! ## What SGLang does
 //!
-//! It forces both to 1; the block size is the number of draft tokens.
+//! It forces both to 1, so a tree (topk above 1) runs as a chain; the block size is the number of draft tokens.
 //!
 //! ## Example
 //!
@@ -55,7 +55,9 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let given = |key: &Key| context.launch.count(*key).filter(|number| number.value > 1);
     let (key, number) = keys.into_iter().find_map(|key| Some((key, given(&key)?)))?;
     let name = algorithm.name();
-    let message = format!("{name} runs with 1 instead of `{}`", context.line(key, &number.value.to_string()));
+    let chain = if key == Key::SpeculativeEagleTopk { "as a chain, " } else { "" };
+    let written = context.line(key, &number.value.to_string());
+    let message = format!("{name} runs {chain}with 1 instead of `{written}`");
     Some(
         Finding::new(number.span, message, "not used")
             .related(context.span(Key::SpeculativeAlgorithm), "drafts a block at once")

@@ -1,11 +1,11 @@
-//! Tensors of a draft.
+//! Tensors of a recurrent draft.
 
 use super::{LayerTensors, LinearTensors, Role, Split, TensorSpec};
-use crate::spec::{DraftSpec, DraftTensorLayout, EmbeddingSource, Features, Join, VocabularySource};
+use crate::spec::{EmbeddingSource, Features, Join, RecurrentSpec, RecurrentTensorLayout, VocabularySource};
 
 /// Tensors of a draft that its checkpoint contains. Embedding and head are missing if they are the target's.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DraftTensors {
+pub struct RecurrentTensors {
     /// `[target vocabulary, hidden]`.
     pub embedding: Option<TensorSpec>,
     /// `[vocabulary, hidden]`.
@@ -44,7 +44,7 @@ struct DraftNames {
     output_norm: String,
 }
 
-impl DraftTensorLayout {
+impl RecurrentTensorLayout {
     /// The common prefix of the names of the layer's tensors, without a trailing dot.
     pub fn layer_prefix(&self) -> String {
         self.names().layer
@@ -83,9 +83,9 @@ impl DraftTensorLayout {
     }
 }
 
-impl DraftSpec {
+impl RecurrentSpec {
     /// The tensors that its checkpoint contains, for a target with this vocabulary size.
-    pub fn tensors(&self, target_vocabulary: usize) -> DraftTensors {
+    pub fn tensors(&self, target_vocabulary: usize) -> RecurrentTensors {
         let hidden = self.hidden();
         let names = self.tensors.names();
         let norm = |name: &str, length| TensorSpec::norm(format!("{name}.weight"), length);
@@ -97,7 +97,7 @@ impl DraftSpec {
             Features::Captured(captured) => Some(captured),
         };
         let each = captured.filter(|captured| captured.norms.each);
-        DraftTensors {
+        RecurrentTensors {
             embedding: (self.embedding == EmbeddingSource::Own)
                 .then(|| matrix("embed_tokens.weight", target_vocabulary, Role::Embedding, Split::Replicated)),
             head: (self.head == VocabularySource::Own)
@@ -137,7 +137,7 @@ impl Join {
     }
 }
 
-impl DraftTensors {
+impl RecurrentTensors {
     /// All tensors.
     pub fn all(&self) -> Vec<&TensorSpec> {
         let Self { embedding, head, joined_norm, capture_norms, reduce, join, layer, output_norm } = self;

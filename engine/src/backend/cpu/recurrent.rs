@@ -1,4 +1,4 @@
-//! A draft built from its [`DraftSpec`](crate::spec::DraftSpec): an EAGLE head, an EAGLE-3 head or an MTP layer.
+//! A recurrent draft built from its [`RecurrentSpec`]: an EAGLE head, an EAGLE-3 head or an MTP layer.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::{
 use crate::{
     checkpoint::{Tensors, Weights},
     error::EngineError,
-    spec::{DraftSpec, Features, Feedback, Join, VocabularySource},
+    spec::{Features, Feedback, Join, RecurrentSpec, VocabularySource},
 };
 
 /// A loaded draft: proposes tokens from the target's features and from its own state.
 ///
 /// Row i consumes token i + 1 and the feature of position i, is rotated at position i, and predicts token i + 2.
 #[derive(Debug)]
-pub struct Draft {
+pub struct Recurrent {
     embedding: Arc<Matrix>,
     head: Arc<Matrix>,
     /// Norm of the concatenation of all captured features.
@@ -35,15 +35,15 @@ pub struct Draft {
     projection: Option<Linear>,
     layer: Layer,
     output_norm: Option<Vec<f32>>,
-    spec: DraftSpec,
+    spec: RecurrentSpec,
 }
 
-impl Draft {
+impl Recurrent {
     /// Loads a draft that has this spec. `weights` come from the draft's own folder, or from the target's.
     ///
     /// # Errors
     /// When a tensor is missing or has the wrong shape.
-    pub fn load(weights: &Weights, spec: DraftSpec, target: &Target) -> Result<Self, EngineError> {
+    pub fn load(weights: &Weights, spec: RecurrentSpec, target: &Target) -> Result<Self, EngineError> {
         let (from, tensors) = (Tensors::new(weights), spec.tensors(target.vocab_size()));
         let mut embedding = target.embedding.clone();
         if let Some(own) = &tensors.embedding {
@@ -82,18 +82,13 @@ impl Draft {
     }
 
     /// The spec that it was built from.
-    pub fn spec(&self) -> &DraftSpec {
+    pub fn spec(&self) -> &RecurrentSpec {
         &self.spec
     }
 
     /// Width of a feature and of the recurrent state.
     pub fn hidden_size(&self) -> usize {
         self.spec.hidden()
-    }
-
-    /// The target's layers before which the residual stream is captured; see [`Target::forward`].
-    pub fn capture(&self) -> &[usize] {
-        self.spec.captured()
     }
 
     /// Number of tokens that the draft can propose.

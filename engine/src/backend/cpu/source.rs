@@ -1,0 +1,50 @@
+//! What fills the pools of draft trees. A round, a prefill and a replay know a draft only by this.
+
+use std::fmt::Debug;
+
+use schemas::tree::{NodeSource, TreeShape};
+
+use super::{attention::Cache, passes::Stack, target::Pass};
+use crate::{
+    backend::{Pool, Wanted},
+    spec::DraftSpec,
+};
+
+/// A loaded draft.
+pub trait Source: Debug + Send + Sync {
+    /// The description that it was built from.
+    fn spec(&self) -> DraftSpec;
+
+    /// What it makes of a shape.
+    fn nodes(&self) -> NodeSource;
+
+    /// The target's layers before which it reads the residual stream; see [`forward`](super::target::Target::forward).
+    fn captured(&self) -> &[usize];
+
+    /// Empty caches, one per layer.
+    fn caches(&self, rows: usize) -> Vec<Cache>;
+
+    /// Number of values that it keeps of a sequence in addition to its caches: its state after the last position.
+    fn state_width(&self) -> usize;
+
+    /// Processes positions of sequences: the target's output at them, and in `stack` the token after each. Returns the
+    /// state after each of them, `[rows, state width]`.
+    fn read(&self, pass: &Pass, stack: &Stack<'_>, caches: &mut [Cache]) -> Vec<f32>;
+
+    /// The pool after each root, from which the trees of all of these shapes can be chosen; they are of one family
+    /// ([`NodeSource::family`]). Rows of a round are written to the caches from `scratch` on.
+    fn pools(&self, caches: &mut [Cache], scratch: usize, shapes: &[TreeShape], roots: &[Root<'_>]) -> Vec<Pool>;
+}
+
+/// The start of a tree.
+#[derive(Clone, Copy, Debug)]
+pub struct Root<'a> {
+    /// The last token, which the target has not processed.
+    pub token: u32,
+    /// The cache rows of all positions before the root.
+    pub prefix: &'a [u32],
+    /// The draft's state after the last of them.
+    pub state: &'a [f32],
+    /// The text after the root, if it is known, and what the pool must answer about it.
+    pub followed: Option<(&'a [u32], Wanted)>,
+}

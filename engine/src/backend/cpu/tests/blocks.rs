@@ -1,0 +1,192 @@
+//! Block heads: what they have kept of a text does not depend on how it came in, a block's rows are what the definition
+//! says, and heads of other kinds are refused.
+
+use std::fs;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::{
+    backend::{Pool, ReplayPlace, Wanted},
+    load::describe,
+    options::EngineOptions,
+    selftest::models::{Pair, RandomModels},
+    spec::DraftSpec,
+};
+
+const HEADS: [Pair; 2] = [Pair::Dflash, Pair::Dspark];
+
+fn options(models: &RandomModels, pair: Pair) -> EngineOptions {
+    EngineOptions {
+        model_path: models.target(pair),
+        draft_model_path: models.draft(pair),
+        max_running_requests: 1,
+        context_length: Some(128),
+        ..EngineOptions::default()
+    }
+}
+
+fn backend(options: &EngineOptions) -> CpuBackend {
+    let described = describe(options).expect("a pair");
+    let (draft, own) = described.draft.expect("a head");
+    let own = own.expect("its tensors");
+    load::load((described.spec, &described.weights), Some((draft, &own)), options, 128).expect("it loads")
+}
+
+fn prompt() -> Vec<u32> {
+    (0..29).map(|at| (at * at * 7 + 3) % 20 + 2).collect()
+}
+
+/// The head's keys and values of a slot, position by position and layer by layer.
+fn kept(backend: &CpuBackend) -> Vec<f32> {
+    let state = backend.slots.get([Slot(0)]).expect("an open slot")[0];
+    let rows = || state.rows[..state.length].iter();
+    backend.draft_caches.iter().flat_map(|cache| rows().flat_map(|row| cache.row(*row))).collect()
+}
+
+#[test]
+fn a_head_has_kept_the_same_however_its_text_came_in() {
+    let models = RandomModels::write_seeded(11).expect("a folder");
+    let slot = Slot(0);
+    for pair in HEADS {
+        let mut backend = backend(&options(&models, pair));
+        let pages: Vec<PageId> = (0..backend.capacity().pages as u32).map(PageId).collect();
+        let tree = backend.draft.as_ref().map(|draft| draft.nodes().parse("4,3,20").expect("a shape"));
+        let tree = tree.expect("a head");
+        backend.prepare(&[tree, TreeShape::OFF], &[], &mut |_, _| {}).expect("the shape runs");
+        let mut read_text = |text: &[u32], chunk: usize, shapes: &[TreeShape]| {
+            backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
+            let (mut text, mut last) = (text.to_vec(), None);
+            for (piece, tokens) in text.chunks(chunk).enumerate() {
+                let start = piece * chunk;
+                let next = text.get(start + tokens.len()).copied();
+                let chunk = PrefillChunk { slot, tokens, start, next };
+                let first = backend.prefill_collecting(&[chunk]).expect("a prompt");
+                last = first[0].as_ref().map(|_| first_token(&first[0]));
+            }
+            for shape in shapes {
+                let ticket = backend.launch(Round { shape: *shape, slots: &[slot] }).expect("a round");
+                let tokens = backend.collect(ticket).expect("its output").yields.swap_remove(0).tokens;
+                text.extend(last);
+                text.extend(tokens.iter().map(|token| token.id));
+                last = text.pop();
+            }
+            let found = kept(&backend);
+            backend.close(slot);
+            (text, found)
+        };
+        let (_, whole) = read_text(&prompt(), 128, &[]);
+        for chunk in [1, 4, 28] {
+            assert!(read_text(&prompt(), chunk, &[]).1 == whole, "{pair}, chunks of {chunk}");
+        }
+        for rounds in [vec![tree; 1], vec![tree; 9], [TreeShape::OFF, TreeShape::OFF, tree].repeat(3)] {
+            let (text, behind) = read_text(&prompt(), 128, &rounds);
+            assert!(text.len() >= prompt().len() + rounds.len());
+            assert!(behind == read_text(&text, 128, &[]).1, "{pair}, {} rounds", rounds.len());
+        }
+    }
+}
+
+/// The pool of a block of some rows after a text, whose last token is the root.
+fn pool(backend: &mut CpuBackend, text: &[u32], shape: TreeShape) -> Pool {
+    let (slot, last) = (Slot(0), text.len() - 1);
+    let pages: Vec<PageId> = (0..backend.capacity().pages as u32).map(PageId).collect();
+    backend.open(slot, &SamplingParams::default(), &pages, 0).expect("a free slot");
+    backend.trace(slot, 0..last, false).expect("memory");
+    let chunk = PrefillChunk { slot, tokens: &text[..last], start: 0, next: Some(text[last]) };
+    backend.prefill_collecting(&[chunk]).expect("a text");
+    let place = ReplayPlace { slot, position: last, root: text[last], text: &[], wanted: Wanted::Offered };
+    let pool = backend.pools(&[place], &[shape]).expect("a pool").remove(0);
+    backend.close(slot);
+    pool
+}
+
+#[test]
+fn a_window_and_causality_hide_what_they_should() {
+    let models = RandomModels::write_seeded(12).expect("a folder");
+    let head = models.draft(Pair::Dflash).expect("a folder");
+    let file = head.join("config.json");
+    let written: Value = serde_json::from_str(&fs::read_to_string(&file).expect("a file")).expect("an object");
+    let chain = TreeShape::chain(5);
+    let first_scores = |change: Value, text: &[u32], rows: usize| {
+        let mut config = written.clone();
+        config.as_object_mut().expect("an object").extend(change.as_object().expect("an object").clone());
+        fs::write(&file, config.to_string()).expect("the file is ours");
+        let options = EngineOptions { draft_block_size: Some(rows), ..options(&models, Pair::Dflash) };
+        pool(&mut backend(&options), text, chain).all().iter().map(|one| one.score).collect::<Vec<f32>>()
+    };
+    let text = prompt();
+    let windowed = json!({"layer_types": ["sliding_attention", "sliding_attention"], "sliding_window": 5});
+    let full = json!({"layer_types": ["full_attention", "full_attention"]});
+    assert_ne!(first_scores(windowed.clone(), &text, 6), first_scores(full.clone(), &text, 6));
+    let longer =
+        json!({"layer_types": ["sliding_attention", "sliding_attention"], "sliding_window": 500, "is_causal": false});
+    assert_eq!(first_scores(longer, &text, 6), first_scores(full.clone(), &text, 6), "a window longer than the text");
+    // The first rows of a causal block do not depend on how many follow; those of another block do.
+    let causal = json!({"layer_types": ["full_attention", "full_attention"], "is_causal": true});
+    assert_eq!(first_scores(causal.clone(), &text, 6), first_scores(causal, &text, 9));
+    assert_ne!(first_scores(full.clone(), &text, 6), first_scores(full, &text, 9));
+}
+
+#[test]
+fn heads_and_settings_that_would_draft_something_else_are_refused_by_name() {
+    let models = RandomModels::write_seeded(13).expect("a folder");
+    for (pair, change, expected) in [
+        (Pair::Dflash, json!({"architectures": ["DFlash2DraftModel"]}), "a DFlash2 head"),
+        (Pair::Dflash, json!({"architectures": ["LiLiCorrDraftModel"]}), "a LiLiCorr head"),
+        (Pair::Dflash, json!({"dflash_config": {"mask_token_id": 1, "projector_type": "domino"}}), "a Domino head"),
+        (Pair::Dflash, json!({"projector_type": "xpress"}), "a XPress head"),
+        (Pair::Dflash, json!({"speculators_model_type": "peagle"}), "a P-EAGLE head"),
+        (Pair::Dflash, json!({"conv_kernel_size": 4}), "conv_kernel_size = 4"),
+        (Pair::Dflash, json!({"dflash_config": {"mask_token_id": 1, "new_switch": 2}}), "new_switch = 2"),
+        (
+            Pair::Dflash,
+            json!({"dflash_config": {"mask_token_id": 1, "attention_sink_bias": true}}),
+            "attention_sink_bias",
+        ),
+        (Pair::Dflash, json!({"dflash_config": {"mask_token_id": 99}}), "mask_token_id is 99"),
+        (Pair::Dflash, json!({"dflash_config": {}}), "mask_token_id is missing"),
+        (Pair::Dflash, json!({"mask_token_id": 2}), "mask_token_id is 1 in dflash_config but 2 outside it"),
+        (
+            Pair::Dflash,
+            json!({"dflash_config": {"mask_token_id": 1, "target_layer_ids": [0, 6]}}),
+            "ids of layers from 0 to 5",
+        ),
+        (Pair::Dflash, json!({"num_target_layers": 7}), "num_target_layers is 7"),
+        (Pair::Dflash, json!({"use_sliding_window": false}), "use_sliding_window is false"),
+        (Pair::Dflash, json!({"layer_types": ["full_attention"]}), "layer_types has 1 entries"),
+        (Pair::Dflash, json!({"block_size": 1}), "block"),
+        (Pair::Dflash, json!({"markov_rank": 8}), "markov_head.markov_w1.weight is missing"),
+        (Pair::Dspark, json!({"dflash_config": {"mask_token_id": 1}}), "markov_rank is missing"),
+        (
+            Pair::Dspark,
+            json!({"dflash_config": {"mask_token_id": 1, "markov_rank": 8, "markov_head_type": "mlp"}}),
+            "markov_head_type = mlp",
+        ),
+        // Another kind of Markov head leaves a tensor that nothing reads.
+        (Pair::Dspark, json!({"dflash_config": {"mask_token_id": 1, "markov_rank": 8}}), "markov_head.joint_proj"),
+    ] {
+        let file = models.draft(pair).expect("a folder").join("config.json");
+        let written = fs::read_to_string(&file).expect("the file");
+        let mut config: Value = serde_json::from_str(&written).expect("an object");
+        config.as_object_mut().expect("an object").extend(change.as_object().expect("an object").clone());
+        fs::write(&file, config.to_string()).expect("the file is ours");
+        let found = describe(&options(&models, pair)).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(found.contains(expected), "{change}: {found}");
+        fs::write(&file, written).expect("the file is ours");
+        describe(&options(&models, pair)).expect("the head as written is read");
+    }
+}
+
+#[test]
+fn a_block_head_does_not_run_on_a_gpu_yet() {
+    let models = RandomModels::write_seeded(14).expect("a folder");
+    let options = EngineOptions { device: crate::DeviceChoice::Emulator, ..options(&models, Pair::Dspark) };
+    let found = crate::load::load(&options).err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(found.contains("CPU backend only so far") && found.contains("a DSPARK head"), "{found}");
+    let described = describe(&EngineOptions { algorithm: Some("EAGLE3".into()), ..options.clone() });
+    let found = described.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(found.contains("use --speculative-algorithm DSPARK"), "{found}");
+    let (spec, _) = describe(&options).expect("a pair").draft.expect("a head");
+    assert!(matches!(spec, DraftSpec::Block(_)) && spec.algorithm() == "DSPARK");
+}

@@ -1,0 +1,268 @@
+//! Block heads: DFLASH and DSPARK.
+//!
+//! Layout and defaults are those of SGLang's `models/dflash.py`, `models/dspark.py` and `speculative/dflash_utils.py`, and
+//! of vLLM's `qwen3_dflash.py`; where these differ, a head for which it matters is refused.
+
+mod kinds;
+mod layers;
+mod settings;
+
+use std::collections::BTreeSet;
+
+use schemas::tree::{Block, TreeShape};
+
+pub use self::kinds::{check_kind, is_block, is_dspark};
+use self::{kinds::CONTEXT_NORMS, layers::layers, settings::Settings};
+use super::{DraftTarget, hot_tokens};
+use crate::{
+    checkpoint::Weights,
+    error::EngineError,
+    families::{self, Config},
+    spec::{
+        BlockSpec, BlockTensorLayout, CaptureNorms, CapturedFeatures, ConfidenceSpec, EmbeddingSource, LinearSpec,
+        MarkovKind, MarkovSpec, VocabularySource,
+    },
+};
+
+/// Reads a block head for a target. `given` is the number of rows that the user asks for.
+///
+/// # Errors
+/// When a setting or a tensor is missing, not supported, or does not fit the target.
+pub fn read(
+    config: &Config<'_>,
+    weights: &Weights,
+    target: DraftTarget<'_>,
+    given: Option<usize>,
+) -> Result<BlockSpec, EngineError> {
+    families::check_but_windows(config)?;
+    let settings = Settings::new(config);
+    settings.check()?;
+    check_words(config, settings)?;
+    let layers = layers(config, settings)?;
+    let hidden = config.hidden()?;
+    let own = |name: &str| config.tensors.has(name);
+    if hidden != target.spec.hidden && !(own("embed_tokens.weight") && own("lm_head.weight")) {
+        let expected = target.spec.hidden;
+        return Err(config.malformed(format!(
+            "hidden_size is {hidden}, but the target's is {expected}: they must be equal, since the head uses the target's \
+             embedding and vocabulary head"
+        )));
+    }
+    let tokens = target.spec.vocabulary;
+    let vocabulary = vocabulary(config, settings, tokens)?;
+    let spec = BlockSpec {
+        tensors: BlockTensorLayout {
+            single: (layers.len() == 1 && own("midlayer.self_attn.q_proj.weight")).then(|| "midlayer".into()),
+            reduce: if own("encoder.fc.weight") { "encoder.fc" } else { "fc" },
+            context_norm: CONTEXT_NORMS[usize::from(own("encoder.output_norm_enc.weight"))],
+        },
+        features: features(config, settings, layers.len(), target)?,
+        block: block(config, settings, given)?,
+        mask: mask(config, settings, tokens)?,
+        value_scale: settings.number("attention_value_scale")?.unwrap_or(1.0) as f32,
+        markov: markov(config, settings)?,
+        confidence: confidence(config, settings)?,
+        embedding: if own("embed_tokens.weight") { EmbeddingSource::Own } else { EmbeddingSource::Target },
+        head: if own("lm_head.weight") { VocabularySource::Own } else { VocabularySource::Target },
+        vocabulary,
+        tokens: if vocabulary == tokens { None } else { Some(hot_tokens(config, weights, vocabulary, tokens)?) },
+        layers,
+    };
+    check_tensors(config, &spec, tokens)?;
+    Ok(spec)
+}
+
+/// Refuses words that name another kind of head.
+fn check_words(config: &Config<'_>, settings: Settings<'_>) -> Result<(), EngineError> {
+    for (name, known) in [("projector_type", &["dflash", "dspark"][..]), ("attention_mode", &["gqa", "mha"])] {
+        if let Some(word) = settings.word(name)?.filter(|word| !known.contains(&word.as_str())) {
+            let known = known.join(" and ");
+            return Err(config.unsupported(format!("{name} = {word} in config.json"), format!("supported are {known}")));
+        }
+    }
+    Ok(())
+}
+
+/// The rows of its vocabulary head.
+fn vocabulary(config: &Config<'_>, settings: Settings<'_>, tokens: usize) -> Result<usize, EngineError> {
+    let vocabulary = settings.count("draft_vocab_size")?.unwrap_or(tokens);
+    if vocabulary == 0 || vocabulary > tokens {
+        return Err(config.malformed(format!("draft_vocab_size is {vocabulary}, but the target has {tokens} tokens")));
+    }
+    if vocabulary != tokens && !config.tensors.has("lm_head.weight") {
+        return Err(config.malformed(format!("draft_vocab_size is {vocabulary}, but the head has no lm_head.weight")));
+    }
+    Ok(vocabulary)
+}
+
+/// The features that it reads: ids count the target's layers from 0 and mean the stream after the layer.
+fn features(
+    config: &Config<'_>,
+    settings: Settings<'_>,
+    layers: usize,
+    target: DraftTarget<'_>,
+) -> Result<CapturedFeatures, EngineError> {
+    let count = target.spec.layers.len();
+    let width = settings.count("target_hidden_size")?.unwrap_or(target.spec.hidden);
+    if width != target.spec.hidden {
+        let found = target.spec.hidden;
+        return Err(
+            config.malformed(format!("the head expects a target of hidden size {width}, but this target has {found}"))
+        );
+    }
+    if let Some(trained) = settings.count("num_target_layers")?.filter(|trained| *trained != count) {
+        return Err(config.malformed(format!(
+            "num_target_layers is {trained}, but this target has {count} layers: the head is for another target"
+        )));
+    }
+    let ids = match settings.counts("target_layer_ids")? {
+        Some(ids) => ids,
+        None => default_layers(layers, count).ok_or_else(|| {
+            config.malformed(format!("a target of {count} layers has no default target_layer_ids: add them"))
+        })?,
+    };
+    if ids.is_empty() || ids.iter().any(|id| *id >= count) {
+        return Err(config.malformed(format!(
+            "target_layer_ids {ids:?}: expected ids of layers from 0 to {}",
+            count.saturating_sub(1)
+        )));
+    }
+    let fc = LinearSpec { bias: config.tensors.has("fc.bias") };
+    let at = ids.iter().map(|id| id + 1).collect();
+    Ok(CapturedFeatures { at, width, norms: CaptureNorms::default(), fc: Some(fc) })
+}
+
+/// The default ids: evenly spaced from 1 to the fourth last layer, halves rounded to even as Python does.
+fn default_layers(layers: usize, target: usize) -> Option<Vec<usize>> {
+    if layers == 1 {
+        return Some(vec![target / 2]);
+    }
+    let span = target.checked_sub(4)? as f64;
+    Some((0..layers).map(|at| (1.0 + at as f64 * span / (layers - 1) as f64).round_ties_even() as usize).collect())
+}
+
+/// Rows of its block.
+fn block(config: &Config<'_>, settings: Settings<'_>, given: Option<usize>) -> Result<Block, EngineError> {
+    let dspark = is_dspark(config);
+    let anchor = settings.switch("sample_from_anchor")?;
+    if anchor == Some(true) && !dspark {
+        return Err(config.unsupported("sample_from_anchor = true in a DFLASH head", "only DSPARK heads have it"));
+    }
+    let mut block = if dspark { Block::DSPARK } else { Block::DFLASH };
+    block.anchored = dspark && anchor.unwrap_or(true);
+    block = block.of_size(settings.count("block_size")?.unwrap_or(block.rows));
+    block.given = given.map(|size| block.rows_for(size));
+    let fits = |rows: usize| block.depth_of(rows) > 0 && rows <= TreeShape::LARGEST;
+    if !fits(block.rows) {
+        let rows = block.rows;
+        return Err(
+            config.malformed(format!("a block has {rows} rows, expected at most {} drafts", TreeShape::LARGEST))
+        );
+    }
+    if let Some(rows) = block.given.filter(|rows| !fits(*rows)) {
+        return Err(EngineError::Configuration(format!(
+            "a block of {rows} rows drafts nothing, or is too large: it may have {} rows",
+            TreeShape::LARGEST
+        )));
+    }
+    Ok(block)
+}
+
+/// The token that stands for a position to be drafted.
+fn mask(config: &Config<'_>, settings: Settings<'_>, tokens: usize) -> Result<u32, EngineError> {
+    const NAMES: [&str; 4] = ["mask_token_id", "dspark_noise_token_id", "pard_token", "ptd_token_id"];
+    if config.folder().path().join("mask_embedding.pt").exists() {
+        return Err(config.unsupported(
+            "a mask embedding in mask_embedding.pt",
+            "only heads whose mask is a token of the vocabulary (mask_token_id) are supported",
+        ));
+    }
+    for name in NAMES {
+        match settings.count(name)? {
+            Some(id) if id < tokens => return Ok(id as u32),
+            Some(id) => {
+                return Err(config.malformed(format!("{name} is {id}, but the target has {tokens} tokens")));
+            }
+            None => {}
+        }
+    }
+    Err(config.malformed("mask_token_id is missing: it is the token that stands for a position to be drafted".into()))
+}
+
+fn markov(config: &Config<'_>, settings: Settings<'_>) -> Result<Option<MarkovSpec>, EngineError> {
+    let rank = settings.count("markov_rank")?.filter(|rank| *rank > 0);
+    match (is_dspark(config), rank) {
+        (false, None) => Ok(None),
+        (false, Some(rank)) => {
+            Err(config
+                .malformed(format!("markov_rank is {rank}, but the tensor markov_head.markov_w1.weight is missing")))
+        }
+        (true, None) => {
+            Err(config.malformed("the head has markov_head.markov_w1.weight, but markov_rank is missing".into()))
+        }
+        (true, Some(rank)) => {
+            let rank = config.size(Some(rank), "markov_rank")?;
+            let kind = match settings.word("markov_head_type")?.as_deref() {
+                None | Some("vanilla") => MarkovKind::Vanilla,
+                Some("gated") => MarkovKind::Gated,
+                Some("rnn") => MarkovKind::Recurrent,
+                Some(other) => {
+                    return Err(config.unsupported(
+                        format!("markov_head_type = {other} in config.json"),
+                        "supported are vanilla, gated and rnn",
+                    ));
+                }
+            };
+            Ok(Some(MarkovSpec { rank, kind }))
+        }
+    }
+}
+
+fn confidence(config: &Config<'_>, settings: Settings<'_>) -> Result<Option<ConfidenceSpec>, EngineError> {
+    let has = config.tensors.has("confidence_head.proj.weight");
+    match settings.switch("enable_confidence_head")? {
+        Some(true) if !has => Err(config
+            .malformed("enable_confidence_head is true, but the tensor confidence_head.proj.weight is missing".into())),
+        _ if !has => Ok(None),
+        _ => {
+            let with_markov = settings.switch("confidence_head_with_markov")?.unwrap_or(is_dspark(config));
+            Ok(Some(ConfidenceSpec { with_markov }))
+        }
+    }
+}
+
+/// Checks all tensors, and refuses those that nothing reads: a sign of another kind of head.
+fn check_tensors(config: &Config<'_>, spec: &BlockSpec, vocabulary: usize) -> Result<(), EngineError> {
+    const UNUSED: [&str; 3] = ["rotary_emb.inv_freq", "d2t", "t2d"];
+    let tensors = spec.tensors(vocabulary);
+    let plain = |name: &str| name.strip_prefix("model.").unwrap_or(name).to_owned();
+    let mut read = BTreeSet::new();
+    for tensor in tensors.all() {
+        config.tensors.expect(&tensor.name, &tensor.shape)?;
+        read.insert(plain(&tensor.name));
+    }
+    let is_scale = |name: &str| {
+        crate::checkpoint::is_unused_scale(name)
+            || crate::checkpoint::scaled_matrix(name).is_some_and(|matrix| read.contains(matrix))
+    };
+    let unused = |name: &str| UNUSED.iter().any(|end| name.ends_with(end)) || is_scale(name);
+    match config.tensors.all().find(|name| !read.contains(*name) && !unused(name)) {
+        None => Ok(()),
+        Some(name) => Err(config.unsupported(
+            format!("the tensor {name} in a {} head", spec.algorithm()),
+            "nothing would read it, so the head is of another kind, or its config.json does not belong to it",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn default_layers_are_rounded_as_python_rounds() {
+        assert_eq!(default_layers(5, 36), Some(vec![1, 9, 17, 25, 33]));
+        assert_eq!(default_layers(3, 7), Some(vec![1, 2, 4]), "2.5 becomes 2");
+        assert_eq!((default_layers(1, 7), default_layers(2, 3)), (Some(vec![3]), None));
+    }
+}

@@ -1,0 +1,76 @@
+//! Decoder layers of a block head, and what their rows see.
+
+use super::settings::Settings;
+use crate::{
+    error::EngineError,
+    families::{Attention, Config},
+    spec::{AttentionSpec, BlockLayer, Pairing},
+};
+
+/// Its decoder layers, in Qwen3's layout.
+pub fn layers(config: &Config<'_>, settings: Settings<'_>) -> Result<Vec<BlockLayer>, EngineError> {
+    let fields = config.fields();
+    let count = config.size(fields.num_hidden_layers, "num_hidden_layers")?;
+    let single = count == 1 && config.tensors.has("midlayer.self_attn.q_proj.weight");
+    let layer = |at: usize| {
+        let prefix = if single { "midlayer".to_owned() } else { format!("layers.{at}") };
+        config.tensors.expect(&format!("{prefix}.input_layernorm.weight"), &[config.hidden()?])?;
+        let attention = Attention { bias_setting: false, ..Attention::PLAIN };
+        let mut layer = config.layer(&prefix, attention, config.dense(&prefix)?)?;
+        if let AttentionSpec::Grouped(grouped) = &mut layer.attention {
+            grouped.rope.pairing = pairing(settings)?;
+        }
+        let (causal, window) = view(config, settings, at)?;
+        Ok(BlockLayer { layer, causal, window })
+    };
+    let rope = fields.rope_parameters.as_ref().or(fields.rope_scaling.as_ref());
+    if let Some(dims) = rope.and_then(|rope| rope.other.get("rope_dim")).filter(|dims| !dims.is_null())
+        && dims.as_u64().map(|dims| dims as usize) != fields.head_dim
+    {
+        return Err(config.unsupported(
+            format!("rope_dim = {dims} in the parameters of the rotary embedding"),
+            "only heads that rotate all dimensions, or the share of partial_rotary_factor, are supported",
+        ));
+    }
+    (0..count).map(layer).collect()
+}
+
+fn pairing(settings: Settings<'_>) -> Result<Pairing, EngineError> {
+    let halves = settings.switch("rope_is_neox_style")?.or(settings.switch("is_neox_style")?);
+    Ok(if halves == Some(false) { Pairing::Interleaved } else { Pairing::Halves })
+}
+
+/// Whether the rows of a block see only rows before them in a layer, and how far. Without a setting, a layer with a window
+/// is causal and one without is not.
+fn view(config: &Config<'_>, settings: Settings<'_>, at: usize) -> Result<(bool, Option<usize>), EngineError> {
+    let fields = config.fields();
+    let causal = match settings.switch("is_causal")? {
+        Some(causal) => Some(causal),
+        None => settings.switch("causal")?,
+    };
+    let Some(types) = &fields.layer_types else {
+        let window = match settings.switch("use_swa")? {
+            Some(true) => Some(config.size(settings.count("swa_window_size")?, "swa_window_size")?),
+            _ => None,
+        };
+        return Ok((causal.unwrap_or(false), window));
+    };
+    match types.get(at).map(String::as_str) {
+        Some("full_attention") => Ok((causal.unwrap_or(false), None)),
+        Some("sliding_attention") if fields.use_sliding_window == Some(false) => {
+            Err(config.malformed(format!("layer_types[{at}] is sliding_attention, but use_sliding_window is false")))
+        }
+        Some("sliding_attention") => {
+            let window = match fields.sliding_window {
+                Some(window) => Some(window),
+                None => settings.count("swa_window_size")?,
+            };
+            Ok((causal.unwrap_or(true), Some(config.size(window, "sliding_window")?)))
+        }
+        Some(other) => {
+            Err(config
+                .unsupported(format!("layers of type {other}"), "supported are full_attention and sliding_attention"))
+        }
+        None => Err(config.malformed(format!("layer_types has {} entries, expected one for each layer", types.len()))),
+    }
+}

@@ -1,0 +1,115 @@
+//! A block head: it drafts all positions of a block in one pass (DFLASH, DSPARK).
+//!
+//! Of every token of the sequence, keys and values of each of its layers are kept, projected from features of the target
+//! alone. A block is the last token, which has no features yet, followed by copies of a mask token; its rows attend to the
+//! kept tokens and to each other. Row j of a DFLASH block proposes the token at its own position, j after the last
+//! token's; of a DSPARK block the one after.
+
+use schemas::tree::Block;
+
+use super::{CapturedFeatures, EmbeddingSource, LayerSpec, VocabularySource};
+
+/// A head that drafts a block in one pass.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockSpec {
+    /// Names of its tensors.
+    pub tensors: BlockTensorLayout,
+    /// What it reads of the target, and how it is reduced to the head's width.
+    pub features: CapturedFeatures,
+    /// Its decoder layers.
+    pub layers: Vec<BlockLayer>,
+    /// Rows of its block, and which of them propose.
+    pub block: Block,
+    /// The token that stands for a position to be drafted.
+    pub mask: u32,
+    /// Factor of the values of attention.
+    pub value_scale: f32,
+    /// DSPARK: what corrects a row by the token before it.
+    pub markov: Option<MarkovSpec>,
+    /// DSPARK: whether it estimates the acceptance of each draft, and if so, whether from the token before it too. The
+    /// estimates do not enter drafts.
+    pub confidence: Option<ConfidenceSpec>,
+    /// The embedding in which it looks up the tokens of a block.
+    pub embedding: EmbeddingSource,
+    /// The matrix that proposes tokens.
+    pub head: VocabularySource,
+    /// Number of rows of that matrix.
+    pub vocabulary: usize,
+    /// Target tokens of these rows; `None` if the two vocabularies are the same.
+    pub tokens: Option<Vec<u32>>,
+}
+
+/// A decoder layer of a block head.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockLayer {
+    /// The layer.
+    pub layer: LayerSpec,
+    /// Whether a row of the block attends only to rows before it.
+    pub causal: bool,
+    /// A row attends only to positions less than this far from its own; `None` for all.
+    pub window: Option<usize>,
+}
+
+/// The published layouts of tensor names of block heads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockTensorLayout {
+    /// Prefix of the layers' names before their number; for a single layer, of all its names (`midlayer`).
+    pub single: Option<String>,
+    /// The projection of the features: `fc` or `encoder.fc`.
+    pub reduce: &'static str,
+    /// The norm of the projected features: `hidden_norm` or `encoder.output_norm_enc`.
+    pub context_norm: &'static str,
+}
+
+/// Corrects the logits of a row by the token before its position: `logits + W2 · latent(W1[token])`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MarkovSpec {
+    /// Width of the latent vector.
+    pub rank: usize,
+    /// How the latent vector is made.
+    pub kind: MarkovKind,
+}
+
+/// The published kinds of Markov heads, by the value of `markov_head_type`. `e` is W1's row of the token, `h` the hidden
+/// row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MarkovKind {
+    /// `e` itself.
+    Vanilla,
+    /// `sigmoid(gate · [h, e]) ⊙ e`.
+    Gated,
+    /// A recurrent cell over the path from the root: `[g, c, o] = joint · [s, e, h]`, the next `s` is
+    /// `sigmoid(g) ⊙ s + (1 − sigmoid(g)) ⊙ tanh(c)`, and the latent vector is `tanh(o)`.
+    Recurrent,
+}
+
+/// The confidence head of DSPARK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConfidenceSpec {
+    /// Whether it reads W1's row of the token before the position too.
+    pub with_markov: bool,
+}
+
+impl BlockSpec {
+    /// Width of its stream.
+    pub fn hidden(&self) -> usize {
+        self.layers.first().map_or(0, |layer| layer.layer.hidden)
+    }
+
+    /// Added to mean squares in its norms.
+    pub fn epsilon(&self) -> f32 {
+        self.layers.first().map_or(0.0, |layer| layer.layer.epsilon)
+    }
+
+    /// SGLang's name of the algorithm.
+    pub fn algorithm(&self) -> &'static str {
+        if self.markov.is_some() { "DSPARK" } else { "DFLASH" }
+    }
+
+    /// The same with all matrices in the type that the engine computes in.
+    #[must_use]
+    pub fn in_plain(&self) -> Self {
+        let layers = self.layers.iter().map(|layer| BlockLayer { layer: layer.layer.in_plain(), ..layer.clone() });
+        Self { layers: layers.collect(), ..self.clone() }
+    }
+}
