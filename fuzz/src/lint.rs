@@ -51,7 +51,7 @@ pub fn look(source: &Source, told: &Told) -> Vec<Diagnostic> {
         (told.target.clone().or(target), told.draft.clone().or(draft))
     };
     let options = Options { version, gpu_memory, expected_concurrency, ..Options::default() };
-    let Report { findings, resolved } = report(source, parsed, models, &options);
+    let Report { findings, resolved, .. } = report(source, parsed, models, &options);
     for resolved in &resolved {
         let _ = (resolved.table(source), resolved.to_json(source));
     }
