@@ -49,7 +49,7 @@ impl FromArgMatches for EngineFlags {
 fn argument(flag: &'static Flag) -> Arg {
     let argument = Arg::new(flag.name)
         .long(flag.name)
-        .aliases(flag.aliases.iter().copied())
+        .aliases(flag.aliases())
         .help(flag.help)
         .overrides_with(flag.name);
     match flag.takes {

@@ -2,15 +2,19 @@
 
 mod accepted;
 mod key;
+mod list;
 mod registered;
 mod speculative;
 mod table;
 
 pub use accepted::{Accepted, Kind, Word};
 pub use key::Key;
+pub(crate) use list::with_flags;
 pub use registered::{Arity, Lookup, Registered, Spelling, lookup, sglang, spelling, spellings, vllm};
 pub use speculative::Speculative;
 pub use table::FLAGS;
+
+use std::{collections::HashMap, sync::OnceLock};
 
 use crate::version::EngineVersion;
 
@@ -69,18 +73,12 @@ pub struct Flag {
     pub key: Key,
     /// The name to print, without dashes: SGLang's own.
     pub name: &'static str,
-    /// Other spellings that SGLang's parser accepts, without dashes.
-    pub aliases: &'static [&'static str],
     /// The kind of its values.
     pub takes: Takes,
     /// Whether spectune's own engine also accepts it.
     pub ours: bool,
     /// Whether it is one of slime's own flags, which have no `--sglang-` prefix and which no engine has.
     pub of_slime: bool,
-    /// First SGLang version that has it under `name`, if known.
-    pub since: Option<EngineVersion>,
-    /// First SGLang version that no longer has it under `name`, if known.
-    pub until: Option<EngineVersion>,
     /// One line for `--help` and the docs.
     pub help: &'static str,
 }
@@ -96,38 +94,41 @@ impl Key {
     pub fn name_in(self, version: EngineVersion) -> &'static str {
         let flag = self.flag();
         let alive = |name: &&str| spelling(name).is_none_or(|spelling| spelling.exists_in(version));
-        std::iter::once(flag.name).chain(flag.aliases.iter().copied()).find(alive).unwrap_or(flag.name)
+        flag.names().find(alive).unwrap_or(flag.name)
     }
 }
 
+/// Names of flags with the ones that replaced them, or that only slime has. The tables of the parsers do not say that these
+/// mean the same.
+const RENAMED: [(&str, &str); 5] = [
+    ("cuda-graph-bs", "cuda-graph-bs-decode"),
+    ("cuda-graph-max-bs", "cuda-graph-max-bs-decode"),
+    ("enable-linear-replayssm-spec", "enable-gdn-replayssm-spec"),
+    ("mamba-scheduler-strategy", "mamba-radix-cache-strategy"),
+    ("model-path", "hf-checkpoint"),
+];
+
 impl Flag {
-    const fn new(key: Key, name: &'static str, takes: Takes, help: &'static str) -> Self {
-        Self { key, name, aliases: &[], takes, ours: false, of_slime: false, since: None, until: None, help }
+    /// Other spellings that SGLang's parser accepts, without dashes.
+    pub fn aliases(&self) -> impl Iterator<Item = &'static str> {
+        let name = self.name;
+        let renamed = RENAMED.into_iter().filter(move |(old, _)| *old == name).map(|(_, new)| new);
+        renamed.chain(registered::aliases(name).iter().copied())
     }
 
-    const fn aliases(self, aliases: &'static [&'static str]) -> Self {
-        Self { aliases, ..self }
+    /// First SGLang version that has it under its name, if an older one lacks it.
+    pub fn since(&self) -> Option<EngineVersion> {
+        spelling(self.name)?.since
     }
 
-    const fn ours(self) -> Self {
-        Self { ours: true, ..self }
-    }
-
-    const fn of_slime(self) -> Self {
-        Self { of_slime: true, ..self }
-    }
-
-    const fn since(self, version: EngineVersion) -> Self {
-        Self { since: Some(version), ..self }
-    }
-
-    const fn until(self, version: EngineVersion) -> Self {
-        Self { until: Some(version), ..self }
+    /// First SGLang version that no longer has it under its name.
+    pub fn until(&self) -> Option<EngineVersion> {
+        spelling(self.name)?.until
     }
 
     /// Every spelling, the name first.
     pub fn names(&self) -> impl Iterator<Item = &'static str> {
-        std::iter::once(self.name).chain(self.aliases.iter().copied())
+        std::iter::once(self.name).chain(self.aliases())
     }
 
     /// The number of words that follow the flag.
@@ -142,7 +143,9 @@ impl Flag {
 
 /// The row with exactly this name or alias (without dashes).
 pub fn by_name(name: &str) -> Option<&'static Flag> {
-    FLAGS.iter().find(|flag| flag.names().any(|known| known == name))
+    static BY_NAME: OnceLock<HashMap<&'static str, &'static Flag>> = OnceLock::new();
+    let all = || FLAGS.iter().flat_map(|flag| flag.names().map(move |name| (name, flag))).collect();
+    BY_NAME.get_or_init(all).get(name).copied()
 }
 
 #[cfg(test)]
@@ -181,7 +184,7 @@ mod tests {
                 Takes::Texts => "texts".to_owned(),
             };
             let version = |version: Option<EngineVersion>| version.map_or_else(String::new, |one| one.to_string());
-            let versions = match (flag.since, flag.until) {
+            let versions = match (flag.since(), flag.until()) {
                 (None, None) => String::new(),
                 (since, until) => format!("{}…{}", version(since), version(until)),
             };
@@ -193,11 +196,20 @@ mod tests {
     }
 
     #[test]
-    fn every_key_has_exactly_one_row() {
-        for key in Key::ALL {
-            assert_eq!(FLAGS.iter().filter(|flag| flag.key == *key).count(), 1, "{key:?}");
+    fn keys_and_names_are_the_same_words() {
+        for flag in FLAGS {
+            // slime's names begin with the engine's.
+            let name = flag.name.strip_prefix("sglang-").filter(|_| flag.of_slime).unwrap_or(flag.name);
+            assert_eq!(format!("{:?}", flag.key).to_lowercase(), name.replace('-', ""));
         }
-        assert_eq!(FLAGS.len(), Key::ALL.len());
+    }
+
+    #[test]
+    fn flags_have_the_aliases_of_the_parser_and_those_that_replaced_them() {
+        let names = |name: &str| by_name(name).map(|flag| flag.names().collect::<Vec<_>>().join(" "));
+        assert_eq!(names("ep").as_deref(), Some("ep-size ep expert-parallel-size"));
+        assert_eq!(names("hf-checkpoint").as_deref(), Some("model-path hf-checkpoint model"));
+        assert_eq!(names("cuda-graph-bs-decode").as_deref(), Some("cuda-graph-bs cuda-graph-bs-decode"));
     }
 
     #[test]
@@ -218,10 +230,9 @@ mod tests {
     #[test]
     fn rows_agree_with_what_the_wheels_register() {
         for flag in FLAGS.iter().filter(|flag| !flag.of_slime && !NOT_SGLANG.contains(&flag.key)) {
-            let Some(own) = spelling(flag.name) else { panic!("--{} is in no wheel", flag.name) };
-            assert_eq!((own.since, own.until), (flag.since, flag.until), "--{}", flag.name);
+            assert!(spelling(flag.name).is_some(), "--{} is in no wheel", flag.name);
             for name in flag.names() {
-                // slime's own name for the target is the only alias that is not SGLang's.
+                // slime's own name for the target is the only other one that is not SGLang's.
                 if let Some(spelling) = spelling(name) {
                     assert_eq!(spelling.arity, flag.arity(), "--{name}");
                 } else {

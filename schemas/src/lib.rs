@@ -5,6 +5,8 @@
 //! Everything here is pure: text and values in, values and diagnostics out. Nothing reads a file, opens a socket or
 //! panics on any input. The caller does the I/O and passes the text in.
 #![forbid(unsafe_code)]
+// The list of flags is longer than the default.
+#![recursion_limit = "256"]
 
 pub mod adaptive;
 pub mod algorithm;

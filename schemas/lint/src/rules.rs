@@ -70,7 +70,17 @@ pub struct Context<'a> {
     pub gpu_memory: Option<u64>,
 }
 
-/// A rule: its identity, its page and its check.
+/// What the file of a rule defines: its identity and its check.
+#[derive(Clone, Copy)]
+struct Definition {
+    code: &'static str,
+    name: &'static str,
+    severity: Severity,
+    applies: Applies,
+    check: Check,
+}
+
+/// A rule: its identity, its area, its page and its check.
 pub struct Rule {
     /// Such as `SD070`; permanent.
     pub code: &'static str,
@@ -78,6 +88,8 @@ pub struct Rule {
     pub name: &'static str,
     /// Maximum severity of its findings.
     pub severity: Severity,
+    /// The folder of its file.
+    pub area: &'static str,
     /// The engine whose behaviour it is about.
     applies: Applies,
     /// The text of the rule's file, which starts with its page.
@@ -104,6 +116,11 @@ enum Check {
 }
 
 impl Rule {
+    const fn new(definition: Definition, area: &'static str, file: &'static str) -> Self {
+        let Definition { code, name, severity, applies, check } = definition;
+        Self { code, name, severity, area, applies, file, check }
+    }
+
     /// The page: what the rule finds, why, what the engine does, examples, versions and sources.
     pub fn page(&self) -> Page {
         Page::of_file(self.file)

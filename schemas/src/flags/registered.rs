@@ -5,7 +5,7 @@
 //! versions. A `-` in the column `since` means that the oldest of them already has the flag, in the column `until` that
 //! the newest of them still has it.
 
-use std::sync::OnceLock;
+use std::{collections::HashMap, sync::OnceLock};
 
 use crate::version::EngineVersion;
 
@@ -74,6 +74,19 @@ pub fn sglang() -> &'static Registered {
 pub fn vllm() -> &'static Registered {
     static VLLM: OnceLock<Registered> = OnceLock::new();
     VLLM.get_or_init(|| Registered::read(include_str!("vllm.tsv")))
+}
+
+/// The aliases of an argument of SGLang, sorted.
+pub(super) fn aliases(name: &str) -> &'static [&'static str] {
+    static ALIASES: OnceLock<HashMap<&'static str, Vec<&'static str>>> = OnceLock::new();
+    let all = || {
+        let mut all: HashMap<&'static str, Vec<&'static str>> = HashMap::new();
+        for spelling in spellings().iter().filter(|spelling| spelling.name != spelling.canonical) {
+            all.entry(spelling.canonical).or_default().push(spelling.name);
+        }
+        all
+    };
+    ALIASES.get_or_init(all).get(name).map_or(&[], Vec::as_slice)
 }
 
 /// All spellings of SGLang, sorted by name.

@@ -1,7 +1,5 @@
 //! The areas of the rules: the folders of their files.
 
-use std::{collections::HashMap, sync::OnceLock};
-
 use schemas::problems::PROBLEMS;
 
 use super::RULES;
@@ -9,9 +7,8 @@ use super::RULES;
 /// The area of findings about the text itself.
 pub const TEXT: &str = "text";
 
-/// Every area with the list of its rules' files, which defines the area of each rule. The first line of each list is
-/// the area's description.
-const LISTS: &[(&str, &str)] = &[
+/// Every area with its module, whose first line is the area's description.
+const MODULES: &[(&str, &str)] = &[
     ("algorithm", include_str!("algorithm.rs")),
     ("context", include_str!("context.rs")),
     ("dtype", include_str!("dtype.rs")),
@@ -29,7 +26,7 @@ const LISTS: &[(&str, &str)] = &[
 /// Every area with a one-line description.
 pub fn areas() -> impl Iterator<Item = (&'static str, &'static str)> {
     let about = |list: &'static str| list.lines().next().unwrap_or_default().trim_start_matches("//!").trim();
-    LISTS
+    MODULES
         .iter()
         .map(move |(area, list)| (*area, about(list)))
         .chain([(TEXT, "The text itself, and comments to spectune.")])
@@ -37,18 +34,8 @@ pub fn areas() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// The area of a code.
 pub fn area_of(code: &str) -> Option<&'static str> {
-    static AREAS: OnceLock<HashMap<&'static str, &'static str>> = OnceLock::new();
-    AREAS.get_or_init(all).get(code).copied()
-}
-
-fn all() -> HashMap<&'static str, &'static str> {
-    let files = LISTS.iter().flat_map(|(area, list)| {
-        let names = list.lines().filter_map(|line| line.trim_start_matches("pub(super) ").strip_prefix("mod "));
-        names.map(move |name| (name.split('_').next().unwrap_or_default().to_ascii_uppercase(), *area))
-    });
-    let files: HashMap<String, &'static str> = files.collect();
-    let rules = RULES.iter().filter_map(|rule| Some((rule.code, *files.get(rule.code)?)));
-    rules.chain(PROBLEMS.iter().map(|problem| (problem.code, TEXT))).collect()
+    let rule = RULES.iter().find(|rule| rule.code == code).map(|rule| rule.area);
+    rule.or_else(|| PROBLEMS.iter().any(|problem| problem.code == code).then_some(TEXT))
 }
 
 #[cfg(test)]
@@ -67,7 +54,7 @@ mod tests {
     fn an_area_has_rules_and_words_and_no_rule_has_its_name() {
         for (area, about) in areas() {
             assert!(about.len() > 10 && about.ends_with('.'), "{area}: {about}");
-            assert!(all().values().any(|own| *own == area), "{area} has no rule");
+            assert!(area == TEXT || RULES.iter().any(|rule| rule.area == area), "{area} has no rule");
             assert!(RULES.iter().all(|rule| rule.name != area));
         }
     }

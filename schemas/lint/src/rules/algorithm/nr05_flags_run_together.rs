@@ -42,14 +42,13 @@ use schemas::{
     text::Span,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR05",
     name: "flags-run-together",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("nr05_flags_run_together.rs"),
     check: Check::Several(check),
 };
 

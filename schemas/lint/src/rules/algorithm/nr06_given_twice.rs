@@ -38,14 +38,13 @@
 use launch::Argument;
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR06",
     name: "given-twice",
     severity: Severity::Warning,
     applies: Applies::AnyEngine,
-    file: include_str!("nr06_given_twice.rs"),
     check: Check::Several(check),
 };
 

@@ -49,14 +49,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR11",
     name: "draft-for-another-base",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("nr11_draft_for_another_base.rs"),
     check: Check::One(check),
 };
 

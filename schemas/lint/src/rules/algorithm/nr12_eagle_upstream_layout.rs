@@ -46,14 +46,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR12",
     name: "eagle-upstream-layout",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("nr12_eagle_upstream_layout.rs"),
     check: Check::One(check),
 };
 

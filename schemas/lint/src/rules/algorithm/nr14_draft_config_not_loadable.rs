@@ -45,14 +45,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR14",
     name: "draft-config-not-loadable",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("nr14_draft_config_not_loadable.rs"),
     check: Check::One(check),
 };
 

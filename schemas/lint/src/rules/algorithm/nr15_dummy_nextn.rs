@@ -42,14 +42,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR15",
     name: "dummy-nextn",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("nr15_dummy_nextn.rs"),
     check: Check::One(check),
 };
 

@@ -50,14 +50,13 @@ use schemas::{
     text::distance,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD001",
     name: "unknown-algorithm",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd001_unknown_algorithm.rs"),
     check: Check::One(check),
 };
 

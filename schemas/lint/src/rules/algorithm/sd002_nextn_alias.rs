@@ -37,14 +37,13 @@
 use launch::resolve::Origin;
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD002",
     name: "nextn-alias",
     severity: Severity::Info,
     applies: Applies::AnyEngine,
-    file: include_str!("sd002_nextn_alias.rs"),
     check: Check::One(check),
 };
 

@@ -45,14 +45,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD003",
     name: "gemma4-promote",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd003_gemma4_promote.rs"),
     check: Check::One(check),
 };
 

@@ -54,14 +54,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD004",
     name: "eagle-with-eagle3-draft",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd004_eagle_with_eagle3_draft.rs"),
     check: Check::One(check),
 };
 

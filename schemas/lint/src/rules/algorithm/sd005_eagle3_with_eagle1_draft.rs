@@ -50,14 +50,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD005",
     name: "eagle3-with-eagle1-draft",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd005_eagle3_with_eagle1_draft.rs"),
     check: Check::One(check),
 };
 

@@ -45,14 +45,13 @@
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, model::published::published};
 
 use super::families;
-use crate::rules::{Applies, Check, Context, Finding, Rule, support::missing};
+use crate::rules::{Applies, Check, Context, Definition, Finding, support::missing};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD006",
     name: "eagle3-no-draft-path",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd006_eagle3_no_draft_path.rs"),
     check: Check::One(check),
 };
 

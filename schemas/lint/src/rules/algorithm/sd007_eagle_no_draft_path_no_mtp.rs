@@ -48,14 +48,13 @@
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
 use super::families;
-use crate::rules::{Applies, Check, Context, Finding, Rule, support::missing};
+use crate::rules::{Applies, Check, Context, Definition, Finding, support::missing};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD007",
     name: "eagle-no-draft-path-no-mtp",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd007_eagle_no_draft_path_no_mtp.rs"),
     check: Check::One(check),
 };
 

@@ -39,14 +39,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, support::missing};
+use crate::rules::{Applies, Check, Context, Definition, Finding, support::missing};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD008",
     name: "standalone-no-draft-path",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd008_standalone_no_draft_path.rs"),
     check: Check::One(check),
 };
 

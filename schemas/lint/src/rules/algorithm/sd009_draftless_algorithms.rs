@@ -43,14 +43,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD009",
     name: "draftless-algorithms",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd009_draftless_algorithms.rs"),
     check: Check::One(check),
 };
 

@@ -51,14 +51,13 @@ use schemas::{
 };
 
 use super::families;
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD010",
     name: "mtp-draft-path-unneeded",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    file: include_str!("sd010_mtp_draft_path_unneeded.rs"),
     check: Check::One(check),
 };
 

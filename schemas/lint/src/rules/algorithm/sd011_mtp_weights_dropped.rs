@@ -55,14 +55,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::V0_5_13};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::V0_5_13};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD011",
     name: "mtp-weights-dropped",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd011_mtp_weights_dropped.rs"),
     check: Check::One(check),
 };
 

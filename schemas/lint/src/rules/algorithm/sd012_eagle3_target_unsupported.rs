@@ -46,14 +46,13 @@
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
 use super::families;
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD012",
     name: "eagle3-target-unsupported",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd012_eagle3_target_unsupported.rs"),
     check: Check::One(check),
 };
 

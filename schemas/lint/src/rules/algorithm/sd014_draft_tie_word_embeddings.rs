@@ -50,14 +50,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD014",
     name: "draft-tie-word-embeddings",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd014_draft_tie_word_embeddings.rs"),
     check: Check::One(check),
 };
 

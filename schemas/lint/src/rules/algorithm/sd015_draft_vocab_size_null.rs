@@ -55,14 +55,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD015",
     name: "draft-vocab-size-null",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    file: include_str!("sd015_draft_vocab_size_null.rs"),
     check: Check::One(check),
 };
 

@@ -46,14 +46,13 @@
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
 use super::families;
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD016",
     name: "draft-revision-replaced",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd016_draft_revision_replaced.rs"),
     check: Check::One(check),
 };
 

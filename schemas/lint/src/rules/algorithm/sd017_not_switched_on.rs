@@ -53,14 +53,13 @@ use schemas::{
     flags::{self, Arity, Key, Lookup},
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Finding, Definition, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD017",
     name: "not-switched-on",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd017_not_switched_on.rs"),
     check: Check::One(check),
 };
 

@@ -48,14 +48,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD105",
     name: "deepseek-v4-algorithms",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd105_deepseek_v4_algorithms.rs"),
     check: Check::One(check),
 };
 

@@ -50,16 +50,15 @@
 use schemas::diagnostic::Severity;
 
 use crate::rules::{
-    Applies, Check, Context, Finding, Rule,
+    Applies, Check, Context, Definition, Finding,
     known::{Harm, met},
 };
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD193",
     name: "known-crash",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd193_known_crash.rs"),
     check: Check::Several(check),
 };
 

@@ -38,16 +38,15 @@
 use schemas::diagnostic::Severity;
 
 use crate::rules::{
-    Applies, Check, Context, Finding, Rule,
+    Applies, Check, Context, Definition, Finding,
     known::{Harm, met},
 };
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD194",
     name: "known-corruption",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd194_known_corruption.rs"),
     check: Check::Several(check),
 };
 

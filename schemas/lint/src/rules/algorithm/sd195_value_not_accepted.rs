@@ -52,14 +52,13 @@ use schemas::{
     flags::{self, Key},
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, accepted::refused};
+use crate::rules::{Applies, Check, Context, Definition, Finding, accepted::refused};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD195",
     name: "value-not-accepted",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd195_value_not_accepted.rs"),
     check: Check::Several(check),
 };
 

@@ -81,14 +81,13 @@ use schemas::{
 };
 
 use super::draft_length::{DEFAULT_CHANGED, OVERWRITE, Short};
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD060",
     name: "draft-context-shorter",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd060_draft_context_shorter.rs"),
     check: Check::One(check),
 };
 

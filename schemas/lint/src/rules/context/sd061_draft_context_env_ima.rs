@@ -79,14 +79,13 @@ use schemas::{
 };
 
 use super::draft_length::{OVERWRITE, Short};
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD061",
     name: "draft-context-env-ima",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd061_draft_context_env_ima.rs"),
     check: Check::One(check),
 };
 

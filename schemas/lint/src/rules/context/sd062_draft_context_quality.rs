@@ -52,14 +52,13 @@
 use schemas::{diagnostic::Severity, flags::Key};
 
 use super::draft_length::Short;
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD062",
     name: "draft-context-quality",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd062_draft_context_quality.rs"),
     check: Check::One(check),
 };
 

@@ -56,14 +56,13 @@ use schemas::{
     model::{DraftKind, ModelConfig},
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD063",
     name: "rope-theta-mismatch",
     severity: Severity::Warning,
     applies: Applies::AnyEngine,
-    file: include_str!("sd063_rope_theta_mismatch.rs"),
     check: Check::One(check),
 };
 

@@ -47,14 +47,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD064",
     name: "context-budget",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd064_context_budget.rs"),
     check: Check::One(check),
 };
 

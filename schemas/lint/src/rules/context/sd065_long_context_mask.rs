@@ -61,14 +61,13 @@
 
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD065",
     name: "long-context-mask",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd065_long_context_mask.rs"),
     check: Check::One(check),
 };
 

@@ -46,14 +46,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR19",
     name: "w4afp8-mtp",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("nr19_w4afp8_mtp.rs"),
     check: Check::One(check),
 };
 

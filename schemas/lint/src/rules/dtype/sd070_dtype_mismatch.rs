@@ -83,14 +83,13 @@
 use schemas::diagnostic::Severity;
 
 use super::loaded::Loaded;
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD070",
     name: "dtype-mismatch",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd070_dtype_mismatch.rs"),
     check: Check::One(check),
 };
 

@@ -54,14 +54,13 @@
 use schemas::diagnostic::Severity;
 
 use super::loaded::Loaded;
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD071",
     name: "dtype-missing-becomes-fp16",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd071_dtype_missing_becomes_fp16.rs"),
     check: Check::One(check),
 };
 

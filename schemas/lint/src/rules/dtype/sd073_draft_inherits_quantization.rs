@@ -49,14 +49,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD073",
     name: "draft-inherits-quantization",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd073_draft_inherits_quantization.rs"),
     check: Check::One(check),
 };
 

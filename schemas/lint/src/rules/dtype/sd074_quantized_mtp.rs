@@ -46,14 +46,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD074",
     name: "quantized-mtp",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd074_quantized_mtp.rs"),
     check: Check::One(check),
 };
 

@@ -43,14 +43,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD075",
     name: "moe-runner-inherit",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd075_moe_runner_inherit.rs"),
     check: Check::One(check),
 };
 

@@ -36,14 +36,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD076",
     name: "fa3-e5m2",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    file: include_str!("sd076_fa3_e5m2.rs"),
     check: Check::One(check),
 };
 

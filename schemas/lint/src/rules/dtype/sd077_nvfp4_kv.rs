@@ -38,14 +38,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD077",
     name: "nvfp4-kv",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd077_nvfp4_kv.rs"),
     check: Check::One(check),
 };
 

@@ -43,14 +43,13 @@
 
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR01",
     name: "deepep-dispatch-tokens",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("nr01_deepep_dispatch_tokens.rs"),
     check: Check::One(check),
 };
 

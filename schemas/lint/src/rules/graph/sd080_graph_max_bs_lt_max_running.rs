@@ -62,14 +62,13 @@ use schemas::{
 };
 
 use super::padding::{Captured, dense_line};
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD080",
     name: "graph-max-bs-lt-max-running",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd080_graph_max_bs_lt_max_running.rs"),
     check: Check::One(check),
 };
 

@@ -79,14 +79,13 @@ use schemas::{
 };
 
 use super::padding::{Captured, dense_line};
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD081",
     name: "graph-bs-gaps",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd081_graph_bs_gaps.rs"),
     check: Check::One(check),
 };
 

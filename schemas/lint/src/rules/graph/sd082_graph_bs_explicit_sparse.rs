@@ -45,14 +45,13 @@ use launch::Syntax;
 use schemas::{diagnostic::Severity, flags::Key};
 
 use super::padding::Captured;
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD082",
     name: "graph-bs-explicit-sparse",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd082_graph_bs_explicit_sparse.rs"),
     check: Check::One(check),
 };
 

@@ -55,14 +55,13 @@ use schemas::{
 };
 
 use super::padding::{Captured, dense_line};
-use crate::rules::{Applies, Check, Context, Finding, Rule, support::count, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, support::count, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD083",
     name: "disable-padding-with-spec",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd083_disable_padding_with_spec.rs"),
     check: Check::One(check),
 };
 

@@ -43,14 +43,13 @@
 use launch::resolve::Origin;
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, support::count};
+use crate::rules::{Applies, Check, Context, Definition, Finding, support::count};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD084",
     name: "graph-bs-alignment",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd084_graph_bs_alignment.rs"),
     check: Check::One(check),
 };
 

@@ -41,14 +41,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD085",
     name: "graph-memory",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd085_graph_memory.rs"),
     check: Check::One(check),
 };
 

@@ -63,14 +63,13 @@ use schemas::{
     version::EngineVersion,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD086",
     name: "flag-renamed",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd086_flag_renamed.rs"),
     check: Check::Several(check),
 };
 
@@ -135,7 +134,7 @@ fn going(context: &Context<'_>, argument: &Argument, spelling: &Spelling, now: O
     let gone = spelling.until?;
     let read = flags::sglang().versions();
     let edge = Edge::new(*read.iter().rev().find(|read| **read < gone)?, gone);
-    let successor = flags::by_name(spelling.name)?.aliases.iter().find_map(|alias| flags::spelling(alias));
+    let successor = flags::by_name(spelling.name)?.aliases().find_map(flags::spelling);
     let version = context.version();
     if edge.side(version) != Side::Between || now.is_some() || !successor?.exists_in(version) {
         return None;

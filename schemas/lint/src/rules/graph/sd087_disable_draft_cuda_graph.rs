@@ -40,14 +40,13 @@
 
 use schemas::{diagnostic::Severity, engines::Engine};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD087",
     name: "disable-draft-cuda-graph",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    file: include_str!("sd087_disable_draft_cuda_graph.rs"),
     check: Check::One(check),
 };
 

@@ -46,14 +46,13 @@
 use launch::resolve::Origin;
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD088",
     name: "cuda-graph-disabled",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd088_cuda_graph_disabled.rs"),
     check: Check::One(check),
 };
 

@@ -50,14 +50,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR16",
     name: "eagle3-narrow-draft",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("nr16_eagle3_narrow_draft.rs"),
     check: Check::One(check),
 };
 

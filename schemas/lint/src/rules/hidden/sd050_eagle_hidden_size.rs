@@ -52,14 +52,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD050",
     name: "eagle-hidden-size",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd050_eagle_hidden_size.rs"),
     check: Check::One(check),
 };
 

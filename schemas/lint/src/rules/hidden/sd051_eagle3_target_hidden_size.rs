@@ -55,14 +55,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD051",
     name: "eagle3-target-hidden-size",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd051_eagle3_target_hidden_size.rs"),
     check: Check::One(check),
 };
 

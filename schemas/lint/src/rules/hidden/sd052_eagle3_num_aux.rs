@@ -62,14 +62,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD052",
     name: "eagle3-num-aux",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd052_eagle3_num_aux.rs"),
     check: Check::One(check),
 };
 

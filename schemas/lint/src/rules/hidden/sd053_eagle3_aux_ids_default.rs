@@ -55,14 +55,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD053",
     name: "eagle3-aux-ids-default",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd053_eagle3_aux_ids_default.rs"),
     check: Check::One(check),
 };
 

@@ -51,14 +51,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD055",
     name: "eagle3-aux-ids-range",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd055_eagle3_aux_ids_range.rs"),
     check: Check::One(check),
 };
 

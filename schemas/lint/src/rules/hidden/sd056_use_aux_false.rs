@@ -45,14 +45,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD056",
     name: "use-aux-false",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    file: include_str!("sd056_use_aux_false.rs"),
     check: Check::One(check),
 };
 

@@ -44,14 +44,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD057",
     name: "eagle31-norms",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd057_eagle31_norms.rs"),
     check: Check::One(check),
 };
 

@@ -51,14 +51,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD058",
     name: "standalone-hidden-size",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd058_standalone_hidden_size.rs"),
     check: Check::One(check),
 };
 

@@ -106,14 +106,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, model::ModelFacts};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, support::count};
+use crate::rules::{Applies, Check, Context, Definition, Finding, support::count};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD059",
     name: "unexpected-weights-ignored",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd059_unexpected_weights_ignored.rs"),
     check: Check::Several(check),
 };
 

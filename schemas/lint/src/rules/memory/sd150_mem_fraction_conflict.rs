@@ -59,14 +59,13 @@
 use launch::resolve::readable;
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD150",
     name: "mem-fraction-conflict",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd150_mem_fraction_conflict.rs"),
     check: Check::One(check),
 };
 

@@ -56,14 +56,13 @@
 use launch::resolve::readable;
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD151",
     name: "mem-fraction-too-low",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd151_mem_fraction_too_low.rs"),
     check: Check::One(check),
 };
 

@@ -44,14 +44,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD152",
     name: "kv-budget",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd152_kv_budget.rs"),
     check: Check::One(check),
 };
 

@@ -42,14 +42,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD153",
     name: "paged-decode-leak",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd153_paged_decode_leak.rs"),
     check: Check::One(check),
 };
 

@@ -49,14 +49,13 @@
 use launch::resolve::readable;
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD154",
     name: "logits-memory",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    file: include_str!("sd154_logits_memory.rs"),
     check: Check::One(check),
 };
 

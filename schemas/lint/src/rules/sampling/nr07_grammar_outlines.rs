@@ -41,14 +41,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR07",
     name: "grammar-outlines",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("nr07_grammar_outlines.rs"),
     check: Check::One(check),
 };
 

@@ -42,14 +42,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, engines::Engine, flags::Key, text::Span};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD108",
     name: "rocm-greedy",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd108_rocm_greedy.rs"),
     check: Check::One(check),
 };
 

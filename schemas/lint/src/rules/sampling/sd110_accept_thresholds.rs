@@ -44,14 +44,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD110",
     name: "accept-thresholds",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd110_accept_thresholds.rs"),
     check: Check::Several(check),
 };
 

@@ -40,14 +40,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD111",
     name: "rejection-sampling",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd111_rejection_sampling.rs"),
     check: Check::One(check),
 };
 

@@ -63,14 +63,13 @@
 use schemas::{diagnostic::Severity, flags::Key};
 
 use super::defaults::SamplingDefault;
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD113",
     name: "min-p-ignored",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd113_min_p_ignored.rs"),
     check: Check::One(check),
 };
 

@@ -53,14 +53,13 @@
 use schemas::{diagnostic::Severity, flags::Key};
 
 use super::defaults::SamplingDefault;
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD114",
     name: "penalties",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd114_penalties.rs"),
     check: Check::Several(check),
 };
 

@@ -40,14 +40,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD115",
     name: "structured-output",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd115_structured_output.rs"),
     check: Check::One(check),
 };
 

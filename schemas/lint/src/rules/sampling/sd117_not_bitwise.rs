@@ -43,14 +43,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD117",
     name: "not-bitwise",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    file: include_str!("sd117_not_bitwise.rs"),
     check: Check::One(check),
 };
 

@@ -40,14 +40,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD118",
     name: "chat-template",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    file: include_str!("sd118_chat_template.rs"),
     check: Check::One(check),
 };
 

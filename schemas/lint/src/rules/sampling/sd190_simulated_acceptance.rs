@@ -38,14 +38,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::V0_5_17};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::V0_5_17};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD190",
     name: "simulated-acceptance",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd190_simulated_acceptance.rs"),
     check: Check::One(check),
 };
 

@@ -51,14 +51,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR02",
     name: "mla-backend-draft",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("nr02_mla_backend_draft.rs"),
     check: Check::One(check),
 };
 

@@ -38,14 +38,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR08",
     name: "dp-attention-old",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("nr08_dp_attention_old.rs"),
     check: Check::One(check),
 };
 

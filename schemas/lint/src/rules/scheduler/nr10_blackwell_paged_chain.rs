@@ -48,14 +48,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR10",
     name: "blackwell-paged-chain",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("nr10_blackwell_paged_chain.rs"),
     check: Check::One(check),
 };
 

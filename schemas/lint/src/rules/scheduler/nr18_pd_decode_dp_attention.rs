@@ -39,14 +39,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR18",
     name: "pd-decode-dp-attention",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("nr18_pd_decode_dp_attention.rs"),
     check: Check::One(check),
 };
 

@@ -36,14 +36,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR20",
     name: "ngram-lora",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("nr20_ngram_lora.rs"),
     check: Check::One(check),
 };
 

@@ -41,14 +41,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR21",
     name: "mem-fraction-near-one",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("nr21_mem_fraction_near_one.rs"),
     check: Check::One(check),
 };
 

@@ -62,14 +62,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD090",
     name: "max-running-48",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd090_max_running_48.rs"),
     check: Check::One(check),
 };
 

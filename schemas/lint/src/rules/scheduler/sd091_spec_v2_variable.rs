@@ -37,14 +37,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD091",
     name: "spec-v2-variable",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    file: include_str!("sd091_spec_v2_variable.rs"),
     check: Check::One(check),
 };
 

@@ -41,14 +41,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD092",
     name: "mixed-chunk",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd092_mixed_chunk.rs"),
     check: Check::One(check),
 };
 

@@ -38,14 +38,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD093",
     name: "pipeline-parallel",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd093_pipeline_parallel.rs"),
     check: Check::One(check),
 };
 

@@ -37,14 +37,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD094",
     name: "standalone-dp-attention",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd094_standalone_dp_attention.rs"),
     check: Check::One(check),
 };
 

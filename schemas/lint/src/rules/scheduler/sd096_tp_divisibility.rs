@@ -63,14 +63,13 @@ use schemas::{
     model::{DraftKind, ModelConfig},
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD096",
     name: "tp-divisibility",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd096_tp_divisibility.rs"),
     check: Check::Several(check),
 };
 

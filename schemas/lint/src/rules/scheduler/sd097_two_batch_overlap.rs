@@ -40,14 +40,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD097",
     name: "two-batch-overlap",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd097_two_batch_overlap.rs"),
     check: Check::One(check),
 };
 

@@ -44,14 +44,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD099",
     name: "lora-algorithm",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd099_lora_algorithm.rs"),
     check: Check::One(check),
 };
 

@@ -62,14 +62,13 @@
 use launch::Argument;
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD100",
     name: "cache-features",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd100_cache_features.rs"),
     check: Check::Several(check),
 };
 

@@ -46,14 +46,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::V0_5_23};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::V0_5_23};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD101",
     name: "pd-decode-radix",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd101_pd_decode_radix.rs"),
     check: Check::One(check),
 };
 

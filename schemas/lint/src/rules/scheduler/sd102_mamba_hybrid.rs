@@ -70,14 +70,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD102",
     name: "mamba-hybrid",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd102_mamba_hybrid.rs"),
     check: Check::Several(check),
 };
 

@@ -52,14 +52,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD106",
     name: "backend-flex",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd106_backend_flex.rs"),
     check: Check::One(check),
 };
 

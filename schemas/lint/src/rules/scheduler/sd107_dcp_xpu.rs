@@ -38,14 +38,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD107",
     name: "dcp-xpu",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd107_dcp_xpu.rs"),
     check: Check::One(check),
 };
 

@@ -44,14 +44,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD109",
     name: "parallelism-without-speculation",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd109_parallelism_without_speculation.rs"),
     check: Check::Several(check),
 };
 

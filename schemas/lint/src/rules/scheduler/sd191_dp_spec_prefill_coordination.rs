@@ -39,14 +39,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD191",
     name: "dp-spec-prefill-coordination",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd191_dp_spec_prefill_coordination.rs"),
     check: Check::One(check),
 };
 

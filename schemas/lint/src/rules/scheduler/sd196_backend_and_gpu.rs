@@ -60,14 +60,13 @@ use schemas::{
     version::EngineVersion,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD196",
     name: "backend-and-gpu",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd196_backend_and_gpu.rs"),
     check: Check::Several(check),
 };
 

@@ -41,14 +41,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, text::Span};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD197",
     name: "dspark-limits",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd197_dspark_limits.rs"),
     check: Check::Several(check),
 };
 

@@ -41,14 +41,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, support::missing, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, support::missing, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD198",
     name: "uno-limits",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd198_uno_limits.rs"),
     check: Check::Several(check),
 };
 

@@ -48,14 +48,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key, text::Located};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD199",
     name: "two-attention-backends",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd199_two_attention_backends.rs"),
     check: Check::One(check),
 };
 

@@ -40,14 +40,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD200",
     name: "decoupled-spec-endpoints",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd200_decoupled_spec_endpoints.rs"),
     check: Check::One(check),
 };
 

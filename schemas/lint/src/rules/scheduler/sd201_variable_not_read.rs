@@ -43,14 +43,13 @@
 
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, variables::not_read};
+use crate::rules::{Applies, Check, Context, Finding, Definition, variables::not_read};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD201",
     name: "variable-not-read",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd201_variable_not_read.rs"),
     check: Check::Several(check),
 };
 

@@ -53,14 +53,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD162",
     name: "rl-drift",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd162_rl_drift.rs"),
     check: Check::One(check),
 };
 

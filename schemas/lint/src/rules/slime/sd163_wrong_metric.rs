@@ -55,14 +55,13 @@
 
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD163",
     name: "wrong-metric",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    file: include_str!("sd163_wrong_metric.rs"),
     check: Check::One(check),
 };
 

@@ -56,14 +56,13 @@ use schemas::{
     engines::Engine,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD170",
     name: "slime-prefix",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd170_slime_prefix.rs"),
     check: Check::Several(check),
 };
 

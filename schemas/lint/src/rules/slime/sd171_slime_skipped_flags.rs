@@ -51,14 +51,13 @@
 use launch::Argument;
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD171",
     name: "slime-skipped-flags",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd171_slime_skipped_flags.rs"),
     check: Check::Several(check),
 };
 

@@ -51,14 +51,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD172",
     name: "slime-dp",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd172_slime_dp.rs"),
     check: Check::One(check),
 };
 

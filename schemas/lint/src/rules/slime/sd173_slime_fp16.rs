@@ -46,14 +46,13 @@
 
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD173",
     name: "slime-fp16",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    file: include_str!("sd173_slime_fp16.rs"),
     check: Check::One(check),
 };
 

@@ -52,14 +52,13 @@
 
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD175",
     name: "slime-yaml-override",
     severity: Severity::Info,
     applies: Applies::Sglang,
-    file: include_str!("sd175_slime_yaml_override.rs"),
     check: Check::One(check),
 };
 

@@ -61,14 +61,13 @@ use schemas::{
     flags::{self, Key},
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD176",
     name: "slime-sglang-pin",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd176_slime_sglang_pin.rs"),
     check: Check::Several(check),
 };
 

@@ -55,14 +55,13 @@
 
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD177",
     name: "slime-colocate-memory",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd177_slime_colocate_memory.rs"),
     check: Check::One(check),
 };
 

@@ -46,14 +46,13 @@
 
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD179",
     name: "slime-pd-mtp",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd179_slime_pd_mtp.rs"),
     check: Check::One(check),
 };
 

@@ -42,14 +42,13 @@
 use launch::{Argument, Syntax};
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD180",
     name: "slime-mtp-layers",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd180_slime_mtp_layers.rs"),
     check: Check::One(check),
 };
 

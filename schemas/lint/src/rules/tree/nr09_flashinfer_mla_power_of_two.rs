@@ -45,14 +45,13 @@
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
 use super::Shape;
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR09",
     name: "flashinfer-mla-power-of-two",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("nr09_flashinfer_mla_power_of_two.rs"),
     check: Check::One(check),
 };
 

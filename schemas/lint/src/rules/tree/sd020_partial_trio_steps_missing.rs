@@ -46,14 +46,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD020",
     name: "partial-trio-steps-missing",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd020_partial_trio_steps_missing.rs"),
     check: Check::One(check),
 };
 

@@ -46,14 +46,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD021",
     name: "partial-trio-topk-missing",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd021_partial_trio_topk_missing.rs"),
     check: Check::One(check),
 };
 

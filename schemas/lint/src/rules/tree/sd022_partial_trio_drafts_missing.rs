@@ -49,14 +49,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD022",
     name: "partial-trio-drafts-missing",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd022_partial_trio_drafts_missing.rs"),
     check: Check::One(check),
 };
 

@@ -54,14 +54,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, support::count};
+use crate::rules::{Applies, Check, Context, Definition, Finding, support::count};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD023",
     name: "topk1-drafts-adjusted",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd023_topk1_drafts_adjusted.rs"),
     check: Check::One(check),
 };
 

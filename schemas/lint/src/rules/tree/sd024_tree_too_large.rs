@@ -44,14 +44,13 @@ use schemas::{
 };
 
 use super::Shape;
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD024",
     name: "tree-too-large",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd024_tree_too_large.rs"),
     check: Check::One(check),
 };
 

@@ -50,14 +50,13 @@ use schemas::{
 };
 
 use super::Shape;
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD025",
     name: "tree-too-small",
     severity: Severity::Warning,
     applies: Applies::AnyEngine,
-    file: include_str!("sd025_tree_too_small.rs"),
     check: Check::One(check),
 };
 

@@ -40,14 +40,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD026",
     name: "drafts-lt-2",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd026_drafts_lt_2.rs"),
     check: Check::One(check),
 };
 

@@ -44,14 +44,13 @@
 
 use schemas::{diagnostic::Severity, engines::Engine, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD027",
     name: "steps-le-0",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd027_steps_le_0.rs"),
     check: Check::One(check),
 };
 

@@ -38,14 +38,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD028",
     name: "topk-gt-16-disagg",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd028_topk_gt_16_disagg.rs"),
     check: Check::One(check),
 };
 

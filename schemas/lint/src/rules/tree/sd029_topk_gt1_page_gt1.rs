@@ -64,14 +64,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD029",
     name: "topk-gt1-page-gt1",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd029_topk_gt1_page_gt1.rs"),
     check: Check::One(check),
 };
 

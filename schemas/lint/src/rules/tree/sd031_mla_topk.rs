@@ -47,14 +47,13 @@
 use launch::resolve::uses_mla;
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD031",
     name: "mla-topk",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd031_mla_topk.rs"),
     check: Check::One(check),
 };
 

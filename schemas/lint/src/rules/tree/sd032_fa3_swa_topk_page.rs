@@ -51,14 +51,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD032",
     name: "fa3-swa-topk-page",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd032_fa3_swa_topk_page.rs"),
     check: Check::One(check),
 };
 

@@ -47,14 +47,13 @@
 use schemas::{diagnostic::Severity, flags::Key};
 
 use super::Shape;
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD034",
     name: "topk-gt1-kvindices-bug",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd034_topk_gt1_kvindices_bug.rs"),
     check: Check::One(check),
 };
 

@@ -48,14 +48,13 @@
 use schemas::{diagnostic::Severity, flags::Key};
 
 use super::Shape;
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD035",
     name: "int32-overflow",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd035_int32_overflow.rs"),
     check: Check::One(check),
 };
 

@@ -49,14 +49,13 @@
 use schemas::{diagnostic::Severity, flags::Key};
 
 use super::Shape;
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD036",
     name: "tree-at-high-concurrency",
     severity: Severity::Warning,
     applies: Applies::AnyEngine,
-    file: include_str!("sd036_tree_at_high_concurrency.rs"),
     check: Check::One(check),
 };
 

@@ -45,14 +45,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD103",
     name: "multi-layer-eagle",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd103_multi_layer_eagle.rs"),
     check: Check::One(check),
 };
 

@@ -43,14 +43,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD104",
     name: "architecture-topk1",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd104_architecture_topk1.rs"),
     check: Check::One(check),
 };
 

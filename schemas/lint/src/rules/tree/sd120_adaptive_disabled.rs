@@ -39,14 +39,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD120",
     name: "adaptive-disabled",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd120_adaptive_disabled.rs"),
     check: Check::One(check),
 };
 

@@ -39,14 +39,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD121",
     name: "adaptive-steps",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd121_adaptive_steps.rs"),
     check: Check::One(check),
 };
 

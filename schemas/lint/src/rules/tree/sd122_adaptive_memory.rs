@@ -39,14 +39,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD122",
     name: "adaptive-memory",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd122_adaptive_memory.rs"),
     check: Check::One(check),
 };
 

@@ -38,14 +38,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD130",
     name: "ngram-topk-overwritten",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd130_ngram_topk_overwritten.rs"),
     check: Check::One(check),
 };
 

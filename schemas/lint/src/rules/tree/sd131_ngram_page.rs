@@ -38,14 +38,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD131",
     name: "ngram-page",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd131_ngram_page.rs"),
     check: Check::One(check),
 };
 

@@ -44,14 +44,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD132",
     name: "ngram-external",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd132_ngram_external.rs"),
     check: Check::One(check),
 };
 

@@ -41,14 +41,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD134",
     name: "ngram-device",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd134_ngram_device.rs"),
     check: Check::One(check),
 };
 

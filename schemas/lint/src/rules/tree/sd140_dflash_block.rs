@@ -44,14 +44,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD140",
     name: "dflash-block",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd140_dflash_block.rs"),
     check: Check::One(check),
 };
 

@@ -38,14 +38,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD141",
     name: "dflash-steps",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd141_dflash_steps.rs"),
     check: Check::One(check),
 };
 

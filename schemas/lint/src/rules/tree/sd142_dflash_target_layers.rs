@@ -53,14 +53,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD142",
     name: "dflash-target-layers",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd142_dflash_target_layers.rs"),
     check: Check::One(check),
 };
 

@@ -53,14 +53,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, model::ModelFacts};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD143",
     name: "dflash-trtllm",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd143_dflash_trtllm.rs"),
     check: Check::One(check),
 };
 

@@ -39,14 +39,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD144",
     name: "block-size-and-tokens",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd144_block_size_and_tokens.rs"),
     check: Check::One(check),
 };
 

@@ -40,14 +40,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD145",
     name: "draft-window",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd145_draft_window.rs"),
     check: Check::Several(check),
 };
 

@@ -56,14 +56,13 @@
 use launch::Argument;
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key, text::Span};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Finding, Definition};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD146",
     name: "ragged-verify-table",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd146_ragged_verify_table.rs"),
     check: Check::Several(check),
 };
 

@@ -61,14 +61,13 @@ use schemas::{
     text::{Located, Span},
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Finding, Definition};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD147",
     name: "block-of-head",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd147_block_of_head.rs"),
     check: Check::One(check),
 };
 

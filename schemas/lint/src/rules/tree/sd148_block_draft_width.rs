@@ -51,14 +51,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Finding, Definition};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD148",
     name: "block-draft-width",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd148_block_draft_width.rs"),
     check: Check::One(check),
 };
 

@@ -41,14 +41,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD160",
     name: "negative-speedup",
     severity: Severity::Warning,
     applies: Applies::AnyEngine,
-    file: include_str!("sd160_negative_speedup.rs"),
     check: Check::One(check),
 };
 

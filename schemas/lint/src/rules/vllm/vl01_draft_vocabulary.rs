@@ -61,14 +61,13 @@
 use schemas::diagnostic::Severity;
 use serde_json::Value as Json;
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL01",
     name: "draft-vocabulary",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl01_draft_vocabulary.rs"),
     check: Check::One(check),
 };
 

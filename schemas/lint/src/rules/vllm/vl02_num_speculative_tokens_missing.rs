@@ -67,14 +67,13 @@
 
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL02",
     name: "num-speculative-tokens-missing",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl02_num_speculative_tokens_missing.rs"),
     check: Check::One(check),
 };
 

@@ -51,14 +51,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL03",
     name: "draft-context",
     severity: Severity::Warning,
     applies: Applies::Vllm,
-    file: include_str!("vl03_draft_context.rs"),
     check: Check::One(check),
 };
 

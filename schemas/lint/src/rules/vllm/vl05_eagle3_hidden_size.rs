@@ -48,14 +48,13 @@
 
 use schemas::{diagnostic::Severity, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL05",
     name: "eagle3-hidden-size",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl05_eagle3_hidden_size.rs"),
     check: Check::One(check),
 };
 

@@ -57,14 +57,13 @@
 
 use schemas::{diagnostic::Severity, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL06",
     name: "mtp-pipeline-parallel",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl06_mtp_pipeline_parallel.rs"),
     check: Check::One(check),
 };
 

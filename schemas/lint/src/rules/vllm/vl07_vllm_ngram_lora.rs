@@ -36,14 +36,13 @@
 
 use schemas::{diagnostic::Severity, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL07",
     name: "vllm-ngram-lora",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl07_vllm_ngram_lora.rs"),
     check: Check::One(check),
 };
 

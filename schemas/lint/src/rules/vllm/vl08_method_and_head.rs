@@ -50,14 +50,13 @@
 use launch::VllmSpeculation;
 use schemas::{diagnostic::Severity, model::DraftKind};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL08",
     name: "method-and-head",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl08_method_and_head.rs"),
     check: Check::One(check),
 };
 

@@ -36,14 +36,13 @@
 
 use schemas::{diagnostic::Severity, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL09",
     name: "draft-model-method",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl09_draft_model_method.rs"),
     check: Check::One(check),
 };
 

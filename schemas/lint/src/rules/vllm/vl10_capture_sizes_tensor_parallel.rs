@@ -40,14 +40,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL10",
     name: "capture-sizes-tensor-parallel",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl10_capture_sizes_tensor_parallel.rs"),
     check: Check::One(check),
 };
 

@@ -62,14 +62,13 @@ use schemas::{
     version::EngineVersion,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL11",
     name: "unknown-method",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl11_unknown_method.rs"),
     check: Check::One(check),
 };
 

@@ -42,14 +42,13 @@
 
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL12",
     name: "num-speculative-tokens-not-positive",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl12_num_speculative_tokens_not_positive.rs"),
     check: Check::One(check),
 };
 

@@ -59,14 +59,13 @@ use schemas::{
     version::EngineVersion,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL13",
     name: "unknown-key",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl13_unknown_key.rs"),
     check: Check::Several(check),
 };
 

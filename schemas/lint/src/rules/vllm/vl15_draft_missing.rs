@@ -53,14 +53,13 @@
 
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL15",
     name: "draft-missing",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl15_draft_missing.rs"),
     check: Check::One(check),
 };
 

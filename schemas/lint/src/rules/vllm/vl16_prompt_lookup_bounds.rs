@@ -36,14 +36,13 @@
 
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL16",
     name: "prompt-lookup-bounds",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl16_prompt_lookup_bounds.rs"),
     check: Check::One(check),
 };
 

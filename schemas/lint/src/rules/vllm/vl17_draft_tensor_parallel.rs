@@ -47,14 +47,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL17",
     name: "draft-tensor-parallel",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl17_draft_tensor_parallel.rs"),
     check: Check::One(check),
 };
 

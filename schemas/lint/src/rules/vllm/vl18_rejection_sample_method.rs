@@ -37,14 +37,13 @@
 
 use schemas::{diagnostic::Severity, flags::Speculative, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL18",
     name: "rejection-sample-method",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl18_rejection_sample_method.rs"),
     check: Check::One(check),
 };
 

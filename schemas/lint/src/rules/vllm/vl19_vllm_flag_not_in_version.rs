@@ -46,14 +46,13 @@ use schemas::{
     text::distance,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL19",
     name: "vllm-flag-not-in-version",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl19_vllm_flag_not_in_version.rs"),
     check: Check::Several(check),
 };
 

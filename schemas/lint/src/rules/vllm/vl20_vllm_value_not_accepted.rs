@@ -37,14 +37,13 @@
 
 use schemas::{diagnostic::Severity, flags};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, accepted::refused};
+use crate::rules::{Applies, Check, Context, Definition, Finding, accepted::refused};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL20",
     name: "vllm-value-not-accepted",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl20_vllm_value_not_accepted.rs"),
     check: Check::Several(check),
 };
 

@@ -43,14 +43,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL21",
     name: "mtp-without-layers",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl21_mtp_without_layers.rs"),
     check: Check::One(check),
 };
 

@@ -39,14 +39,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL22",
     name: "draft-block",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl22_draft_block.rs"),
     check: Check::One(check),
 };
 

@@ -44,14 +44,13 @@
 use schemas::diagnostic::Severity;
 use serde_json::Value as Json;
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL23",
     name: "token-schedule",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl23_token_schedule.rs"),
     check: Check::One(check),
 };
 

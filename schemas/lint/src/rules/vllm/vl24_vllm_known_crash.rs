@@ -38,16 +38,15 @@
 use schemas::diagnostic::Severity;
 
 use crate::rules::{
-    Applies, Check, Context, Finding, Rule,
+    Applies, Check, Context, Definition, Finding,
     known::{Harm, met},
 };
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL24",
     name: "vllm-known-crash",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl24_vllm_known_crash.rs"),
     check: Check::Several(check),
 };
 

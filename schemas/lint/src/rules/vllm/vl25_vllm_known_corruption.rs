@@ -39,16 +39,15 @@
 use schemas::diagnostic::Severity;
 
 use crate::rules::{
-    Applies, Check, Context, Finding, Rule,
+    Applies, Check, Context, Definition, Finding,
     known::{Harm, met},
 };
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL25",
     name: "vllm-known-corruption",
     severity: Severity::Warning,
     applies: Applies::Vllm,
-    file: include_str!("vl25_vllm_known_corruption.rs"),
     check: Check::Several(check),
 };
 

@@ -43,14 +43,13 @@ use launch::VllmSpeculation;
 use schemas::{diagnostic::Severity, flags::Speculative};
 use serde_json::Value as Json;
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL27",
     name: "keys-apart",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl27_keys_apart.rs"),
     check: Check::Several(check),
 };
 

@@ -54,14 +54,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL28",
     name: "mtp-tensors-missing",
     severity: Severity::Warning,
     applies: Applies::Vllm,
-    file: include_str!("vl28_mtp_tensors_missing.rs"),
     check: Check::One(check),
 };
 

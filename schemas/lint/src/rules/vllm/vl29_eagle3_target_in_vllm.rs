@@ -53,14 +53,13 @@
 use schemas::{diagnostic::Severity, flags::Key};
 
 use super::eagle3_targets::{has_states_since, lacks_states};
-use crate::rules::{Applies, Check, Context, Finding, Rule, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Definition, Finding, vllm::method_of};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL29",
     name: "eagle3-target-in-vllm",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl29_eagle3_target_in_vllm.rs"),
     check: Check::One(check),
 };
 

@@ -46,14 +46,13 @@ use schemas::{
     flags::{self, Lookup},
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Finding, Definition};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL30",
     name: "flag-given-twice",
     severity: Severity::Warning,
     applies: Applies::Vllm,
-    file: include_str!("vl30_flag_given_twice.rs"),
     check: Check::Several(check),
 };
 

@@ -50,14 +50,13 @@
 use launch::Argument;
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Finding, Definition};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL31",
     name: "json-replaced",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl31_json_replaced.rs"),
     check: Check::Several(check),
 };
 

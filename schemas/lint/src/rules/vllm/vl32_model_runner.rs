@@ -66,14 +66,13 @@ use schemas::{
 };
 use serde_json::Value as Json;
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Finding, Definition, vllm::method_of};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL32",
     name: "model-runner",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl32_model_runner.rs"),
     check: Check::One(check),
 };
 

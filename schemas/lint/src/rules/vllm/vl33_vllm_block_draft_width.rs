@@ -49,14 +49,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Finding, Definition, vllm::method_of};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL33",
     name: "vllm-block-draft-width",
     severity: Severity::Error,
     applies: Applies::Vllm,
-    file: include_str!("vl33_vllm_block_draft_width.rs"),
     check: Check::One(check),
 };
 

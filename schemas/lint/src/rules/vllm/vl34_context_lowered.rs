@@ -51,14 +51,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key, version::EngineVersion};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, vllm::method_of};
+use crate::rules::{Applies, Check, Context, Finding, Definition, vllm::method_of};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL34",
     name: "context-lowered",
     severity: Severity::Warning,
     applies: Applies::Vllm,
-    file: include_str!("vl34_context_lowered.rs"),
     check: Check::One(check),
 };
 

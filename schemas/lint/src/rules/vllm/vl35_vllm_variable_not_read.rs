@@ -43,14 +43,13 @@
 
 use schemas::diagnostic::Severity;
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, variables::not_read};
+use crate::rules::{Applies, Check, Context, Finding, Definition, variables::not_read};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "VL35",
     name: "vllm-variable-not-read",
     severity: Severity::Warning,
     applies: Applies::Vllm,
-    file: include_str!("vl35_vllm_variable_not_read.rs"),
     check: Check::Several(check),
 };
 

@@ -44,14 +44,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "NR04",
     name: "draft-vocab-multiple",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("nr04_draft_vocab_multiple.rs"),
     check: Check::One(check),
 };
 

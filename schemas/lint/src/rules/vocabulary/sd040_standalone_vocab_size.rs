@@ -55,14 +55,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD040",
     name: "standalone-vocab-size",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd040_standalone_vocab_size.rs"),
     check: Check::One(check),
 };
 

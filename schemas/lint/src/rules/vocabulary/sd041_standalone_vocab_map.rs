@@ -64,14 +64,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule, versions::*};
+use crate::rules::{Applies, Check, Context, Definition, Finding, versions::*};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD041",
     name: "standalone-vocab-map",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd041_standalone_vocab_map.rs"),
     check: Check::One(check),
 };
 

@@ -54,14 +54,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD042",
     name: "eagle-vocab",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd042_eagle_vocab.rs"),
     check: Check::One(check),
 };
 

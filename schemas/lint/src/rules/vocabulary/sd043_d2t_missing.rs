@@ -55,14 +55,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD043",
     name: "d2t-missing",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd043_d2t_missing.rs"),
     check: Check::One(check),
 };
 

@@ -56,14 +56,13 @@
 
 use schemas::{algorithm::Algorithm, diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD044",
     name: "d2t-shape",
     severity: Severity::Error,
     applies: Applies::AnyEngine,
-    file: include_str!("sd044_d2t_shape.rs"),
     check: Check::One(check),
 };
 

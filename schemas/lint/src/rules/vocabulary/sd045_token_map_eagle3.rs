@@ -42,14 +42,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD045",
     name: "token-map-eagle3",
     severity: Severity::Warning,
     applies: Applies::Sglang,
-    file: include_str!("sd045_token_map_eagle3.rs"),
     check: Check::One(check),
 };
 

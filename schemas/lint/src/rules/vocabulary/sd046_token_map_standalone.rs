@@ -43,14 +43,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD046",
     name: "token-map-standalone",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd046_token_map_standalone.rs"),
     check: Check::One(check),
 };
 

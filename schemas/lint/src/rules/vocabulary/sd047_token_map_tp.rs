@@ -48,14 +48,13 @@ use schemas::{
     flags::Key,
 };
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD047",
     name: "token-map-tp",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd047_token_map_tp.rs"),
     check: Check::One(check),
 };
 

@@ -38,14 +38,13 @@
 
 use schemas::{diagnostic::Severity, flags::Key};
 
-use crate::rules::{Applies, Check, Context, Finding, Rule};
+use crate::rules::{Applies, Check, Context, Definition, Finding};
 
-pub(in crate::rules) const RULE: Rule = Rule {
+pub(in crate::rules) const RULE: Definition = Definition {
     code: "SD048",
     name: "token-map-rejection",
     severity: Severity::Error,
     applies: Applies::Sglang,
-    file: include_str!("sd048_token_map_rejection.rs"),
     check: Check::One(check),
 };
 

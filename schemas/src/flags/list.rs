@@ -1,0 +1,148 @@
+//! The flags that spectune knows: the only list of them. Keys, rows and the fields of launch files are made from it.
+//!
+//! A row is the key, the field of launch files (from which the name is made), whose flag it is, the values that it takes, and
+//! one line for `--help`, the docs and the JSON Schema. Whose flag it is: `ours` of SGLang (or spectune alone) and accepted by
+//! spectune's own engine; `sglang`; `slime`, which has no field in launch files; `command_line` of SGLang, but no field either.
+//! Versions, aliases and arity are looked up in `sglang.tsv`.
+
+macro_rules! with_flags {
+    ($make:ident) => {
+        $make! {
+            ActorNumGpusPerNode actor_num_gpus_per_node slime Integer "slime: training GPUs of one node; with colocate the engines run on them";
+            ActorNumNodes actor_num_nodes slime Integer "slime: nodes that train; with colocate the engines run on them";
+            AttentionBackend attention_backend ours Text "Attention kernels of the target and, by default, of the draft";
+            AttnDpSize attn_dp_size sglang Integer "Data parallelism of the attention layers";
+            BatchInvariant batch_invariant ours Nothing "Give every request the same output whatever else is in the batch";
+            ChatTemplate chat_template sglang Text "Chat template, in place of the target's own";
+            ChunkedPrefillSize chunked_prefill_size ours Size "Maximum number of prompt tokens per prefill pass; -1 turns chunking off";
+            Colocate colocate slime Nothing "slime: trainer and engine share the GPUs";
+            Config config command_line Text "YAML file with flags; flags on the command line override it";
+            ContextLength context_length ours Size "Maximum sequence length, prompt and output together (default: the model's)";
+            CudaGraphBackendDecode cuda_graph_backend_decode sglang Text "How decode graphs are captured, or disabled";
+            CudaGraphBackendPrefill cuda_graph_backend_prefill sglang Text "How prefill is captured, or disabled";
+            CudaGraphBs cuda_graph_bs ours Integers "Batch sizes for which a decode graph is captured";
+            CudaGraphMaxBs cuda_graph_max_bs ours Integer "Largest batch size for which a decode graph is captured";
+            DcpSize dcp_size sglang Integer "Context parallelism of decode";
+            DebugRolloutOnly debug_rollout_only slime Nothing "slime: run the engines and train nothing";
+            DecodeAttentionBackend decode_attention_backend sglang Text "Attention kernels of decode, in place of --attention-backend";
+            DecoupledSpecBindEndpoint decoupled_spec_bind_endpoint sglang Text "Decoupled speculation: the ZMQ endpoint on which this engine receives";
+            DecoupledSpecConnectEndpoints decoupled_spec_connect_endpoints sglang Text "Decoupled speculation: JSON list of the peers' endpoints, in the order of their ranks";
+            DecoupledSpecRank decoupled_spec_rank sglang Integer "Decoupled speculation: rank of this engine among those of its role";
+            DecoupledSpecRole decoupled_spec_role sglang Choice["null", "verifier", "drafter"] "Run drafts and verification in separate engines, and which of them this one is";
+            DeepepMode deepep_mode sglang Choice["normal", "low_latency", "auto"] "How DeepEP exchanges tokens; auto is low latency for decode";
+            Device device ours Text "Device to run on: auto, cpu, cuda or cuda:N";
+            DisableCudaGraph disable_cuda_graph ours Nothing "Run every batch without CUDA graphs";
+            DisableCudaGraphPadding disable_cuda_graph_padding sglang Nothing "Use a graph only for batches of exactly its size";
+            DisableDecodeCudaGraph disable_decode_cuda_graph sglang Nothing "Run decode without CUDA graphs";
+            DisableOverlapSchedule disable_overlap_schedule sglang Nothing "Do not overlap the scheduler with the GPU";
+            DisablePrefillCudaGraph disable_prefill_cuda_graph sglang Nothing "Run prefill without CUDA graphs";
+            DisableRadixCache disable_radix_cache ours Nothing "Prefill every prompt in full, even if its prefix is in the KV cache";
+            DisaggregationDecodeEnableRadixCache disaggregation_decode_enable_radix_cache sglang Nothing "Prefix cache on a decode engine";
+            DisaggregationMode disaggregation_mode sglang Choice["null", "prefill", "decode"] "Role of the engine with disaggregated prefill and decode";
+            DpSize dp_size sglang Integer "Data-parallel replicas";
+            Dtype dtype ours Choice["auto", "half", "float16", "bfloat16", "float", "float32"] "Dtype of weights and activations; auto follows the checkpoint";
+            DwdpSize dwdp_size sglang Integer "Data parallelism with experts fetched from the other ranks";
+            EnableCustomLogitProcessor enable_custom_logit_processor sglang Nothing "Let requests provide code that changes their logits";
+            EnableDeterministicInference enable_deterministic_inference sglang Nothing "Kernels whose results do not depend on the batch";
+            EnableDpAttention enable_dp_attention sglang Nothing "Data-parallel attention under tensor-parallel experts";
+            EnableDpLmHead enable_dp_lm_head sglang Nothing "Data-parallel output head under DP attention";
+            EnableHierarchicalCache enable_hierarchical_cache sglang Nothing "Keep evicted KV pages in host memory";
+            EnableKvCacheSharding enable_kv_cache_sharding sglang Nothing "Distribute the pages of the KV cache over the ranks of a prefill engine";
+            EnableLayernormSp enable_layernorm_sp sglang Nothing "Distribute sequences over the ranks between layers";
+            EnableLinearReplayssmSpec enable_linear_replayssm_spec sglang Nothing "Replay accepted tokens into the states of linear attention";
+            EnableLora enable_lora sglang Nothing "Serve LoRA adapters";
+            EnableMixedChunk enable_mixed_chunk sglang Nothing "Mix prefill chunks and decode in one batch";
+            EnableMtpTraining enable_mtp_training slime Nothing "slime: train the MTP layers along with the target";
+            EnableMultiLayerEagle enable_multi_layer_eagle sglang Nothing "One MTP layer per draft step";
+            EnablePdmux enable_pdmux sglang Nothing "Run prefill and decode side by side on one GPU";
+            EnableReturnHiddenStates enable_return_hidden_states sglang Nothing "Let requests ask for hidden states";
+            EnableTorchCompile enable_torch_compile sglang Nothing "Compile the model with torch.compile";
+            EnableTwoBatchOverlap enable_two_batch_overlap sglang Nothing "Overlap two half batches";
+            EnableUnifiedMemory enable_unified_memory sglang Nothing "One pool of memory for all kinds of caches";
+            EnableWatermark enable_watermark sglang Nothing "Watermark sampled text";
+            EpSize ep_size sglang Integer "Expert parallelism";
+            Fp16 fp16 slime Nothing "slime: train in float16, which also sets the engine's dtype";
+            GrammarBackend grammar_backend sglang Text "Library for structured output";
+            KvCacheDtype kv_cache_dtype sglang Text "Dtype of the KV cache";
+            LoadFormat load_format ours Text "Format of the weights; dummy makes random ones";
+            LoraPaths lora_paths sglang Texts "LoRA adapters to load";
+            MambaSchedulerStrategy mamba_scheduler_strategy sglang Text "How states of linear attention are scheduled";
+            MambaTrackInterval mamba_track_interval sglang Integer "Tokens between kept states of linear attention";
+            MaxPrefillTokens max_prefill_tokens sglang Size "Maximum number of tokens in one prefill batch";
+            MaxRunningRequests max_running_requests ours Integer "Maximum number of running requests";
+            MaxTotalTokens max_total_tokens sglang Integer "Tokens in the KV pool, in place of what the memory fraction allows";
+            MemFractionStatic mem_fraction_static ours Number "Share of GPU memory for weights and KV pool";
+            ModelPath model_path ours Text "The target: a folder or a Hugging Face id";
+            ModelShape model_shape ours Text "spectune: published model shape for the random weights of --load-format dummy, such as llama-3.1-8b";
+            MoeA2aBackend moe_a2a_backend sglang Text "All-to-all library of the experts";
+            MoeRunnerBackend moe_runner_backend sglang Text "Kernels of the experts";
+            MtpNumLayers mtp_num_layers slime Integer "slime: MTP layers of the trained model";
+            NSamplesPerPrompt n_samples_per_prompt slime Integer "slime: samples per prompt of a rollout";
+            NumLayers num_layers ours Integer "spectune: keep only the first N layers of --model-shape, if all of them do not fit into memory";
+            OffloadRollout offload_rollout slime Nothing "slime: move the engines off the GPU while it trains";
+            OverSamplingBatchSize over_sampling_batch_size slime Integer "slime: prompts sent at once when samples are filtered";
+            PageSize page_size ours Integer "Tokens per KV page";
+            PpSize pp_size sglang Integer "Pipeline parallelism";
+            PreferredSamplingParams preferred_sampling_params sglang Text "JSON object with default sampling parameters for requests";
+            PrefillAttentionBackend prefill_attention_backend sglang Text "Attention kernels of prefill, in place of --attention-backend";
+            PrefillNumServers prefill_num_servers slime Integer "slime: engines that only prefill";
+            Quantization quantization ours Text "Quantisation of 16-bit weights at load time, such as fp8; by default of the draft too";
+            ReturnHiddenStatesMode return_hidden_states_mode sglang Text "Which hidden states requests may ask for: last or full";
+            Revision revision sglang Text "Branch, tag or commit of the target on the hub";
+            RlOnPolicyTarget rl_on_policy_target sglang Text "Compute as this trainer does, so that samples are on-policy to the bit";
+            RolloutBatchSize rollout_batch_size slime Integer "slime: prompts per rollout";
+            RolloutMaxContextLen rollout_max_context_len slime Integer "slime: maximum length of prompt and response together";
+            RolloutMaxPromptLen rollout_max_prompt_len slime Integer "slime: maximum prompt length";
+            RolloutMaxResponseLen rollout_max_response_len slime Integer "slime: maximum response length";
+            RolloutNumGpus rollout_num_gpus slime Integer "slime: total GPUs of all engines";
+            RolloutNumGpusPerEngine rollout_num_gpus_per_engine slime Integer "slime: GPUs per engine: tensor times pipeline parallelism";
+            RolloutTemperature rollout_temperature slime Number "slime: temperature of rollouts";
+            RolloutTopK rollout_top_k slime Integer "slime: top-k of rollouts";
+            RolloutTopP rollout_top_p slime Number "slime: top-p of rollouts";
+            SamplingDefaults sampling_defaults sglang Text "Source of sampling parameters that requests omit: model or openai";
+            SglangConfig sglang_config slime Text "slime: YAML file whose overrides win over the flags";
+            ServerConcurrency sglang_server_concurrency slime Integer "slime: requests in flight to one engine (default 512)";
+            SimulateAcceptLength simulate_accept_length ours Number "spectune: accept this many tokens per round on average, whatever the target predicts; the output is meaningless";
+            SkipTokenizerInit skip_tokenizer_init sglang Nothing "Accept and return token ids only";
+            SpeculativeAcceptThresholdAcc speculative_accept_threshold_acc sglang Number "Raise the acceptance probability of a draft token to p/threshold; below 1 the output is lossy";
+            SpeculativeAcceptThresholdSingle speculative_accept_threshold_single sglang Number "Accept a draft token above this target probability; below 1 the output is lossy";
+            SpeculativeAdaptive speculative_adaptive ours Nothing "Choose the number of steps at run time";
+            SpeculativeAdaptiveConfig speculative_adaptive_config ours Text "File with the candidate steps of adaptive speculation";
+            SpeculativeAlgorithm speculative_algorithm ours Text "EAGLE, EAGLE3, NEXTN, STANDALONE, NGRAM, …; absent means no speculation";
+            SpeculativeAttentionMode speculative_attention_mode sglang Choice["prefill", "decode"] "Which half of a split attention backend runs verify and draft extension";
+            SpeculativeDflashBlockSize speculative_dflash_block_size ours Integer "DFLASH: tokens per block";
+            SpeculativeDraftAttentionBackend speculative_draft_attention_backend sglang Text "Attention kernels of the draft";
+            SpeculativeDraftKvCacheDtype speculative_draft_kv_cache_dtype sglang Text "Dtype of the draft's KV cache";
+            SpeculativeDraftLoadFormat speculative_draft_load_format sglang Text "Format of the draft's weights";
+            SpeculativeDraftModelPath speculative_draft_model_path ours Text "The draft: a folder or a Hugging Face id";
+            SpeculativeDraftModelQuantization speculative_draft_model_quantization ours Text "Quantisation of the draft's weights; unquant for none";
+            SpeculativeDraftModelRevision speculative_draft_model_revision sglang Text "Branch, tag or commit of the draft on the hub";
+            SpeculativeDraftWindowSize speculative_draft_window_size sglang Integer "Window of the draft's attention";
+            SpeculativeDsparkBlockSize speculative_dspark_block_size ours Integer "DSPARK: proposed tokens per block";
+            SpeculativeEagleTopk speculative_eagle_topk ours Integer "Branches that each beam proposes at each draft step";
+            SpeculativeMoeRunnerBackend speculative_moe_runner_backend sglang Text "Kernels of the draft's experts";
+            SpeculativeNgramExternalCorpusMaxTokens speculative_ngram_external_corpus_max_tokens sglang Integer "NGRAM: maximum number of tokens in the external corpus";
+            SpeculativeNgramExternalCorpusPath speculative_ngram_external_corpus_path sglang Text "NGRAM: texts to look up in addition to those of the requests";
+            SpeculativeNgramExternalSamBudget speculative_ngram_external_sam_budget sglang Integer "NGRAM: draft tokens that the external corpus may propose";
+            SpeculativeNgramMaxBfsBreadth speculative_ngram_max_bfs_breadth sglang Integer "NGRAM: maximum breadth of the proposed tree, in place of topk";
+            SpeculativeNgramMaxMatchWindowSize speculative_ngram_max_match_window_size sglang Integer "NGRAM: maximum length of the suffix that is looked up";
+            SpeculativeNgramMaxTrieDepth speculative_ngram_max_trie_depth sglang Integer "NGRAM: maximum length of stored token runs";
+            SpeculativeNgramMinBfsBreadth speculative_ngram_min_bfs_breadth sglang Integer "NGRAM: minimum breadth of the proposed tree";
+            SpeculativeNumDraftTokens speculative_num_draft_tokens ours Integer "Tree nodes that the target verifies, root included";
+            SpeculativeNumSteps speculative_num_steps ours Integer "Draft steps: the depth of the tree";
+            SpeculativeTokenMap speculative_token_map ours Text "File with the tokens that an EAGLE draft may propose (FR-Spec)";
+            SpeculativeUseBlockVerification speculative_use_block_verification sglang Nothing "Verify a sampled chain as a block";
+            SpeculativeUseRejectionSampling speculative_use_rejection_sampling sglang Nothing "Verify a sampled chain by exact rejection sampling";
+            TokenizerPath tokenizer_path sglang Text "The tokenizer, if it is not in the target's folder";
+            TorchCompileMaxBs torch_compile_max_bs sglang Integer "Largest batch size to compile";
+            TpSize tp_size ours Integer "Tensor parallelism";
+            TrustRemoteCode trust_remote_code sglang Nothing "Run the checkpoint's own Python code";
+            UnoLoraPath uno_lora_path sglang Text "UNO: the adapter that drafts";
+            UseTensorboard use_tensorboard slime Nothing "slime: write metrics for TensorBoard";
+            UseWandb use_wandb slime Nothing "slime: send metrics to Weights & Biases";
+            WeightCacheMode weight_cache_mode sglang Text "Share weights with a process that keeps them loaded: off, client or daemon";
+        }
+    };
+}
+
+pub(crate) use with_flags;
