@@ -23,7 +23,7 @@
 //!   --cuda-graph-max-bs 8 --max-running-requests 48
 //! ```
 //!
-//! ```launch bad version:0.5.15.post1 also:SD082
+//! ```launch bad version:0.5.15.post1 also:SD082,SD090
 //! sglang serve --model-path openai/gpt-oss-120b --speculative-algorithm EAGLE3 --cuda-graph-bs-decode 1 2 4 8 \
 //!   --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 --speculative-draft-model-path draft
 //! ```

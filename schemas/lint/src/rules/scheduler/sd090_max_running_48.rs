@@ -5,8 +5,8 @@
 //! ## What it does
 //!
 //! Looks for a missing `--max-running-requests` if speculation is on. If the expected concurrency is known
-//! (`--expected-concurrency`, slime's `--sglang-server-concurrency`) and 48 or less, nothing is reported, nor if the given
-//! graphs end at 48 requests or fewer. A text with several such launches is reported once.
+//! (`--expected-concurrency`, slime's `--sglang-server-concurrency`) and 48 or less, nothing is reported. A text with several
+//! such launches is reported once.
 //!
 //! ## Why is this bad?
 //!
@@ -38,13 +38,6 @@
 //!
 //! ```launch good version:0.5.23 concurrency:16
 //! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4
-//! ```
-//!
-//! Graphs for few requests show what the launch is for:
-//!
-//! ```launch good version:0.5.9
-//! sglang serve --model-path target --speculative-algorithm EAGLE --speculative-num-steps 3 --speculative-eagle-topk 1 --speculative-num-draft-tokens 4 \
-//!   --cuda-graph-max-bs 8 --attention-backend fa3
 //! ```
 //!
 //! ## Versions
@@ -84,7 +77,7 @@ fn check(context: &Context<'_>) -> Option<Finding> {
     let slime = context.launch.engine == Engine::Slime;
     let concurrency = context.launch.count(Key::ServerConcurrency).filter(|_| slime).map(|requests| requests.value);
     let expected = context.expected_concurrency.or(concurrency);
-    if expected.is_some_and(|expected| expected <= RESET) || (expected.is_none() && has_few_graphs(context)) {
+    if expected.is_some_and(|expected| expected <= RESET) {
         return None;
     }
     let message = match expected {
@@ -111,12 +104,4 @@ fn check(context: &Context<'_>) -> Option<Finding> {
             context.flag(key)
         )),
     })
-}
-
-/// Whether the launch gives sizes of graphs, and none is above the limit.
-fn has_few_graphs(context: &Context<'_>) -> bool {
-    let most = context.launch.count(Key::CudaGraphMaxBs).map(|most| most.value);
-    let sizes =
-        || context.launch.integers(Key::CudaGraphBs)?.iter().map(|size| usize::try_from(size.value).ok()).max()?;
-    most.or_else(sizes).is_some_and(|most| most <= RESET)
 }
