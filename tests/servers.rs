@@ -106,6 +106,22 @@ fn words(output: &Output) -> String {
 }
 
 #[test]
+fn a_guided_sweep_of_models_that_the_own_engine_cannot_run_counts_acceptance_on_the_servers() {
+    let sweep = Sweep::of_own_server("strategy = 'guided'\ncandidates = 1\nrepeats = 1");
+    // The servers have a device of their own.
+    let file = sweep.folder.path().join("sweep.toml");
+    let text = fs::read_to_string(&file).expect("the sweep file");
+    let other = text.replace("[engine]\ndevice = 'cpu'", "[engine]\ndevice = 'cuda:99'");
+    assert_ne!(text, other);
+    fs::write(&file, other).expect("a sweep file");
+    let ended = sweep.run(&[]);
+    let told = words(&ended);
+    assert_eq!(ended.status.code(), Some(0), "{told}");
+    assert!(told.contains("acceptance is estimated from the servers' counters"), "{told}");
+    assert!(sweep.out().join("tuned.toml").exists(), "{told}");
+}
+
+#[test]
 fn a_guided_sweep_measures_few_servers_and_predicts_the_rest() {
     let sweep = Sweep::of_own_server("strategy = 'guided'\ncandidates = 1\nrepeats = 2");
     let ended = sweep.run(&[]);
